@@ -1,4 +1,4 @@
-"""What the README, the pages of docs/ and the model cards say is true: commands, settings, targets, links."""
+"""Checks of the README, the pages of docs/ and the model cards: commands, settings, make targets and links."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shell_lines() -> list[list[str]]:
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-def test_the_front_matter_describes_the_space() -> None:
+def test_readme_front_matter_matches_the_project_and_the_lock_file() -> None:
     matter = yaml.safe_load(readme().split("---\n")[1])
     assert matter["sdk"] == "gradio"
     assert Version(matter["sdk_version"]) == pins("requirements.lock")["gradio"]
@@ -45,7 +45,7 @@ def test_the_front_matter_describes_the_space() -> None:
     assert len(matter["short_description"]) <= 60, "longer ones are refused"
 
 
-def test_the_pages_use_every_command_and_its_help_knows_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_use_every_command_and_its_help_lists_the_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     offered = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction)).choices
     used = [words for words in shell_lines() if words[0].endswith("workbench")]
@@ -64,7 +64,7 @@ def card_commands() -> list[list[str]]:
     return [shlex.split(line) for line in lines]
 
 
-def test_the_program_takes_every_command_of_the_pages_and_of_the_model_cards(
+def test_command_line_parser_accepts_every_command_in_pages_and_model_cards(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cards = [words for words in card_commands() if words[1] == "train-demo"]
@@ -80,7 +80,7 @@ def test_the_program_takes_every_command_of_the_pages_and_of_the_model_cards(
     assert refused == []
 
 
-def test_the_cards_of_the_readme_are_cards(tmp_path: Path) -> None:
+def test_model_cards_in_the_pages_are_valid(tmp_path: Path) -> None:
     blocks = re.findall(r"```toml\n(.*?)```", "\n".join(pages().values()), flags=re.DOTALL)
     blocks += [
         f"[[model]]\nid = 'x'\nfamily = 'funasr_nano'\nsource = {{ demo = 'x' }}\n{line}" for line in readme_settings()
@@ -105,7 +105,7 @@ def test_every_make_target_of_the_readme_exists() -> None:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda path: path.name)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_relative_link_of_a_page_exists(page: Path) -> None:
     text = re.sub(r"```.*?```", "", pages()[page], flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text) + re.findall(r'src="([^"]+)"', text)
     assert [link for link in links if "://" not in link and not (page.parent / link).exists()] == []

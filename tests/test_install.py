@@ -1,4 +1,4 @@
-"""The installer of the environment: what it shows, what it leaves out, and how it ends."""
+"""The installer of the environment: package indexes, progress, fallbacks, failures and missing programs."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def index() -> Iterator[str]:
     thread.join()
 
 
-def test_an_index_is_used_where_it_has_the_package(install: ModuleType, index: str) -> None:
+def test_package_index_is_used_only_for_packages_that_it_has(install: ModuleType, index: str) -> None:
     assert install.reachable(index, "torch") == ["--extra-index-url", index]
     assert install.reachable(index, "llama-cpp-python") == []
 
 
-def test_no_index_is_used_that_does_not_answer(install: ModuleType, index: str) -> None:
+def test_unreachable_package_index_is_not_used(install: ModuleType, index: str) -> None:
     assert install.reachable("", "torch") == [] and install.reachable("no address", "torch") == []
     assert install.reachable("http://127.0.0.1:1", "torch") == []
 
 
-def test_progress_is_what_pip_and_ninja_have_done(install: ModuleType, tmp_path: Path) -> None:
+def test_progress_is_read_from_the_output_of_pip_and_ninja(install: ModuleType, tmp_path: Path) -> None:
     assert install.packages_progress("", 3, tmp_path) == "" and install.compile_progress("Preparing metadata") == ""
     text = "Collecting a\n  Downloading a.whl\nCollecting b\n"
     assert install.packages_progress(text, 3, tmp_path) == "2 of 3 downloaded"
@@ -67,7 +67,7 @@ def test_progress_is_what_pip_and_ninja_have_done(install: ModuleType, tmp_path:
     assert install.compile_progress("  [1/83] one\n  [12/83] two\n") == "12 of 83 files compiled"
 
 
-def test_progress_of_uv(install: ModuleType, tmp_path: Path) -> None:
+def test_progress_is_read_from_the_output_of_uv(install: ModuleType, tmp_path: Path) -> None:
     text = "Resolved 3 packages in 5ms\nDownloading torch (180.1MiB)\nDownloading vllm (90.0MiB)\n"
     assert install.packages_progress(text, 3, tmp_path) == "0 of 2 large ones downloaded"
     text += " Downloaded vllm\n"
@@ -75,7 +75,7 @@ def test_progress_of_uv(install: ModuleType, tmp_path: Path) -> None:
     assert install.packages_progress(text + "Prepared 3 packages in 9s\n", 3, tmp_path) == "0 of 3 installed"
 
 
-def test_uv_looks_where_pip_is_told_to_look(install: ModuleType) -> None:
+def test_pip_settings_are_translated_for_uv(install: ModuleType) -> None:
     """In the order of pip: a variable of the environment wins over what is set for all commands."""
     listed = "\n".join(
         [
@@ -100,7 +100,7 @@ def test_uv_looks_where_pip_is_told_to_look(install: ModuleType) -> None:
     assert install.uv_settings("install.no-index='1'")[0][-1] == "--no-index"
 
 
-def test_where_uv_is_not_to_be_had_pip_installs(
+def test_pip_is_used_when_uv_cannot_be_installed(
     install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert install.uv_command(sys.executable, tmp_path, f"{tmp_path}/no-such-uv") is None
@@ -108,7 +108,7 @@ def test_where_uv_is_not_to_be_had_pip_installs(
     assert (tmp_path / "uv.log").read_text()
 
 
-def test_what_fails_is_tried_the_other_way(
+def test_failed_step_runs_its_alternative_command(
     install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fails, works = ("raise SystemExit('no way')", f"open({str(tmp_path / 'done')!r}, 'w')")
@@ -127,7 +127,7 @@ def run(install: ModuleType, tmp_path: Path, code: str) -> object:
     return install.Step("it", [sys.executable, "-c", code], tmp_path / "it.log", lambda text: "")
 
 
-def test_a_step_that_fails_shows_the_end_of_its_log_and_ends_the_others(
+def test_failed_step_prints_the_end_of_its_log_and_stops_other_steps(
     install: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = install.Step(
@@ -145,7 +145,7 @@ def test_a_step_that_fails_shows_the_end_of_its_log_and_ends_the_others(
     assert other.process.returncode is not None
 
 
-def test_a_wheel_of_other_flags_is_not_taken(
+def test_build_cache_depends_on_the_compiler_flags(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -157,7 +157,9 @@ def test_a_wheel_of_other_flags_is_not_taken(
 
 
 @pytest.mark.parametrize(("there", "missing"), [("chromium", "flite"), ("", "chromium-headless-shell flite")])
-def test_chromium_serves_a_user_who_is_not_root_instead_of_its_shell(tmp_path: Path, there: str, missing: str) -> None:
+def test_installed_chromium_replaces_the_headless_shell_for_non_root_users(
+    tmp_path: Path, there: str, missing: str
+) -> None:
     for name in ("ffmpeg", "espeak-ng", *there.split()):
         (tmp_path / name).symlink_to("/bin/true")
     (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")

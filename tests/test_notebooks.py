@@ -1,6 +1,6 @@
-"""Every notebook runs from top to bottom as it is committed: without outputs, anywhere, with no network.
+"""Every notebook runs from top to bottom as it is committed: without outputs, in any folder, with no network.
 
-Each runs in a kernel of its own, as it does for its reader. What it shows is checked as HTML.
+Each notebook runs in a separate kernel, as for its reader. Its HTML output is checked.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def tagged(path: Path, tag: str) -> list[Any]:
     return [cell for cell in cells(path, "code") if tag in cell.metadata.get("tags", [])]
 
 
-def test_there_are_five_notebooks_and_the_course_names_them_all() -> None:
+def test_five_notebooks_exist_and_the_course_page_links_them() -> None:
     assert [path.stem for path in NOTEBOOKS] == NAMES
     course = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert all(f"]({name}.ipynb)" in course for name in NAMES)
 
 
 @each_notebook
-def test_it_is_committed_without_outputs_and_paths_of_a_machine(path: Path) -> None:
+def test_notebook_is_committed_without_outputs_or_local_paths(path: Path) -> None:
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
     nbformat.validate(notebook)
     ids = [cell.id for cell in notebook.cells]
@@ -55,14 +55,14 @@ def test_it_is_committed_without_outputs_and_paths_of_a_machine(path: Path) -> N
 
 
 @each_notebook
-def test_it_explains_and_checks_what_it_says(path: Path) -> None:
+def test_notebook_has_enough_explanations_and_asserts(path: Path) -> None:
     """Text between the code, and asserts that fail where the text would no longer be true."""
     assert len(cells(path, "markdown")) >= len(cells(path, "code")) / 2
     assert sum(len(re.findall(r"^assert ", cell.source, re.M)) for cell in cells(path, "code")) >= 8
 
 
 @each_notebook
-def test_it_asks_a_question_and_ends_with_the_readers_own_model(path: Path) -> None:
+def test_notebook_begins_with_a_question_and_ends_with_the_readers_model(path: Path) -> None:
     first, *others = (cell.source for cell in cells(path, "markdown"))
     assert first.splitlines()[0].endswith("?") and "You will learn" in first
     assert "## Run it on your own model" in others[-1]
@@ -70,7 +70,7 @@ def test_it_asks_a_question_and_ends_with_the_readers_own_model(path: Path) -> N
 
 
 @each_notebook
-def test_its_exercises_have_checked_solutions_that_are_folded(path: Path) -> None:
+def test_notebook_exercises_have_folded_solutions_with_asserts(path: Path) -> None:
     exercises, solutions = tagged(path, "exercise"), tagged(path, "solution")
     assert len(exercises) == len(solutions) == EXERCISES
     every = nbformat.read(path, as_version=4).cells
@@ -85,7 +85,7 @@ def test_its_exercises_have_checked_solutions_that_are_folded(path: Path) -> Non
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("shared_cache")
 @each_notebook
-def test_it_runs_and_shows_well_formed_results(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs_and_shows_well_formed_html(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = pytest.importorskip("nbclient", reason="needs nbclient: pip install .[notebooks]")
     pytest.importorskip("ipykernel", reason="needs ipykernel: pip install .[notebooks]")
     monkeypatch.setenv("PYTHONPATH", str(path.parents[1]))  # for whoever has not installed the checkout

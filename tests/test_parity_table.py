@@ -1,4 +1,4 @@
-"""The table of parity: the document is the generator's, its claims are within the presets, and some are run again."""
+"""The parity table: it equals the generator's output, its claims keep to the presets, and some are run again."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 # The document.
 
 
-def test_the_document_is_what_the_generator_writes_of_these_rows() -> None:
+def test_parity_document_equals_the_generator_output_for_its_rows() -> None:
     assert render(PAGE) == TEXT
 
 
-def test_it_says_who_computed_it_and_when() -> None:
+def test_parity_document_states_command_date_versions_and_recordings() -> None:
     assert PAGE.facts["Command"].startswith("`python -m benchmarks.parity_table --write`")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", PAGE.facts["Date"])
     for package in ("torch", "llama-cpp-python", "vllm", "transformers"):
@@ -68,7 +68,7 @@ def test_every_model_runtime_and_type_has_its_row() -> None:
         assert kinds == [(runtime, kind) for runtime, several in KINDS.items() for kind in several]
 
 
-def test_what_is_not_compared_says_why_as_the_registry_does(registry: Registry) -> None:
+def test_rows_without_a_comparison_give_the_reason_of_the_registry(registry: Registry) -> None:
     for model, each in ROWS:
         if each.preset or each.verdict == REFERENCE:
             continue
@@ -77,7 +77,7 @@ def test_what_is_not_compared_says_why_as_the_registry_does(registry: Registry) 
         assert each.verdict in reason or each.verdict == "no language model that it would apply to", each
 
 
-def test_every_claim_keeps_to_the_preset_that_it_names() -> None:
+def test_every_claim_keeps_to_the_limits_of_its_preset() -> None:
     assert {(model, each.runtime) for model, each in COMPARED} >= {(model, "gguf") for model in MODELS[:5]}
     for model, each in COMPARED:
         preset, _ = preset_of({"quantization" if each.runtime == "gguf" else "dtype": each.type})
@@ -89,7 +89,7 @@ def test_every_claim_keeps_to_the_preset_that_it_names() -> None:
             assert re.fullmatch(rf"beyond {preset.name} in \d+ of \d+: .+", each.verdict)
 
 
-def test_clean_models_pass() -> None:
+def test_demo_models_are_within_tolerance_in_float32_and_q8_0() -> None:
     """What the workbench is there for: in float32 and in 8 bits, every demo model on every runtime that has it."""
     those = [each for model, each in COMPARED if each.type in ("f32", "float32", "q8_0") and model in MODELS[:5]]
     assert len(those) >= 13  # five models on GGUF in two types, three on vLLM
@@ -98,7 +98,7 @@ def test_clean_models_pass() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["f32", "q8_0"])
-def test_a_claim_holds_when_it_is_run_again(registry: Registry, kind: str) -> None:
+def test_repeated_comparison_confirms_the_claim_in_the_table(registry: Registry, kind: str) -> None:
     model = "demo/sensevoice"
     [claimed] = [each for each in PAGE.tables[model] if (each.runtime, each.type) == ("gguf", kind)]
     [recording] = inputs(registry, model, 1)
@@ -122,7 +122,7 @@ def parity(fakes: FakeRegistry, *candidates: str, isolated: bool = False) -> Par
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, isolated=isolated)  # type: ignore[arg-type]
 
 
-def test_a_row_is_the_worst_of_all_inputs(fakes: FakeRegistry) -> None:
+def test_table_row_holds_the_worst_result_of_all_inputs(fakes: FakeRegistry) -> None:
     with parity(fakes, "gguf:f32") as clean:
         fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
         with parity(fakes, "gguf:f32") as faulty, parity(fakes, "gguf:f32", isolated=True) as alone:
@@ -145,7 +145,7 @@ class HoldingRegistry(FakeRegistry):
         return super().open(model, runtime, on_progress, **settings)
 
 
-def test_every_candidate_gets_every_input_and_engines_run_one_at_a_time() -> None:
+def test_every_candidate_runs_on_every_input_with_one_vllm_engine_at_a_time() -> None:
     fakes = HoldingRegistry()
     names = ["pytorch:float64", "gguf:f32", "gguf:f16", "vllm:float32", "vllm:float16"]
     found = outcomes(fakes, "tiny", names, ["one", "two", "three"])  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_every_candidate_gets_every_input_and_engines_run_one_at_a_time() -> Non
     assert fakes.open_now == [] and fakes.most_open == 6  # the reference, float64, three candidates, one for a run
 
 
-def test_what_cannot_run_is_not_tried() -> None:
+def test_unavailable_runtime_is_not_traced() -> None:
     fakes = HoldingRegistry()
     fakes.missing["vllm"] = "there is nothing to serve"
     found = outcomes(fakes, "tiny", ["vllm:float32", "vllm:float16"], ["one", "two"])  # type: ignore[arg-type]
@@ -164,7 +164,7 @@ def test_what_cannot_run_is_not_tried() -> None:
     assert fakes.traced == []
 
 
-def test_what_is_missing_says_why(fakes: FakeRegistry) -> None:
+def test_missing_result_gives_its_reason_in_the_row(fakes: FakeRegistry) -> None:
     fakes.missing["vllm"] = "vLLM needs the Python package vllm, which is not installed; run: pip install vllm"
     fakes.acts["gguf"] = dies
     with parity(fakes, "vllm", "gguf") as run:
@@ -178,7 +178,7 @@ def test_what_is_missing_says_why(fakes: FakeRegistry) -> None:
     )
 
 
-def test_rows_that_do_not_exist_for_one_reason_are_one() -> None:
+def test_empty_rows_with_the_same_reason_are_joined() -> None:
     blank = [NOTHING] * (len(COLUMNS) - 3)
     rows = [Row("vllm", kind, "nothing to serve", *blank) for kind in KINDS["vllm"]]
     there = Row("gguf", "f32", "within f32", *blank)
@@ -189,7 +189,7 @@ def test_rows_that_do_not_exist_for_one_reason_are_one() -> None:
     ]
 
 
-def test_a_page_of_other_rows_says_other_things() -> None:
+def test_rendered_page_text_follows_its_rows() -> None:
     model, each = COMPARED[0]
     bad = replace(each, verdict=f"beyond {each.preset} in 1 of 8: logits", noise="bug at logits", tokens="7 of 8")
     page = Page(PAGE.facts, {model: [bad]})
@@ -199,7 +199,7 @@ def test_a_page_of_other_rows_says_other_things() -> None:
     assert f"in some traces of {each.runtime} {each.type}" in text or each.preset == "f32"
 
 
-def test_other_texts_are_no_page() -> None:
+def test_text_that_is_not_a_parity_page_is_refused() -> None:
     with pytest.raises(BadInput, match="does not say Command"):
         read("# Another page\n")
     last = PAGE.tables[MODELS[0]][-1]
@@ -212,12 +212,12 @@ def test_groups_cover_the_columns() -> None:
     assert set(GROUPED) == {*GROUPS.values(), RESULTS}
 
 
-def test_a_stage_is_in_the_group_of_its_name_or_of_its_first_word() -> None:
+def test_stage_group_is_found_by_stage_name_or_first_word() -> None:
     found = [group_of(stage) for stage in ("tower.mel", "tower.layers.0", "codec.logits", "codec.audio", "logits")]
     assert found == ["front end", "encoder", "logits", "codec", "logits"]
 
 
-def test_a_part_replaces_its_own_rows_only() -> None:
+def test_partial_update_replaces_only_its_own_rows() -> None:
     model, other = MODELS[0], MODELS[2]
     new = replace(PAGE.tables[other][-1], verdict="within f16", type="float16")
     found = merged(PAGE.tables, {other: [new]}, ["vllm"])
@@ -226,7 +226,7 @@ def test_a_part_replaces_its_own_rows_only() -> None:
     assert merged({}, PAGE.tables, list(KINDS)) == {name: list(rows) for name, rows in PAGE.tables.items()}
 
 
-def test_the_document_is_not_written_of_a_few_inputs() -> None:
+def test_document_is_not_written_when_inputs_are_limited() -> None:
     command = [sys.executable, "-m", "benchmarks.parity_table", "--write", "--inputs", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "leave --inputs out" in done.stderr
@@ -241,7 +241,7 @@ def shown() -> str:
 
 
 @pytest.mark.slow
-def test_the_output_in_the_docs_is_real(registry: Registry) -> None:
+def test_example_output_in_the_docs_equals_a_real_run(registry: Registry) -> None:
     [(candidates, stages)] = re.findall(r"`--candidates (\S+) --stages \"(\S+)\"` prints", shown())
     block = re.findall(r"```text\n(.*?)```", shown(), flags=re.DOTALL)[0]
     recording = assets() / "samples" / "three_seven_one.wav"
@@ -252,7 +252,7 @@ def test_the_output_in_the_docs_is_real(registry: Registry) -> None:
     assert found == said
 
 
-def test_the_mapping_in_the_docs_does_what_it_says(tmp_path: Path) -> None:
+def test_example_mapping_in_the_docs_maps_the_described_stages(tmp_path: Path) -> None:
     [block] = re.findall(r"```text\n(\[meta\].*?)```", shown(), flags=re.DOTALL)
     (tmp_path / "names.toml").write_text(block, encoding="utf-8")
     layer = np.arange(6.0, dtype=np.float32).reshape(2, 3)

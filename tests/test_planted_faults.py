@@ -1,4 +1,4 @@
-"""The study of planted faults: a fault first changes the stage that its planter names, and the table counts right."""
+"""The planted-fault study: each fault first changes the stage that its planter names, and the table is correct."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def plain() -> dict[str, np.ndarray]:
     return run(port(), IDS)
 
 
-def test_there_are_sixty_faults_and_every_stage_is_dumped(plain: dict[str, np.ndarray]) -> None:
+def test_study_has_sixty_faults_and_dumps_every_stage(plain: dict[str, np.ndarray]) -> None:
     assert len(FAULTS) >= 60 and sorted(plain) == sorted(ORDER)
 
 
@@ -86,7 +86,7 @@ def test_a_fault_first_changes_the_stage_that_its_planter_names(name: str, plain
     assert first == stage
 
 
-def test_correct_ports_only_round(plain: dict[str, np.ndarray]) -> None:
+def test_correct_ports_differ_only_by_rounding(plain: dict[str, np.ndarray]) -> None:
     written, shuffled = port(), reordered(port(), np.random.default_rng(1))
     for layer in written.model.layers:
         layer.self_attn.forward = attending(layer.self_attn)
@@ -94,7 +94,7 @@ def test_correct_ports_only_round(plain: dict[str, np.ndarray]) -> None:
         assert max(apart(plain[stage], other[stage]) for stage in ORDER) < 1e-5
 
 
-def test_the_table_opens_what_was_sealed_and_counts(tmp_path: Path) -> None:
+def test_table_counts_found_and_missed_faults_from_the_sealed_file(tmp_path: Path) -> None:
     ones = np.ones((4, 4), np.float32)
     field = Field(tmp_path)
     field.group("one", "demo", "a prompt", "*")

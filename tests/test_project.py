@@ -1,4 +1,4 @@
-"""The project keeps its own rules: who may import whom, how long files grow, one lock file."""
+"""The project's own rules: allowed imports between packages, file lengths, dependencies and the lock file."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_file_grows_too_long() -> None:
     assert {name: n for name, n in long.items() if n > TOO_LONG} == {}
 
 
-def test_the_library_knows_no_page() -> None:
+def test_library_does_not_import_the_page_or_gradio() -> None:
     offenders = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in (ROOT / "workbench").rglob("*.py")
@@ -109,17 +109,17 @@ def floors(found: dict[str, dict[str, list[str]]]) -> tuple[list[list[str]], dic
     return built, circles
 
 
-def test_only_two_modules_stand_in_the_hallway() -> None:
+def test_library_root_contains_only_init_and_main() -> None:
     assert {path.name for path in (ROOT / "workbench").glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
-def test_every_room_stands_above_what_it_imports() -> None:
+def test_library_packages_import_each_other_without_cycles() -> None:
     built, circles = floors(rooms(ROOT / "workbench"))
     assert circles == {}
     assert len(built) <= FLOORS, "\n".join(map(str, reversed(built)))
 
 
-def test_a_wrong_import_is_found(tmp_path: Path) -> None:
+def test_import_cycle_inside_a_function_is_detected(tmp_path: Path) -> None:
     """An arrow that goes up closes a circle, also where it is inside a function."""
     library = tmp_path / "library"
     for name, text in (("low", ""), ("middle", "from library.low import x"), ("high", "import library.middle")):
@@ -131,7 +131,7 @@ def test_a_wrong_import_is_found(tmp_path: Path) -> None:
     assert built == [] and "low/late.py imports library.high" in circles["low"]
 
 
-def test_rooms_do_not_know_what_is_not_their_business() -> None:
+def test_library_packages_do_not_import_forbidden_packages() -> None:
     found = rooms(ROOT / "workbench")
     offenders = [
         line for room, forbidden in MAY_NOT_IMPORT.items() for other in forbidden for line in found[room].get(other, [])
@@ -153,7 +153,7 @@ def test_runtimes_do_not_import_each_other() -> None:
     assert offenders == []
 
 
-def test_pipelines_know_no_runtimes_arrays() -> None:
+def test_pipelines_do_not_import_runtime_packages() -> None:
     heavy = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in (ROOT / "workbench" / "pipelines").rglob("*.py")
@@ -166,7 +166,7 @@ def test_pipelines_know_no_runtimes_arrays() -> None:
 @pytest.mark.parametrize(
     "module", ["panels.page", "workbench.registry.registry", "workbench.cli.commands", "workbench.embeddings"]
 )
-def test_the_page_and_the_command_start_without_any_runtime(module: str) -> None:
+def test_page_and_command_line_import_no_runtime_packages(module: str) -> None:
     code = f"import sys, {module}; print(*({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
@@ -255,7 +255,7 @@ def test_the_lock_pins_every_declared_dependency() -> None:
         assert requirement.specifier.contains(version), f"requirements.lock has {version} for {requirement}"
 
 
-def test_the_lock_is_complete() -> None:
+def test_lock_file_contains_all_transitive_dependencies() -> None:
     """It is installed without a resolver, so what a locked package needs must be locked too, in a fitting version."""
     locked = pins("requirements.lock")
     problems = []

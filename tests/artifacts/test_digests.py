@@ -1,4 +1,4 @@
-"""A directory's digest is that of what is in its files, and a file is read once while it stays the same."""
+"""Digests of checkpoint directories: computed from the contents of files, cached while a file is unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(directory: Path, files: dict[str, bytes]) -> Path:
 
 @settings(deadline=None, max_examples=50)
 @given(one=FILES, other=FILES)
-def test_digests_are_alike_where_contents_are(
+def test_digests_are_equal_exactly_when_directory_contents_are_equal(
     one: dict[str, bytes], other: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     base = tmp_path_factory.mktemp("contents")
@@ -42,14 +42,14 @@ def test_digests_are_alike_where_contents_are(
     assert [Digests(base / "none.json").of(place) for place in places] == found
 
 
-def test_the_digests_of_files_are_sha_256(tmp_path: Path) -> None:
+def test_file_digests_in_the_cache_are_sha_256(tmp_path: Path) -> None:
     written(tmp_path / "a", {"model.pt": b"abc"})
     Digests(tmp_path / "memory.json").of(tmp_path / "a")
     [(name, (size, _, digest))] = json.loads((tmp_path / "memory.json").read_text()).items()
     assert name == str(tmp_path / "a" / "model.pt") and size == 3 and digest == hashlib.sha256(b"abc").hexdigest()
 
 
-def test_files_are_read_when_they_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench.artifacts.digests, "BLOCK", 2)
     place = written(tmp_path / "a", {"model.pt": b"abcd", "config.yaml": b"x"})
     digests = Digests(tmp_path / "memory.json")
@@ -67,7 +67,7 @@ def test_files_are_read_when_they_have_changed(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("memory", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 100_000])
-def test_a_damaged_memory_is_made_again(memory: bytes, tmp_path: Path) -> None:
+def test_damaged_digest_cache_is_rebuilt(memory: bytes, tmp_path: Path) -> None:
     place = written(tmp_path / "a", {"model.pt": b"abcd"})
     expected = Digests(tmp_path / "other.json").of(place)
     (tmp_path / "memory.json").write_bytes(memory)

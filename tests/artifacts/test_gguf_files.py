@@ -1,4 +1,6 @@
-"""Converted files are made once, found again while nothing has changed, and made anew when something has."""
+"""The cache of converted GGUF files: each is made once, reused while its checkpoint is unchanged, and made again after
+a change or damage.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return given
 
 
-def test_a_real_conversion(tiny: Path, cache_home: Path) -> None:
+def test_real_conversion_writes_a_gguf_of_the_predicted_size_without_importing_torch(
+    tiny: Path, cache_home: Path
+) -> None:
     told: list[tuple[float, str]] = []
     code = "import sys; from workbench.artifacts.gguf_files import converted, offered; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -81,7 +85,7 @@ def test_a_real_conversion(tiny: Path, cache_home: Path) -> None:
     assert not list(path.parent.glob(".*"))
 
 
-def test_errors_are_the_conversion_s_own(tiny: Path, cache_home: Path) -> None:
+def test_conversion_errors_of_the_child_process_are_passed_on(tiny: Path, cache_home: Path) -> None:
     (tiny / "model.pt").write_bytes(b"")
     with pytest.raises(BadInput, match="is truncated, damaged or not a torch file"):
         converted(tiny, "sensevoice", "f16")
@@ -90,7 +94,7 @@ def test_errors_are_the_conversion_s_own(tiny: Path, cache_home: Path) -> None:
         converted(tiny, "sensevoice", "q4_k")
 
 
-def test_a_conversion_that_is_called_off_leaves_nothing(tiny: Path, cache_home: Path) -> None:
+def test_cancelled_conversion_leaves_no_files(tiny: Path, cache_home: Path) -> None:
     def stop(_fraction: float, _said: str) -> None:
         raise Cancelled("the call was stopped")
 
@@ -99,7 +103,7 @@ def test_a_conversion_that_is_called_off_leaves_nothing(tiny: Path, cache_home: 
     assert not [path for path in cache_home.iterdir() if path.is_dir()]
 
 
-def test_files_are_made_once(tiny: Path, calls: list[dict[str, Any]]) -> None:
+def test_each_quantisation_is_converted_once(tiny: Path, calls: list[dict[str, Any]]) -> None:
     first = converted(tiny, "sensevoice", "f16")
     assert converted(tiny, "sensevoice", "f16") == first and len(calls) == 1
     assert converted(tiny, "sensevoice") != first and len(calls) == 2
@@ -117,7 +121,7 @@ def test_sizes_are_computed_once(tiny: Path, calls: list[dict[str, Any]]) -> Non
     assert all(offer == QuantizationOffer(offer.name, None, False, False) for offer in offered(None))
 
 
-def test_two_that_want_the_same_wait_for_each_other(
+def test_concurrent_requests_for_one_file_convert_once(
     tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
@@ -144,7 +148,9 @@ def test_two_that_want_the_same_wait_for_each_other(
     assert len(calls) == 1 and found[0] == found[1]
 
 
-def test_waiting_can_be_called_off(tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_another_conversion_can_be_cancelled(
+    tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
 
     def stop(_fraction: float, _said: str) -> None:
@@ -183,7 +189,7 @@ def test_a_changed_checkpoint_is_converted_again(
     assert len(calls) == 4
 
 
-def test_a_language_model_outside_counts_too(
+def test_change_in_an_external_language_model_directory_triggers_conversion(
     tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = tiny.parent / "Qwen2"
@@ -222,7 +228,7 @@ def damages(content: bytes) -> list[bytes]:
     ]
 
 
-def test_a_damaged_file_is_made_again(
+def test_damaged_gguf_is_converted_again_with_a_warning(
     tiny: Path, calls: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     path = converted(tiny, "sensevoice", "f16")
@@ -244,7 +250,7 @@ def test_a_damaged_file_is_made_again(
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_no_cut_and_no_changed_byte_of_the_head_is_missed(tmp_path: Path, data: st.DataObject) -> None:
+def test_seal_detects_truncation_and_any_changed_byte(tmp_path: Path, data: st.DataObject) -> None:
     content = data.draw(st.binary(min_size=1, max_size=200))
     (path := tmp_path / "file").write_bytes(content)
     sealed = json.loads(json.dumps(seal(path)))
@@ -260,14 +266,14 @@ def test_no_cut_and_no_changed_byte_of_the_head_is_missed(tmp_path: Path, data: 
 @pytest.mark.parametrize(
     "about", ["", "[" * 5000, "[]", '{"outside": 3}', '{"outside": {}, "sizes": {"f16": "x"}}', '{"seals": 3}']
 )
-def test_damaged_facts_are_made_again(about: str, tiny: Path, calls: list[dict[str, Any]]) -> None:
+def test_damaged_about_json_causes_one_new_conversion(about: str, tiny: Path, calls: list[dict[str, Any]]) -> None:
     path = converted(tiny, "sensevoice", "f16")
     (path.parent / "about.json").write_text(about)
     assert converted(tiny, "sensevoice", "f16") == path and len(calls) == 2
     assert converted(tiny, "sensevoice", "f16") == path and len(calls) == 2
 
 
-def test_odd_names_make_plain_ones(tmp_path: Path) -> None:
+def test_special_characters_in_directory_names_are_replaced_in_file_names(tmp_path: Path) -> None:
     directory = tmp_path / "…/ a model: v1.5 (new)…".replace("/", "-")
     shutil.copytree(tiny_sensevoice(tmp_path / "tiny"), directory)
     entry = Entry.of(directory, "sensevoice")
@@ -299,7 +305,7 @@ import json, os, signal, sys, time
         ("print(json.dumps({'error': 'WorkbenchError', 'sentence': 'odd'}))", WorkbenchError, "of it failed: odd"),
     ],
 )
-def test_processes_that_fail(
+def test_failed_child_process_raises_an_error_with_the_cause(
     body: str, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(process, "CHILD", ("-c", FAKE.format(body)))
@@ -307,7 +313,7 @@ def test_processes_that_fail(
         process.run_child({}, "it")
 
 
-def test_a_child_ends_with_its_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_child_is_killed_when_the_caller_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops by itself when its stdin closes; one that does not is ended."""
     monkeypatch.setattr(process, "ENDING_SECONDS", 0.2)
     monkeypatch.setattr(process, "BEAT_SECONDS", 0.01)

@@ -1,4 +1,4 @@
-"""Conversions in processes that are forked where one is there to fork from, and started anew elsewhere."""
+"""Conversions in a child process, which is forked where a fork server is running and started anew elsewhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def descendants() -> set[int]:
     return {each.pid for each in psutil.Process().children(recursive=True)}
 
 
-def test_it_gives_the_same_result(how: str, tmp_path: Path) -> None:
+def test_child_process_converts_and_reports_progress(how: str, tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     path = tmp_path / "it.gguf"
     heard: list[str] = []
@@ -54,12 +54,12 @@ def test_it_gives_the_same_result(how: str, tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["it.gguf"]
 
 
-def test_its_errors_are_its_own(how: str, tmp_path: Path) -> None:
+def test_error_in_the_child_process_is_raised_in_the_caller(how: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="expected one of Paraformer"):
         run_child({"directory": str(tiny_sensevoice(tmp_path / "tiny")), "family": "paraformer"}, "tiny")
 
 
-def test_it_ends_when_its_caller_gives_up(how: str, tmp_path: Path) -> None:
+def test_child_process_ends_and_leaves_no_files_when_the_caller_cancels(how: str, tmp_path: Path) -> None:
     before = descendants()
 
     def stop(fraction: float, said: str) -> None:

@@ -1,4 +1,6 @@
-"""vLLM's directories are made once of the same contents, wherever those lie, and anew when they change."""
+"""The cache of directories converted for vLLM: keyed by the contents of the checkpoint, wherever it lies, and made
+again when the contents change.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def folders(cache_home: Path) -> list[Path]:
     return [path for path in cache_home.iterdir() if path.is_dir()]
 
 
-def test_a_real_one_and_nothing_heavy_on_this_side(tmp_path: Path, cache_home: Path) -> None:
+def test_real_conversion_in_a_child_process_imports_no_heavy_library_here(tmp_path: Path, cache_home: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     from tests.support.tiny_funasr_nano import tiny_funasr_nano
     from workbench.families.funasr_nano import read_served_funasr_nano
@@ -88,7 +90,7 @@ def test_a_language_models_directory_is_used_directly(tmp_path: Path, cache_home
     assert not calls and not cache_home.exists()
 
 
-def test_the_same_contents_have_one_directory(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_checkpoints_with_the_same_contents_share_one_directory(tiny: Path, cache_home: Path, calls: Given) -> None:
     first = served_directory(tiny, "funasr_nano")
     other = tiny.parent / "elsewhere" / "tiny"
     shutil.copytree(tiny, other)
@@ -100,14 +102,16 @@ def test_the_same_contents_have_one_directory(tiny: Path, cache_home: Path, call
     assert served_directory(tiny, "funasr_nano") == second and len(calls) == 2
 
 
-def test_the_entry_of_an_older_state_is_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_directory_of_the_previous_contents_is_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
     first, half = (served_directory(tiny, family) for family in ("funasr_nano", "causal_lm"))
     (tiny / "model.pt").write_bytes(b"changed")
     second = served_directory(tiny, "funasr_nano")
     assert sorted(folders(cache_home)) == sorted([half, second]) and not first.exists()
 
 
-def test_a_language_model_outside_counts(tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_in_an_external_language_model_directory_triggers_conversion(
+    tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outside = tiny.parent / "Qwen"
     outside.mkdir()
     (outside / "model.safetensors").write_bytes(b"one")
@@ -127,7 +131,7 @@ def test_the_remains_of_interrupted_runs_are_removed(tiny: Path, cache_home: Pat
     assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2 and not left.exists()
 
 
-def test_called_off_it_leaves_nothing(tmp_path: Path, cache_home: Path) -> None:
+def test_cancelled_conversion_leaves_no_files(tmp_path: Path, cache_home: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     from tests.support.tiny_funasr_nano import tiny_funasr_nano
 
@@ -142,7 +146,9 @@ def test_called_off_it_leaves_nothing(tmp_path: Path, cache_home: Path) -> None:
     assert not folders(cache_home) and not list(cache_home.glob("*.part"))
 
 
-def test_two_that_want_the_same_wait_for_each_other(tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_for_one_directory_convert_once(
+    tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
     inside, waited = threading.Event(), threading.Event()
     run = vllm_directories.run_child
@@ -167,7 +173,7 @@ def test_two_that_want_the_same_wait_for_each_other(tiny: Path, calls: Given, mo
     assert len(calls) == 1 and found[0] == found[1]
 
 
-def test_a_directory_with_a_damaged_file_is_made_again(
+def test_directory_with_a_damaged_file_is_converted_again_with_a_warning(
     tiny: Path, calls: Given, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = served_directory(tiny, "funasr_nano")
@@ -184,7 +190,7 @@ def test_a_directory_with_a_damaged_file_is_made_again(
 
 
 @pytest.mark.parametrize("about", ["", "[]", json.dumps({"outside": 3})])
-def test_damaged_facts_are_made_again(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_damaged_json_record_causes_a_new_conversion(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
     first = served_directory(tiny, "funasr_nano")
     (cache_home / f".{first.name}.json").write_text(about)
     assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2

@@ -1,4 +1,4 @@
-"""A recording is refused by its first block, with the sentence of the reader."""
+"""The quick check of a recording by its first block: it raises the same errors as the full reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from workbench.core.errors import BadInput
 
 
 @pytest.mark.parametrize("name", ["", "none.wav", "folder", "text.wav", "empty.ogg", "slow.wav", "nan.wav"])
-def test_the_sentence_is_that_of_the_reader(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sound_check_raises_the_same_error_as_the_reader(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "text.wav").write_text("this is no sound\n" * 20)
@@ -30,7 +32,7 @@ def test_the_sentence_is_that_of_the_reader(name: str, tmp_path: Path, monkeypat
     assert str(checked.value) == str(read.value)
 
 
-def test_a_long_recording_is_not_decoded_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sound_check_decodes_only_the_first_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soundfile.write(tmp_path / "long.wav", np.zeros((1000, 2)), 16000)
     monkeypatch.setattr(reading, "_BLOCK", 20)
     read_at_once: list[int] = []
@@ -46,7 +48,7 @@ def test_a_long_recording_is_not_decoded_as_a_whole(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
-def test_a_video_without_sound_is_not_called_damaged(tmp_path: Path) -> None:
+def test_video_without_sound_is_reported_as_having_no_sound_track(tmp_path: Path) -> None:
     path = tmp_path / "silent.mkv"
     picture = ["-f", "lavfi", "-i", "color=s=16x16", "-frames:v", "1"]
     subprocess.run(["ffmpeg", "-v", "error", *picture, path], check=True, stdin=subprocess.DEVNULL)

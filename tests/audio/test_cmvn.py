@@ -1,4 +1,4 @@
-"""CMVN: the published file, the trap of its first block, statistics, and every way a file can be damaged."""
+"""CMVN: the published file, the decoy vectors of its first block, statistics, and damaged files."""
 
 import struct
 from pathlib import Path
@@ -29,7 +29,7 @@ def write(path: Path, text: str) -> Path:
     return path / "am.mvn"
 
 
-def test_vectors_are_found_by_tag_not_by_place(tmp_path: Path) -> None:
+def test_am_mvn_vectors_are_found_by_tag_in_any_order(tmp_path: Path) -> None:
     cmvn = read_am_mvn(write(tmp_path, GOOD))
     assert cmvn.shift.tolist() == [-8.5, -9.25, -10.0]
     assert cmvn.scale.tolist() == [0.5, 0.25, 0.125]
@@ -39,12 +39,12 @@ def test_vectors_are_found_by_tag_not_by_place(tmp_path: Path) -> None:
     assert read_am_mvn(write(tmp_path, swapped)).shift.tolist() == cmvn.shift.tolist()
 
 
-def test_layout_without_line_ends_or_learning_rates(tmp_path: Path) -> None:
+def test_am_mvn_without_line_ends_or_learning_rates_is_read(tmp_path: Path) -> None:
     text = GOOD.replace("\n", " ").replace("<LearnRateCoef> 0 ", "")
     assert read_am_mvn(write(tmp_path, text)).scale.tolist() == [0.5, 0.25, 0.125]
 
 
-def test_applied_as_shift_then_scale() -> None:
+def test_cmvn_adds_the_shift_then_multiplies_by_the_scale() -> None:
     cmvn = Cmvn(np.array([-1, -2], dtype=np.float32), np.array([2, 0.5], dtype=np.float32))
     features = np.array([[1, 2], [2, 6]], dtype=np.float32)
     normalised = cmvn.apply(features)
@@ -54,7 +54,7 @@ def test_applied_as_shift_then_scale() -> None:
         cmvn.apply(np.zeros((1, 3), dtype=np.float32))
 
 
-def test_the_published_file() -> None:
+def test_published_fsmn_vad_am_mvn_is_read() -> None:
     cmvn = read_am_mvn(shared("fsmn-vad/am.mvn"))
     assert cmvn.width == 400
     assert -16 < cmvn.shift.min() < cmvn.shift.max() < -8
@@ -93,7 +93,7 @@ def test_errors_of_damaged_files_name_the_fault(tmp_path: Path, old: str, new: s
     assert words in str(caught.value) and "am.mvn" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_files_that_are_no_text(tmp_path: Path) -> None:
+def test_binary_missing_or_directory_am_mvn_raises_an_error(tmp_path: Path) -> None:
     (tmp_path / "am.mvn").write_bytes(b"\xff\xfe\0\1" * 50)
     with pytest.raises(BadInput, match="it is not text"):
         read_am_mvn(tmp_path / "am.mvn")
@@ -136,7 +136,7 @@ def ark(folder: Path, content: bytes) -> Path:
     ],
     ids=["double", "float", "with a key", "text", "text with a key"],
 )
-def test_statistics_in_every_form_of_kaldi(tmp_path: Path, content: bytes) -> None:
+def test_kaldi_cmvn_statistics_are_read_in_every_matrix_format(tmp_path: Path, content: bytes) -> None:
     cmvn = read_cmvn_ark(ark(tmp_path, content))
     assert cmvn.shift.tolist() == [-10, 2] and cmvn.shift.dtype == np.float32
     np.testing.assert_allclose(cmvn.scale, [1 / 3, 1], rtol=1e-7)
@@ -160,7 +160,7 @@ def test_normalised_features_have_mean_zero_and_variance_one(
     np.testing.assert_allclose(normalised.std(axis=0)[wide], 1, atol=tolerance)
 
 
-def test_a_feature_that_never_changes_has_the_least_variance(tmp_path: Path) -> None:
+def test_constant_feature_gets_the_minimum_variance(tmp_path: Path) -> None:
     cmvn = read_cmvn_ark(ark(tmp_path, binary(np.array([[6.0, 3.0], [12.0, 0.0]]))))
     assert cmvn.shift.tolist() == [-2] and cmvn.scale.tolist() == [pytest.approx(1e10)]
 
@@ -201,7 +201,7 @@ def test_errors_of_damaged_statistics_name_the_fault(tmp_path: Path, content: by
     assert words in str(caught.value) and "cmvn.ark" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_statistics_that_cannot_be_read(tmp_path: Path) -> None:
+def test_missing_or_too_large_cmvn_statistics_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         read_cmvn_ark(tmp_path / "cmvn.ark")
     with ark(tmp_path, b"").open("wb") as file:
@@ -211,7 +211,9 @@ def test_statistics_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_end_in_one_sentence_or_in_a_cmvn(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_arbitrary_cmvn_ark_bytes_give_a_cmvn_or_a_one_line_error(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes
+) -> None:
     sentence = ""
     try:
         read_cmvn_ark(ark(tmp_path_factory.getbasetemp(), b"\0BFM \4" + content))

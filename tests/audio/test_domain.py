@@ -1,4 +1,4 @@
-"""The check of a domain: what it says of the shipped samples, of silence and noise, and of files that are none."""
+"""The domain check: its verdict on the shipped samples, on silence and noise, and on invalid domain files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.registry.sources import assets
 RNG = np.random.default_rng(3)
 
 
-def test_shipped_digits_are_inside_and_other_speech_is_not() -> None:
+def test_digit_samples_are_inside_the_domain_and_other_speech_is_outside() -> None:
     domain = read_domain(assets() / "domains" / "english-digits.safetensors")
     sounds = {path.name: read(path).samples for path in (assets() / "samples").glob("*.wav")}
     unsure = {name for name, samples in sounds.items() if domain.outside(samples, confidence=0.7)}
@@ -29,7 +29,7 @@ def test_shipped_digits_are_inside_and_other_speech_is_not() -> None:
     assert domain.outside(RNG.normal(size=48000).astype(np.float32) / 10) == SOUND
 
 
-def test_a_card_says_its_domain_and_another_model_is_found_for_the_rest() -> None:
+def test_model_card_gives_its_domain_and_a_general_model_is_suggested() -> None:
     catalogue = read_catalogue()
     demo, whole = (find_card(name, catalogue) for name in ("demo/sensevoice", "sensevoice-small"))
     assert domain_name(demo) == "English digits" and domain_name(whole) == ""
@@ -40,12 +40,12 @@ def test_a_card_says_its_domain_and_another_model_is_found_for_the_rest() -> Non
         domain_file(replace(demo, domain="songs"))
 
 
-def test_sentences_say_what_is_heard_and_what_is_known() -> None:
+def test_domain_warning_names_the_detected_sound_and_the_known_domain() -> None:
     assert doubt_about(SPEECH, "digits") == "this sounds like other speech, and the model knows digits only"
     assert "silent" in doubt_about(SILENCE, "digits")
 
 
-def test_a_file_that_is_no_domain_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_invalid_domain_file_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "bad.safetensors"
     for content in (b"", b"no tensors here, but a few words", (8).to_bytes(8, "little") + b'{"a": 1}'):
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""The filter bank against its definition, written out here in float64 without the library that computes it."""
+"""Fbank features against their definition, written out here in float64 without the library that computes them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -57,14 +57,14 @@ def agree(samples: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("seconds", [14.9, 15.02, 47.3])
-def test_parts_side_by_side_are_the_whole(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def test_fbank_computed_in_parts_equals_fbank_of_the_whole(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     samples = np.random.default_rng(3).standard_normal(int(seconds * RATE)).astype(np.float32) * 0.1
     parts = fbank(samples)
     monkeypatch.setattr("workbench.audio.fbank._PART_FRAMES", 1 << 30)
     np.testing.assert_array_equal(parts, fbank(samples))
 
 
-def test_44_seconds_of_real_speech() -> None:
+def test_fbank_of_44_seconds_of_real_speech_matches_the_definition() -> None:
     shared("speech")
     files = sorted((SHARED / "speech").glob("*.wav")) + [shared("fsmn-vad/vad_example.wav")]
     samples = np.concatenate([read(path).samples for path in files])[: 44 * RATE]
@@ -72,7 +72,7 @@ def test_44_seconds_of_real_speech() -> None:
     agree(samples)
 
 
-def test_samples_that_ship_with_the_project() -> None:
+def test_fbank_of_the_shipped_samples_matches_the_definition() -> None:
     files = sorted((Path(__file__).resolve().parents[2] / "assets" / "samples").glob("*.wav"))
     if not files:
         pytest.skip("needs the recordings of assets/samples")
@@ -81,22 +81,22 @@ def test_samples_that_ship_with_the_project() -> None:
 
 
 @pytest.mark.parametrize("samples", [2, 3, 5, 17, 100, 255, 256, 257, 399, 400, 401, 559, 560, 1000])
-def test_short_sounds(samples: int) -> None:
+def test_fbank_of_short_sounds_matches_the_definition(samples: int) -> None:
     noise = 0.1 * np.random.default_rng(samples).standard_normal(samples).astype(np.float32)
     assert len(fbank(noise)) == num_frames(samples) == 1 + max(0, samples - 400) // 160
     agree(noise)
 
 
-def test_loud_noise_over_a_block_boundary() -> None:
+def test_fbank_of_loud_noise_across_a_block_boundary_matches_the_definition() -> None:
     agree(np.random.default_rng(0).uniform(-1, 1, 61 * RATE).astype(np.float32))
 
 
-def test_silence_and_a_lone_sample_are_the_floor() -> None:
+def test_fbank_of_silence_and_of_a_single_sample_is_the_floor_value() -> None:
     for samples in (np.zeros(800, dtype=np.float32), np.ones(800, dtype=np.float32), np.ones(1, dtype=np.float32)):
         np.testing.assert_allclose(fbank(samples), FLOOR, atol=1e-5)
 
 
-def test_frame_counts() -> None:
+def test_frame_counts_match_the_number_of_samples() -> None:
     assert [num_frames(n) for n in (0, 1, 399, 400, 16_000, 480_000)] == [0, 1, 1, 1, 98, 2998]
     centred = FbankOptions(snip_edges=False)
     for samples in (160, 500, 16_000, 16_079, 16_080):
@@ -119,13 +119,13 @@ def test_dither_is_repeatable_and_independent_per_frame() -> None:
 
 
 @pytest.mark.parametrize("snip_edges", [True, False])
-def test_vanishing_dither_is_no_dither(snip_edges: bool) -> None:
+def test_very_small_dither_leaves_the_fbank_unchanged(snip_edges: bool) -> None:
     samples = 0.1 * np.random.default_rng(0).standard_normal(70 * RATE).astype(np.float32)
     options = FbankOptions(snip_edges=snip_edges)
     np.testing.assert_allclose(fbank(samples, replace(options, dither=1e-9)), fbank(samples, options), atol=1e-4)
 
 
-def test_scale_is_an_offset_of_the_logarithm() -> None:
+def test_sample_scale_adds_a_constant_to_the_log_fbank() -> None:
     samples = 0.1 * np.random.default_rng(0).standard_normal(RATE).astype(np.float32)
     unscaled = fbank(samples, FbankOptions(scale=1.0))
     np.testing.assert_allclose(fbank(samples) - unscaled, 2 * np.log(32768), atol=1e-3)

@@ -1,4 +1,4 @@
-"""The front end: configuration out of a checkpoint's mapping, and the three points in their order."""
+"""The front end: its configuration from a checkpoint's mapping, and its stages fbank, LFR and CMVN in order."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def noise(seconds: float) -> np.ndarray:
     return 0.1 * np.random.default_rng(0).standard_normal(round(seconds * 16_000)).astype(np.float32)
 
 
-def test_published_configuration() -> None:
+def test_published_frontend_configuration_is_parsed() -> None:
     config = FrontendConfig.from_yaml(PUBLISHED)
     assert (config.lfr_m, config.lfr_n, config.width, config.frame_seconds) == (7, 6, 560, 0.06)
     assert config.cmvn_file is None and config.dither == 0.0
@@ -38,7 +38,7 @@ def test_published_configuration() -> None:
     assert FrontendConfig.from_yaml({}) == FrontendConfig()
 
 
-def test_the_three_points() -> None:
+def test_frontend_returns_fbank_lfr_and_normalised_features() -> None:
     rng = np.random.default_rng(1)
     cmvn = Cmvn(rng.standard_normal(560).astype(np.float32), rng.uniform(0.1, 1, 560).astype(np.float32))
     samples = noise(2.0)
@@ -52,12 +52,12 @@ def test_the_three_points() -> None:
     np.testing.assert_array_equal(plain.features, output.lfr)
 
 
-def test_without_stacking_lfr_is_the_filter_bank() -> None:
+def test_lfr_without_stacking_equals_the_fbank() -> None:
     output = Frontend(FrontendConfig(), None)(noise(0.5))
     np.testing.assert_array_equal(output.lfr, output.fbank)
 
 
-def test_dither_of_the_call_replaces_the_configured_one() -> None:
+def test_dither_argument_overrides_the_configured_dither() -> None:
     frontend = Frontend(FrontendConfig(dither=1.0), None)
     samples = noise(0.5)
     np.testing.assert_array_equal(frontend(samples, dither=0.0).features, fbank(samples))
@@ -97,13 +97,15 @@ def test_cmvn_of_another_width_is_refused() -> None:
         ("cmvn_file", 5),
     ],
 )
-def test_values_of_the_wrong_kind_name_their_key(key: str, value: Any) -> None:
+def test_configuration_value_of_the_wrong_type_raises_an_error_with_the_key(key: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"frontend_conf.{key} is"):
         FrontendConfig.from_yaml({**PUBLISHED, key: value})
 
 
 @given(samples=st.integers(1, 4000), lfr=st.sampled_from([(1, 1), (7, 6), (5, 3)]), snip_edges=st.booleans())
-def test_frames_are_counted_without_computing_them(samples: int, lfr: tuple[int, int], snip_edges: bool) -> None:
+def test_frame_count_from_the_configuration_equals_the_computed_frames(
+    samples: int, lfr: tuple[int, int], snip_edges: bool
+) -> None:
     config = FrontendConfig(lfr_m=lfr[0], lfr_n=lfr[1], snip_edges=snip_edges)
     signal = np.linspace(-0.5, 0.5, samples, dtype=np.float32)
     try:

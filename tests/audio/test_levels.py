@@ -1,4 +1,4 @@
-"""The level that detectors get to hear: what is quiet is raised, what is loud enough is left as it is."""
+"""Level adjustment before voice detection: quiet samples are amplified, loud samples stay unchanged."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_loud_samples_stay_unchanged() -> None:
 
 
 @given(level=st.floats(ENOUGH_DB - MOST_DB, ENOUGH_DB - 0.1))
-def test_quiet_samples_become_loud_enough(level: float) -> None:
+def test_quiet_samples_are_amplified_to_the_target_level(level: float) -> None:
     louder = amplified(bursts_of_tone(level))
     assert loud_level(frame_levels(louder)) == pytest.approx(ENOUGH_DB, abs=0.05)
     np.testing.assert_allclose(louder, bursts_of_tone(ENOUGH_DB), atol=1e-3)
@@ -39,7 +39,7 @@ def test_the_gain_is_bounded() -> None:
     assert not amplified(np.zeros(RATE, np.float32)).any()
 
 
-def test_a_click_does_not_count_and_an_offset_neither() -> None:
+def test_click_and_dc_offset_do_not_affect_the_gain() -> None:
     quiet = bursts_of_tone(-50.0)
     clicked = quiet.copy()
     clicked[RATE // 2 : RATE // 2 + 800] = 0.9  # 50 ms
@@ -48,7 +48,7 @@ def test_a_click_does_not_count_and_an_offset_neither() -> None:
     np.testing.assert_allclose(amplified(quiet + np.float32(0.3)), amplified(quiet), atol=1e-3)
 
 
-def test_the_loudest_half_second_is_the_level() -> None:
+def test_loud_level_is_the_level_of_the_loudest_half_second() -> None:
     levels = np.full(1000, -60.0, np.float32)
     levels[100:149] = -10.0
     assert loud_level(levels) == -60.0
@@ -59,18 +59,20 @@ def test_the_loudest_half_second_is_the_level() -> None:
 
 @settings(max_examples=25)
 @given(st.sampled_from(("white", "pink")), st.floats(0.6, 4.0), st.floats(-80.0, 0.0), st.integers(0, 2**32 - 1))
-def test_noise_of_any_colour_level_and_length_is_noise(colour: str, seconds: float, level: float, seed: int) -> None:
+def test_noise_of_any_colour_level_and_length_is_classified_as_noise(
+    colour: str, seconds: float, level: float, seed: int
+) -> None:
     samples = noise(round(seconds * RATE), colour, np.random.default_rng(seed)) * 10 ** (level / 20)
     assert noise_like(samples)
 
 
 @settings(max_examples=25)
 @given(st.floats(350.0, 7000.0), st.floats(0.6, 4.0), st.integers(0, 2**32 - 1))
-def test_a_tone_in_noise_is_no_noise(frequency: float, seconds: float, seed: int) -> None:
+def test_tone_in_noise_is_not_classified_as_noise(frequency: float, seconds: float, seed: int) -> None:
     time = np.arange(round(seconds * RATE)) / RATE
     samples = noise(len(time), "white", np.random.default_rng(seed)) + np.sin(2 * np.pi * frequency * time)
     assert not noise_like(samples)
 
 
-def test_silence_is_noise_and_short_samples_are_not() -> None:
+def test_silence_is_classified_as_noise_and_short_samples_are_not() -> None:
     assert noise_like(np.zeros(RATE)) and not noise_like(np.zeros(700)) and not noise_like(np.zeros(0))

@@ -1,4 +1,4 @@
-"""An Ogg file that has lost a part says so; whole ones, in every form that programs write, say nothing."""
+"""Damaged Ogg files are detected; intact files of every form that programs write are not reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def ogg(subtype: str, path: Path) -> list[bytes]:
         (lambda pages: b"".join([*pages[:4], bytes(100_000), *pages[5:]]), DAMAGED),
     ],
 )
-def test_damage_is_found(subtype: str, changed: Callable[[list[bytes]], bytes], sign: str, tmp_path: Path) -> None:
+def test_ogg_damage_is_detected(
+    subtype: str, changed: Callable[[list[bytes]], bytes], sign: str, tmp_path: Path
+) -> None:
     path = tmp_path / "noise.ogg"
     path.write_bytes(changed(ogg(subtype, path)))
     assert sign_of_damage(path) == sign
@@ -68,6 +70,6 @@ def test_a_page_after_any_number_of_lost_bytes_is_found(lost: int, tmp_path: Pat
     assert sign_of_damage(path) == DAMAGED
 
 
-def test_other_files_have_no_pages(tmp_path: Path) -> None:
+def test_file_without_ogg_pages_reports_no_damage(tmp_path: Path) -> None:
     (tmp_path / "talk.wav").write_bytes(b"RIFF and more")
     assert sign_of_damage(tmp_path / "talk.wav") == ""

@@ -1,4 +1,4 @@
-"""Tracks that are read at any place, and the tiles of their pictures, against plain definitions."""
+"""Audio tracks with random access, and the tiles of their waveform and spectrogram, against plain definitions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def slow_peaks(samples: np.ndarray, rate: int, level: int) -> np.ndarray:
 @given(
     st.sampled_from((8000, 11025, 16000, 22050, 44100)), st.integers(1, 150_000), st.sampled_from((-3, -1, 0, 1, 4, 12))
 )
-def test_a_waveform_is_least_and_greatest_of_its_columns(rate: int, count: int, level: int) -> None:
+def test_waveform_tiles_hold_minimum_and_maximum_of_each_column(rate: int, count: int, level: int) -> None:
     samples = noise(count, count)
     overview = finished(Given(samples, rate))
     wanted = slow_peaks(samples, rate, level)
@@ -72,7 +72,7 @@ def test_a_waveform_is_least_and_greatest_of_its_columns(rate: int, count: int, 
     assert overview.peak == np.abs(samples.astype(int)).max() and overview.share == 1.0
 
 
-def test_the_filter_bank_is_that_of_the_recognisers() -> None:
+def test_spectrogram_tiles_match_the_fbank_of_the_recognisers() -> None:
     samples = noise(16000)
     overview = finished(Given(samples, 16000))
     codes = overview.mels(0, 0)
@@ -85,7 +85,7 @@ def test_the_filter_bank_is_that_of_the_recognisers() -> None:
 
 
 @pytest.mark.parametrize("rate", [8000, 48000])
-def test_other_rates_show_a_tone_where_it_is(rate: int) -> None:
+def test_spectrogram_shows_a_tone_in_the_same_band_at_other_sample_rates(rate: int) -> None:
     moments = np.arange(3 * rate) / rate
     tone = (8000 * np.sin(2 * np.pi * 1000 * moments)).astype(np.int16)
     overview = finished(Given(tone, rate))
@@ -94,7 +94,7 @@ def test_other_rates_show_a_tone_where_it_is(rate: int) -> None:
         assert overview.mels(level, 0)[2 >> level :].mean(axis=0).argmax() == same.mels(level, 0).mean(axis=0).argmax()
 
 
-def test_a_long_recording_is_read_in_blocks_and_a_short_one_is_told() -> None:
+def test_overview_reads_in_blocks_and_corrects_an_overstated_length() -> None:
     samples = noise(16000 * 60)
     track = Given(samples, 16000, promised=16000 * 90)
     overview = Overview(track)
@@ -120,7 +120,7 @@ def test_a_long_recording_is_read_in_blocks_and_a_short_one_is_told() -> None:
         ("a.mp3", None, 1, 1),
     ],
 )
-def test_a_track_reads_at_any_place(
+def test_track_reads_samples_at_any_position(
     tmp_path: Path, name: str, subtype: str | None, channels: int, most_off: int
 ) -> None:
     rate = 16000
@@ -138,7 +138,9 @@ def test_a_track_reads_at_any_place(
     assert len(track.read(0, 10)) == 0
 
 
-def test_what_libsndfile_refuses_is_decoded_once_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_unsupported_by_libsndfile_is_decoded_once_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given, length = noise(20000), 20000
     blocks = given.astype(np.float32).reshape(-1, 1) / 32768
     closed: list[bool] = []
@@ -156,7 +158,7 @@ def test_what_libsndfile_refuses_is_decoded_once_and_bounded(tmp_path: Path, mon
     track.close()
 
 
-def test_a_file_without_sound_is_named(tmp_path: Path) -> None:
+def test_file_without_sound_raises_an_error_with_the_file_name(tmp_path: Path) -> None:
     (tmp_path / "text.wav").write_text("no sound here")
     with pytest.raises(BadInput, match=r"text\.wav is not a sound file"):
         open_track(tmp_path / "text.wav")
@@ -164,7 +166,7 @@ def test_a_file_without_sound_is_named(tmp_path: Path) -> None:
         open_track(tmp_path / "gone.wav")
 
 
-def test_a_damaged_track_is_read_up_to_the_damage_at_any_place(tmp_path: Path) -> None:
+def test_damaged_track_is_readable_at_any_position_before_the_damage(tmp_path: Path) -> None:
     path = tmp_path / "cut.flac"
     soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(160_000), 16_000)
     content = path.read_bytes()

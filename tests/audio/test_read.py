@@ -1,4 +1,4 @@
-"""Reading: every format, every kind of damage, each with its sentence; nothing rescaled, nothing lost."""
+"""Reading audio: every format, every kind of damage with its error message; no rescaling and no loss of samples."""
 
 import os
 import shutil
@@ -47,7 +47,7 @@ def sentence(source: object) -> str:
         ("ALAW", 2e-2),
     ],
 )
-def test_wav_subtypes(tmp_path: Path, subtype: str, tolerance: float) -> None:
+def test_wav_of_every_subtype_is_read(tmp_path: Path, subtype: str, tolerance: float) -> None:
     samples = tone(0.5)
     path = tmp_path / "tone.wav"
     soundfile.write(path, samples, RATE, subtype=subtype)
@@ -62,7 +62,7 @@ def test_wav_subtypes(tmp_path: Path, subtype: str, tolerance: float) -> None:
 @pytest.mark.parametrize(
     ("name", "level"), [("tone.flac", 1e-4), ("tone.ogg", 0.05), ("tone.mp3", 0.05), ("tone.aiff", 1e-4)]
 )
-def test_other_containers(tmp_path: Path, name: str, level: float) -> None:
+def test_other_container_formats_are_read(tmp_path: Path, name: str, level: float) -> None:
     samples = tone(2.0)
     path = tmp_path / name
     soundfile.write(path, samples, RATE)
@@ -73,7 +73,7 @@ def test_other_containers(tmp_path: Path, name: str, level: float) -> None:
     assert np.abs(np.abs(middle).max() - 0.5) <= level
 
 
-def test_reading_in_blocks_is_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_in_blocks_equals_reading_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     for name in ("noise.wav", "noise.flac", "noise.ogg", "noise.mp3"):
         path = tmp_path / name
@@ -117,14 +117,14 @@ def test_float_wav_beyond_full_scale_is_not_clipped(tmp_path: Path) -> None:
     assert read(path).samples.max() > 2.9
 
 
-def test_ten_milliseconds(tmp_path: Path) -> None:
+def test_ten_milliseconds_at_any_rate_give_160_samples(tmp_path: Path) -> None:
     for rate in (8_000, RATE, 44_100):
         path = tmp_path / f"short{rate}.wav"
         soundfile.write(path, tone(0.01, rate), rate)
         assert len(read(path).samples) == 160
 
 
-def test_one_sample() -> None:
+def test_array_of_one_sample_is_read() -> None:
     assert read((np.ones(1, dtype=np.float32), RATE)).samples.tolist() == [1.0]
 
 
@@ -140,7 +140,7 @@ def test_files_that_libsndfile_refuses_go_to_ffmpeg(tmp_path: Path) -> None:
 
 
 @needs_ffmpeg
-def test_decoded_samples_stay_if_ffmpeg_breaks_off(tmp_path: Path) -> None:
+def test_decoded_samples_are_retained_when_ffmpeg_stops_early(tmp_path: Path) -> None:
     source, target = tmp_path / "tone.wav", tmp_path / "tone.mka"
     soundfile.write(source, tone(20.0), RATE)
     subprocess.run(["ffmpeg", "-v", "error", "-i", source, "-c:a", "aac", target], check=True, stdin=subprocess.DEVNULL)
@@ -169,7 +169,7 @@ def test_a_transport_stream_whose_last_packet_is_cut_gets_a_note(tmp_path: Path,
 
 
 @needs_ffmpeg
-def test_a_playlist_opens_no_other_file(tmp_path: Path) -> None:
+def test_playlist_is_refused_and_opens_no_other_file(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "secret.wav", tone(1.0), RATE)
     playlist = tmp_path / "list.m3u8"
     playlist.write_text("#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nsecret.wav\n#EXT-X-ENDLIST\n")
@@ -179,7 +179,7 @@ def test_a_playlist_opens_no_other_file(tmp_path: Path) -> None:
     sentence(concat)
 
 
-def test_without_ffmpeg_the_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_message_mentions_missing_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ffmpeg, "ffmpeg_path", lambda: None)
     path = tmp_path / "video.mp4"
     path.write_bytes(b"\0\0\0\x18ftypmp42" + bytes(100))
@@ -201,7 +201,7 @@ def test_resampling_removes_frequencies_above_8_khz() -> None:
     assert np.abs(read((tone(3.0, 48_000, hertz=9_000.0), 48_000)).samples[RATE:-RATE]).max() < 1e-4
 
 
-def test_less_than_one_sample_at_16_khz() -> None:
+def test_sound_shorter_than_one_sample_at_16_khz_is_refused() -> None:
     assert "holds 3 samples at 192000 Hz, less than one sample at 16000 Hz" in sentence((np.ones(3), 192_000))
     assert len(read((np.ones(8), 192_000)).samples) == 1
 
@@ -253,11 +253,11 @@ def test_the_callers_array_is_not_shared() -> None:
         (None, "not NoneType"),
     ],
 )
-def test_arrays_that_are_no_sound(source: object, words: str) -> None:
+def test_invalid_arrays_raise_an_error(source: object, words: str) -> None:
     assert words in sentence(source)
 
 
-def test_samples_that_are_not_finite_are_counted_and_placed(tmp_path: Path) -> None:
+def test_error_on_non_finite_samples_gives_count_and_first_position(tmp_path: Path) -> None:
     samples = tone(2.0)
     samples[[4_000, 4_001, 30_000]] = [np.nan, np.inf, -np.inf]
     for source in ((samples, RATE), (np.stack([samples, tone(2.0)], axis=1), RATE)):
@@ -273,7 +273,7 @@ def test_samples_that_are_not_finite_are_counted_and_placed(tmp_path: Path) -> N
 # --- damage ---
 
 
-def test_files_without_sound(tmp_path: Path) -> None:
+def test_files_and_paths_without_sound_raise_an_error(tmp_path: Path) -> None:
     empty = tmp_path / "empty.wav"
     empty.touch()
     assert "0 bytes" in sentence(empty)
@@ -306,7 +306,7 @@ def test_files_without_sound(tmp_path: Path) -> None:
     assert "a device or a pipe" in sentence(fifo)
 
 
-def test_chunks_behind_the_sound_are_not_sound(tmp_path: Path) -> None:
+def test_wav_chunks_after_the_data_chunk_are_not_read_as_samples(tmp_path: Path) -> None:
     wav = wav_bytes(tone(1.0))
     notes = b"LIST" + struct.pack("<I", 5000) + b"INFO" + b"x" * 4996
     path = tmp_path / "list.wav"
@@ -333,7 +333,7 @@ def test_damaged_flac_is_read_up_to_the_damage(tmp_path: Path) -> None:
 # --- what a recording says of itself ---
 
 
-def test_digest_names_the_sound(tmp_path: Path) -> None:
+def test_digest_identifies_the_samples(tmp_path: Path) -> None:
     path = tmp_path / "tone.wav"
     write_wav(path, tone(1.0))
     first = read(path)
@@ -342,7 +342,7 @@ def test_digest_names_the_sound(tmp_path: Path) -> None:
     assert len(first.digest) == 16 and int(first.digest, 16) >= 0
 
 
-def test_real_speech() -> None:
+def test_real_speech_recordings_are_read() -> None:
     recording = read(shared("speech/funasr_sample.wav"))
     assert isinstance(recording, Recording)
     assert (recording.seconds, recording.source_format) == (6.0, "WAV PCM_16")
@@ -367,7 +367,7 @@ def test_int16_files_survive_a_round_trip(tmp_path: Path) -> None:
     np.testing.assert_array_equal(soundfile.read(tmp_path / "b.wav", dtype="int16")[0], original)
 
 
-def test_write_a_part(tmp_path: Path) -> None:
+def test_write_wav_writes_only_the_requested_part(tmp_path: Path) -> None:
     samples = tone(2.0)
     write_wav(tmp_path / "part.wav", samples, start=0.5, end=1.25)
     np.testing.assert_allclose(read(tmp_path / "part.wav").samples, samples[8_000:20_000], atol=2e-5)
@@ -386,7 +386,9 @@ def test_write_a_part(tmp_path: Path) -> None:
     ("hours", "rate", "channels", "limit"),
     [(2, 16_000, 1, 800), (0.5, 44_100, 2, 350)],  # megabytes, of which the samples are 461 and 115
 )
-def test_hours_of_sound_are_in_memory_once(tmp_path: Path, hours: float, rate: int, channels: int, limit: int) -> None:
+def test_reading_hours_of_sound_holds_the_samples_in_memory_once(
+    tmp_path: Path, hours: float, rate: int, channels: int, limit: int
+) -> None:
     path = tmp_path / "long.wav"
     frames = round(hours * 3600) * rate
     size = frames * channels * 2

@@ -13,7 +13,7 @@ from workbench.audio.read import read
 from workbench.core.errors import BadInput
 
 
-def test_header_that_promises_too_much(tmp_path: Path) -> None:
+def test_wav_header_with_too_long_a_length_adds_a_note(tmp_path: Path) -> None:
     samples = tone(3.2)
     path = tmp_path / "cut.wav"
     path.write_bytes(wav_bytes(tone(10.0))[: 44 + 2 * len(samples)])
@@ -23,7 +23,7 @@ def test_header_that_promises_too_much(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("riff", [None, 36 + 2000, 0, 0xFFFFFFFF])
-def test_header_that_promises_too_little(tmp_path: Path, riff: int | None) -> None:
+def test_wav_header_with_too_short_a_length_reads_all_samples_with_a_note(tmp_path: Path, riff: int | None) -> None:
     wav = wav_bytes(tone(3.2))
     path = tmp_path / "short.wav"
     path.write_bytes(with_data_size(wav, 32_000, riff))
@@ -34,7 +34,9 @@ def test_header_that_promises_too_little(tmp_path: Path, riff: int | None) -> No
 
 @pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFF - 36])
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_16", "PCM_24", "FLOAT"])
-def test_header_of_a_stream_states_no_length(tmp_path: Path, size: int, subtype: str) -> None:
+def test_wav_stream_header_without_a_length_reads_all_samples_with_a_note(
+    tmp_path: Path, size: int, subtype: str
+) -> None:
     wav = wav_bytes(tone(3.2), subtype=subtype)
     path = tmp_path / "stream.wav"
     path.write_bytes(wav)
@@ -56,7 +58,7 @@ def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples
 
 
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.8])
-def test_flac_that_is_damaged_in_the_middle_is_read_up_to_there(tmp_path: Path, at: float) -> None:
+def test_flac_damaged_in_the_middle_is_read_up_to_the_damage(tmp_path: Path, at: float) -> None:
     path = tmp_path / "damaged.flac"
     soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(30 * RATE), RATE)
     content = bytearray(path.read_bytes())

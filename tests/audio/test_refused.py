@@ -1,4 +1,4 @@
-"""Files that are no recordings, or broken ones: one sentence of ours for each, at once, and nothing else on stderr."""
+"""Files without a recording or with damage: each raises a one-line error at once and prints nothing on stderr."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def said_of(path: Path) -> str:
 
 
 @pytest.mark.parametrize("name", CONTENT)
-def test_a_file_that_holds_no_recording_is_one_sentence(
+def test_file_without_a_recording_raises_one_line_error_with_the_file_name(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     make, expected = CONTENT[name]
@@ -135,13 +135,15 @@ def test_a_file_that_holds_no_recording_is_one_sentence(
 
 
 @pytest.mark.parametrize("name", PLACES, ids=lambda name: name[:20].replace("\0", "0"))
-def test_paths_that_are_no_files_raise_one_sentence_without_waiting(name: str, tmp_path: Path) -> None:
+def test_paths_that_are_not_files_raise_an_error_without_blocking(name: str, tmp_path: Path) -> None:
     make, expected = PLACES[name]
     make(tmp_path / name)
     assert expected in said_of(tmp_path / name)
 
 
-def test_many_channels_and_damage_that_leaves_sound_are_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_recording_with_200_channels_and_partly_damaged_mp3_are_read(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "200.wav").write_bytes(encoded("WAV", np.tile(TONE[:, None], (1, 200))))
     assert read(tmp_path / "200.wav").source_channels == 200
     whole = encoded("MP3", np.tile(TONE, 8))
@@ -151,14 +153,14 @@ def test_many_channels_and_damage_that_leaves_sound_are_read(tmp_path: Path, cap
     assert capfd.readouterr() == ("", ""), "mpg123 tells of each frame that it does not like"
 
 
-def test_without_ffmpeg_the_sentence_says_that_it_reads_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_message_recommends_ffmpeg_when_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ffmpeg, "ffmpeg_path", lambda: None)
     (tmp_path / "random.m4a").write_bytes(NOISE)
     with pytest.raises(BadInput, match=r"sound file \(ffmpeg, which reads more formats, is not installed\)$"):
         read(tmp_path / "random.m4a")
 
 
-def test_stderr_comes_back_after_it_was_muted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_is_restored_after_muting(capfd: pytest.CaptureFixture[str]) -> None:
     with muted_stderr(), muted_stderr():
         os.write(2, b"inside\n")
     with muted_stderr(False):
@@ -169,7 +171,7 @@ def test_stderr_comes_back_after_it_was_muted(capfd: pytest.CaptureFixture[str])
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from([b"", b"RIFF", b"RIFF\0\0\0\0WAVEfmt ", b"\xff\xfe", b"OggS", b"\0\0\0\x18ftyp"]), st.binary())
-def test_any_bytes_have_a_reason(first: bytes, rest: bytes) -> None:
+def test_arbitrary_bytes_give_a_one_line_reason(first: bytes, rest: bytes) -> None:
     assert reason_of(first + rest) and "\n" not in reason_of(first + rest)
     assert other_kind(b"RIFF" + first + rest) in (None, "a tar archive"), "no decoder would be asked"
 

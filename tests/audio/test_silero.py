@@ -1,4 +1,4 @@
-"""Silero VAD: the same probabilities as the package's own loop, sensible spans, and hours of silence."""
+"""Silero VAD: the same probabilities as the package's own loop, plausible spans, and long silence."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def by_the_package(samples: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("extra", [0, 1, 511])
-def test_probabilities_are_the_packages(monkeypatch: pytest.MonkeyPatch, extra: int) -> None:
+def test_silero_probabilities_equal_those_of_the_package(monkeypatch: pytest.MonkeyPatch, extra: int) -> None:
     samples = noisy_tones(20.0)[: 512 * 600 + extra]
     expected = by_the_package(samples)
     assert expected.max() - expected.min() > 0.1
@@ -49,7 +49,7 @@ def test_probabilities_are_the_packages(monkeypatch: pytest.MonkeyPatch, extra: 
     np.testing.assert_allclose(silero_probabilities(samples), expected, atol=1e-4)
 
 
-def test_real_speech_gives_the_packages_spans() -> None:
+def test_silero_spans_of_real_speech_equal_those_of_the_package() -> None:
     import silero_vad
 
     samples = read(shared("fsmn-vad/vad_example.wav")).samples
@@ -59,7 +59,7 @@ def test_real_speech_gives_the_packages_spans() -> None:
     assert len(spans) > 20
 
 
-def test_options_reach_the_decision() -> None:
+def test_silence_and_padding_options_change_the_spans() -> None:
     samples = read(shared("fsmn-vad/vad_example.wav")).samples
     patient = silero_spans(samples, SileroOptions(min_silence_ms=800))
     assert len(patient) < len(silero_spans(samples)) / 2
@@ -93,7 +93,7 @@ def test_a_short_silence_does_not_end_speech(monkeypatch: pytest.MonkeyPatch, lo
     assert len(silero_spans(np.zeros(106 * 512, np.float32), SileroOptions(min_silence_ms=longest))) == spans
 
 
-def test_progress_ends_at_one_and_an_exception_in_it_stops_the_work() -> None:
+def test_progress_ends_at_one_and_an_exception_in_the_callback_stops_detection() -> None:
     seen: list[float] = []
     silero_probabilities(noisy_tones(70.0), seen.append)
     assert seen == sorted(seen) and seen[-1] == 1.0 and len(seen) > 1
@@ -105,7 +105,7 @@ def test_progress_ends_at_one_and_an_exception_in_it_stops_the_work() -> None:
         silero_probabilities(noisy_tones(70.0), stop)
 
 
-def test_of_threads_that_ask_together_one_at_a_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_threads_are_served_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silero, "_BLOCK", 50)
     recordings = [noisy_tones(10.0 + n)[n * 100 :] for n in range(4)]
     alone = [silero_probabilities(samples) for samples in recordings]
@@ -120,7 +120,7 @@ def test_of_threads_that_ask_together_one_at_a_time_is_answered(monkeypatch: pyt
     assert len(order) > 4 and changes == 3
 
 
-def test_a_fresh_network_hears_each_window_as_if_nothing_had_been_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probabilities_with_resets_are_the_maximum_of_overlapping_fresh_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = noisy_tones(20.0)
     probabilities = probabilities_with_resets(samples)
     first = silero_probabilities(samples[: 125 * 512])
@@ -136,18 +136,18 @@ def test_a_fresh_network_hears_each_window_as_if_nothing_had_been_before(monkeyp
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 124, 125, 126, 187, 188])
-def test_a_fresh_network_judges_every_chunk(chunks: int) -> None:
+def test_probabilities_with_resets_cover_every_chunk(chunks: int) -> None:
     probabilities = probabilities_with_resets(noisy_tones(7.0)[: chunks * 512])
     assert len(probabilities) == chunks and (probabilities > 0).all()
 
 
-def test_a_fresh_network_hears_real_speech_as_the_other_does() -> None:
+def test_spans_with_resets_have_the_total_length_of_plain_silero_spans() -> None:
     samples = read(shared("speech/funasr_sample.wav")).samples
     seconds = sum(span.seconds for span in silero_spans(samples))
     assert sum(span.seconds for span in spans_with_resets(samples)) == pytest.approx(seconds, rel=0.1)
 
 
-def test_no_samples_no_spans() -> None:
+def test_empty_recording_gives_no_spans() -> None:
     assert spans_with_resets(np.zeros(0, dtype=np.float32)) == []
     assert silero_spans(np.zeros(0, dtype=np.float32)) == []
     assert silero_spans(np.zeros(1, dtype=np.float32)) == []
@@ -168,7 +168,7 @@ print(time.process_time() - start, peak_resident_bytes() >> 20)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process the Linux way")
-def test_half_an_hour_of_silence() -> None:
+def test_half_an_hour_of_silence_is_processed_within_time_and_memory_limits() -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=root, capture_output=True, text=True, check=True)
     seconds, peak_megabytes = map(float, done.stdout.split())

@@ -1,4 +1,4 @@
-"""Capping spans: nothing lost, nothing repeated, nothing too long, cuts where it is quiet."""
+"""Limiting span length: no sample is lost or repeated, no span is too long, and cuts are at quiet places."""
 
 from itertools import pairwise
 
@@ -75,13 +75,13 @@ def test_merging_only_adds_the_gaps(spans: list[Span], cap: float, gap: float) -
         assert too_far or next_part.slice.stop - before.slice.start > cap * RATE
 
 
-def test_without_a_curve_the_pieces_are_equal() -> None:
+def test_span_without_a_level_curve_is_cut_into_equal_pieces() -> None:
     assert cap_spans([Span(1.0, 91.0)], 30) == [Span(1.0, 31.0), Span(31.0, 61.0), Span(61.0, 91.0)]
     pieces = cap_spans([Span(0.0, 100.0)], 30)
     assert len(pieces) == 4 and all(abs(piece.seconds - 25) < 1e-3 for piece in pieces)
 
 
-def test_the_cut_goes_to_the_planted_pause() -> None:
+def test_span_is_cut_at_the_longest_quiet_pause() -> None:
     levels = np.zeros(10_000, dtype=np.float32)
     levels[2_450:2_490] = -40  # a pause of 400 ms
     levels[1_700] = -200  # one quiet frame, deeper but too short to cut in
@@ -91,31 +91,31 @@ def test_the_cut_goes_to_the_planted_pause() -> None:
     assert second == Span(first.end, 40.0)
 
 
-def test_of_equal_places_the_last_is_taken_but_no_crumb_is_left() -> None:
+def test_cut_uses_the_last_of_equal_places_without_leaving_a_tiny_piece() -> None:
     flat = np.zeros(10_000, dtype=np.float32)
     pieces = cap_spans([Span(0.0, 31.0)], 30, flat)
     assert len(pieces) == 2 and pieces[1].seconds >= 7.4
     assert cap_spans([Span(0.0, 60.0)], 30, flat)[0].seconds > 29.9
 
 
-def test_a_curve_that_ends_too_early_is_used_up_to_its_end() -> None:
+def test_level_curve_shorter_than_the_span_is_accepted() -> None:
     for curve in (np.zeros(0, dtype=np.float32), np.zeros(1000, dtype=np.float32)):
         pieces = cap_spans([Span(0.0, 100.0)], 30, curve)
         assert total(pieces) == 100 * RATE and all(piece.seconds <= 30 for piece in pieces)
 
 
-def test_another_frame_length() -> None:
+def test_cut_position_respects_the_frame_length_of_the_curve() -> None:
     curve = np.ones(4000, dtype=np.float32)
     curve[781:800] = 0  # probabilities of 32 ms: 25.0 to 25.6 s
     assert 25.0 < cap_spans([Span(0.0, 40.0)], 30, curve, frame_seconds=0.032)[0].end < 25.6
 
 
-def test_merging_gives_a_recogniser_context() -> None:
+def test_spans_are_merged_across_short_gaps_up_to_the_maximum_length() -> None:
     spans = [Span(0, 2), Span(2.3, 4), Span(4.1, 29.5), Span(29.9, 31), Span(35, 36)]
     assert cap_spans(spans, 30, merge_gap=0.5) == [Span(0, 29.5), Span(29.9, 31), Span(35, 36)]
 
 
-def test_refused() -> None:
+def test_invalid_cap_and_unordered_spans_are_refused() -> None:
     for cap in (0.0, -1.0, float("nan")):
         with pytest.raises(BadInput):
             cap_spans([], cap)
@@ -127,7 +127,7 @@ def test_refused() -> None:
 
 
 @given(spans=span_lists().map(on_a_grid), by=st.floats(0, 3), rest=st.floats(0, 3))
-def test_widened_spans_grow_by_no_more_and_never_overlap(spans: list[Span], by: float, rest: float) -> None:
+def test_widened_spans_grow_at_most_by_the_margin_and_never_overlap(spans: list[Span], by: float, rest: float) -> None:
     seconds = (spans[-1].end if spans else 0.0) + rest
     wide = widened(spans, by, 0.0, seconds)
     assert len(wide) == len(spans)
@@ -156,7 +156,7 @@ def test_joining_short_spans_only_adds_the_gaps(spans: list[Span], short: float,
         assert apart or min(one.seconds, first.seconds) >= short
 
 
-def test_a_lone_word_is_joined_with_its_nearest_neighbours() -> None:
+def test_short_span_is_joined_with_its_nearest_neighbours() -> None:
     words = [Span(1, 2), Span(4, 5), Span(8, 9), Span(20, 28), Span(31, 32), Span(60, 61)]
     assert joined_short(words, 6.0, 4.0, 20.0) == [Span(1, 9), Span(20, 32), Span(60, 61)]
     assert joined_short(words, 6.0, 4.0, 5.0) == [Span(1, 5), Span(8, 9), *words[3:]]
@@ -170,11 +170,11 @@ def test_spans_and_gaps_cover_the_recording(spans: list[Span], rest: float) -> N
     assert not both or (both[0].start, both[-1].end) == (0.0, seconds)
 
 
-def test_levels() -> None:
+def test_frame_levels_are_in_decibels_per_10_ms() -> None:
     samples = np.concatenate([np.zeros(160), np.full(160, 0.1), np.full(80, 1.0)]).astype(np.float32)
     np.testing.assert_allclose(frame_levels(samples), [-100, -20, 0], atol=1e-4)
     assert len(frame_levels(np.zeros(0, dtype=np.float32))) == 0
 
 
-def test_span_slices_samples() -> None:
+def test_span_gives_its_sample_slice() -> None:
     assert Span(0.5, 1.25).slice == slice(8_000, 20_000) and Span(0.5, 1.25).seconds == 0.75

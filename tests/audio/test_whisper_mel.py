@@ -17,7 +17,7 @@ def recording(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize(("count", "bins"), [(201, 80), (4960, 128), (16_001, 40), (480_000, 80)])
-def test_it_is_transformers(count: int, bins: int, normalise: bool) -> None:
+def test_whisper_mel_equals_transformers_features(count: int, bins: int, normalise: bool) -> None:
     extractor = transformers.WhisperFeatureExtractor(feature_size=bins)
     samples = recording(count)
     options = {"padding": "longest", "truncation": False, "do_normalize": normalise, "return_tensors": "np"}
@@ -27,13 +27,13 @@ def test_it_is_transformers(count: int, bins: int, normalise: bool) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-def test_other_frames() -> None:
+def test_whisper_mel_equals_transformers_with_another_hop_and_fft_size() -> None:
     extractor = transformers.WhisperFeatureExtractor(feature_size=20, hop_length=100, n_fft=512)
     samples = recording(5000)
     expected = extractor(samples, sampling_rate=16000, padding="longest", truncation=False, return_tensors="np")
     np.testing.assert_allclose(WhisperMel(20, 100, 512, False)(samples), expected["input_features"][0].T, atol=2e-5)
 
 
-def test_the_filters_are_slaneys() -> None:
+def test_mel_filters_equal_those_of_transformers() -> None:
     theirs = transformers.WhisperFeatureExtractor(feature_size=80).mel_filters
     np.testing.assert_allclose(mel_bank(80, 400), theirs, atol=1e-9)

@@ -57,7 +57,7 @@ def expected(messages: object, **options: object) -> Answer:
     return fake_conversation().converse(messages, **options)  # type: ignore[arg-type]
 
 
-def test_text_goes_to_stdout_and_audio_to_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+def test_answer_text_goes_to_stdout_and_audio_to_the_out_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "say three", "-m", "fake-audio", *SPEAK, "--out", "answer.wav"]) == 0
     printed, answer = capsys.readouterr(), expected("say three")
     assert printed.out == answer.text + "\n" and answer.audio is not None
@@ -67,7 +67,7 @@ def test_text_goes_to_stdout_and_audio_to_a_file(capsys: pytest.CaptureFixture[s
     assert "--out" not in printed.err
 
 
-def test_without_a_file_it_says_where_the_audio_could_go(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_out_option_prints_a_hint_about_the_audio(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "say three", "-m", "fake-audio", *SPEAK]) == 0
     seconds = expected("say three").audio_seconds
     [line] = [line for line in capsys.readouterr().err.splitlines() if "audio" in line and "limit" not in line]
@@ -87,7 +87,7 @@ def test_json_has_the_fields_of_the_answer(capsys: pytest.CaptureFixture[str]) -
     assert answer.audio is not None and len(samples) == len(answer.audio)
 
 
-def test_a_whole_conversation_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conversation_is_read_from_a_messages_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "q.wav").write_bytes(Path("question.wav").read_bytes())
     earlier = [
         {"role": "user", "content": [{"type": "audio", "audio": "q.wav"}]},
@@ -104,7 +104,9 @@ def test_a_whole_conversation_from_a_file(tmp_path: Path, capsys: pytest.Capture
     assert first["token_ids"] == second["token_ids"] and first["prompt_rows"] == second["prompt_rows"] > 20
 
 
-def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dash_reads_text_or_audio_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["-m", "fake-audio", "--modalities", "text", "--seed", "3"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"say three\n")))
     assert main(["chat", "-", *words]) == 0
@@ -144,7 +146,7 @@ def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: py
         (["x", "--beam-size", "3"], "fake-audio has no option beam_size; "),
     ],
 )
-def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_raises_one_line_error(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("box").mkdir(exist_ok=True)
     Path("note.txt").write_text("a note")
     part = {"type": "audio", "audio": "note.txt"}
@@ -157,9 +159,7 @@ def test_bad_input_is_one_line(words: list[str], said: str, capsys: pytest.Captu
     assert printed.out == "" and printed.err.count("\n") == 1 and printed.err.startswith(f"workbench: {said}")
 
 
-def test_a_model_that_answers_nothing_is_refused_before_it_loads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_without_chat_is_refused_before_loading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_sensevoice(tmp_path / "tiny")
     assert main(["chat", "hello", "-m", str(model)]) == 2
     assert "answers no conversations; to chat, open a language model or a model that speaks" in capsys.readouterr().err
@@ -212,7 +212,7 @@ class Terminal:
             os.close(self.ours)
 
 
-def test_a_chat_in_a_terminal() -> None:
+def test_terminal_chat_handles_messages_and_commands() -> None:
     terminal = Terminal("-m", "fake-audio", *SPEAK)
     assert "/help lists the commands" in terminal.until("> ")
     terminal.say("say three")
@@ -245,7 +245,7 @@ def test_a_chat_in_a_terminal() -> None:
     assert terminal.end() == 0
 
 
-def test_ctrl_c_stops_the_answer_and_keeps_it() -> None:
+def test_ctrl_c_in_terminal_chat_stops_the_answer_and_keeps_the_partial_answer() -> None:
     terminal = Terminal("-m", "slow", "--modalities", "audio", "--max-audio-rows", "1900")
     terminal.until("> ")
     terminal.say("say three")
@@ -272,7 +272,7 @@ def test_sigterm_ends_a_chat_in_a_terminal(answering: bool) -> None:
     assert terminal.end() == 143
 
 
-def test_ctrl_c_in_one_answer_keeps_what_was_made() -> None:
+def test_ctrl_c_during_a_single_answer_saves_the_partial_audio() -> None:
     terminal = Terminal("x", "-m", "slow", "--modalities", "audio", "--max-audio-rows", "1900", "--out", "part.wav")
     terminal.until("speaking: 20 rows")
     terminal.interrupt()

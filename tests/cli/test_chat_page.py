@@ -1,4 +1,4 @@
-"""The page about conversations: its programs run as they stand, with a made-up network in place of the demo."""
+"""docs/chat.md: its programs and commands run unchanged, with a fake network in place of the demo model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_program_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_program_of_chat_md_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Replaced(Registry):
         def open(self, model: Any, **settings: Any) -> Any:
             assert model == "demo/speechlm"
@@ -56,7 +56,7 @@ def test_the_program_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert soundfile.info("answer.wav").frames > 0
 
 
-def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shell_commands_of_chat_md_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [shell] = blocks("sh")
     for line in shell.splitlines():
         words = [word.replace("demo/speechlm", "fake-audio") for word in shlex.split(line)]
@@ -64,7 +64,7 @@ def test_the_commands_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert soundfile.info("answer.wav").frames > 0
 
 
-def test_every_field_and_option_is_on_the_page() -> None:
+def test_every_answer_field_and_option_is_documented() -> None:
     told = set(re.findall(r"`(\w+)`", PAGE))
     about_the_session = {"model", "runtime", "load_seconds", "memory_bytes", "quantization", "layout"}
     assert {field.name for field in fields(Answer)} - about_the_session <= told

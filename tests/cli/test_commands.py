@@ -45,7 +45,7 @@ def test_models_are_listed_with_their_runtimes(capsys: Capture) -> None:
     assert [line.split(":")[0] for line in out[start + 1 : start + 4]] == ["  pytorch", "  gguf", "  vllm"]
 
 
-def test_models_as_json(capsys: Capture) -> None:
+def test_models_json_lists_runtimes_with_reasons(capsys: Capture) -> None:
     status = main(["models", "--json"])
     models = json.loads(capsys.readouterr().out)
     assert status == 0 and {"demo/sensevoice", "fsmn-vad"} <= {model["id"] for model in models}
@@ -56,7 +56,9 @@ def test_models_as_json(capsys: Capture) -> None:
             assert state["ready"] == (state["reason"] is None)
 
 
-def test_a_broken_list_of_models_is_one_line(capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_models_toml_is_reported_in_one_line(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "models.toml").write_text("[[model]\n")
     monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
     status, out, err = run(capsys, "models")
@@ -65,7 +67,7 @@ def test_a_broken_list_of_models_is_one_line(capsys: Capture, tmp_path: Path, mo
     assert status == 0 and len(err) == 1 and "is not valid TOML" in err[0]
 
 
-def test_a_bad_card_is_one_line_among_the_models(
+def test_bad_model_card_is_reported_in_one_line_of_the_model_list(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "models.toml").write_text(
@@ -86,7 +88,7 @@ def test_a_bad_card_is_one_line_among_the_models(
 
 
 @lasting
-def test_json_has_the_promised_fields_first(capsys: Capture) -> None:
+def test_transcript_json_begins_with_the_documented_fields(capsys: Capture) -> None:
     status, out, err = run(
         capsys, "transcribe", "long.wav", "--model", "sensevoice", "--format", "json", "--language", "en", "--itn"
     )
@@ -102,7 +104,7 @@ def test_json_has_the_promised_fields_first(capsys: Capture) -> None:
 
 
 @lasting
-def test_several_recordings_are_one_object_per_line_in_order_and_a_bad_one_spoils_no_other(capsys: Capture) -> None:
+def test_several_recordings_give_json_lines_in_order_despite_a_bad_recording(capsys: Capture) -> None:
     words = ("transcribe", "long.wav", "bad.wav", "missing.wav", "short.wav", "-m", "paraformer", "--format", "json")
     status, out, err = run(capsys, *words)
     assert status == 2 and [json.loads(line)["audio_seconds"] for line in out] == [6.0, 1.0]
@@ -110,7 +112,7 @@ def test_several_recordings_are_one_object_per_line_in_order_and_a_bad_one_spoil
 
 
 @lasting
-def test_one_bad_recording_is_one_line_and_exit_2(capsys: Capture) -> None:
+def test_bad_recording_raises_one_line_error_and_exit_2(capsys: Capture) -> None:
     status, out, err = run(capsys, "transcribe", "bad.wav", "--model", "sensevoice")
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith("workbench: bad.wav is not a sound file")
 
@@ -123,7 +125,7 @@ def test_text_is_one_line_per_recording_even_without_speech(capsys: Capture, fak
     assert err == ["noted.wav: this is a note"]
 
 
-def test_subtitles(capsys: Capture, fake: None) -> None:
+def test_transcript_is_written_as_srt_and_vtt_subtitles(capsys: Capture, fake: None) -> None:
     status, out, err = run(capsys, "transcribe", "one.wav", "-m", "sensevoice", "--format", "srt")
     assert (
         (status, err) == (0, []) and out[:2] == ["1", "00:00:00,000 --> 00:00:01,000"] and "one.wav" in "".join(out[2:])
@@ -139,7 +141,7 @@ def test_subtitles_of_several_recordings_are_refused_before_any_work(capsys: Cap
     assert err == [f"workbench: a {form} file holds one recording, and 2 are given; run one at a time"]
 
 
-def test_a_table_names_the_recordings_where_there_are_several(capsys: Capture, fake: None) -> None:
+def test_csv_has_a_file_column_for_several_recordings(capsys: Capture, fake: None) -> None:
     assert main(["transcribe", "one.wav", "-m", "sensevoice", "--format", "csv"]) == 0
     [header, row] = csv.reader(io.StringIO(capsys.readouterr().out))
     assert header == ["model", "runtime", "start", "end", "text"] and row[:4] == ["fake", "fake", "0.000", "1.000"]
@@ -150,7 +152,7 @@ def test_a_table_names_the_recordings_where_there_are_several(capsys: Capture, f
 
 
 @lasting
-def test_recordings_are_transcribed_as_one_batch_with_the_options_of_the_model(capsys: Capture, folder: Path) -> None:
+def test_batch_size_and_model_options_apply_to_several_recordings(capsys: Capture, folder: Path) -> None:
     tiny_funasr_nano(folder / "nano")
     words = (
         "transcribe",
@@ -178,7 +180,7 @@ def test_recordings_are_transcribed_as_one_batch_with_the_options_of_the_model(c
 # GGUF.
 
 
-def test_a_gguf_file_runs_without_naming_a_runtime_and_says_its_quantisation(
+def test_gguf_file_selects_its_runtime_and_reports_its_quantisation(
     capsys: Capture, fake: None, tmp_path: Path
 ) -> None:
     put_gguf(tmp_path / "mine.gguf", quantization="Q8_0")
@@ -192,7 +194,7 @@ def test_a_gguf_file_runs_without_naming_a_runtime_and_says_its_quantisation(
     assert (status, out) == (2, []) and "the weights of mine.gguf are q8_0; expected" in err[0]
 
 
-def test_a_checkpoint_runs_quantised(capsys: Capture, folder: Path) -> None:
+def test_checkpoint_runs_quantised_on_gguf(capsys: Capture, folder: Path) -> None:
     words = ("transcribe", "short.wav", "-m", "sensevoice", "-r", "gguf", "-q", "q8_0", "--format", "json")
     status, out, err = run(capsys, *words)
     assert (status, err) == (0, [])
@@ -240,19 +242,19 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
         assert given.keys() == {"runtime", "on_progress", "options"}, "what is not given is the card's to say"
 
 
-def test_the_version(capsys: Capture) -> None:
+def test_version_flag_prints_the_version(capsys: Capture) -> None:
     assert run(capsys, "--version") == (0, [f"workbench {__version__}"], [])
 
 
 @pytest.mark.parametrize(
     "command", ["", "app", "models", "transcribe", "generate", "inject", "trace", "compare", "convert", "train-demo"]
 )
-def test_every_command_explains_itself(capsys: Capture, command: str) -> None:
+def test_every_command_prints_help(capsys: Capture, command: str) -> None:
     status, out, err = run(capsys, *command.split(), "--help")
     assert (status, err) == (0, []) and out[0].startswith("usage: workbench")
 
 
-def test_the_page_gets_only_the_arguments_that_were_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_app_command_passes_only_the_given_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[list[str]] = []
     monkeypatch.setattr("runpy.run_module", lambda name, run_name: given.append([name, *sys.argv[1:]]))
     monkeypatch.setattr(sys, "argv", ["pytest"])
@@ -265,7 +267,7 @@ def test_the_page_gets_only_the_arguments_that_were_set(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("family", ["sensevoice", "paraformer"])
 @lasting
-def test_a_demo_model_writes_down_a_sample(capsys: Capture, family: str) -> None:
+def test_demo_model_transcribes_the_sample_recording(capsys: Capture, family: str) -> None:
     checkpoint, sample = ROOT / "assets" / f"demo-{family}", ROOT / "assets" / "samples" / "three_seven_one.wav"
     for needed in (checkpoint, sample):
         if not needed.exists():

@@ -34,20 +34,20 @@ def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
     return status, out.splitlines(), err.splitlines()
 
 
-def test_within_tolerance_is_0(capsys: Capture) -> None:
+def test_traces_within_tolerance_exit_0(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "noise.safetensors")
     assert status == 0 and err == []
     assert out[0].startswith("Within tolerance f32: 15 stages")
     assert "The tolerance is f32 (float32 throughout), as both traces have the dtype float32." in out
 
 
-def test_beyond_tolerance_is_1_and_names_the_stage(capsys: Capture) -> None:
+def test_traces_beyond_tolerance_exit_1_and_name_the_stage(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "fault.safetensors")
     assert status == 1 and err == []
     assert out[0].startswith("encoder.layers.3 is the first stage beyond tolerance f32: ")
 
 
-def test_the_preset_follows_the_metadata_or_is_chosen(capsys: Capture) -> None:
+def test_preset_follows_metadata_or_the_preset_option(capsys: Capture) -> None:
     files = ("reference.safetensors", "q8_0.safetensors")
     assert run(capsys, *files)[:2][0] == 0
     why = "as the reference has the dtype float32 and the candidate the dtype q8_0"
@@ -58,7 +58,7 @@ def test_the_preset_follows_the_metadata_or_is_chosen(capsys: Capture) -> None:
     assert run(capsys, *files, "--tolerance", "encoder.layers.5:relative_l2=1e-5")[0] == 1
 
 
-def test_json_is_all_that_stdout_has(capsys: Capture) -> None:
+def test_json_option_prints_only_json_on_stdout(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "fault.safetensors", "--json")
     found = json.loads("\n".join(out))
     assert status == 1 and err == [] and found["verdict"]["first_divergent"] == "encoder.layers.3"
@@ -76,7 +76,7 @@ def test_float64_distinguishes_noise_and_bugs(capsys: Capture) -> None:
     assert status == 1 and out[2].startswith("A bug, not noise: at encoder.layers.3")
 
 
-def test_a_port_in_half_precision_is_held_to_ours_in_it(capsys: Capture) -> None:
+def test_half_precision_candidate_is_compared_with_the_same_precision_trace(capsys: Capture) -> None:
     computed("bfloat16").save("ours.safetensors")
     computed("bfloat16", reverse=True).save("port.safetensors")
     computed("bfloat16", faults={"encoder.layers.3": lambda x: 1.02 * x}).save("wrong.safetensors")
@@ -89,7 +89,7 @@ def test_a_port_in_half_precision_is_held_to_ours_in_it(capsys: Capture) -> None
     assert any("from float64: this model in bfloat16" in line for line in out)
 
 
-def test_other_inputs_are_compared_after_a_warning_only(capsys: Capture) -> None:
+def test_traces_of_different_inputs_need_force_and_give_a_warning(capsys: Capture) -> None:
     Trace(computed(), META | {"input_digest": "other"}).save("other.safetensors")
     status, out, err = run(capsys, "reference.safetensors", "other.safetensors")
     assert (status, out) == (2, []) and len(err) == 1 and "different inputs (digests a1b2 and other)" in err[0]
@@ -98,7 +98,7 @@ def test_other_inputs_are_compared_after_a_warning_only(capsys: Capture) -> None
     assert err == ["workbench: the traces are of different inputs (digests a1b2 and other)"]
 
 
-def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_path: Path) -> None:
+def test_dump_folder_is_compared_with_a_mapping(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "out.npy", computed(reverse=True)["encoder.output"].T)
     (tmp_path / "names.toml").write_text('[stages]\n"encoder.output" = { from = "out", transpose = true }')
@@ -158,7 +158,7 @@ def test_a_folder_of_another_program_compares_by_a_mapping(capsys: Capture, tmp_
         ("reference.safetensors", "the following arguments are required: CANDIDATE"),
     ],
 )
-def test_bad_input_is_2_and_one_sentence(capsys: Capture, words: str, said: str) -> None:
+def test_bad_input_raises_one_line_error_and_exit_2(capsys: Capture, words: str, said: str) -> None:
     Path("cut.safetensors").write_bytes(Path("reference.safetensors").read_bytes()[:-9])
     Path("huge.safetensors").write_bytes((10**10).to_bytes(8, "little") + b"{")
     Trace({"encoder.output": np.full((24, 64), np.nan)}, META).save("nan.safetensors")
@@ -178,7 +178,7 @@ def test_bad_input_is_2_and_one_sentence(capsys: Capture, words: str, said: str)
     assert (status, out) == (2, []) and len(err) == 1 and said in err[0]
 
 
-def test_a_stage_missing_in_one_trace_is_reported_and_the_others_are_compared(capsys: Capture) -> None:
+def test_missing_stage_is_reported_and_common_stages_are_compared(capsys: Capture) -> None:
     whole = computed()
     Trace({stage: whole[stage] for stage in whole if stage != "encoder.output"}, META).save("lacking.safetensors")
     status, out, err = run(capsys, "reference.safetensors", "lacking.safetensors")
@@ -186,7 +186,7 @@ def test_a_stage_missing_in_one_trace_is_reported_and_the_others_are_compared(ca
     assert err == ["workbench: not compared, since the candidate does not have them: encoder.output"]
 
 
-def test_a_candidate_of_nothing_but_nan_is_a_difference(capsys: Capture) -> None:
+def test_candidate_stage_of_only_nan_exits_1(capsys: Capture) -> None:
     Trace({**computed(), "encoder.output": np.full((24, 64), np.nan)}, META).save("nan.safetensors")
     status, out, _ = run(capsys, "reference.safetensors", "nan.safetensors")
     assert status == 1

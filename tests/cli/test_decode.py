@@ -1,4 +1,4 @@
-"""`workbench decode`: its lines of JSON, its table, and what bad input gets: exit 2, one line, and no result."""
+"""`workbench decode`: JSON lines, table, and invalid input (exit status 2, one line, no result)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def decoded(capsys: Capture, *words: str) -> list[dict]:
 # Results.
 
 
-def test_a_line_of_json_for_each_file_in_the_order_given(capsys: Capture) -> None:
+def test_json_lines_follow_the_order_of_files(capsys: Capture) -> None:
     found = decoded(capsys, "two.npy", "one.npy", "two.npy", "--nbest", "4")
     assert [each["file"] for each in found] == ["two.npy", "one.npy", "two.npy"] and found[0] == found[2]
     for each in found:
@@ -99,7 +99,7 @@ def test_a_line_of_json_for_each_file_in_the_order_given(capsys: Capture) -> Non
         assert scores == sorted(scores, reverse=True) and len({tuple(h["tokens"]) for h in each["hypotheses"]}) == 4
 
 
-def test_the_empty_hypothesis_is_the_mass_of_the_blanks(capsys: Capture) -> None:
+def test_empty_hypothesis_score_equals_the_sum_of_blank_log_probabilities(capsys: Capture) -> None:
     [found] = decoded(capsys, "two.npy", "--nbest", "100", "--beam-size", "1000")
     [empty] = [one for one in found["hypotheses"] if not one["tokens"]]
     blanks = log_probabilities(LOGITS[:3].astype(np.float32), 4)[:, 0].sum()
@@ -107,7 +107,7 @@ def test_the_empty_hypothesis_is_the_mass_of_the_blanks(capsys: Capture) -> None
     assert sum(np.exp(one["acoustic"]) for one in found["hypotheses"]) == pytest.approx(1.0)
 
 
-def test_every_format_and_type_gives_the_same(capsys: Capture) -> None:
+def test_every_file_format_and_dtype_gives_equal_hypotheses(capsys: Capture) -> None:
     half = LOGITS.astype(np.float16)
     np.save("half.npy", half)
     np.savez("packed.npz", it=half.astype(np.float32))
@@ -120,7 +120,7 @@ def test_every_format_and_type_gives_the_same(capsys: Capture) -> None:
     assert all(each["hypotheses"] == found[0]["hypotheses"] for each in found)
 
 
-def test_probabilities_of_zero_and_numbers_of_any_size(capsys: Capture) -> None:
+def test_infinite_and_huge_logits_are_decoded(capsys: Capture) -> None:
     rows = [[0.0, -np.inf, -np.inf, -np.inf], [-np.inf, 1e308, -1e308, 0.0]]
     np.save("odd.npy", np.array(rows))
     for options in ((), ("--lexicon", "lexicon.txt"), ("--recombination", "max", "--lm", "lm.arpa", "--alpha", "0")):
@@ -129,13 +129,13 @@ def test_probabilities_of_zero_and_numbers_of_any_size(capsys: Capture) -> None:
         assert best["tokens"] == ["a"] and best["score"] == 0.0
 
 
-def test_log_probabilities_give_the_same_as_logits(capsys: Capture) -> None:
+def test_log_probabilities_give_the_same_score_as_logits(capsys: Capture) -> None:
     np.save("normalised.npy", log_probabilities(LOGITS, 4))
     logits, normalised = decoded(capsys, "one.npy", "normalised.npy")
     assert logits["hypotheses"][0]["score"] == pytest.approx(normalised["hypotheses"][0]["score"], abs=1e-12)
 
 
-def test_words_of_a_lexicon(capsys: Capture) -> None:
+def test_lexicon_homophones_and_variants_become_word_hypotheses(capsys: Capture) -> None:
     """Homophones are hypotheses of their own with the same acoustic score; variants are the word."""
     [found] = decoded(capsys, "one.npy", "--lexicon", "lexicon.txt", "--nbest", "500", "--beam-size", "5000")
     spelled = {"a": {("a",)}, "ah": {("a",), ("b",)}, "sea": {("▁c", "a")}}
@@ -149,7 +149,7 @@ def test_words_of_a_lexicon(capsys: Capture) -> None:
     assert {(("a",), ("a",)), (("a",), ("ah",)), (("b",), ("ah",)), ((), ())} <= said and len(said) < 500
 
 
-def test_bonuses_and_boosted_phrases_are_in_the_score_alone(capsys: Capture) -> None:
+def test_bonuses_and_boosted_phrases_change_only_the_total_score(capsys: Capture) -> None:
     options = ("--beta", "-1e-1", "--boost", "phrases.txt", "--boost-score", "1.5", "--nbest", "50")
     [found] = decoded(capsys, "one.npy", *options)
     for one in found["hypotheses"]:
@@ -157,7 +157,7 @@ def test_bonuses_and_boosted_phrases_are_in_the_score_alone(capsys: Capture) -> 
         assert one["score"] == pytest.approx(one["acoustic"] - 0.1 * len(one["tokens"]) + boost, abs=1e-9)
 
 
-def test_language_models_of_tokens_and_words(capsys: Capture) -> None:
+def test_token_and_word_language_model_scores_match_their_definition(capsys: Capture) -> None:
     """Also of tokens and words that they do not know."""
     wide = ("two.npy", "--nbest", "100", "--beam-size", "1000", "--alpha", "0.7", "--gamma", "1.3", "--beta", "0.25")
     [found] = decoded(capsys, *wide, "--lm", "lm.arpa")
@@ -175,20 +175,20 @@ def test_language_models_of_tokens_and_words(capsys: Capture) -> None:
         assert one["score"] == pytest.approx(one["acoustic"] + lm + bonus, abs=1e-9)
 
 
-def test_a_note_says_what_a_language_model_lacks(capsys: Capture) -> None:
+def test_missing_special_words_of_a_language_model_are_noted_on_stderr(capsys: Capture) -> None:
     Path("bare.arpa").write_text("\\data\\\nngram 1=2\n\\1-grams:\n-99\t<s>\n-0.5\ta\n\\end\\\n")
     status, printed, said = run(capsys, "two.npy", "--tokens", "tokens.txt", "--lm", "bare.arpa", "--json")
     assert status == 0 and len(printed) == 1
     assert [line.split(":")[0] for line in said] == ["bare.arpa has no <unk>", "bare.arpa has no </s>"]
 
 
-def test_max_is_the_best_alignment(capsys: Capture) -> None:
+def test_max_recombination_scores_the_best_alignment(capsys: Capture) -> None:
     [best] = decoded(capsys, "one.npy", "--recombination", "max")
     log_probs = log_probabilities(LOGITS, 4)
     assert best["hypotheses"][0]["score"] == pytest.approx(log_probs.max(axis=1).sum(), abs=1e-12)
 
 
-def test_tokens_with_ids_in_any_order_and_a_blank_by_name(capsys: Capture) -> None:
+def test_token_file_accepts_ids_in_any_order_and_blank_by_name_or_id(capsys: Capture) -> None:
     order = [2, 0, 3, 1]
     np.save("moved.npy", LOGITS[:, order])
     lines = [f"{TOKENS[old]}\t{new}" for new, old in enumerate(order)]
@@ -201,7 +201,7 @@ def test_tokens_with_ids_in_any_order_and_a_blank_by_name(capsys: Capture) -> No
             assert ours["tokens"] == moved["tokens"] and ours["score"] == pytest.approx(moved["score"], abs=1e-12)
 
 
-def test_a_table_for_readers(capsys: Capture) -> None:
+def test_default_output_is_a_table_per_file(capsys: Capture) -> None:
     status, out, err = run(capsys, "one.npy", "two.npy", "--tokens", "tokens.txt", "--nbest", "2")
     assert status == 0 and err == []
     assert out[0] == "one.npy" and out[1].split() == ["score", "acoustic", "lm", "text"]
@@ -305,7 +305,7 @@ BAD_LOGITS: dict[str, tuple[Callable[[], None], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_LOGITS)
-def test_bad_logits_get_one_sentence_even_as_the_second_of_three_files(case: str, capsys: Capture) -> None:
+def test_bad_logits_raise_one_line_error_also_among_several_files(case: str, capsys: Capture) -> None:
     write, name, expected = BAD_LOGITS[case]
     write()
     for words in ((name,), ("one.npy", name, "two.npy")):
@@ -344,7 +344,7 @@ BAD_FILES: dict[str, tuple[str, str | bytes | None, tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
-def test_bad_files_get_one_sentence(case: str, capsys: Capture) -> None:
+def test_bad_auxiliary_files_raise_one_line_error(case: str, capsys: Capture) -> None:
     name, content, options, expected = BAD_FILES[case]
     if content is None:
         Path(name).unlink()
@@ -378,13 +378,13 @@ def test_bad_files_get_one_sentence(case: str, capsys: Capture) -> None:
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
 )
-def test_bad_options_get_one_sentence(options: tuple[str, ...], expected: str, capsys: Capture) -> None:
+def test_bad_options_raise_one_line_error(options: tuple[str, ...], expected: str, capsys: Capture) -> None:
     status, out, err = run(capsys, "one.npy", "--tokens", "tokens.txt", "--json", *options)
     assert (status, out, len(err)) == (2, [], 1), err
     assert expected in err[0]
 
 
-def test_no_file_and_no_tokens_get_one_sentence(capsys: Capture) -> None:
+def test_missing_logits_or_tokens_raise_one_line_error(capsys: Capture) -> None:
     for words in ((), ("one.npy",), ("--tokens", "tokens.txt")):
         status, out, err = run(capsys, *words)
         assert (status, out, len(err)) == (2, [], 1)

@@ -42,7 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_the_trace_gives_what_the_model_heard(
+def test_decoded_trace_matches_the_transcript_of_the_model(
     family: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
@@ -58,14 +58,14 @@ def test_the_trace_gives_what_the_model_heard(
             assert [each["score"] for each in found] == pytest.approx(scores, abs=1e-9)
 
 
-def test_python_does_the_same(folder: Path) -> None:
+def test_ctc_beam_search_of_model_in_python_matches_the_transcript(folder: Path) -> None:
     text, scores = json.loads((folder / "sensevoice.json").read_text())
     with workbench.CtcBeamSearch.of_model(folder / "sensevoice", **BEAM) as search:
         found = search.decode(folder / "sensevoice_whole.safetensors")
     assert found[0].text == text and [each.score for each in found] == pytest.approx(scores, abs=1e-9)
 
 
-def test_bad_input_gets_one_sentence(
+def test_bad_input_raises_one_line_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(folder)

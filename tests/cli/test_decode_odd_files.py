@@ -1,4 +1,4 @@
-"""`workbench decode` and odd files: pipes, devices, folders, names, encodings. Exit 2, one line, and no waiting."""
+"""`workbench decode` with pipes, devices, folders, odd names and encodings: exit 2, one line, no waiting."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.mark.parametrize("name", ["pipe", "folder", "loop", "none", "/dev/zero", "a\0b", "a" * 5000, "", "a\nb"])
 @pytest.mark.parametrize("option", OPTIONS)
-def test_what_is_no_file_is_refused_at_once(option: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_regular_auxiliary_files_are_refused_without_waiting(
+    option: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     tokens = () if option == "--tokens" else ("--tokens", "tokens.txt")
     said = refused(capsys, "one.npy", *tokens, option, name)
     assert "cannot be read" in said
@@ -50,7 +52,7 @@ def test_what_is_no_file_is_refused_at_once(option: str, name: str, capsys: pyte
 
 
 @pytest.mark.parametrize("name", ["pipe", "folder", "loop", "none", "a" * 5000])
-def test_logits_that_are_no_file_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_non_regular_logits_files_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     place = Path(f"{name}.npy")
     if name in ("pipe", "folder", "loop"):
         Path(name).rename(place)
@@ -68,7 +70,7 @@ def test_logits_that_are_no_file_are_refused(name: str, capsys: pytest.CaptureFi
         ("t.json", b"[" * 100_000, "its lists are nested too deeply"),
     ],
 )
-def test_tokens_that_are_no_text_are_refused(
+def test_token_file_that_is_not_utf8_text_is_refused(
     name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(name).write_bytes(content)
@@ -76,7 +78,9 @@ def test_tokens_that_are_no_text_are_refused(
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
-def test_a_mark_and_other_line_ends_are_no_tokens(end: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_byte_order_mark_and_other_line_ends_are_accepted_in_the_token_file(
+    end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["decode", "one.npy", "--tokens", "tokens.txt", "--json"]) == 0
     expected = capsys.readouterr().out
     Path("t.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.replace("\n", end).encode())
@@ -85,7 +89,7 @@ def test_a_mark_and_other_line_ends_are_no_tokens(end: str, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("header", ["__import__('os').getpid()", "{'descr': " + "(" * 5000 + ")" * 5000 + "}"])
-def test_a_header_that_numpy_refuses_gets_a_plain_sentence(header: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_npy_header_raises_one_line_error(header: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
     said = refused(capsys, "bad.npy", "--tokens", "tokens.txt")
     assert said == "workbench: bad.npy is truncated or not an .npy array; expected a file that numpy.save wrote\n"

@@ -1,4 +1,4 @@
-"""The page about CTC beam search: its programs and commands run as they stand, and it names every option."""
+"""docs/decoding.md: its programs and commands run unchanged, and it documents every option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
-def test_the_programs_and_commands_run(
+def test_programs_and_commands_of_decoding_md_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -41,7 +41,9 @@ def test_the_programs_and_commands_run(
     assert shown.startswith(json.dumps(found)[: shown.index('"score"')])
 
 
-def test_the_shipped_words_are_told_apart(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_homophone_example_of_decoding_md_gives_the_expected_text(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     [block] = [block for block in blocks("sh") if block.startswith("cd ")]
     folder, command, _ = map(shlex.split, block.splitlines())
     monkeypatch.chdir(ROOT / folder[1])
@@ -49,6 +51,6 @@ def test_the_shipped_words_are_told_apart(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().out.splitlines()[2].endswith("he won two to one")
 
 
-def test_every_option_is_on_the_page() -> None:
+def test_every_decoding_option_is_documented() -> None:
     told = set(re.findall(r"--([a-z-]+)", PAGE))
     assert {spec.name.replace("_", "-") for spec in option_specs(CtcBeamOptions)} <= told

@@ -1,4 +1,4 @@
-"""What the `workbench` command says of wrong words, dying sessions and faults: one line, and the exit status."""
+"""Errors of the `workbench` command (wrong arguments, dead workers, faults): one stderr line, exit status."""
 
 from __future__ import annotations
 
@@ -138,13 +138,13 @@ def test_errors_are_one_line_on_stderr(capsys: Capture, words: str, status: int,
     assert sentence in err[0] and err[0].startswith("workbench")
 
 
-def test_every_recipe_can_be_asked_for(capsys: Capture) -> None:
+def test_unknown_training_recipe_error_lists_the_recipes(capsys: Capture) -> None:
     status, _, err = run(capsys, "train-demo", "nobody", "--data", "x", "--out", "y")
     assert status == 2
     assert "choose from 'sensevoice', 'paraformer', 'funasr-nano', 'fireredasr'" in " ".join(err)
 
 
-def test_numbers_are_checked_before_the_model_is_loaded(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_values_are_checked_before_the_model_is_loaded(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[object] = []
     monkeypatch.setattr("workbench.isolation.serial.ProcessSession.start", lambda self: loads.append(self))
     for words in (
@@ -170,7 +170,7 @@ def test_numbers_are_checked_before_the_model_is_loaded(capsys: Capture, monkeyp
         ("parity sensevoice short.wav missing.wav --candidates pytorch", ["there is no file missing.wav"]),
     ],
 )
-def test_a_file_without_sound_is_refused_before_the_model_is_loaded(
+def test_unreadable_recording_is_refused_before_the_model_is_loaded(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: str, sentences: list[str]
 ) -> None:
     loads: list[object] = []
@@ -196,29 +196,29 @@ def test_a_file_without_sound_is_refused_before_the_model_is_loaded(
         (("evaluate", "", "-m", "sensevoice", "--out", "x"), "the path of the corpus is empty; expected a manifest"),
     ],
 )
-def test_an_empty_path_is_not_the_current_folder(capsys: Capture, words: tuple[str, ...], sentence: str) -> None:
+def test_empty_path_is_refused(capsys: Capture, words: tuple[str, ...], sentence: str) -> None:
     status, out, err = run(capsys, *words)
     assert (status, out, len(err)) == (2, [], 1) and sentence in err[0]
 
 
-def test_a_name_with_a_line_break_does_not_break_the_line(capsys: Capture) -> None:
+def test_model_name_with_a_line_break_keeps_a_one_line_error(capsys: Capture) -> None:
     status, _, err = run(capsys, "transcribe", "short.wav", "-m", "two\nlines\r\n")
     assert (status, len(err)) == (2, 1)
 
 
-def test_a_session_that_dies_costs_its_own_recording(capsys: Capture, fake: None) -> None:
+def test_dead_worker_fails_only_its_own_recording(capsys: Capture, fake: None) -> None:
     status, out, err = run(capsys, "transcribe", "one.wav", "exit.wav", "two.wav", "-m", "sensevoice")
     assert status == 1 and [Path(line).name for line in out] == ["one.wav", "two.wav"]
     assert len(err) == 1 and "ended with status 3 while transcribing" in err[0]
 
 
-def test_a_fault_of_the_model_is_one_line_and_exit_1(capsys: Capture, fake: None) -> None:
+def test_exception_in_a_model_raises_one_line_error_and_exit_1(capsys: Capture, fake: None) -> None:
     status, out, err = run(capsys, "transcribe", "fault.wav", "-m", "sensevoice")
     assert (status, out) == (1, [])
     assert err == ["workbench: sensevoice on pytorch failed: ValueError: first line second line"]
 
 
-def test_a_fault_of_ours_is_one_line_and_its_traceback_can_be_had(
+def test_internal_error_is_one_line_with_a_traceback_under_workbench_debug(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: object) -> None:

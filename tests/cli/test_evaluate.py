@@ -1,4 +1,4 @@
-"""What `workbench evaluate` says of recordings that a model has failed on or when it is stopped; its exit status."""
+"""`workbench evaluate`: messages and exit status when a model fails on recordings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workbench.core.progress import OnProgress
     ],
 )
 @pytest.mark.usefixtures("in_folder")
-def test_failures_are_counted_and_a_model_with_nothing_else_is_1(
+def test_failed_recordings_are_counted_and_exit_1_if_all_failed(
     capsys: Capture, folder: Path, tmp_path: Path, recordings: tuple[str, ...], status: int, said: list[str]
 ) -> None:
     manifest = folder / "list.csv"

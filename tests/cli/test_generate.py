@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("in_folder")
 
 
 @lasting
-def test_text_is_written_after_a_prompt(
+def test_text_is_generated_after_a_prompt(
     capsys: Capture, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     words = ("-m", "qwen3", "--max-new-tokens", "8", "--min-new-tokens", "8")
@@ -35,7 +35,7 @@ def test_text_is_written_after_a_prompt(
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_notes_of_a_text_go_to_stderr(capsys: Capture, fake: None, form: str) -> None:
+def test_generation_notes_go_to_stderr(capsys: Capture, fake: None, form: str) -> None:
     status, _, err = run(capsys, "generate", "noted", "-m", "qwen3", "--format", form)
     assert (status, err) == (0, ["fake: this is a note"])
 
@@ -105,7 +105,7 @@ def test_an_empty_prompt_on_stdin_is_bad_input(capsys: Capture, monkeypatch: pyt
 
 
 @lasting
-def test_bytes_on_stdin_that_are_no_text_are_bad_input(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_utf8_on_stdin_is_refused(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
     status, out, err = run(capsys, "generate", "-", "-m", "qwen3")
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(

@@ -1,4 +1,4 @@
-"""What `--help` shows: no line wider than a terminal, examples that the parser takes, and the flags in groups."""
+"""`--help` output: lines fit a terminal, examples are accepted by the parser, and flags are in groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", ["", *commands()])
-def test_no_line_is_wider_than_a_terminal_and_no_flag_is_broken(command: str) -> None:
+def test_help_lines_fit_the_terminal_and_flags_are_not_broken(command: str) -> None:
     text = (commands()[command] if command else PARSER).format_help()
     assert [line for line in text.splitlines() if len(line) > WIDTH] == []
     assert text.startswith("usage: workbench") and "suppress" not in text.lower()
@@ -38,7 +38,7 @@ def test_no_line_is_wider_than_a_terminal_and_no_flag_is_broken(command: str) ->
 
 
 @pytest.mark.parametrize("command", commands())
-def test_every_command_has_examples_that_it_takes(command: str) -> None:
+def test_every_command_has_examples_that_the_parser_accepts(command: str) -> None:
     assert 2 <= len(EXAMPLES[command]) <= 4
     text = commands()[command].format_help()
     for what, line in EXAMPLES[command]:
@@ -49,7 +49,7 @@ def test_every_command_has_examples_that_it_takes(command: str) -> None:
         assert words[0] == "workbench" and PARSER.parse_args(words[1:]).command == command
 
 
-def test_flags_stand_in_groups_and_those_of_single_models_are_only_named() -> None:
+def test_flags_are_grouped_and_model_specific_flags_are_listed_by_name_only() -> None:
     text = commands()["transcribe"].format_help()
     places = [text.index(f"\n{title}:\n") for title in ("input and output", "model", "speech and segments", "engine")]
     assert places == sorted(places) and "\npositional arguments:" not in text and "\ndecoding:" not in text
@@ -61,7 +61,7 @@ def test_flags_stand_in_groups_and_those_of_single_models_are_only_named() -> No
 @pytest.mark.parametrize(
     "command", ["transcribe audio.wav -m x", "trace audio.wav -m x --out t", "parity x a --candidates y"]
 )
-def test_the_options_of_every_family_are_taken_though_help_does_not_explain_them(command: str) -> None:
+def test_options_of_every_family_are_accepted_without_help_text(command: str) -> None:
     for family in FAMILIES.values():
         for spec in option_specs(family.options_class):
             flag = f"--{spec.name.replace('_', '-')}"
@@ -70,7 +70,7 @@ def test_the_options_of_every_family_are_taken_though_help_does_not_explain_them
             assert getattr(parsed, f"option_{spec.name}") not in (None, [])
 
 
-def test_limits_and_defaults_follow_numbers() -> None:
+def test_help_states_limits_and_defaults_of_numeric_options() -> None:
     text = " ".join(commands()["generate"].format_help().split())
     assert "(more than 0, at most 1; default: 1)" in text and "(0, or 0.01 to 100; default: 0)" in text
     assert "by default the runtime decides (1 to 1024)" in text
@@ -86,7 +86,9 @@ def test_limits_and_defaults_follow_numbers() -> None:
         [LONG],
     ],
 )
-def test_what_is_very_long_is_not_said_whole(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+def test_very_long_arguments_are_shortened_in_error_messages(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
     try:
         status = main(words)
     except SystemExit as stop:
@@ -95,6 +97,6 @@ def test_what_is_very_long_is_not_said_whole(capsys: pytest.CaptureFixture[str],
     assert status == 2 and not out and err.count("\n") == 1 and len(err) < 2000 and "_DEBUG" not in err
 
 
-def test_a_name_of_a_file_moves_no_cursor() -> None:
+def test_control_characters_in_file_names_are_escaped() -> None:
     assert one_line("there is no file a\n\x1b[31m\x9b.wav\tb") == "there is no file a \\x1b[31m\\x9b.wav\tb"
     assert one_line("no file txt\u202evaw.exe\u2028b") == "no file txt\\u202evaw.exe b", "a name keeps its direction"

@@ -1,4 +1,4 @@
-"""`workbench options`: what a model takes, read from the same declarations as the flags."""
+"""`workbench options`: the options and settings of a model, from the same declarations as the flags."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_option_and_setting_is_listed_with_an_existing_flag(family: str) -
     assert bool(found["chat_options"]) == ("chat" in found["calls"] and not chats_alone)
 
 
-def test_a_card_decides_the_remaining_settings() -> None:
+def test_model_card_limits_runtimes_and_settings() -> None:
     assert described(card("sensevoice", "gguf"))["runtimes"] == ["gguf"]
     assert [each["name"] for each in described(card("sensevoice", "gguf"))["settings"]] == ["threads"]
     assert described(card("causal_lm", "server"))["runtimes"] == ["vllm"]
@@ -56,7 +56,7 @@ def test_a_card_decides_the_remaining_settings() -> None:
     assert dtype["choices"] == ["auto", "float32", "bfloat16", "float16", "float64"]
 
 
-def test_a_line_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "demo/fireredasr"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "demo/fireredasr: FireRedASR-LLM, on pytorch, gguf, vllm"
@@ -67,14 +67,14 @@ def test_a_line_for_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert beam[5].startswith("hypotheses followed in parallel") and beam[5].endswith("; 1 to 64")
 
 
-def test_the_same_as_json(capsys: pytest.CaptureFixture[str], registry: Registry) -> None:
+def test_options_json_matches_the_description(capsys: pytest.CaptureFixture[str], registry: Registry) -> None:
     assert main(["options", "demo/qwen3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found == json.loads(json.dumps(described(registry.card("demo/qwen3"))))
     assert found["calls"] == ["generate", "inject", "chat", "trace"]
 
 
-def test_a_beam_search_of_fun_asr_nano_is_not_one_of_vllm() -> None:
+def test_funasr_nano_beam_search_options_exclude_vllm() -> None:
     found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/funasr-nano"))["options"]}
     assert found["beam_size"] == found["lm"] == ["pytorch", "gguf"] and "vllm" in found["hotwords"]
     found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/sensevoice"))["options"]}
@@ -86,7 +86,7 @@ def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_p
     assert "there is no model" in capsys.readouterr().err
 
 
-def test_stages_inside_a_layer_that_a_runtime_lacks_are_said_with_the_reason(
+def test_missing_inner_stages_of_a_runtime_are_listed_with_the_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert "attention.weights" in described(card("funasr_nano"))["not_inside"]["vllm"]

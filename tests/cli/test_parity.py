@@ -43,7 +43,7 @@ def run(capsys: Capture, *words: str, source: str = "talk.wav") -> tuple[int, li
     return status, out.splitlines(), err.splitlines()
 
 
-def test_all_within_is_0(capsys: Capture, fakes: Registry) -> None:
+def test_all_candidates_within_tolerance_exit_0(capsys: Capture, fakes: Registry) -> None:
     status, out, err = run(capsys, "--candidates", "gguf,gguf:q4_0", "--candidates", "vllm")
     assert status == 0 and err == []
     named = [line.split(":")[0] for line in out[: out.index("")] if not line.startswith("  ")]
@@ -53,7 +53,7 @@ def test_all_within_is_0(capsys: Capture, fakes: Registry) -> None:
     assert not any("!" in line for line in table)
 
 
-def test_one_beyond_is_1(capsys: Capture, fakes: Registry) -> None:
+def test_candidate_beyond_tolerance_exits_1(capsys: Capture, fakes: Registry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     status, out, _ = run(capsys, "--candidates", "gguf,vllm", "--stages", "encoder.*")
     assert status == 1 and out[0].startswith("gguf (beyond): encoder.layers.3 is the first stage beyond")
@@ -61,7 +61,7 @@ def test_one_beyond_is_1(capsys: Capture, fakes: Registry) -> None:
     assert marked[0] == "encoder.layers.3"
 
 
-def test_unusable_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Registry) -> None:
+def test_dead_worker_exits_2_and_no_available_runtime_exits_3(capsys: Capture, fakes: Registry) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     assert run(capsys, "--candidates", "vllm")[::2] == (3, ["workbench: vllm: vLLM is not installed"])
     fakes.acts["gguf"] = dies
@@ -87,13 +87,15 @@ def test_unusable_is_2_and_nothing_available_is_3(capsys: Capture, fakes: Regist
         (("--candidates", "gguf", "--language", "xx"), "language"),
     ],
 )
-def test_bad_input_is_2_in_one_line(capsys: Capture, fakes: Registry, words: tuple[str, ...], says: str) -> None:
+def test_bad_input_raises_one_line_error_and_exit_2(
+    capsys: Capture, fakes: Registry, words: tuple[str, ...], says: str
+) -> None:
     status, out, err = run(capsys, *words)
     assert (status, out, len(err)) == (2, [], 1) and says in err[0]
     assert fakes.traced == []
 
 
-def test_a_language_model_takes_no_recording_and_a_text_of_any_length(capsys: Capture, fakes: Registry) -> None:
+def test_language_model_refuses_recordings_and_accepts_text_of_any_length(capsys: Capture, fakes: Registry) -> None:
     fakes.family = "causal_lm"
     Path("my talk.wav").touch()
     for source in ("talk.wav", "my talk.wav"):
@@ -106,7 +108,7 @@ def test_a_language_model_takes_no_recording_and_a_text_of_any_length(capsys: Ca
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("of ours"), BrokenPipeError(), SessionDied("killed")])
-def test_a_failure_is_not_beyond_tolerance(
+def test_program_failure_exits_2_not_1(
     capsys: Capture, fakes: Registry, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fails(session: FakeSession) -> None:
@@ -126,7 +128,7 @@ def test_settings_and_options_reach_the_sessions(capsys: Capture, fakes: Registr
     ]
 
 
-def test_report_json_and_traces(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
+def test_parity_writes_report_json_and_traces(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
     computed(reverse=True).save(tmp_path / "port.safetensors")
     words = ("--candidates", "port.safetensors", "--report", "out.html", "--keep", "kept", "--json")
     status, out, _ = run(capsys, *words)
@@ -135,7 +137,7 @@ def test_report_json_and_traces(capsys: Capture, fakes: Registry, tmp_path: Path
     assert (tmp_path / "kept" / "reference-pytorch.safetensors").is_file()
 
 
-def test_isolated_says_so_and_names_every_stage_in_error(capsys: Capture, fakes: Registry) -> None:
+def test_isolated_parity_names_every_faulty_stage(capsys: Capture, fakes: Registry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     status, out, err = run(capsys, "--candidates", "gguf,vllm", "--isolated")
     assert status == 1 and out[0].startswith(
@@ -148,7 +150,7 @@ def test_isolated_says_so_and_names_every_stage_in_error(capsys: Capture, fakes:
     assert json.loads("\n".join(run(capsys, "--candidates", "gguf", "--isolated", "--json")[1]))["isolated"] is True
 
 
-def test_a_dump_alone_is_isolated_in_one_command(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
+def test_dump_folder_is_compared_isolated_in_one_command(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
     """Two faults at once, foreign names, and of the logits the last row only."""
     faults = {stage: lambda x: 1.01 * x for stage in ("encoder.layers.2", "encoder.layers.5")}
     whole = computed(faults=faults, reverse=True)
@@ -173,7 +175,9 @@ def test_a_dump_alone_is_isolated_in_one_command(capsys: Capture, fakes: Registr
     assert json.loads("\n".join(run(capsys, *words, "--json")[1]))["float64"] is True
 
 
-def test_with_a_baseline_only_what_got_worse_is_1(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
+def test_parity_with_a_baseline_exits_1_only_for_worse_results(
+    capsys: Capture, fakes: Registry, tmp_path: Path
+) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     status, out, _ = run(capsys, "--candidates", "gguf", "--json")
     (tmp_path / "baseline.json").write_text("\n".join(out), encoding="utf-8")
@@ -199,7 +203,9 @@ def test_with_a_baseline_only_what_got_worse_is_1(capsys: Capture, fakes: Regist
 
 @pytest.mark.parametrize("flag", ["--baseline", "--mapping"])
 @pytest.mark.parametrize("pipe", ["pipe.toml", "/dev/zero"])
-def test_a_pipe_or_a_device_is_not_waited_for(capsys: Capture, fakes: Registry, flag: str, pipe: str) -> None:
+def test_pipe_or_device_as_input_file_is_refused_without_waiting(
+    capsys: Capture, fakes: Registry, flag: str, pipe: str
+) -> None:
     os.mkfifo("pipe.toml")
     status, out, err = run(capsys, "--candidates", "gguf", flag, pipe)
     assert (status, out, len(err)) == (2, [], 1)

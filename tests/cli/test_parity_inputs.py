@@ -32,11 +32,11 @@ def card(family: str) -> Card:
         ("causal_lm", ("Count.", "Add."), True),
     ],
 )
-def test_more_than_one_input_are_several(family: str, words: tuple[str, ...], several: bool) -> None:
+def test_two_or_more_inputs_count_as_several(family: str, words: tuple[str, ...], several: bool) -> None:
     assert several_asked(parsed(*words), card(family)) is several
 
 
-def test_so_is_a_folder_or_a_list(tmp_path: Path) -> None:
+def test_folder_or_list_file_counts_as_several_inputs(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("a.wav\n")
     assert several_asked(parsed(str(tmp_path)), card("sensevoice"))
     assert several_asked(parsed(str(tmp_path / "list.txt")), card("causal_lm"))
@@ -50,6 +50,6 @@ def test_so_is_a_folder_or_a_list(tmp_path: Path) -> None:
         ("sensevoice", ("a.wav", "b.wav", "--baseline", "x.json"), "--baseline is for one input"),
     ],
 )
-def test_what_takes_one_input_says_so(family: str, words: tuple[Any, ...], says: str) -> None:
+def test_several_inputs_are_refused_where_one_is_required(family: str, words: tuple[Any, ...], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         several_asked(parsed(*words), card(family))

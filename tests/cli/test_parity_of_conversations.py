@@ -1,5 +1,5 @@
-"""`workbench trace` and `workbench parity` of a model that answers text and speech: what they take, what docs/parity.md
-shows.
+"""`workbench trace` and `workbench parity` of a model that answers text and speech: inputs, and the commands of
+docs/parity.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def traced(capsys: Capture, file: Path, *words: str) -> Trace:
     return Trace.load(file)
 
 
-def test_a_conversation_is_a_text_a_recording_or_messages(capsys: Capture, tmp_path: Path) -> None:
+def test_trace_accepts_text_recordings_and_messages(capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "t.safetensors"
     text = traced(capsys, file, "say three")
     assert list(text) == ["llm.norm"]
@@ -68,18 +68,20 @@ def test_a_conversation_is_a_text_a_recording_or_messages(capsys: Capture, tmp_p
         (("--messages", "conversation.json"), "message 2, the last one, is from the assistant; expected one from the"),
     ],
 )
-def test_nothing_to_answer_is_bad_input(capsys: Capture, tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+def test_missing_user_message_is_refused(
+    capsys: Capture, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
     status, out, err = run(capsys, "trace", *words, "-m", "speechlm", "--out", str(tmp_path / "t.safetensors"))
     assert (status, out, len(err)) == (2, [], 1) and sentence in err[0]
 
 
-def test_a_recogniser_takes_no_conversation(capsys: Capture, tmp_path: Path) -> None:
+def test_speech_recogniser_refuses_the_audio_option(capsys: Capture, tmp_path: Path) -> None:
     words = ("--audio", "question.wav", "-m", "demo/sensevoice", "--out", str(tmp_path / "t.safetensors"))
     status, _, [said] = run(capsys, "trace", *words)
     assert status == BadInput.exit_status and said.startswith("workbench: --audio is for models that answer text and")
 
 
-def test_the_commands_of_the_page_run(capsys: Capture) -> None:
+def test_conversation_commands_of_parity_md_run(capsys: Capture) -> None:
     page = (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
     [shell] = re.findall(r"## Conversations\n\n```sh\n(.*?)```", page, flags=re.DOTALL)
     lines = [shlex.split(line)[1:] for line in shell.splitlines()]

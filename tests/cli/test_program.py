@@ -31,7 +31,7 @@ def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.
     return subprocess.Popen(command, **{**pipes, **options})  # type: ignore[call-overload,no-any-return]
 
 
-def test_as_a_program(tmp_path: Path) -> None:
+def test_command_runs_as_a_separate_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "workbench", "transcribe", "short.wav", "-m", "paraformer"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.splitlines()) == 1
@@ -41,7 +41,7 @@ def test_as_a_program(tmp_path: Path) -> None:
     assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1
 
 
-def test_a_reader_that_leaves_early_is_no_error_of_ours() -> None:
+def test_closed_stdout_pipe_ends_the_program_without_an_error_message() -> None:
     recordings = [f"{n}.wav" for n in range(2000)]
     with workbench("transcribe", *recordings, "-m", "sensevoice", fake=True) as program:
         assert program.stdout and program.stderr
@@ -55,7 +55,7 @@ def test_a_reader_that_leaves_early_is_no_error_of_ours() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_line() -> None:
+def test_full_disk_raises_one_line_error() -> None:
     with open("/dev/full", "w") as full, workbench("models", stdout=full) as program:  # noqa: PTH123
         assert program.stderr
         assert program.stderr.read() == (
@@ -64,7 +64,7 @@ def test_a_full_disk_is_one_line() -> None:
         assert program.wait() == 3
 
 
-def test_ctrl_c_while_the_commands_are_imported_is_one_line(
+def test_ctrl_c_during_import_prints_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Interrupted(ModuleType):
@@ -92,7 +92,7 @@ def test_a_signal_during_a_call_stops_the_child_too(number: signal.Signals, stat
     eventually(lambda: gone(child.pid))  # its new parent may take a moment to note its end
 
 
-def test_ctrl_c_while_a_model_loads_stops_the_child_too(tmp_path: Path) -> None:
+def test_ctrl_c_during_model_loading_stops_the_worker(tmp_path: Path) -> None:
     tiny_sensevoice(tmp_path / "never")
     with workbench("transcribe", "one.wav", "-m", "never", fake=True, cwd=tmp_path) as program:
         me = psutil.Process(program.pid)

@@ -1,4 +1,4 @@
-"""`workbench report`: the file, the sentences, the table, and what is said of a directory without results."""
+"""`workbench report`: the file, the sentences, the table, and errors for damaged result directories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.evaluations import MODELS, make_evaluation
 from workbench.cli.commands import main
 
 
-def test_the_report_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_html_table_and_json_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = make_evaluation(tmp_path / "out", 30)
     table = tmp_path / "rows.csv"
     assert main(["report", str(found.path), "--table", str(table)]) == 0
@@ -33,14 +33,14 @@ def test_the_report_of_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture
     "extra, sentence",
     [(["--out", "nowhere/r.html"], "could not be written"), (["--table", "a.xls"], "no ending of a table")],
 )
-def test_places_that_cannot_be(
+def test_unwritable_output_paths_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], sentence: str
 ) -> None:
     assert main(["report", str(make_evaluation(tmp_path / "out", 3).path), *extra]) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_directory_without_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run.json" in capsys.readouterr().err
 
@@ -60,7 +60,7 @@ def test_a_directory_without_results(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("run.json", lambda path: path.write_text(path.read_text().replace('"version"', '"v"')), "is not whole"),
     ],
 )
-def test_a_damaged_directory_is_one_sentence(
+def test_damaged_result_directory_raises_one_line_error(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     name: str,
@@ -73,7 +73,7 @@ def test_a_damaged_directory_is_one_sentence(
     assert re.search(sentence, capsys.readouterr().err)
 
 
-def test_a_row_without_its_counts_is_as_good_as_torn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_row_without_counts_is_skipped_as_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = make_evaluation(tmp_path / "out", 3, MODELS[:1])
     [shard] = (found.path / "results").rglob("*.jsonl")
     first, *rest = shard.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -84,7 +84,9 @@ def test_a_row_without_its_counts_is_as_good_as_torn(tmp_path: Path, capsys: pyt
 
 
 @pytest.mark.parametrize("words", [["--out", "run.json"], ["--table", "utterances.jsonl"]])
-def test_the_results_are_not_written_over(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_does_not_overwrite_result_files(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = make_evaluation(tmp_path / "out", 3).path
     before = (folder / words[1]).read_bytes()
     assert main(["report", str(folder), words[0], str(folder / words[1])]) == 2

@@ -1,4 +1,4 @@
-"""A dash in place of a recording: its bytes come on standard input, in any format that a file may have."""
+"""A dash in place of a recording reads its bytes from standard input, in any supported audio format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac"])
-def test_bytes_on_standard_input_are_transcribed_as_the_file_is(
+def test_audio_on_standard_input_is_transcribed_like_the_file(
     name: str, folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     piped(monkeypatch, (folder / name).read_bytes())
@@ -53,7 +53,9 @@ def test_bytes_on_standard_input_are_transcribed_as_the_file_is(
     assert list(kept.iterdir()) == [], "nothing is left"
 
 
-def test_a_trace_takes_them_too(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_trace_command_reads_audio_from_standard_input(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     out = tmp_path / "t.safetensors"
     piped(monkeypatch, (folder / "a.wav").read_bytes())
     assert main(["trace", "-", "-m", "sensevoice", "--out", str(out), "--stages", "tokens"]) == 0
@@ -80,7 +82,7 @@ def test_a_trace_takes_them_too(folder: Path, monkeypatch: pytest.MonkeyPatch, t
         (b"x", "- -", "- stands for standard input and occurs more than once; expected it once"),
     ],
 )
-def test_input_that_is_no_recording_raises_one_sentence(
+def test_standard_input_without_a_recording_raises_one_line_error(
     content: bytes,
     words: str,
     said: str,
@@ -95,7 +97,7 @@ def test_input_that_is_no_recording_raises_one_sentence(
     assert list(kept.iterdir()) == []
 
 
-def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_or_closed_standard_input_is_refused_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, b"x")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     with pytest.raises(BadInput, match="standard input is a terminal; expected a recording, as in: cat "):
@@ -105,7 +107,7 @@ def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
         recording_paths(["-"]).__enter__()
 
 
-def test_a_pipe_without_an_end_has_one_here(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_beyond_the_size_limit_is_refused(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     piped(monkeypatch, bytes(100))
     monkeypatch.setattr(standard_input, "LARGEST_BYTES", 99)
     with pytest.raises(BadInput, match="standard input holds more than "):
@@ -121,7 +123,7 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         standard_input._keep(Path("/dev/full"))
 
 
-def test_without_a_dash_standard_input_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_not_read_without_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with recording_paths(["a.wav", "b.wav"]) as found:
         assert found == ["a.wav", "b.wav"]

@@ -1,4 +1,4 @@
-"""The table of a generation's alternatives."""
+"""The table of token alternatives of a generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def told(number: int, text: str, probability: float) -> Alternative:
     return Alternative(number, text, math.log(probability))
 
 
-def test_each_step_is_a_line_with_the_written_token_marked() -> None:
+def test_alternatives_table_has_a_line_per_step_with_the_chosen_token_marked() -> None:
     steps = (told(7, " three", 0.7), told(3, "\n", 0.25)), (told(4, "语", 0.5), told(5, "a" * 40, 1e-9))
     lines = list(alternatives_table(generation(*steps, tokens=(3, 4))))
     assert lines[0].split() == ["1", '"', 'three"', "70.0", "%", '*"\\n"', "25.0", "%"]
@@ -27,7 +27,7 @@ def test_each_step_is_a_line_with_the_written_token_marked() -> None:
     assert max(map(display_width, lines)) < 60
 
 
-def test_steps_of_different_lengths_and_unknown_tokens() -> None:
+def test_alternatives_table_accepts_empty_steps_and_unknown_tokens() -> None:
     lines = list(alternatives_table(generation((told(-1, "a", 1.0),), (), (told(-1, "b", 0.5),))))
     assert [line.split()[0] for line in lines] == ["1", "2", "3"] and not any("*" in line for line in lines)
     assert list(alternatives_table(generation())) == []

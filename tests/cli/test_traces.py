@@ -1,4 +1,4 @@
-"""`workbench trace`: what it writes, lists and refuses."""
+"""`workbench trace`: the trace file, the list of stages, and refused input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_trace_is_written_and_listed(capsys: Capture, tmp_path: Path) -> None:
     assert [line for line in out if line.startswith("text\t")] == [f"text\t{trace['text']}\ttext"]
 
 
-def test_a_stage_is_listed_on_one_line_whatever_its_text(capsys: Capture, tmp_path: Path) -> None:
+def test_multi_line_stage_text_is_listed_on_one_line(capsys: Capture, tmp_path: Path) -> None:
     out_file = tmp_path / "t.safetensors"
     words = ("trace", "short.wav", "-m", "demo/funasr-nano", "--out", str(out_file), "--stages", "prompt.*")
     status, out, err = run(capsys, *words)
@@ -54,7 +54,7 @@ def test_a_stage_is_listed_on_one_line_whatever_its_text(capsys: Capture, tmp_pa
     assert [line.split("\t")[0] for line in out] == ["prompt.tokens", "prompt.text"]
 
 
-def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Path) -> None:
+def test_float64_trace_distinguishes_noise_from_bugs(capsys: Capture, tmp_path: Path) -> None:
     files = {dtype: str(tmp_path / f"{dtype}.safetensors") for dtype in ("float32", "float64")}
     for dtype, file in files.items():
         words = ("trace", "short.wav", "-m", "sensevoice", "--dtype", dtype, "--stages", "encoder.*,logits")
@@ -64,7 +64,7 @@ def test_a_trace_in_float64_tells_noise_from_bugs(capsys: Capture, tmp_path: Pat
     assert status == 0 and "Arithmetic noise: at logits the candidate's distance from float64 is " in out[1]
 
 
-def test_a_trace_can_substitute_the_stages_of_another(capsys: Capture, tmp_path: Path) -> None:
+def test_given_option_substitutes_stages_of_another_trace(capsys: Capture, tmp_path: Path) -> None:
     whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
     assert run(capsys, *words, str(whole), "--language", "en")[0] == 0
@@ -77,7 +77,7 @@ def test_a_trace_can_substitute_the_stages_of_another(capsys: Capture, tmp_path:
     assert (status, out, len(err)) == (2, [], 1) and "there is no trace" in err[0] and "nowhere.npz" in err[0]
 
 
-def test_a_candidate_whose_stages_were_substituted_is_judged_with_float64(capsys: Capture, tmp_path: Path) -> None:
+def test_comparison_with_substituted_candidate_stages_uses_float64(capsys: Capture, tmp_path: Path) -> None:
     port, ours, exact = (str(tmp_path / f"{name}.safetensors") for name in ("port", "ours", "exact"))
     words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
     assert run(capsys, *words, port)[0] == 0
@@ -104,14 +104,14 @@ def test_a_candidate_whose_stages_were_substituted_is_judged_with_float64(capsys
         (("--out", "t.safetensors", "--stages", ","), "the stage pattern is empty"),
     ],
 )
-def test_a_trace_that_could_not_be_written_is_refused_before_any_work(
+def test_unwritable_trace_path_is_refused_before_loading(
     capsys: Capture, words: tuple[str, ...], sentence: str
 ) -> None:
     status, out, err = run(capsys, "trace", "short.wav", "-m", "no-such-model", *words)
     assert (status, out, len(err)) == (2, [], 1) and err[0].startswith(f"workbench: {sentence}")
 
 
-def test_all_of_a_model_is_traced_in_half_precision(capsys: Capture, tmp_path: Path) -> None:
+def test_stepwise_trace_rounds_every_stage_to_bfloat16(capsys: Capture, tmp_path: Path) -> None:
     out_file = str(tmp_path / "t.safetensors")
     words = ("trace", "short.wav", "-m", "paraformer", "--stages", "encoder.*,tokens", "--stepwise", "--out", out_file)
     status, _, err = run(capsys, *words, "--dtype", "bfloat16")
@@ -124,7 +124,7 @@ def test_all_of_a_model_is_traced_in_half_precision(capsys: Capture, tmp_path: P
     ]
 
 
-def test_a_language_model_traces_no_recording(capsys: Capture, tmp_path: Path) -> None:
+def test_language_model_refuses_to_trace_a_recording(capsys: Capture, tmp_path: Path) -> None:
     words = ("short.wav", "-m", "language", "--out", str(tmp_path / "t.safetensors"))
     status, out, err = run(capsys, "trace", *words)
     assert (status, out, list(tmp_path.iterdir())) == (2, [], [])
@@ -140,7 +140,7 @@ def test_a_language_model_traces_no_recording(capsys: Capture, tmp_path: Path) -
                 session.trace(source)
 
 
-def test_a_pattern_without_a_stage_writes_no_file(capsys: Capture, tmp_path: Path) -> None:
+def test_stage_pattern_without_a_match_writes_no_file(capsys: Capture, tmp_path: Path) -> None:
     out_file = tmp_path / "t.safetensors"
     status, out, err = run(
         capsys, "trace", "short.wav", "-m", "sensevoice", "--out", str(out_file), "--stages", "decoder.*"
@@ -161,7 +161,7 @@ def test_a_prompt_with_embeddings_is_traced_and_compared(capsys: Capture, tmp_pa
     assert status == 0 and said[0].startswith("pytorch:f64 (within): Within tolerance f32")
 
 
-def test_a_recording_takes_no_embeddings(capsys: Capture, tmp_path: Path) -> None:
+def test_speech_recogniser_refuses_the_embedding_option(capsys: Capture, tmp_path: Path) -> None:
     np.save(tmp_path / "speech.npy", np.ones((2, 4), np.float32))
     words = ("-m", "sensevoice", "--embedding", str(tmp_path / "speech.npy"), "--out", str(tmp_path / "t.safetensors"))
     status, _, [said] = run(capsys, "trace", "short.wav", *words)

@@ -1,4 +1,4 @@
-"""`workbench train-lm`: the file that it writes, what it prints, and what it refuses."""
+"""`workbench train-lm`: the ARPA file, the printed lines, and refused input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, s
     return status, shown.out, shown.err
 
 
-def test_a_model_of_words(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path) -> None:
+def test_word_ngram_model_is_trained_from_a_text(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
+) -> None:
     out = tmp_path / "lm.arpa"
     status, printed, said = run(capsys, text, "--order", 2, "--out", out)
     tables = read_arpa(out)
@@ -40,7 +42,7 @@ def test_a_model_of_words(capsys: pytest.CaptureFixture[str], tmp_path: Path, te
     assert f"{text}: 3 sentences, 9 tokens\n" in said
 
 
-def test_a_text_whose_lines_end_in_carriage_returns(
+def test_carriage_returns_are_accepted_as_line_ends(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
 ) -> None:
     text.write_text(TEXT.replace("\r\n", "\n").replace("\n", "\r"), newline="")
@@ -48,7 +50,7 @@ def test_a_text_whose_lines_end_in_carriage_returns(
     assert status == 0 and "3 sentences, 9 tokens" in said
 
 
-def test_several_texts_one_of_them_compressed_and_standard_input(
+def test_plain_gzip_and_standard_input_texts_are_combined(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zipped = tmp_path / "more.gz"
@@ -60,7 +62,9 @@ def test_several_texts_one_of_them_compressed_and_standard_input(
     assert gzip.decompress((tmp_path / "lm.arpa.gz").read_bytes()).startswith(b"\\data\\")
 
 
-def test_a_model_of_a_recognisers_tokens(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path) -> None:
+def test_token_ngram_model_uses_the_vocabulary_of_a_speech_model(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
+) -> None:
     for model in ("demo/sensevoice", assets() / "demo-sensevoice"):
         status, _, said = run(capsys, text, "--model", model, "--out", tmp_path / "lm.arpa")
         tables = read_arpa(tmp_path / "lm.arpa")
@@ -68,7 +72,7 @@ def test_a_model_of_a_recognisers_tokens(capsys: pytest.CaptureFixture[str], tmp
         assert {"▁zero", "▁nine", "▁", "0"} < set(tables.words) and not {"oh", "<|en|>"} & set(tables.words)
 
 
-def test_a_vocabulary(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path) -> None:
+def test_vocabulary_file_limits_the_tokens(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path) -> None:
     (tmp_path / "tokens.txt").write_text("<blk> 0\nthree 1\nseven 2\n  3\n")
     status, _, said = run(
         capsys, text, "--vocabulary", tmp_path / "tokens.txt", "--out", tmp_path / "lm.arpa", "--order", 1
@@ -94,7 +98,7 @@ def test_a_vocabulary(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: 
         ("text.txt --out lm.arpa --vocabulary .", ". cannot be read as a list of tokens"),
     ],
 )
-def test_what_is_refused_is_one_line_and_no_file(
+def test_bad_input_raises_one_line_error_and_writes_no_file(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     text: Path,

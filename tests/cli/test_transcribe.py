@@ -1,4 +1,4 @@
-"""Recordings followed to their transcripts: a bad one costs no other; the line of progress fits the terminal."""
+"""Transcription of several recordings (a bad one fails alone), and the progress line in the terminal."""
 
 from __future__ import annotations
 
@@ -68,27 +68,27 @@ def followed(batches: Batches, names: Sequence[str]) -> dict[int, str]:
 
 
 @given(st.lists(st.sampled_from(["good", "unreadable", "dies", "refuses"]), min_size=1, max_size=9), st.integers(1, 4))
-def test_each_recording_has_its_own_result_whatever_becomes_of_the_others(kinds: list[str], size: int) -> None:
+def test_each_recording_has_its_own_result_despite_failures_of_others(kinds: list[str], size: int) -> None:
     names = [f"{kind}{number}.wav" for number, kind in enumerate(kinds)]
     errors = {"unreadable": "BadInput", "dies": "SessionDied", "refuses": "BadInput"}
     expected = {number: errors.get(kind, names[number]) for number, kind in enumerate(kinds)}
     assert followed(Batches(size), names) == expected
 
 
-def test_without_trouble_there_is_one_call() -> None:
+def test_recordings_without_errors_are_transcribed_in_one_call() -> None:
     batches = Batches(size=2)
     followed(batches, ["a", "b", "c"])
     assert batches.calls == [["a", "b", "c"]]
 
 
-def test_after_trouble_only_those_at_work_are_tried_alone() -> None:
+def test_dead_worker_retries_only_its_current_recordings_one_by_one() -> None:
     batches = Batches(size=3)
     found = followed(batches, ["a", "dies", "c", "d", "e", "f"])
     assert found[1] == "SessionDied" and len(found) == 6
     assert batches.calls[1:] == [["a"], ["dies"], ["c"], ["d", "e", "f"]]
 
 
-def test_a_session_that_ends_without_a_transcript_is_an_error() -> None:
+def test_session_without_a_transcript_raises_an_error() -> None:
     with pytest.raises(WorkbenchError, match=r"^silent\.wav: the session ended without a transcript$"):
         followed(Batches(), ["silent.wav"])
 
@@ -122,18 +122,18 @@ def shown(terminal: Terminal) -> str:
         ("a.wav: ", "two\nlines\x1b[2J", "a.wav: two lines [2J"),
     ],
 )
-def test_the_line_fits_the_terminal(terminal: Terminal, text: str, growing: str, line: str) -> None:
+def test_progress_line_fits_the_terminal(terminal: Terminal, text: str, growing: str, line: str) -> None:
     ProgressLine().show(text, growing)
     assert shown(terminal) == line and display_width(line) <= 39
 
 
-def test_the_line_is_taken_away_before_a_result(terminal: Terminal) -> None:
+def test_progress_line_is_cleared_before_a_result(terminal: Terminal) -> None:
     found = transcripts(Batches(), ["a.wav"], {})  # type: ignore[arg-type]
     next(found)
     assert "a.wav: par" in terminal.getvalue() and shown(terminal) == ""
 
 
-def test_where_there_is_no_terminal_nothing_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_is_not_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("workbench.cli.transcribe.sys", SimpleNamespace(stderr=pipe))
     followed(Batches(), ["a.wav"])
@@ -152,13 +152,13 @@ def test_a_clipped_text_is_the_longest_part_that_fits(text: str, width: int, kee
         assert sum(map(display_width, longer)) > width
 
 
-def test_a_character_is_not_cut_from_what_belongs_to_it() -> None:
+def test_clipping_keeps_grapheme_clusters_whole() -> None:
     family = "👨\u200d👩\u200d👧"
     assert clipped(f"a{family}b", 2) == "a" and clipped(f"a{family}b", 2, keep_end=True) == "b"
     assert clipped(f"a{family}b", 3) == f"a{family}" and clipped("cafe\u0301s", 2, keep_end=True) == "e\u0301s"
 
 
-def test_a_doubt_names_a_model_that_may_know_more_and_survives_json() -> None:
+def test_doubt_suggests_another_model_and_survives_a_json_round_trip() -> None:
     sure = transcript("three")
     doubted = replace(sure, doubt=Doubt("other speech", "this sounds like other speech"))
     assert doubts(sure, "demo/paraformer") == [] and "doubt" not in sure.to_dict()

@@ -1,4 +1,4 @@
-"""The beam search of a model with a CTC head, from the shell: files by relative paths, n-best texts in the JSON."""
+"""CTC beam search in `workbench transcribe`: files given by relative paths, and n-best hypotheses in the JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def transcribed(capsys: Capture, *options: str, runtime: str = "pytorch") -> tup
 
 
 @pytest.mark.parametrize("runtime", ["pytorch", "gguf"])
-def test_a_language_model_and_a_lexicon_by_relative_paths(
+def test_language_models_and_lexicon_are_read_from_relative_paths(
     runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -40,13 +40,13 @@ def test_a_language_model_and_a_lexicon_by_relative_paths(
     assert all(0 < word["start"] < word["end"] < found["audio_seconds"] for word in best["words"])
 
 
-def test_greedy_decoding_stays_as_it_is(capsys: Capture) -> None:
+def test_default_decoding_is_greedy_without_hypotheses(capsys: Capture) -> None:
     status, out, _ = transcribed(capsys, "--format", "json")
     assert status == 0 and "hypotheses" not in json.loads(out)
     assert transcribed(capsys, "--beam-size", "4")[:2] == (0, "three seven one\n")
 
 
-def test_a_model_of_telephone_numbers_mends_the_shipped_sample(
+def test_telephone_number_language_model_corrects_the_noisy_sample(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its readme and the example of the page say."""
@@ -57,7 +57,7 @@ def test_a_model_of_telephone_numbers_mends_the_shipped_sample(
     assert transcribed(capsys, "--lm", grammar)[1] == number.format("nine")
 
 
-def test_a_note_says_what_a_language_model_lacks(tmp_path: Path, capsys: Capture) -> None:
+def test_missing_special_words_of_a_language_model_are_noted_on_stderr(tmp_path: Path, capsys: Capture) -> None:
     grammar = tmp_path / "one.arpa"
     grammar.write_text("\\data\\\nngram 1=2\n\n\\1-grams:\n-0.5\t▁one\n-0.5\t</s>\n\n\\end\\\n", encoding="utf-8")
     status, _, err = transcribed(capsys, "--lm", str(grammar))
@@ -77,6 +77,6 @@ def test_a_note_says_what_a_language_model_lacks(tmp_path: Path, capsys: Capture
         (("--lexicon", "nothing.txt", "--neural-lm", "demo/sensevoice"), "family sensevoice"),
     ],
 )
-def test_bad_options_get_one_sentence(options: tuple[str, ...], expected: str, capsys: Capture) -> None:
+def test_bad_options_raise_one_line_error(options: tuple[str, ...], expected: str, capsys: Capture) -> None:
     status, out, err = transcribed(capsys, *options)
     assert (status, out, len(err)) == (2, "", 1) and expected in err[0]

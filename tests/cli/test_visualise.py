@@ -1,4 +1,4 @@
-"""`workbench visualise`: the file that it writes, what it prints, and bad input in one sentence with exit status 2."""
+"""`workbench visualise`: the picture file, the printed lines, and one-line errors with exit status 2."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_picture_is_written_and_its_layers_are_printed(capsys: Capture, here: 
     ]
 
 
-def test_the_views_of_a_model_are_listed(capsys: Capture) -> None:
+def test_list_option_prints_the_views_of_a_model(capsys: Capture) -> None:
     status, lines, err = run(capsys, "--list", "--model", "demo/paraformer")
     assert (status, err) == (0, []) and [line.partition(":")[0] for line in lines] == list(VIEWS)
     assert "ctc: not for this model; it has no CTC head" in lines and lines[3] == f"cif: {VIEWS['cif'].sentence}"
@@ -79,7 +79,7 @@ def test_the_views_of_a_model_are_listed(capsys: Capture) -> None:
         ),
     ],
 )
-def test_bad_input_is_refused_before_anything_is_loaded(
+def test_bad_input_is_refused_before_the_model_is_loaded(
     words: tuple[str, ...], said: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -88,7 +88,7 @@ def test_bad_input_is_refused_before_anything_is_loaded(
     assert (status, out) == (2, []) and len(err) == 1 and said in err[0] and list(tmp_path.iterdir()) == []
 
 
-def test_a_view_that_the_model_does_not_have_opens_nothing(
+def test_unavailable_view_is_refused_before_the_model_is_loaded(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Registry, "open", lambda *_, **__: pytest.fail("a model was opened"))

@@ -1,4 +1,4 @@
-"""`workbench compare MODEL FILE.gguf`."""
+"""`workbench compare MODEL FILE.gguf`: comparison of a GGUF file's weights with the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from workbench.registry.sources import assets
 TENSOR = "encoder.encoders.0.feed_forward.w_1.weight"
 
 
-def test_the_weights_of_a_file_are_compared_with_the_checkpoint(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_gguf_weights_are_compared_with_the_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
     opened = read_gguf(file)
     info, content = opened.tensors[TENSOR], bytearray(file.read_bytes())
@@ -42,7 +40,9 @@ def test_flags_for_traces_are_refused(
     assert f"{flag[0]} is for traces, and port.gguf is a GGUF file; leave out {flag[0]}" in capsys.readouterr().err
 
 
-def test_several_differences_have_a_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_weight_differences_are_printed_one_per_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
     opened, content = read_gguf(file), bytearray(file.read_bytes())
     for tensor, factor in ((TENSOR, 2), (TENSOR.replace("w_1", "w_2"), 3)):

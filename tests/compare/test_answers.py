@@ -1,4 +1,6 @@
-"""Answers of parallel streams: where two part, near ties, streams against slow definitions."""
+"""Comparison of spoken answers (parallel code streams): first difference, near ties, and error rates against slow
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def compared(reference: Trace, candidate: Trace) -> tuple[Comparison, str]:
     return comparison, judge(comparison).sentence
 
 
-def test_a_near_tie_excuses_the_answer() -> None:
+def test_answer_that_differs_at_a_near_tie_is_within() -> None:
     comparison, said = compared(answer(gap=GAP), answer(1, GAP))
     first = comparison.first_id
     assert first and first.near_tie and (first.position, first.row, first.stream) == (STEP, STEP - 1, 2)
@@ -64,20 +66,20 @@ def test_a_near_tie_excuses_the_answer() -> None:
     assert "of stream 2)" in said
 
 
-def test_a_clear_choice_excuses_nothing() -> None:
+def test_answer_that_differs_at_a_clear_choice_is_beyond_tolerance() -> None:
     comparison, said = compared(answer(gap=1.0), answer(1, 1.0))
     assert comparison.first_id and not comparison.first_id.near_tie and not comparison.within
     assert judge(comparison).faulty_stage == "answer.logprobs" and "not a near tie (margins 1 and 1)" in said
 
 
-def test_guidance_widens_a_near_tie() -> None:
+def test_cfg_guidance_widens_the_near_tie_margin() -> None:
     gap = 4e-3
     assert not compared(answer(gap=gap), answer(1, gap))[0].within
     guided = {"answer": {"cfg": 3.0}}
     assert compared(answer(gap=gap, **guided), answer(1, gap, **guided))[0].within
 
 
-def test_other_settings_are_a_warning() -> None:
+def test_different_answer_settings_raise_a_warning() -> None:
     sides = (answer(answer={"cfg": 1.0, "seed": 1}), answer(answer={"cfg": 1.0, "seed": 2}))
     assert "the answers were made with different settings: seed 1 and 2" in compare(*sides).warnings
 
@@ -85,12 +87,12 @@ def test_other_settings_are_a_warning() -> None:
 @pytest.mark.parametrize(
     "layout", [None, {"streams": 5}, {**asdict(LAYOUT), "pad": "0"}, {**asdict(LAYOUT), "pad": True}]
 )
-def test_a_layout_that_is_none_is_not_used(layout: Any) -> None:
+def test_invalid_stream_layout_is_not_used(layout: Any) -> None:
     sides = (answer(gap=1.0, layout=layout), answer(1, 1.0, layout=layout))
     assert "code" not in compared(*sides)[1]
 
 
-def test_rows_without_their_tokens_are_still_compared() -> None:
+def test_codec_rows_without_tokens_are_compared() -> None:
     sides = [Trace({k: v for k, v in each.items() if k == "codec.rows"}, each.meta) for each in (answer(), answer(1))]
     comparison, said = compared(*sides)
     assert (
@@ -101,7 +103,7 @@ def test_rows_without_their_tokens_are_still_compared() -> None:
 
 
 @given(st.integers(1, 4), st.integers(0, 6), st.integers(0, 6), st.integers(0, 1000))
-def test_streams_are_measured_as_the_definition_says(streams: int, one: int, other: int, seed: int) -> None:
+def test_stream_errors_match_the_slow_definition(streams: int, one: int, other: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     a, b = (draw.integers(0, 2, (rows, streams)) for rows in (one, other))
     cells = [(row, n) for row in range(max(one, other)) for n in range(streams)]
@@ -112,7 +114,7 @@ def test_streams_are_measured_as_the_definition_says(streams: int, one: int, oth
 
 
 @given(st.lists(st.integers(-3, 3), min_size=3, max_size=3).filter(any), st.integers(0, 99))
-def test_another_delay_is_recognised(shifts: list[int], seed: int) -> None:
+def test_delayed_streams_are_named(shifts: list[int], seed: int) -> None:
     ids = np.random.default_rng(seed).integers(0, 1000, (30, 3))
     late = np.stack([np.roll(ids[:, n], shift) for n, shift in enumerate(shifts)], axis=1)[4:-4]
     said = explain_streams(ids[4:-4], late, None) or ""
@@ -122,7 +124,7 @@ def test_another_delay_is_recognised(shifts: list[int], seed: int) -> None:
             assert str(n) in said
 
 
-def test_ids_of_another_stream_are_named() -> None:
+def test_ids_outside_their_stream_range_are_named() -> None:
     rows = delayed(np.zeros((4, LAYOUT.streams), dtype=np.int64), LAYOUT)
     wrong = rows.copy()
     wrong[3, 2] += LAYOUT.layer_size

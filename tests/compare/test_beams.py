@@ -1,4 +1,4 @@
-"""Beam searches in a comparison: near ties, other choices, and dumps that searched by themselves."""
+"""Comparison of beam search steps: near ties, other hypotheses, and dumps from a search of their own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trace(second: Any = ((0, 7), (1, 8)), told: bool = True, **changed: Any) -> 
     return Trace(kept | changed, {"input_digest": "a"})
 
 
-def test_a_near_tie_passes_and_the_steps_after_it_are_not_compared() -> None:
+def test_near_tie_between_hypotheses_passes_and_later_steps_are_not_compared() -> None:
     found = compare(trace(), trace([(1, 8), (0, 7)]))
     assert "not compared, since the sides read different hypotheses from step 2 on: step 2" in found.warnings
     held = [each.stage for each in found.stages if each.stage.startswith("steps.2")]
@@ -49,19 +49,19 @@ def test_a_near_tie_passes_and_the_steps_after_it_are_not_compared() -> None:
         ([(0, 7), (0, 6)], "the candidate token 6 after beam 0 (no candidate of the reference)"),
     ],
 )
-def test_another_choice_is_named(second: Any, said: str) -> None:
+def test_different_hypothesis_is_named_with_its_score(second: Any, said: str) -> None:
     verdict = judge(compare(trace(), trace(second)))
     assert verdict.faulty_stage in ("steps.2.beams.parents", "steps.2.beams.tokens")
     assert said in verdict.sentence and "at step 2, in the choice of its hypotheses" in verdict.sentence
 
 
-def test_another_order_is_named() -> None:
+def test_same_hypotheses_in_another_order_are_named() -> None:
     far = {"steps.2.beams.scores": np.array([-1.0, -1.5, -2.0, -3.0])}
     verdict = judge(compare(trace(**far), trace([(1, 8), (0, 7)], **far)))
     assert "The same hypotheses in another order" in verdict.sentence
 
 
-def test_a_dump_that_does_not_tell_its_hypotheses_is_compared_with_a_warning() -> None:
+def test_dump_without_hypotheses_is_compared_with_a_warning() -> None:
     found = compare(trace(), trace(told=False))
     assert judge(found).within
     assert any(each.startswith("the candidate does not say which hypotheses its steps read") for each in found.warnings)

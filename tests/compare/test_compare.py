@@ -1,4 +1,4 @@
-"""Two traces: what is compared, what is refused, and where an error is said to come from."""
+"""Comparison of two traces: which stages are compared, which traces are refused, and where an error enters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def other_input(trace: Trace) -> Trace:
     return Trace(trace, trace.meta | {"input_digest": "other"})
 
 
-def test_all_stages_are_compared_in_the_order_of_the_computation() -> None:
+def test_stages_are_compared_in_computation_order() -> None:
     calls = []
     trace = computed()
     found = compare(
@@ -42,7 +42,7 @@ def test_all_stages_are_compared_in_the_order_of_the_computation() -> None:
 
 
 @pytest.mark.parametrize("stage", NUMBERS)
-def test_own_error_and_growth_are_those_of_the_stage_where_it_enters(stage: str) -> None:
+def test_own_error_and_growth_are_reported_at_the_stage_of_the_fault(stage: str) -> None:
     noisy = computed(faults={stage: lambda x: x + 0.01 * np.random.default_rng(1).standard_normal(x.shape)})
     found = compare(computed(), noisy)
     before = [each for each in found.stages[: [each.stage for each in found.stages].index(stage)] if each.numbers]
@@ -55,7 +55,7 @@ def test_own_error_and_growth_are_those_of_the_stage_where_it_enters(stage: str)
 
 
 @pytest.mark.parametrize("error", [1e-7, 1e-6, 1e-3])
-def test_equal_errors_of_neighbours_do_not_grow(error: float) -> None:
+def test_equal_errors_of_neighbouring_stages_have_growth_one(error: float) -> None:
     x = np.random.default_rng(0).standard_normal((40, 50))
     one, other = (Trace({f"encoder.layers.{n}": x * (1 + by) for n in range(3)}, META) for by in (0, error))
     found = compare(one, other)
@@ -64,7 +64,7 @@ def test_equal_errors_of_neighbours_do_not_grow(error: float) -> None:
     assert max(each.jump or 0 for each in found.stages[1:]) == pytest.approx(1)
 
 
-def test_growth_is_that_of_the_stage_before_and_not_of_a_floor() -> None:
+def test_growth_is_relative_to_the_previous_stage() -> None:
     x = np.random.default_rng(0).standard_normal((40, 50))
     errors = {"encoder.layers.0": 2e-7, "encoder.layers.1": 2e-6, "encoder.layers.2": 0.5}
     one, other = (Trace({name: x * (1 + by * e) for name, e in errors.items()}, META) for by in (0, 1))
@@ -86,13 +86,13 @@ def test_independent_errors_add_up_in_squares() -> None:
     assert found.stages[1].own == pytest.approx(0.04, rel=0.02)
 
 
-def test_a_stage_after_one_that_could_not_be_measured_has_no_growth() -> None:
+def test_stage_after_an_unmeasurable_stage_has_no_growth() -> None:
     found = compare(computed(), computed(faults={"encoder.layers.2": lambda x: np.where(x > 2, np.inf, x)}))
     assert found["encoder.layers.2"].growth is None and found["encoder.layers.3"].growth is None
     assert not found["encoder.layers.2"].passes and found["encoder.layers.1"].passes
 
 
-def test_only_wanted_stages_are_compared_and_each_pattern_must_match() -> None:
+def test_stage_patterns_select_stages_and_unmatched_patterns_are_refused() -> None:
     found = compare(computed(), computed(), stages="encoder.layers.*, tokens")
     assert [each.stage for each in found.stages] == [f"encoder.layers.{n}" for n in range(8)] + ["tokens"]
     with pytest.raises(BadInput, match=r"^no stage that both traces have matches decoder\.\*; they share frontend"):
@@ -101,7 +101,7 @@ def test_only_wanted_stages_are_compared_and_each_pattern_must_match() -> None:
         compare(computed(), computed(), stages="tokens,decoder.*")
 
 
-def test_missing_stages_are_named_and_the_others_compared() -> None:
+def test_missing_stages_raise_a_warning_and_common_stages_are_compared() -> None:
     found = compare(without(computed(), "logits"), without(computed(), "tokens", "encoder.output"))
     assert found.only_reference == ("encoder.output", "tokens") and found.only_candidate == ("logits",)
     assert found.warnings == (
@@ -115,7 +115,7 @@ def test_missing_stages_are_named_and_the_others_compared() -> None:
         compare(without(computed(), *[s for s in STAGES if s != "tokens"]), Trace({"blk.0": np.ones(2)}, META))
 
 
-def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
+def test_traces_of_different_inputs_are_refused_without_force() -> None:
     said = "the traces are of different inputs (digests a1b2 and other)"
     with pytest.raises(BadInput) as caught:
         compare(computed(), other_input(computed()))
@@ -126,12 +126,12 @@ def test_other_inputs_are_refused_unless_they_are_wanted() -> None:
     assert compare(silent, silent).warnings[0].startswith("neither trace says what input")
 
 
-def test_a_digest_that_cannot_be_shown_is_quoted() -> None:
+def test_unprintable_input_digest_is_quoted_in_the_error_message() -> None:
     with pytest.raises(BadInput, match=r"digests a1b2 and 'x\\x1b\[31m'\)"):
         compare(computed(), Trace(computed(), META | {"input_digest": "x\x1b[31m"}))
 
 
-def test_models_of_other_depth_are_refused_unless_only_common_layers_are_wanted() -> None:
+def test_different_layer_counts_are_refused_unless_stages_are_selected_or_forced() -> None:
     ours, theirs = computed(), computed(layers=5)
     with pytest.raises(
         BadInput, match=r"the reference has 8 encoder.layers and the candidate 5; expected traces of one"
@@ -159,7 +159,7 @@ def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
     return Trace({**trace, **rest(logits)}, META), Trace({**trace, **rest(flipped)}, META), row
 
 
-def test_a_near_tie_is_called_one_and_let_pass() -> None:
+def test_tokens_that_differ_at_a_near_tie_pass() -> None:
     ours, theirs, row = nudged(1e-6)
     found = compare(ours, theirs)
     first = found.first_token
@@ -172,7 +172,7 @@ def test_a_near_tie_is_called_one_and_let_pass() -> None:
     assert exact.first_token and exact.first_token.near_tie and not exact.within, "the logits are not the same"
 
 
-def test_a_clear_choice_is_not_let_pass() -> None:
+def test_tokens_that_differ_at_a_clear_choice_do_not_pass() -> None:
     ours, theirs, _ = nudged(0.5)
     found = compare(ours, theirs)
     assert found.first_token and not found.first_token.near_tie and not found.within
@@ -196,21 +196,21 @@ def test_a_near_tie_of_frames_is_one_of_their_tokens() -> None:
     assert (first.choice.reference_token, first.choice.candidate_token) == (2, 3)
 
 
-def test_tokens_without_logits_are_no_near_tie() -> None:
+def test_tokens_without_logits_get_no_near_tie() -> None:
     ours, theirs, _ = nudged(1e-6)
     found = compare(without(ours, "logits"), without(theirs, "logits"))
     assert found.first_token and found.first_token.choice is None and not found.first_token.near_tie
     assert not found.within
 
 
-def test_a_prompt_that_differs_is_no_near_tie() -> None:
+def test_different_prompt_tokens_do_not_pass_as_a_near_tie() -> None:
     ours, theirs, _ = nudged(1e-6)
     prompted = Trace({**theirs, "prompt.tokens": np.array([7, 8, 10])}, META)
     found = compare(ours, prompted)
     assert found.first_token and found.first_token.near_tie and not found.passes(found["prompt.tokens"])
 
 
-def test_the_first_token_of_a_language_model_is_decided_in_the_last_row_of_its_prompt() -> None:
+def test_first_llm_token_uses_the_logits_of_the_last_prompt_row() -> None:
     ours, theirs, row = nudged(1e-6, row=23)
     embeddings = {"llm.embeddings": np.ones((24, 2))}
     first = {"tokens": ours["tokens"][row:]}, {"tokens": theirs["tokens"][row:]}
@@ -219,7 +219,7 @@ def test_the_first_token_of_a_language_model_is_decided_in_the_last_row_of_its_p
     assert found is not None and found.place == 0 and found.choice and found.choice.row == 23 and found.near_tie
 
 
-def test_a_mark_for_speech_in_the_prompt_does_not_say_how_long_it_is() -> None:
+def test_speech_placeholder_in_the_prompt_gives_no_row_for_later_tokens() -> None:
     """Or a row in the middle of the prompt would be taken for the one after it."""
     ours, theirs, row = nudged(1e-6, row=23)
     prompt = {"prompt.tokens": np.array([5, -1, 6])}
@@ -243,7 +243,7 @@ def reporting(trace: Trace, *steps: tuple[list[int], list[float]], **changes: An
 SAME = ([1, 2, 3], [-0.5, -1.5, -3.0])
 
 
-def test_the_likeliest_tokens_of_each_step_give_the_margins_at_any_place() -> None:
+def test_alternatives_of_each_step_give_near_tie_margins() -> None:
     trace = computed()
     ours = reporting(trace, SAME, SAME, ([4, 5, 6], [-0.70000, -0.70003, -9.0]))
     theirs = reporting(trace, SAME, SAME, ([5, 4, 6], [-0.70001, -0.70003, -9.0]))
@@ -259,7 +259,7 @@ def test_the_likeliest_tokens_of_each_step_give_the_margins_at_any_place() -> No
     assert "This choice is not a near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
 
 
-def test_logits_take_precedence_over_the_likeliest_tokens() -> None:
+def test_logits_take_precedence_over_alternatives() -> None:
     ours, theirs, row = nudged(1e-6)
     steps = [([int(token), 39], [-0.1, -0.2]) for token in ours["tokens"]]
     traces = [Trace({**trace, **dict(list(reporting(trace, *steps).items())[-2:])}, META) for trace in (ours, theirs)]
@@ -285,7 +285,7 @@ def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> No
     assert row[-1] == "2 steps, at most 1.5 nats apart, step 1"
 
 
-def test_log_probabilities_are_those_of_the_ids_beside_them() -> None:
+def test_log_probabilities_are_matched_by_token_id() -> None:
     trace = computed()
     ours = reporting(trace, SAME)
     turned = reporting(trace, ([1, 3, 2], [-0.5, -3.0, -1.5]))
@@ -302,7 +302,7 @@ def test_log_probabilities_are_those_of_the_ids_beside_them() -> None:
     assert impossible.logprobs is not None and np.isinf(impossible.logprobs.worst) and not impossible.passes
 
 
-def test_after_other_tokens_the_log_probabilities_are_of_other_texts() -> None:
+def test_log_probabilities_after_the_first_different_token_are_ignored() -> None:
     trace = computed()
     ours = reporting(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
     theirs = reporting(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
@@ -310,7 +310,7 @@ def test_after_other_tokens_the_log_probabilities_are_of_other_texts() -> None:
     assert held is not None and held.steps == 2 and held.worst == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=1e-3)
 
 
-def test_missing_alternatives_are_named() -> None:
+def test_missing_alternatives_raise_a_warning() -> None:
     trace = computed()
     ours, theirs = reporting(trace, SAME), reporting(trace, SAME)
     for one, other, whose in (
@@ -329,7 +329,7 @@ def test_missing_alternatives_are_named() -> None:
     assert [each.stage for each in compare(ours, theirs, stages="tokens.*").stages] == ["tokens.logprobs"]
 
 
-def test_without_alternatives_on_one_side_there_are_no_margins() -> None:
+def test_alternatives_on_one_side_only_give_no_margins() -> None:
     trace = computed()
     ours, theirs = reporting(trace, SAME), reporting(trace, ([2, 1, 3], [-0.5, -0.6, -9.0]))
     for one, other in ((without(ours, "tokens.logprobs"), theirs), (ours, without(theirs, "tokens.alternatives"))):
@@ -342,7 +342,7 @@ def test_without_alternatives_on_one_side_there_are_no_margins() -> None:
         compare(torn, ours)
 
 
-def test_each_stage_is_judged_a_few_times_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tolerance_checks_per_stage_stay_few_with_many_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = 0
     plain = StageComparison._passes
 

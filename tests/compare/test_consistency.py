@@ -1,4 +1,4 @@
-"""Several inputs together: the sign test, its correction for many tests, and faults that no input shows alone."""
+"""Fault detection over several inputs: sign test, Holm correction, and faults that no single input shows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.compare.spread import ORDERS
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 6)), min_size=1, max_size=7))
-def test_the_sign_test_counts_all_ways(pairs: list[tuple[bool, int]]) -> None:
+def test_sign_test_matches_the_sum_over_all_outcomes(pairs: list[tuple[bool, int]]) -> None:
     """The slow definition: the chances of all outcomes with at least as many inputs."""
     farther, clean = zip(*pairs)
     expected = 0.0
@@ -40,7 +40,7 @@ def test_the_sign_test_counts_all_ways(pairs: list[tuple[bool, int]]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
-def test_holm_is_its_definition(ps: list[float]) -> None:
+def test_holm_correction_matches_its_definition(ps: list[float]) -> None:
     ordered = sorted(ps)
     for p, corrected in zip(ps, holm(ps), strict=True):
         place = ordered.index(p)
@@ -59,7 +59,7 @@ def together(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tupl
     return consistency(measurements), alone
 
 
-def test_a_fault_that_no_input_shows_alone_is_named_at_its_stage() -> None:
+def test_small_fault_is_found_over_several_inputs_at_its_stage() -> None:
     found, alone = together(1.4, 8)
     assert alone == 0
     assert found.first_fault and found.first_fault.stage == STAGES[1]
@@ -72,13 +72,13 @@ def test_a_fault_that_no_input_shows_alone_is_named_at_its_stage() -> None:
     )
 
 
-def test_without_a_fault_none_is_named() -> None:
+def test_clean_inputs_report_no_fault() -> None:
     for seed in range(6):
         found, _ = together(0.0, 5, seed)
         assert found.first_fault is None and found.sentence.startswith("No stage is in error over 5 inputs")
 
 
-def test_with_too_few_inputs_the_sentence_says_so() -> None:
+def test_report_states_the_least_number_of_inputs() -> None:
     found, _ = together(1.4, 2)
     assert found.first_fault is None and found.least_inputs == 4
     assert found.sentence.endswith("; a fault near the noise needs at least 4 inputs to show.")

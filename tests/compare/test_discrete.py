@@ -1,4 +1,4 @@
-"""Sequences of tokens and texts, aligned."""
+"""Comparison of token sequences and texts: alignment, error rates and accepted array types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def distance(one: list[int], other: list[int]) -> int:
         ([5, 6, 7, 8, *range(10, 20)], "the ids differ from place 4 on, the end and 10"),
     ],
 )
-def test_where_ids_differ_is_said(candidate: list[int], said: str | None) -> None:
+def test_place_and_kind_of_a_token_difference_are_named(candidate: list[int], said: str | None) -> None:
     assert explain_tokens(np.array([5, 6, 7, 8]), np.array(candidate, int)) == said
 
 
@@ -53,7 +53,7 @@ def test_tokens_are_aligned_with_the_fewest_edits(one: list[int], other: list[in
     assert ours == one and theirs == other, "the script makes one of the other"
 
 
-def test_texts_have_both_rates_and_count_capitals() -> None:
+def test_text_comparison_reports_wer_and_cer_and_is_case_sensitive() -> None:
     found = measure_text("three seven one", "Three seven one")
     assert (found.unit, found.errors, found.wer) == ("WER", 1, pytest.approx(1 / 3))
     assert found.cer == pytest.approx(1 / 15) and found.first_difference == 0
@@ -66,12 +66,12 @@ def test_texts_have_both_rates_and_count_capitals() -> None:
 
 
 @pytest.mark.parametrize("array", [np.array([1.0, 2.0], np.float32), np.array([[1, 2]], np.uint16)])
-def test_ids_come_as_other_programs_write_them(array: np.ndarray) -> None:
+def test_float_and_2d_arrays_are_read_as_token_ids(array: np.ndarray) -> None:
     assert as_tokens("tokens", array).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("array", [np.array([1.5]), np.array([np.nan]), np.array(["1"]), np.array([1j])])
-def test_values_that_are_no_ids_are_refused(array: np.ndarray) -> None:
+def test_arrays_without_whole_numbers_are_refused_as_token_ids(array: np.ndarray) -> None:
     with pytest.raises(BadInput, match=r"^stage tokens holds .* expected whole numbers$"):
         as_tokens("tokens", array)
 
@@ -89,11 +89,11 @@ def test_ids_beyond_64_bits_are_refused(array: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "array", [np.array("七 a"), np.array([b"\xe4\xb8\x83 a"]), np.frombuffer("七 a".encode(), np.uint8)]
 )
-def test_text_comes_as_a_string_or_as_bytes(array: np.ndarray) -> None:
+def test_text_is_read_from_a_string_or_utf8_bytes(array: np.ndarray) -> None:
     assert as_text("text", array) == "七 a"
 
 
 @pytest.mark.parametrize("array", [np.array(1.0), np.array(["a", "b"]), np.array([1, 2])])
-def test_values_that_are_no_text_are_refused(array: np.ndarray) -> None:
+def test_arrays_without_one_string_are_refused_as_text(array: np.ndarray) -> None:
     with pytest.raises(BadInput, match=r"^stage text holds .* expected one string or bytes of UTF-8$"):
         as_text("text", array)

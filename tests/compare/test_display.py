@@ -1,4 +1,4 @@
-"""What a comparison shows of itself in a notebook."""
+"""HTML and repr of a comparison in a notebook."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def wrong() -> Trace:
     return computed(faults={"encoder.layers.1": lambda x: x * 1.5})
 
 
-def test_a_clean_comparison() -> None:
+def test_clean_comparison_is_displayed_as_within() -> None:
     found = compare(computed(), computed())
     said = text_of(found._repr_html_())
     assert "✓ within" in said and "Identical" in said and "✗" not in said
     assert repr(found) == f"<Comparison of {len(found.stages)} stages: all within tolerance f32>"
 
 
-def test_a_wrong_candidate_names_its_first_stage() -> None:
+def test_faulty_comparison_displays_the_first_stage_beyond_tolerance() -> None:
     found = compare(computed(), wrong())
     said = text_of(found._repr_html_())
     assert "✗ beyond" in said and all(each in said for each in judge(found).sentences)
@@ -29,7 +29,7 @@ def test_a_wrong_candidate_names_its_first_stage() -> None:
     assert "encoder.layers.1" in text_of(judge(found)._repr_html_())
 
 
-def test_names_and_texts_of_other_programs_are_escaped() -> None:
+def test_stage_names_and_texts_are_escaped_in_html() -> None:
     one, other = (
         {HOSTILE.replace("\x00", "").replace("\x1b", ""): np.ones((2, 3)), "text": np.array(text)}
         for text in ("a", HOSTILE)
@@ -37,6 +37,6 @@ def test_names_and_texts_of_other_programs_are_escaped() -> None:
     checked(compare(Trace(one, {"model": HOSTILE}), Trace(other, {"runtime": HOSTILE}))._repr_html_())
 
 
-def test_values_that_are_not_finite_are_shown() -> None:
+def test_non_finite_values_are_displayed_as_beyond_tolerance() -> None:
     one, other = (Trace({"encoder.output": np.array([[1.0, value]])}, {}) for value in (1.0, np.nan))
     assert "✗" in text_of(compare(one, other)._repr_html_())

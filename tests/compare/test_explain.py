@@ -1,4 +1,4 @@
-"""The first bad stage is explained if something known explains it to within rounding, and else nothing is said."""
+"""Explanations of the first stage beyond tolerance: a known fault is named only if it accounts for the difference."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
 
 
 @pytest.mark.parametrize("stage, change, kind, said", CHANGES, ids=[f"{n} {each[2]}" for n, each in enumerate(CHANGES)])
-def test_a_changed_stage_is_explained(
+def test_known_change_of_a_stage_is_explained(
     stage: str, change: Callable[[np.ndarray], np.ndarray], kind: str, said: str
 ) -> None:
     found = explained(with_stage(stage, change))
@@ -152,7 +152,7 @@ def _weights(q: np.ndarray, k: np.ndarray, scale: float = HEAD**-0.5, sees: int 
     return softmax(np.where(np.tril(np.ones(scores.shape[1:], bool), sees), scores, -np.inf))
 
 
-def test_stages_that_come_one_too_late_are_told_from_a_layer_left_out() -> None:
+def test_stages_one_too_late_are_distinguished_from_a_missing_layer() -> None:
     names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(3))]
     reference = {name: REFERENCE[name] for name in (*names, "llm.norm")}
     late = {**reference, **{name: reference[earlier] for earlier, name in pairwise(names)}}
@@ -163,7 +163,7 @@ def test_stages_that_come_one_too_late_are_told_from_a_layer_left_out() -> None:
     assert found is not None and "equals the reference's llm.layers.1: it and the stage after it" in found.sentence
 
 
-def test_a_scale_left_out_before_positions_are_added_is_explained() -> None:
+def test_missing_input_scale_before_positions_is_explained() -> None:
     draw = np.random.default_rng(3)
     features, positions = draw.standard_normal((30, 16)), draw.standard_normal((34, 16))
     queries = draw.standard_normal((4, 16))
@@ -235,7 +235,7 @@ DIVIDED = {
     st.integers(2, 40),
     st.integers(2, 12),
 )
-def test_other_faults_get_no_hint(where: str, kind: str, seed: int, rows: int, half: int) -> None:
+def test_unknown_faults_get_no_explanation(where: str, kind: str, seed: int, rows: int, half: int) -> None:
     draw = np.random.default_rng(seed)
     shapes = {name: (rows, DIVIDED[name], 8) if name in DIVIDED else (rows, 2 * half) for name in (*FLAT, *DIVIDED)}
     reference = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -247,7 +247,7 @@ def test_other_faults_get_no_hint(where: str, kind: str, seed: int, rows: int, h
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(6, 40), st.integers(4, 24), st.integers(0, 8))
-def test_an_explanation_survives_rounding(seed: int, rows: int, columns: int, which: int) -> None:
+def test_explanation_is_found_despite_rounding(seed: int, rows: int, columns: int, which: int) -> None:
     draw = np.random.default_rng(seed)
     reference = {
         name: draw.standard_normal((rows, columns)).astype(np.float32) for name in ("llm.layers.0", "llm.norm")
@@ -263,7 +263,7 @@ def test_an_explanation_survives_rounding(seed: int, rows: int, columns: int, wh
     assert found is not None and (not change[1] or found.kind == change[1])
 
 
-def test_a_step_that_is_right_gets_no_hint_for_an_error_of_its_input() -> None:
+def test_correct_step_gets_no_hint_when_its_input_is_wrong() -> None:
     right = stages()
     names = ("llm.layers.2", "llm.norm")
     small = {name: right[name] for name in names}
@@ -277,7 +277,7 @@ def test_a_step_that_is_right_gets_no_hint_for_an_error_of_its_input() -> None:
     assert verdict.faulty_stage == "llm.norm" and verdict.explanation is None
 
 
-def test_half_precision_needs_a_hint_beyond_its_rounding() -> None:
+def test_half_precision_rounding_is_not_explained_as_a_fault() -> None:
     draw = np.random.default_rng(5)
     x = draw.standard_normal((50, 64)).astype(np.float32)
     meta = {"dtype": "bfloat16"}
@@ -291,7 +291,7 @@ def test_half_precision_needs_a_hint_beyond_its_rounding() -> None:
     assert found(lambda x: x + 0.06 * draw.standard_normal(x.shape)) is None, "its type is no explanation"
 
 
-def test_float64_rules_a_hint_out_that_only_the_tolerance_allows() -> None:
+def test_float64_reference_rules_out_a_hint_within_tolerance_only() -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((40, 64))
 
@@ -311,7 +311,7 @@ def test_float64_rules_a_hint_out_that_only_the_tolerance_allows() -> None:
         assert (found.explanation.kind if found.explanation else found.hint) == kind
 
 
-def test_guesses_that_half_precision_cannot_tell_apart_are_named_together() -> None:
+def test_explanations_indistinguishable_in_half_precision_are_named_together() -> None:
     gelu = {name: ACTIVATIONS[name] for name in ("GELU", "GELU by tanh")}
     for name, function in gelu.items():
         wrong = stages(noise=4e-4, mlp__activation=lambda g, u, function=function: function(g) * u)
@@ -321,7 +321,7 @@ def test_guesses_that_half_precision_cannot_tell_apart_are_named_together() -> N
         assert f"{name} or {other}," in found.sentence or f"{other} or {name}," in found.sentence
 
 
-def test_a_hint_is_in_the_sentence_in_the_json_and_in_the_table() -> None:
+def test_explanation_appears_in_the_verdict_and_in_the_json() -> None:
     comparison = compare(Trace(REFERENCE, {}), Trace(with_stage(LAYER, lambda x: x[::-1]), {}))
     verdict = judge(comparison)
     assert "Its rows are in reverse order; a difference of " in verdict.sentence
@@ -332,7 +332,7 @@ def test_a_hint_is_in_the_sentence_in_the_json_and_in_the_table() -> None:
     assert set(stage["explanation"]) == {"kind", "stage", "sentence", "remaining", "error"}
 
 
-def test_only_the_first_bad_stage_is_explained_end_to_end_and_each_if_isolated() -> None:
+def test_first_bad_stage_is_explained_end_to_end_and_every_bad_stage_isolated() -> None:
     wrong = {**ROUNDED, LAYER: 2 * ROUNDED[LAYER], "llm.layers.2": 3 * ROUNDED["llm.layers.2"]}
     for meta, expected in (({}, 1), ({"isolated": True}, 2)):
         comparison = compare(Trace(REFERENCE, {}), Trace(wrong, meta))
@@ -347,7 +347,7 @@ def test_numbers_beyond_float32_are_explained_without_a_warning() -> None:
         assert (found and found.kind) == kind
 
 
-def test_a_search_needs_little_memory() -> None:
+def test_explanation_search_stays_below_16_mb() -> None:
     x = np.random.default_rng(7).standard_normal((200, 900)).astype(np.float32)
     scene = Scene("llm.layers.0", x, np.ascontiguousarray(x[::-1]), 1e-6)
     tracemalloc.start()

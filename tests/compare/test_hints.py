@@ -1,4 +1,4 @@
-"""A shape is explained, and the explanation checked on the numbers; the place of a difference is reported."""
+"""Hints on differing shapes, checked on the values, and on the rows or channels where values differ."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
         (X.T[None], "one has a dimension of 1 more, and is transposed; after"),
     ],
 )
-def test_another_shape_is_explained(candidate: np.ndarray, said: str) -> None:
+def test_different_shape_is_explained(candidate: np.ndarray, said: str) -> None:
     assert said in explain_shape(X, candidate)
 
 
@@ -75,7 +75,7 @@ def test_the_place_of_the_difference_is_reported(candidate: np.ndarray, said: st
     assert found is None if said is None else found is not None and found.startswith(said)
 
 
-def test_a_place_is_not_reported_without_one() -> None:
+def test_scattered_or_absent_differences_have_no_reported_place() -> None:
     other = np.random.default_rng(9).standard_normal(X.shape)
     gap = X.copy()
     gap[0, 0] = np.nan

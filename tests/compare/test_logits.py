@@ -1,4 +1,4 @@
-"""Logits as predictions: divergence and agreement against slow definitions, and which row decided on a token."""
+"""Comparison of logits: KL divergence and top-k agreement against slow definitions, near ties, deciding rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def softmax(row: np.ndarray) -> list[float]:
 
 
 @given(LOGITS, LOGITS)
-def test_measures_match_their_definitions(reference: np.ndarray, candidate: np.ndarray) -> None:
+def test_kl_and_top1_agreement_match_their_definitions(reference: np.ndarray, candidate: np.ndarray) -> None:
     found = measure_logits(reference, candidate)
     divergence = [
         math.fsum(p * math.log(p / q) for p, q in zip(softmax(r), softmax(c)))
@@ -46,14 +46,14 @@ def test_measures_match_their_definitions(reference: np.ndarray, candidate: np.n
     npst.arrays(np.float32, (3, 9), elements=st.floats(-9, 9, width=32), unique=True),
     npst.arrays(np.float32, (3, 9), elements=st.floats(-9, 9, width=32), unique=True),
 )
-def test_the_best_overlap_as_sets(reference: np.ndarray, candidate: np.ndarray) -> None:
+def test_top5_overlap_matches_its_definition(reference: np.ndarray, candidate: np.ndarray) -> None:
     best = [[set(sorted(range(9), key=row.__getitem__)[-5:]) for row in side] for side in (reference, candidate)]
     expected = sum(len(r & c) / 5 for r, c in zip(*best)) / 3
     assert measure_logits(reference, candidate).top_overlap == pytest.approx(expected)
 
 
 @given(LOGITS, st.permutations(range(4)), st.permutations(range(9)), st.floats(-5, 5, width=32))
-def test_order_and_a_constant_do_not_matter(
+def test_kl_is_unchanged_by_row_order_column_order_and_a_constant(
     reference: np.ndarray, rows: list[int], columns: list[int], constant: float
 ) -> None:
     candidate = reference[::-1].copy()
@@ -63,7 +63,7 @@ def test_order_and_a_constant_do_not_matter(
     assert moved.kl_max == pytest.approx(plain.kl_max, rel=1e-5, abs=1e-9)
 
 
-def test_equal_logits_have_no_divergence_and_banned_tokens_no_say() -> None:
+def test_equal_logits_have_zero_kl_with_banned_tokens_ignored() -> None:
     logits = np.array([[0.0, -np.inf, 3.0], [1.0, 2.0, -np.inf]])
     found = measure_logits(logits, logits)
     assert (found.kl_mean, found.top1_agreement, found.top_overlap) == (0, 1, 1)
@@ -74,7 +74,7 @@ def test_equal_logits_have_no_divergence_and_banned_tokens_no_say() -> None:
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf])
-def test_rows_without_a_softmax_are_like_themselves_alone(strange: float) -> None:
+def test_non_finite_rows_match_only_identical_rows(strange: float) -> None:
     logits = np.array([[1.0, strange, 2.0], [1.0, 2.0, 3.0]])
     assert measure_logits(logits, logits.copy()).kl_max == 0
     found = measure_logits(logits, logits + [[1.0], [0.0]])
@@ -95,7 +95,7 @@ def test_log_softmax_and_softmax_are_recognised(error: float) -> None:
     assert explain_logits(logits, logits[::-1]) is None
 
 
-def test_a_choice_is_a_near_tie_only_where_both_margins_are_small() -> None:
+def test_near_tie_needs_small_margins_on_both_sides() -> None:
     r = np.array([[0.0, 5.0, 5.0 - 1e-5, 1.0]])
     c = np.array([[0.0, 5.0, 5.0 + 1e-5, 1.0]])
     near = choice_at(r, c, 0)
@@ -113,7 +113,7 @@ def step(*pairs: tuple[int, float]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([number for number, _ in pairs]), np.array([value for _, value in pairs])
 
 
-def test_a_choice_among_the_likeliest_has_the_margins_of_the_logits() -> None:
+def test_margins_from_alternatives_match_margins_from_logits() -> None:
     rng = np.random.default_rng(0)
     r = rng.normal(0, 3, 50)
     c = r + rng.normal(0, 1e-3, 50)
@@ -129,7 +129,7 @@ def test_a_choice_among_the_likeliest_has_the_margins_of_the_logits() -> None:
     assert not (found.reference_at_least or found.candidate_at_least)
 
 
-def test_a_token_that_is_not_among_the_likeliest_leaves_a_bound() -> None:
+def test_token_missing_from_alternatives_gives_a_lower_bound_of_the_margin() -> None:
     ours, theirs = step((3, -0.1), (4, -0.2), (5, -9.0)), step((8, -0.5), (3, -0.6), (5, -4.5))
     found = choice_among(ours, theirs, (3, 8), 1.0)
     assert found is not None and (found.reference_at_least, found.candidate_at_least) == (True, False)
@@ -143,7 +143,7 @@ def test_a_token_that_is_not_among_the_likeliest_leaves_a_bound() -> None:
     assert banned is not None and banned.reference_at_least and banned.reference_margin == pytest.approx(2.9)
 
 
-def test_the_size_of_logits_does_not_affect_near_ties() -> None:
+def test_near_tie_is_independent_of_the_scale_of_logits() -> None:
     small = Choice(0, 1, 2, 1e-4, 1e-4, 1.0)
     large = Choice(0, 1, 2, 1e-1, 1e-1, 1e3)
     for noise in (1e-6, 1e-5, 1e-4, 1e-3):
@@ -176,7 +176,9 @@ def ids(path: list[int], blank: int) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("blank", [0, 5])
-def test_the_frame_that_decided_on_a_token(reference: list[int], candidate: list[int], row: int, blank: int) -> None:
+def test_deciding_frame_of_a_ctc_token_is_found(
+    reference: list[int], candidate: list[int], row: int, blank: int
+) -> None:
     paths = [[blank if token == 0 else token for token in path] for path in (reference, candidate)]
     tokens = ids(paths[0], blank), ids(paths[1], blank)
     place = next((n for n, (a, b) in enumerate(zip(*tokens)) if a != b), min(len(tokens[0]), len(tokens[1])))
@@ -184,7 +186,7 @@ def test_the_frame_that_decided_on_a_token(reference: list[int], candidate: list
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=12), st.data())
-def test_the_frame_that_decided_is_one_where_the_best_differ(path: list[int], data: st.DataObject) -> None:
+def test_deciding_frame_has_different_best_tokens(path: list[int], data: st.DataObject) -> None:
     other = data.draw(st.lists(st.integers(0, 5), min_size=len(path), max_size=len(path)))
     tokens = ids(path, 0), ids(other, 0)
     place = next((n for n, (a, b) in enumerate(zip(*tokens)) if a != b), min(map(len, tokens)))
@@ -194,7 +196,7 @@ def test_the_frame_that_decided_is_one_where_the_best_differ(path: list[int], da
     assert row is None or path[row] != other[row]
 
 
-def test_rows_by_token_and_by_position_of_a_prompt() -> None:
+def test_deciding_row_is_found_by_token_and_prompt_length() -> None:
     logits, tokens = np.zeros((3, 6)), (np.array([1, 2, 3]), np.array([1, 4, 3]))
     assert deciding_row(logits, logits, tokens, 1) == 1
     assert deciding_row(np.zeros((5, 6)), np.zeros((5, 6)), tokens, 0, prompt=5) == 4

@@ -1,4 +1,4 @@
-"""Measures of two arrays, against slow definitions and what must not change them."""
+"""Error measures of two arrays against slow definitions, and the changes that do not affect them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_measures_match_their_definitions(both: tuple[np.ndarray, np.ndarray], b
 
 
 @given(pairs(), st.randoms(use_true_random=False), st.sampled_from([2.0**-20, 8.0, -2.0]))
-def test_order_and_scale_of_both_do_not_matter(
+def test_relative_measures_are_unchanged_by_common_order_and_scale(
     both: tuple[np.ndarray, np.ndarray], random: np.random.Generator, scale: float
 ) -> None:
     flat = [each.ravel().astype(np.float64) for each in both]
@@ -97,21 +97,21 @@ def test_values_at_the_ends_of_float64_neither_overflow_nor_vanish(
         np.testing.assert_allclose(getattr(far, name), expected, rtol=1e-9, atol=5e-324, err_msg=name)
 
 
-def test_a_mask_of_the_least_float64_is_like_itself() -> None:
+def test_equal_arrays_with_float64_min_have_zero_distance() -> None:
     masked = np.where(np.eye(4) > 0, 1.0, np.finfo(np.float64).min)
     assert measure(masked, masked).cosine_distance == 0
     assert compare_stage("encoder.output", masked, masked.copy(), PRESETS["exact"].limits).passes
 
 
 @given(pairs())
-def test_the_distance_is_the_same_both_ways(both: tuple[np.ndarray, np.ndarray]) -> None:
+def test_absolute_and_cosine_distances_are_symmetric(both: tuple[np.ndarray, np.ndarray]) -> None:
     there, back = measure(*both), measure(*reversed(both))
     assert there.max_abs == back.max_abs and there.mean_abs == pytest.approx(back.mean_abs)
     assert there.cosine_distance == pytest.approx(back.cosine_distance, abs=1e-12)
 
 
 @given(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, 2.0, math.nan, math.inf, -math.inf])), st.data())
-def test_values_that_are_not_finite_are_counted_and_left_out(reference: np.ndarray, data: st.DataObject) -> None:
+def test_non_finite_values_are_counted_and_excluded(reference: np.ndarray, data: st.DataObject) -> None:
     candidate = data.draw(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, math.nan, math.inf])))
     found = measure(reference, candidate)
     fine = np.isfinite(reference) & np.isfinite(candidate)
@@ -126,7 +126,7 @@ def test_values_that_are_not_finite_are_counted_and_left_out(reference: np.ndarr
 
 
 @pytest.mark.parametrize("factor", [1e-7, 1.0, 1e7])
-def test_the_cosine_distance_of_a_far_longer_array_is_not_lost_to_rounding(factor: float) -> None:
+def test_cosine_distance_stays_accurate_for_arrays_of_very_different_norm(factor: float) -> None:
     found = measure(np.array([2.0, 1e-3]), np.array([2.0 * factor, 0.0]))
     assert found.cosine_distance == pytest.approx(1 - 1 / math.sqrt(1 + 2.5e-7), rel=1e-8)
     assert found.factor_residual == pytest.approx(5e-4, rel=1e-6)
@@ -141,7 +141,7 @@ def test_a_tiny_cosine_distance_is_not_lost_to_rounding() -> None:
     assert found.cosine == 1.0
 
 
-def test_zeros_have_distances_too() -> None:
+def test_distances_to_zero_arrays_are_defined() -> None:
     nothing, something = np.zeros((2, 2)), np.ones((2, 2))
     assert measure(nothing, nothing).identical and measure(nothing, nothing).cosine == 1
     found = measure(nothing, something)
@@ -150,7 +150,7 @@ def test_zeros_have_distances_too() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int64, np.uint8, np.bool_, ">f4", np.complex64])
-def test_every_type_of_number_is_measured(dtype: type) -> None:
+def test_every_numeric_dtype_is_measured(dtype: type) -> None:
     reference = np.array([[0, 1], [1, 1], [0, 0]], dtype)
     candidate = np.array([[0, 1], [0, 1], [0, 0]], dtype)
     found = measure(reference, candidate)
@@ -158,7 +158,7 @@ def test_every_type_of_number_is_measured(dtype: type) -> None:
     assert (found.worst.reference, found.worst.candidate) == (1, 0)
 
 
-def test_memory_is_that_of_a_block() -> None:
+def test_measuring_uses_less_memory_than_half_an_array() -> None:
     import tracemalloc
 
     x = np.ones((2000, 1000), np.float32)
@@ -171,6 +171,6 @@ def test_memory_is_that_of_a_block() -> None:
     assert peak < x.nbytes / 2
 
 
-def test_other_shapes_are_refused() -> None:
+def test_arrays_of_different_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="differ"):
         measure(np.zeros((2, 3)), np.zeros((3, 2)))

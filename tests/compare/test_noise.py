@@ -1,4 +1,4 @@
-"""Noise or bug, by the distances from float64."""
+"""Rounding noise or bug: the candidate's distance from float64 against the reference's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.trace.trace import Trace
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("seed", range(3))
-def test_other_rounding_is_noise(dtype: str, seed: int) -> None:
+def test_different_dtype_and_order_of_sums_are_noise(dtype: str, seed: int) -> None:
     found = noise_or_bug(computed("float32", seed), computed(dtype, seed, reverse=True), computed("float64", seed))
     assert [each.stage for each in found.stages] == NUMBERS
     assert found.first_bug is None and found.sentence.startswith(
@@ -54,14 +54,14 @@ def test_distances_are_relative_and_from_float64() -> None:
     )
 
 
-def test_an_exact_reference_allows_a_rounding_all_the_same() -> None:
+def test_exact_reference_allows_float32_rounding() -> None:
     x = np.random.default_rng(0).standard_normal((30, 20))
     exact = Trace({"llm.embeddings": x}, META | {"dtype": "float64"})
     rounded = Trace({"llm.embeddings": x.astype(np.float32)}, META)
     assert noise_or_bug(exact, rounded, exact).first_bug is None
 
 
-def test_a_reference_beyond_its_bound_is_reported() -> None:
+def test_reference_far_from_float64_is_reported() -> None:
     off = computed(faults={"encoder.layers.2": lambda x: 1.1 * x})
     found = noise_or_bug(off, computed(), computed("float64"))
     assert found.stages[4].reference_is_off
@@ -77,7 +77,7 @@ def traces(*arrays: np.ndarray, stage: str = "encoder.output", isolated: bool = 
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_a_change_of_every_position_stands_out_from_few_far_positions(isolated: bool) -> None:
+def test_small_change_of_every_position_is_found_beside_few_noisy_positions(isolated: bool) -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((40, 30))
     amplified = np.where(np.arange(40) < 2, 100, 1)[:, None]  # rounding, in two rows much larger
@@ -113,7 +113,7 @@ def test_one_wrong_position_among_many_is_found(dtype: str) -> None:
         assert f"from float64 at position {stage.worst_position} is " in found.sentence
 
 
-def test_of_zeros_and_of_one_value_a_position_the_whole_is_typical() -> None:
+def test_typical_distance_ignores_zero_positions_and_equals_whole_for_1d_arrays() -> None:
     x = np.zeros((6, 4))
     x[5] = 1
     [stage] = noise_or_bug(*traces(x, x * (1 + 1e-7), x)).stages
@@ -122,7 +122,7 @@ def test_of_zeros_and_of_one_value_a_position_the_whole_is_typical() -> None:
     assert stage.candidate_typical == stage.candidate
 
 
-def test_of_few_positions_more_is_noise() -> None:
+def test_bounds_are_wider_for_few_positions() -> None:
     draw = np.random.default_rng(0)
     for positions, bug in ((5, False), (500, True)):
         x = draw.standard_normal((positions, 20))
@@ -133,7 +133,7 @@ def test_of_few_positions_more_is_noise() -> None:
     assert many.typical < few.typical
 
 
-def test_of_one_value_a_position_the_median_is_not_held_to_less_than_the_whole() -> None:
+def test_median_bound_of_1d_arrays_equals_the_whole_bound() -> None:
     x = np.random.default_rng(0).standard_normal(3000)
     between = (END_TO_END.typical + END_TO_END.whole) / 2
     [stage] = noise_or_bug(*traces(x * (1 + 1e-6), x * (1 + between * 1e-6), x)).stages
@@ -141,7 +141,7 @@ def test_of_one_value_a_position_the_median_is_not_held_to_less_than_the_whole()
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_a_fault_barely_within_its_bound_is_named_and_not_where_it_grows(isolated: bool) -> None:
+def test_fault_barely_within_its_bound_is_named_before_the_stage_of_growth(isolated: bool) -> None:
     draw = np.random.default_rng(0)
     names = ["encoder.input", "encoder.layers.0", "encoder.layers.1", "encoder.layers.2"]
     x = {name: draw.standard_normal((4000, 8)) for name in names}
@@ -163,7 +163,7 @@ def test_a_fault_barely_within_its_bound_is_named_and_not_where_it_grows(isolate
 
 
 @pytest.mark.parametrize("key", ["quantization", "dtype"])
-def test_quantised_weights_are_no_excuse_for_a_front_end(key: str) -> None:
+def test_quantised_weights_do_not_widen_front_end_bounds(key: str) -> None:
     draw = np.random.default_rng(0)
     x = {"frontend.features": draw.standard_normal((300, 20)), "encoder.input": draw.standard_normal((300, 20))}
     sides = [
@@ -192,7 +192,7 @@ def test_float32_stages_of_a_float64_trace_and_later_ones_have_wider_bounds() ->
     assert fault.first_bug and fault.first_bug.stage == "frontend.fbank"
 
 
-def test_no_bug_is_seen_behind_a_reference_that_is_off() -> None:
+def test_bugs_after_an_inaccurate_reference_stage_are_not_reported() -> None:
     def off(x: np.ndarray) -> np.ndarray:
         return 1.1 * x
 
@@ -206,7 +206,7 @@ def test_no_bug_is_seen_behind_a_reference_that_is_off() -> None:
     assert early.first_bug and early.first_bug.stage == "encoder.layers.2"
 
 
-def test_unmeasurable_stages_are_infinitely_far() -> None:
+def test_unmeasurable_stages_have_infinite_distance() -> None:
     cut = computed(faults={"encoder.layers.2": lambda x: x[1:], "encoder.output": lambda x: x * np.nan})
     found = noise_or_bug(computed(), cut, computed("float64"))
     distances = {each.stage: each.candidate for each in found.stages}
@@ -216,7 +216,7 @@ def test_unmeasurable_stages_are_infinitely_far() -> None:
     assert "inf" not in found.sentence.replace("infinite", "").replace("finite", "")
 
 
-def test_the_third_trace_must_be_in_float64_and_of_the_same_input() -> None:
+def test_third_trace_without_float64_or_the_same_input_is_refused() -> None:
     with pytest.raises(
         BadInput, match=r"^the trace that tells noise from bugs states the dtype 'float32'; expected one computed in"
     ):
@@ -230,7 +230,7 @@ def test_the_third_trace_must_be_in_float64_and_of_the_same_input() -> None:
         noise_or_bug(computed(), computed(), Trace({"tokens": np.ones(2)}, {}))
 
 
-def test_noise_of_an_answer_is_that_of_its_states_not_of_the_codec() -> None:
+def test_spoken_answer_noise_is_reported_at_the_llm_states_not_the_codec() -> None:
     """The codec's decoder begins anew with ids, so its sound does not hold the language model's error."""
     draw = np.random.default_rng(0)
     states, sound = draw.standard_normal((20, 30)), draw.standard_normal(3200)

@@ -1,6 +1,4 @@
-"""Noise or bug on the demo models: the reference in float64, the same arithmetic by other kernels, and planted faults
-that are too small for a tolerance to see.
-"""
+"""Rounding noise or bug on the demo models: float64 reference, other kernels, faults within tolerance."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def models() -> dict[str, Model]:
 
 
 @pytest.mark.parametrize("name", [case for case in PLANTED if "," not in case])
-def test_other_kernels_are_noise(models: dict[str, Model], name: str) -> None:
+def test_different_kernels_are_judged_as_noise(models: dict[str, Model], name: str) -> None:
     if not finalise_weights._can_pack(torch.float32):
         pytest.skip("this build of torch has one kernel alone for linear layers")
     model = models[name]
@@ -82,7 +80,7 @@ def test_other_kernels_are_noise(models: dict[str, Model], name: str) -> None:
 
 
 @pytest.mark.parametrize("case", PLANTED)
-def test_an_epsilon_that_no_tolerance_sees_is_a_bug_in_its_layer(
+def test_wrong_epsilon_within_tolerance_is_reported_as_a_bug_at_its_layer(
     models: dict[str, Model], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, (name, stage) = models[case.partition(",")[0]], PLANTED[case]

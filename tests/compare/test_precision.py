@@ -1,4 +1,4 @@
-"""The precision of a trace, as it names it or as its values show it."""
+"""The precision of a trace, from its metadata or from its values."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def dump(kind: str, **others: np.ndarray) -> Trace:
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
-def test_values_of_a_16_bit_type_show_it(kind: str) -> None:
+def test_half_precision_is_detected_from_values(kind: str) -> None:
     """The front end and the logits may be float32 all the same."""
     found = precision_of(dump(kind))
     assert found.name == kind and found.is_half and found.reason == f"every value is a number that {kind} has"
 
 
-def test_one_value_that_the_type_does_not_have_speaks_against_it() -> None:
+def test_single_value_outside_the_type_prevents_half_precision_detection() -> None:
     trace = dump("bfloat16", **{"encoder.layers.2": np.nextafter(rounded("bfloat16"), np.float32(9))})
     assert half_of_values(trace) is None and precision_of(trace).name == "float32"
 
 
-def test_few_values_zeros_and_whole_numbers_show_nothing() -> None:
+def test_few_values_zeros_and_integers_give_no_precision() -> None:
     for array in (rounded("bfloat16")[:2, :3], np.zeros((99, 99), np.float32), np.ones((40, 40), np.int64)):
         assert half_of_values(Trace({"encoder.layers.0": array}, {})) is None
 
@@ -54,10 +54,10 @@ def test_few_values_zeros_and_whole_numbers_show_nothing() -> None:
         ({"runtime": "gguf", "dtype": "q8_0"}, "q8_0"),
     ],
 )
-def test_what_a_trace_names_counts_more_than_its_values(meta: dict[str, str], name: str) -> None:
+def test_precision_in_metadata_takes_precedence_over_values(meta: dict[str, str], name: str) -> None:
     assert precision_of(Trace({"encoder.layers.0": rounded("float16")}, meta)).name == name
 
 
-def test_a_computation_in_float32_is_never_taken_for_another() -> None:
+def test_float32_values_are_never_detected_as_half_precision() -> None:
     for seed in range(20):
         assert half_of_values(computed("float32", seed)) is None

@@ -1,4 +1,4 @@
-"""What is expected of each arithmetic, and limits of one's own."""
+"""Tolerance presets of each precision, and user-defined limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEPS = ["float32", "float16", "q8_0", "q4_0"]
 NAMES = {"float32": "f32", "float16": "f16", "q8_0": "q8_0", "q4_0": "q4"}
 
 
-def test_presets_stand_from_the_strictest_to_the_loosest() -> None:
+def test_presets_are_ordered_from_strictest_to_loosest() -> None:
     limits = [preset.limits for preset in PRESETS.values()]
     for one, other in pairwise(limits):
         for field in fields(Limits):
@@ -26,7 +26,7 @@ def test_presets_stand_from_the_strictest_to_the_loosest() -> None:
 
 @pytest.mark.parametrize("dtype", STEPS)
 @pytest.mark.parametrize("seed", range(3))
-def test_each_arithmetic_passes_its_preset_with_room(dtype: str, seed: int) -> None:
+def test_each_precision_passes_its_preset_with_a_margin(dtype: str, seed: int) -> None:
     found = compare(computed("float32", seed), computed(dtype, seed, reverse=True))
     assert found.tolerances.preset.name == NAMES[dtype]
     assert found.within, judge(found).sentence
@@ -36,7 +36,7 @@ def test_each_arithmetic_passes_its_preset_with_room(dtype: str, seed: int) -> N
 
 
 @pytest.mark.parametrize("dtype, stricter", list(zip(STEPS, ["exact", *NAMES.values()])))
-def test_each_arithmetic_fails_the_preset_that_is_stricter(dtype: str, stricter: str) -> None:
+def test_each_precision_fails_the_next_stricter_preset(dtype: str, stricter: str) -> None:
     found = compare(computed("float32"), computed(dtype, reverse=True), Tolerances(PRESETS[stricter]))
     assert not found.within
 
@@ -67,12 +67,12 @@ def test_each_arithmetic_fails_the_preset_that_is_stricter(dtype: str, stricter:
         ([{}], "f32", "no trace says how it was computed"),
     ],
 )
-def test_the_preset_is_that_of_the_coarsest_arithmetic(metas: list[dict], name: str, reason: str) -> None:
+def test_preset_follows_the_coarsest_precision_of_the_traces(metas: list[dict], name: str, reason: str) -> None:
     preset, why = preset_of(*metas)
     assert (preset.name, why) == (name, reason)
 
 
-def test_rules_change_limits_of_stages_in_turn() -> None:
+def test_rules_change_stage_limits_in_order() -> None:
     rules = read_rules(["relative_l2=1e-3,peak=2", "encoder.*: relative_l2 = 0.5", "encoder.layers.3:relative_l2=inf"])
     found = Tolerances(PRESETS["f32"], rules)
     assert found.of("logits").relative_l2 == 1e-3 and found.of("logits").peak == 2
@@ -84,20 +84,20 @@ def test_rules_change_limits_of_stages_in_turn() -> None:
 @pytest.mark.parametrize(
     "text", ["relative_l2", "l2=1", "relative_l2=x", "peak=-1", "peak=nan", ":peak=1", "", "a:", "peak=1,"]
 )
-def test_an_invalid_rule_raises_one_sentence(text: str) -> None:
+def test_invalid_rule_raises_one_line_error(text: str) -> None:
     with pytest.raises(BadInput, match=r"^tolerance .*; expected ") as caught:
         read_rules([text])
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_presets_name_the_known() -> None:
+def test_unknown_preset_error_lists_the_presets() -> None:
     with pytest.raises(BadInput, match="there is no preset 'f8'; expected one of exact, f32, f16, "):
         find_preset("f8")
     assert find_preset("q4").limits.peak > find_preset("q8_0").limits.peak
     assert "relative_l2" in MEASURES
 
 
-def test_quantised_weights_leave_the_front_end_at_float32() -> None:
+def test_quantised_presets_keep_float32_limits_for_the_front_end() -> None:
     for name, preset in PRESETS.items():
         held = Tolerances(preset)
         expected = PRESETS["f32"] if name in ("q8_0", "q4") else preset

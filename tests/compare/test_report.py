@@ -22,7 +22,7 @@ def faulty() -> Trace:
     )
 
 
-def test_json_has_every_measure_and_no_number_that_json_lacks() -> None:
+def test_json_report_has_every_measure_and_no_infinity_or_nan() -> None:
     comparison = compare(computed(), faulty())
     found = json.loads(to_json(comparison, judge(comparison)))
     assert found["format"] == 1 and found["verdict"]["first_divergent"] == "encoder.layers.3"
@@ -43,7 +43,7 @@ def test_json_has_every_measure_and_no_number_that_json_lacks() -> None:
     assert "error_by_position" not in numbers
 
 
-def test_profiles_are_there_where_they_are_asked_for() -> None:
+def test_profiles_by_position_and_channel_are_included_on_request() -> None:
     comparison = compare(computed(), computed(faults={"encoder.input": lambda x: x + (np.arange(64) == 7)}))
     [_, _, stage, *_] = to_dict(comparison, judge(comparison), profiles=True)["stages"]
     assert stage["numbers"]["worst_channel"] == 7
@@ -54,7 +54,7 @@ def test_profiles_are_there_where_they_are_asked_for() -> None:
 OF_FLOAT32 = "The tolerance is f32 (float32 throughout), as both traces have the dtype float32."
 
 
-def test_a_table_has_the_verdict_at_its_head_and_a_row_for_each_stage() -> None:
+def test_table_begins_with_the_verdict_and_has_a_row_per_stage() -> None:
     comparison = compare(computed(), faulty())
     verdict = judge(comparison)
     lines = list(table(comparison, verdict))
@@ -87,13 +87,13 @@ def test_changed_limits_and_distances_from_float64_are_shown() -> None:
     assert found["tolerance"]["rules"][0] == {"stages": "encoder.*", "relative_l2": 0.5}
 
 
-def test_a_mismatch_is_a_row_too() -> None:
+def test_shape_mismatch_has_a_table_row() -> None:
     comparison = compare(computed(), computed(faults={"encoder.layers.3": lambda x: x[1:]}))
     row = next(line for line in table(comparison, judge(comparison)) if "encoder.layers.3 " in line and line[0] == "!")
     assert row.endswith("the reference has 1 row more at the beginning; after this change they differ by 0 %")
 
 
-def test_wide_text_in_metadata_and_stages_of_any_name_do_not_break_it() -> None:
+def test_report_accepts_wide_characters_in_metadata_and_stage_names() -> None:
     odd = Trace({"編碼.層": np.ones((2, 2)), "ü": np.array(3.0)}, META | {"model": "模型"})
     comparison = compare(odd, odd)
     assert len(list(table(comparison, judge(comparison)))) == 6
@@ -115,7 +115,7 @@ def test_a_table_fits_the_screen(width: int) -> None:
     assert set(words) - set(shown) <= {word for word in words if word[0].isdigit() or word[0] == "-" or word == "inf"}
 
 
-def test_on_a_low_screen_the_verdict_is_repeated_below() -> None:
+def test_verdict_is_repeated_below_the_table_on_a_low_screen() -> None:
     comparison = compare(computed(), faulty())
     result = Result(comparison, judge(comparison), None)
     high = list(result.lines(screen=os.terminal_size((80, 100))))
@@ -125,7 +125,7 @@ def test_on_a_low_screen_the_verdict_is_repeated_below() -> None:
     assert list(result.lines()) == list(table(comparison, result.verdict))
 
 
-def test_no_measures_are_reported_without_common_finite_values() -> None:
+def test_stages_without_common_finite_values_have_null_measures() -> None:
     nothing = Trace({**computed(), "encoder.output": np.full((24, 64), np.nan)}, META)
     comparison = compare(computed(), nothing)
     verdict = judge(comparison)
@@ -136,7 +136,7 @@ def test_no_measures_are_reported_without_common_finite_values() -> None:
     assert stage["numbers"]["candidate_nonfinite"] == 1536 and not stage["within"]
 
 
-def test_halves_of_characters_do_not_break_the_json() -> None:
+def test_lone_surrogates_do_not_break_the_json() -> None:
     odd = Trace({**computed(), "text": np.array("seven \ud800")}, META | {"model": "\udc00"})
     comparison = compare(computed(), odd)
     assert json.loads(to_json(comparison, judge(comparison)).encode())["candidate"]["model"] == "?"

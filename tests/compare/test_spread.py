@@ -1,4 +1,4 @@
-"""Noise or bug by the clean spread of a precision: no alarm without a fault, and faults within tolerance."""
+"""Rounding noise or bug, by the spread of clean runs in one precision: no false alarm, and small faults found."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Half:
         return noise_by_spread(self.reference, candidate, self.clean)
 
 
-def test_clean_computations_raise_no_alarm() -> None:
+def test_clean_candidates_raise_no_false_alarm() -> None:
     for seed in range(60):
         half = Half(seed, positions=12 + seed % 50)
         found = half.judged(half.computed())
@@ -70,7 +70,7 @@ def one_channel(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("at", [0, 1])
 @pytest.mark.parametrize("fault", [wrong_epsilon, small_shift, one_channel])
-def test_faults_within_the_tolerance_of_the_type_are_named_at_their_stage(
+def test_faults_within_bfloat16_tolerance_are_named_at_their_stage(
     fault: Callable[[np.ndarray], np.ndarray], at: int
 ) -> None:
     for seed in range(5):
@@ -80,14 +80,14 @@ def test_faults_within_the_tolerance_of_the_type_are_named_at_their_stage(
         assert found.first_bug.candidate < 0.05, "the limit of bfloat16"
 
 
-def test_the_mean_shows_what_is_the_same_at_every_position() -> None:
+def test_constant_shift_is_found_by_the_mean_over_positions() -> None:
     half = Half(0)
     [bug, *_] = half.judged(half.computed(small_shift, 0)).bugs
     assert bug.candidate_typical <= bug.typical_bound and bug.candidate_steady > bug.steady_bound
     assert bug.deciding[3] == " on the mean of all positions"
 
 
-def test_the_mean_is_that_of_its_definition() -> None:
+def test_mean_error_over_positions_matches_its_definition() -> None:
     """Where no position stands out, and where one does."""
     draw = np.random.default_rng(1)
     x = draw.standard_normal((30, 5))
@@ -112,7 +112,7 @@ def test_quantised_candidates_are_measured_from_float64_with_their_own_weights()
     assert said in found.sentence
 
 
-def test_clean_computations_of_another_shape_tell_nothing() -> None:
+def test_clean_runs_of_different_shape_give_no_verdict() -> None:
     half = Half(0)
     shorter = {stage: x[:-1] if stage == "llm.norm" else x for stage, x in half.clean.traces[0].items()}
     traces = [Trace(shorter, META_HALF), *half.clean.traces[1:]]
@@ -124,7 +124,7 @@ def test_clean_computations_of_another_shape_tell_nothing() -> None:
     assert found.sentence == said + "so noise cannot be told from a bug"
 
 
-def test_without_clean_computations_or_common_stages_it_is_refused() -> None:
+def test_missing_clean_runs_or_common_stages_are_refused() -> None:
     half = Half(0)
     with pytest.raises(BadInput, match="no computation in the candidate's precision"):
         noise_by_spread(half.reference, half.computed(), Clean([], half.exact, "bfloat16"))

@@ -1,4 +1,4 @@
-"""One stage: limits kept or not, and the limits that would be."""
+"""Comparison of one stage: whether it is within its limits, and which limits it passes."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ X = np.random.default_rng(0).standard_normal((20, 8))
     npst.arrays(np.float64, (4, 5), elements=st.floats(-1, 1)),
     st.sampled_from(["logits", "encoder.output"]),
 )
-def test_the_limits_that_would_pass_do_and_tighter_ones_do_not(
-    reference: np.ndarray, error: np.ndarray, stage: str
-) -> None:
+def test_passing_limits_are_met_and_tight(reference: np.ndarray, error: np.ndarray, stage: str) -> None:
     found = compare_stage(stage, reference, reference + error, EXACT.limits)
     limits = found.passing_limits
     if any(math.isinf(value) for value in found.measured.values()):
@@ -41,7 +39,7 @@ def test_the_limits_that_would_pass_do_and_tighter_ones_do_not(
 
 
 @given(st.floats(1e-9, 3.0))
-def test_the_passing_preset_is_the_strictest(size: float) -> None:
+def test_passing_preset_is_the_strictest_that_passes(size: float) -> None:
     found = compare_stage("encoder.output", X, X + size * X[::-1] / 2, F32)
     names = [
         name
@@ -52,12 +50,12 @@ def test_the_passing_preset_is_the_strictest(size: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-def test_limits_are_relative(scale: float) -> None:
+def test_limits_are_independent_of_scale(scale: float) -> None:
     for error, passes in ((1e-6, True), (1e-3, False)):
         assert compare_stage("encoder.output", scale * X, scale * X * (1 + error), F32).passes is passes
 
 
-def test_one_flip_of_the_best_is_let_off_but_not_under_exact() -> None:
+def test_single_top1_flip_passes_except_under_exact() -> None:
     logits = np.zeros((10, 4))
     logits[:, 1] = 1.0
     logits[0, 2] = 1 - 1e-9
@@ -71,7 +69,7 @@ def test_one_flip_of_the_best_is_let_off_but_not_under_exact() -> None:
     assert not compare_stage("logits", logits, other, F32).passes
 
 
-def test_values_not_finite_on_one_side_never_pass() -> None:
+def test_non_finite_values_on_one_side_never_pass() -> None:
     broken = X.copy()
     broken[3, 4] = np.inf
     found = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).of("x"))
@@ -79,13 +77,13 @@ def test_values_not_finite_on_one_side_never_pass() -> None:
     assert compare_stage("encoder.output", broken, broken, EXACT.limits).passes
 
 
-def test_another_shape_is_a_difference_with_a_reason() -> None:
+def test_different_shape_is_a_mismatch_with_a_reason() -> None:
     found = compare_stage("encoder.output", X, X.T, F32)
     assert found.mismatch and "transposed" in found.mismatch
     assert found.numbers is None and found.differs and not found.passes and found.passing_limits == {}
 
 
-def test_tokens_pass_or_not_by_their_errors() -> None:
+def test_tokens_are_judged_by_token_error_rate() -> None:
     found = compare_stage("tokens", np.array([1, 2, 3]), np.array([1.0, 3.0]), F32)
     assert found.kind == "tokens" and found.measured == {"token_errors": pytest.approx(1 / 3)} and not found.passes
     assert found.passing_limits["token_errors"] == pytest.approx(0.34)
@@ -93,14 +91,14 @@ def test_tokens_pass_or_not_by_their_errors() -> None:
     assert found.kind == "text" and found.passes and not found.differs and found.passing_preset == "exact"
 
 
-def test_the_ids_of_a_prompt_have_a_hint() -> None:
+def test_prompt_token_difference_gets_a_hint() -> None:
     ours, theirs = np.array([1, 2, 3]), np.array([1, 9, 9, 3])
     found = compare_stage("prompt.tokens", ours, theirs, F32)
     assert found.hint == "at place 1, and nowhere else, the candidate has 9 9 for 2"
     assert compare_stage("tokens", ours, theirs, F32).hint is None
 
 
-def test_a_reference_of_nothing_but_nan_is_refused() -> None:
+def test_reference_of_only_nan_is_refused() -> None:
     with pytest.raises(
         BadInput, match=r"^stage x of the reference holds no finite number; nothing can be compared with it$"
     ):
@@ -108,7 +106,7 @@ def test_a_reference_of_nothing_but_nan_is_refused() -> None:
     assert compare_stage("x", np.ones((0, 2)), np.ones((0, 2)), EXACT.limits).passes
 
 
-def test_whole_numbers_against_others_are_numbers_unless_they_are_tokens() -> None:
+def test_integers_against_floats_are_compared_as_numbers_outside_token_stages() -> None:
     found = compare_stage("predictor.alphas", np.array([0.5, 1.0]), np.array([0, 1], np.int8), F32)
     assert found.kind == "numbers" and found.numbers and found.numbers.max_abs == 0.5
     assert compare_stage("tokens", np.array([3, 4]), np.array([[3.0, 4.0]]), F32).passes
@@ -116,7 +114,7 @@ def test_whole_numbers_against_others_are_numbers_unless_they_are_tokens() -> No
         compare_stage("tokens", np.array([3, 4]), np.array([3.5, 4.0]), F32)
 
 
-def test_a_text_against_numbers_is_named() -> None:
+def test_text_against_numbers_raises_an_error_with_the_stage_name() -> None:
     with pytest.raises(BadInput) as caught:
         compare_stage("encoder.output", X, np.array("seven"), F32)
     assert str(caught.value) == (
@@ -127,6 +125,6 @@ def test_a_text_against_numbers_is_named() -> None:
         compare_stage("text", np.array(["a", "b"]), np.array("a"), F32)
 
 
-def test_logits_after_log_softmax_are_called_so() -> None:
+def test_logits_after_log_softmax_get_a_hint() -> None:
     found = compare_stage("logits", X, X - np.log(np.exp(X).sum(axis=1, keepdims=True)), F32)
     assert not found.passes and found.hint and "as after log-softmax" in found.hint

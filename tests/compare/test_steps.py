@@ -1,4 +1,4 @@
-"""Decoding steps in a comparison: steps that read other tokens, and the sentence about the first one in error."""
+"""Comparison of decoding steps: steps after different tokens, and the verdict's sentence on the first faulty step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def trace(dtype: str = "float32", tokens: Any = TOKENS, meta: bool = True, **cha
     return Trace(stages | {"tokens": np.array(tokens)}, {"dtype": dtype, "input_digest": "a", **known})
 
 
-def test_the_verdict_names_the_step_and_what_is_within_before_it() -> None:
+def test_verdict_names_the_faulty_step_and_the_steps_within_tolerance() -> None:
     found = judge(compare(trace(), trace(steps__2__llm__layers__0=0.01)))
     assert found.faulty_stage == "steps.2.llm.layers.0"
     assert (
@@ -36,19 +36,19 @@ def test_the_verdict_names_the_step_and_what_is_within_before_it() -> None:
     )
 
 
-def test_a_fault_in_the_prompt_and_no_fault() -> None:
+def test_verdict_names_no_faulty_step_for_a_prompt_fault_or_no_fault() -> None:
     assert "step" not in judge(compare(trace(), trace(logits=0.01))).sentence.split(";")[1]
     assert "The prompt's pass and steps 1 to 3 are within" in judge(compare(trace(), trace())).sentence
 
 
-def test_float64_names_a_step_within_tolerance() -> None:
+def test_float64_finds_a_faulty_step_within_tolerance() -> None:
     off = trace(steps__3__llm__layers__0=8e-5)
     found = judge(compare(trace(), off), noise_or_bug(trace(), off, trace("float64")))
     assert found.faulty_stage == "steps.3.llm.layers.0" and found.found_by == "float64"
 
 
 @pytest.mark.parametrize("meta", [True, False])
-def test_steps_after_another_token_are_not_compared(meta: bool) -> None:
+def test_steps_after_a_different_token_are_not_compared(meta: bool) -> None:
     other = trace(tokens=[3, 9, 5, 6], meta=meta, steps__2__logits=1.0)
     found = compare(trace(), other)
     held = [each.stage for each in found.stages if each.stage.startswith("steps.")]
@@ -58,14 +58,14 @@ def test_steps_after_another_token_are_not_compared(meta: bool) -> None:
     assert report.first_bug is None and not any(each.stage.startswith("steps.2") for each in report.stages)
 
 
-def test_a_dump_that_names_no_tokens_has_followed_the_references() -> None:
+def test_dump_without_tokens_is_assumed_to_follow_the_reference_tokens() -> None:
     dump = trace(meta=False)
     silent = Trace({stage: dump[stage] for stage in dump if stage != "tokens"}, {"input_digest": "a"})
     assert last_alike(trace(), silent) is None
     assert last_alike(trace(), trace(tokens=TOKENS[:2])) is None
 
 
-def test_steps_in_words() -> None:
+def test_step_ranges_are_formatted_in_words() -> None:
     assert ranges([4]) == "step 4"
     assert ranges([1, 2, 3, 7, 9, 10]) == "steps 1 to 3, 7 and 9 to 10"
     assert about_steps(["steps.1.logits"], ["steps.1.logits"]) == ["The candidate first differs at step 1, in logits."]

@@ -1,4 +1,4 @@
-"""The verdict names the stage where a fault was planted, whichever that is."""
+"""The verdict names the stage with the planted fault, and its sentence describes the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("stage", NUMBERS)
-def test_a_planted_fault_is_found_where_it_was_planted(stage: str, fault: str) -> None:
+def test_planted_fault_is_reported_at_its_stage(stage: str, fault: str) -> None:
     faulty = computed(faults={stage: FAULTS[fault]}, reverse=True)
     verdict = judge(compare(computed(), faulty))
     assert verdict.first_divergent == stage and not verdict.within
@@ -39,7 +39,7 @@ def test_a_planted_fault_is_found_where_it_was_planted(stage: str, fault: str) -
     st.integers(0, 1000),
     st.sampled_from([("float32", 0.01), ("float16", 0.1), ("q8_0", 0.5)]),
 )
-def test_a_fault_in_any_layer_stands_out_from_noise(layer: int, seed: int, case: tuple[str, float]) -> None:
+def test_layer_fault_is_distinguished_from_noise(layer: int, seed: int, case: tuple[str, float]) -> None:
     dtype, size = case
     stage = f"encoder.layers.{layer}"
 
@@ -50,7 +50,7 @@ def test_a_fault_in_any_layer_stands_out_from_noise(layer: int, seed: int, case:
     assert verdict.first_divergent == verdict.largest_own == stage
 
 
-def test_the_front_end_and_the_prompt_come_before_any_layer() -> None:
+def test_faults_of_front_end_and_prompt_are_reported_before_layer_faults() -> None:
     def worse(x: np.ndarray) -> np.ndarray:
         return x * 3
 
@@ -62,7 +62,7 @@ def test_the_front_end_and_the_prompt_come_before_any_layer() -> None:
     assert judge(compare(computed(), both)).first_divergent == "frontend.fbank"
 
 
-def test_equal_traces_are_identical_and_noise_is_within() -> None:
+def test_equal_traces_are_identical_and_noise_is_within_tolerance() -> None:
     same = judge(compare(computed(), computed()))
     assert same.sentence == "Identical: 15 stages. The tokens agree." and same.within
     assert same.first_divergent is None and same.largest_own is None and same.tokens_agree and same.details == ()
@@ -71,7 +71,7 @@ def test_equal_traces_are_identical_and_noise_is_within() -> None:
     assert noise.sentence.startswith("Within tolerance f32: 15 stages, relative L2 at most ")
 
 
-def test_the_sentence_describes_the_result() -> None:
+def test_verdict_sentence_describes_the_fault() -> None:
     scaled = judge(compare(computed(), computed(faults={"encoder.input": lambda x: 8 * x}))).sentence
     assert "It is 8 times the reference" in scaled
     assert "The error grows most at encoder.input, from 0 at the stage before to 7." in scaled
@@ -88,7 +88,7 @@ def test_the_sentence_describes_the_result() -> None:
     assert "1 value of the candidate and 0 of the reference are infinite or not a number" in sentence
 
 
-def test_the_sentence_says_whether_tokens_still_agree() -> None:
+def test_verdict_sentence_states_whether_tokens_agree() -> None:
     other = judge(compare(computed(), computed(faults={"encoder.layers.3": lambda x: -x})))
     assert other.tokens_agree is False
     assert "The tokens differ from place " in other.sentence and "not a near tie (margins " in other.sentence
@@ -100,7 +100,7 @@ def test_the_sentence_says_whether_tokens_still_agree() -> None:
     assert judge(compare(*no_tokens)).sentence == "Identical: 1 stage."
 
 
-def test_a_bug_within_tolerance_is_no_pass() -> None:
+def test_bug_within_tolerance_does_not_pass() -> None:
     exact, ours = computed("float64"), computed()
     bug = computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)})
     comparison = compare(ours, bug)
@@ -113,7 +113,7 @@ def test_a_bug_within_tolerance_is_no_pass() -> None:
     )
 
 
-def test_a_bug_is_named_before_the_stage_at_which_it_grows_beyond_tolerance() -> None:
+def test_bug_is_named_before_the_stage_where_it_exceeds_tolerance() -> None:
     exact, ours = computed("float64"), computed()
     small = {"encoder.layers.3": lambda x: x * (1 + 3e-5), "encoder.output": lambda x: 1.01 * x}
     bug = computed(faults=small)
@@ -128,7 +128,7 @@ def test_a_bug_is_named_before_the_stage_at_which_it_grows_beyond_tolerance() ->
     assert (alone.faulty_stage, alone.found_by, alone.first_bug) == ("encoder.output", "tolerance", None)
 
 
-def test_a_finding_of_both_checks_is_reported_once() -> None:
+def test_fault_found_by_tolerance_and_float64_is_reported_once() -> None:
     ours, bug = computed(), computed(faults={"encoder.layers.3": lambda x: 1.01 * x})
     verdict = judge(compare(ours, bug), noise_or_bug(ours, bug, computed("float64")))
     assert (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "tolerance and float64")
@@ -138,14 +138,14 @@ def test_a_finding_of_both_checks_is_reported_once() -> None:
     assert (clean.faulty_stage, clean.found_by, clean.faulty_stages) == (None, None, ())
 
 
-def test_ids_that_float64_says_nothing_of_come_first() -> None:
+def test_prompt_token_fault_is_reported_before_float64_bugs() -> None:
     other = computed(faults={"prompt.tokens": lambda ids: ids[::-1], "encoder.layers.3": lambda x: 1.01 * x})
     verdict = judge(compare(computed(), other), noise_or_bug(computed(), other, computed("float64")))
     assert (verdict.faulty_stage, verdict.found_by) == ("prompt.tokens", "tolerance")
     assert verdict.first_bug == "encoder.layers.3"
 
 
-def test_isolated_every_stage_in_error_is_named() -> None:
+def test_isolated_comparison_names_every_faulty_stage() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
@@ -159,7 +159,7 @@ def test_isolated_every_stage_in_error_is_named() -> None:
     assert "encoder.layers.5 is the first stage beyond tolerance: relative L2 0.01" in verdict.sentence
 
 
-def test_tolerance_names_no_fault_where_float64_finds_rounding_alone() -> None:
+def test_stage_beyond_tolerance_is_no_fault_if_float64_shows_only_rounding() -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((400, 30))
     rounded = [x + 2e-4 * draw.standard_normal(x.shape) for _ in range(2)]  # as a network that amplifies it has it
@@ -175,7 +175,7 @@ def test_tolerance_names_no_fault_where_float64_finds_rounding_alone() -> None:
         assert ("so no stage is at fault" in verdict.sentence) == (found_by is None)
 
 
-def test_an_error_like_that_of_the_peer_is_within() -> None:
+def test_error_similar_to_the_peer_model_is_within() -> None:
     draw = np.random.default_rng(0)
     x, y = draw.standard_normal((2, 400, 30))
     truth = {"encoder.layers.0": x, "encoder.output": y}
@@ -201,7 +201,7 @@ def test_an_error_like_that_of_the_peer_is_within() -> None:
     assert not bug.within and bug.faulty_stage == "encoder.layers.0"
 
 
-def test_isolated_a_text_is_not_named_beside_its_tokens() -> None:
+def test_isolated_comparison_names_tokens_but_not_their_text() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
@@ -213,7 +213,7 @@ def test_isolated_a_text_is_not_named_beside_its_tokens() -> None:
     assert text.faulty_stages == ("text",)
 
 
-def test_isolated_faults_that_only_float64_finds_are_named() -> None:
+def test_isolated_comparison_names_faults_found_only_by_float64() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
@@ -229,7 +229,7 @@ def test_isolated_faults_that_only_float64_finds_are_named() -> None:
     )
 
 
-def test_other_tokens_from_the_same_logits_point_to_the_decoding() -> None:
+def test_different_tokens_from_equal_logits_are_attributed_to_decoding() -> None:
     def without_prompt(trace: Trace) -> Trace:
         return Trace({stage: trace[stage] for stage in trace if stage != "prompt.tokens"}, META)
 

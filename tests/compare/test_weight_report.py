@@ -1,4 +1,4 @@
-"""The sentence on a weight file: tensors that one mistake has changed are told together."""
+"""The sentence on a weight file: differences with one cause are reported together."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def said(*found: WeightDifference, keys: tuple[str, ...] = (), compared: int = 4
     return WeightReport("a.gguf", compared, found, keys).sentence
 
 
-def test_a_right_file() -> None:
+def test_file_without_differences_is_reported_as_equal() -> None:
     assert said() == "a.gguf has the checkpoint's weights: 40 tensors, to within rounding."
 
 
-def test_two_tensors_or_layers_that_are_exchanged_are_one_mistake() -> None:
+def test_exchanged_tensors_or_layers_are_reported_as_one_fault() -> None:
     assert said(holds("q", "k"), holds("k", "q")) == "In a.gguf, q and k are exchanged."
     assert said(holds("q", "k")) == "In a.gguf, q holds k."
     layers = [holds(f"blk.{a}.{part}", f"blk.{b}.{part}") for part in PARTS for a, b in ((3, 4), (4, 3))]
@@ -33,7 +33,7 @@ def test_two_tensors_or_layers_that_are_exchanged_are_one_mistake() -> None:
     assert said(*names) == "In a.gguf, blk.N.gate and blk.N.up are exchanged (blk.0.gate holds blk.0.up and 2 more)."
 
 
-def test_groups_that_are_not_exchanged() -> None:
+def test_tensors_with_the_same_difference_are_grouped() -> None:
     layers = [holds(f"blk.3.{part}", f"blk.4.{part}") for part in PARTS]
     assert said(*layers) == (
         "In a.gguf, 3 tensors of layer 3 are those of layer 4 (blk.3.attn_q.weight holds blk.4.attn_q.weight, ...)."
@@ -44,18 +44,18 @@ def test_groups_that_are_not_exchanged() -> None:
     )
 
 
-def test_keys_come_first_and_the_rest_is_counted() -> None:
+def test_metadata_keys_come_first_and_further_differences_are_counted() -> None:
     found = [WeightDifference(name, "values", "differs") for name in "abcde"]
     assert said(*found, keys=("base is 1, the checkpoint's 2",)) == (
         "In a.gguf, base is 1, the checkpoint's 2; a differs; b differs; c differs; and 2 more differences."
     )
 
 
-def test_a_file_of_another_checkpoint() -> None:
+def test_file_of_another_checkpoint_is_reported_as_such() -> None:
     found = [WeightDifference(str(n), "values", "differs") for n in range(30)]
     assert said(*found).startswith("a.gguf has other weights than the checkpoint: 30 of 40 tensors differ")
 
 
-def test_a_report_goes_through_json() -> None:
+def test_weight_report_survives_a_json_round_trip() -> None:
     report = WeightReport("a.gguf", 3, (holds("q", "k"),), ("base is 1",))
     assert WeightReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report

@@ -1,4 +1,4 @@
-"""Tables that are compared some rows at a time: the same causes, and one for rows that have moved along."""
+"""Comparison of large weight tables by blocks of rows: the same causes, and shifted rows."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ CAUSES: dict[str, tuple[np.ndarray, str, str]] = {
 
 @pytest.mark.parametrize("kind", PRECISE)
 @pytest.mark.parametrize("cause", CAUSES)
-def test_a_cause_is_named(cause: str, kind: str) -> None:
+def test_known_cause_is_named_for_a_table(cause: str, kind: str) -> None:
     theirs, expected, words = CAUSES[cause]
     difference = found(theirs, kind)
     assert difference and difference.kind == expected and words in difference.sentence, difference
 
 
 @pytest.mark.parametrize("kind", [*PRECISE, "Q4_0"])
-def test_rounding_is_no_difference(kind: str) -> None:
+def test_quantisation_rounding_of_a_table_is_no_difference(kind: str) -> None:
     assert found(OWN, kind) is None
 
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_0"])
-def test_a_block_that_an_importance_matrix_made_worse_is_no_difference(kind: str) -> None:
+def test_table_block_quantised_with_an_importance_matrix_is_no_difference(kind: str) -> None:
     theirs = stored(OWN, kind)
     theirs[3, :32] *= 0.65
     table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(theirs), kind)
@@ -95,12 +95,12 @@ UNKNOWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @pytest.mark.parametrize("kind", PRECISE)
 @pytest.mark.parametrize("fault", UNKNOWN)
-def test_other_faults_get_no_cause(fault: str, kind: str) -> None:
+def test_unknown_faults_of_a_table_get_no_cause(fault: str, kind: str) -> None:
     difference = found(UNKNOWN[fault](OWN), kind)
     assert difference and difference.kind == "values", difference
     assert difference.sentence.startswith("differs from the checkpoint's by a relative L2 of ")
 
 
-def test_values_that_are_not_finite_are_counted() -> None:
+def test_non_finite_values_of_a_table_are_counted() -> None:
     difference = found(with_rows([4, 9], np.nan), "F32")
     assert difference and difference.sentence == f"holds {2 * COLUMNS} infinite or NaN values"

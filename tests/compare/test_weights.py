@@ -1,4 +1,4 @@
-"""Tensors of a weight file against the checkpoint's: rounding is no difference, and a cause needs a proof."""
+"""Comparison of a weight file's tensors with the checkpoint's: rounding is ignored, and known causes are named."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ CAUSES: dict[str, tuple[Change, str, str]] = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_rounding_is_no_difference(kind: str) -> None:
+def test_quantisation_rounding_is_no_difference(kind: str) -> None:
     for seed in range(10):
         own = drawn(seed, tails=1.5 + seed)
         own[seed] *= 1e-4  # a small row, whose scale is a small number in half precision
@@ -84,7 +84,7 @@ def test_rounding_is_no_difference(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("cause", CAUSES)
-def test_a_cause_is_named(cause: str, kind: str) -> None:
+def test_known_cause_of_a_tensor_difference_is_named(cause: str, kind: str) -> None:
     change, expected, words = CAUSES[cause]
     own = drawn(1, tails=30)
     difference = found(own, stored(change(own), kind), kind)
@@ -116,7 +116,7 @@ def test_the_place_of_a_block_is_named(kind: str, where: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("fault", UNKNOWN)
-def test_other_faults_get_no_cause(fault: str, kind: str) -> None:
+def test_unknown_faults_get_no_cause(fault: str, kind: str) -> None:
     for seed in range(10, 20):
         own = drawn(seed)
         difference = found(own, stored(UNKNOWN[fault](own), kind), kind)
@@ -126,20 +126,20 @@ def test_other_faults_get_no_cause(fault: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_0"])
-def test_a_block_that_an_importance_matrix_made_worse_is_no_difference(kind: str) -> None:
+def test_block_quantised_with_an_importance_matrix_is_no_difference(kind: str) -> None:
     own = drawn(2)
     theirs = stored(own, kind)
     theirs[3, :32] *= 0.65  # such a block is scaled for its important values, and the largest one suffers
     assert found(own, theirs, kind) is None
 
 
-def test_causes_that_cannot_be_distinguished_are_named_together() -> None:
+def test_indistinguishable_causes_are_named_together() -> None:
     ones = np.ones(16, np.float32)
     difference = weight_difference("norm", ones, 2 * ones, "F32", lambda: ())
     assert difference and difference.sentence == "is 2 times the checkpoint's or is the checkpoint's plus 1"
 
 
-def test_a_vector_has_no_rows() -> None:
+def test_vectors_are_compared_without_row_causes() -> None:
     bias = drawn(1, (16,))
     assert found(bias, bias.copy(), "F32") is None
     for changed, words in (
@@ -151,7 +151,7 @@ def test_a_vector_has_no_rows() -> None:
         assert difference and difference.sentence.startswith(words)
 
 
-def test_values_that_are_not_finite_and_other_shapes_are_said() -> None:
+def test_non_finite_values_and_different_shapes_are_reported() -> None:
     own, broken = drawn(1), drawn(1)
     broken[2, 3] = np.nan
     said = [found(own, each, "F32") for each in (broken, own[:32], drawn(1, (32, 64)).T)]

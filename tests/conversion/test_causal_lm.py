@@ -1,4 +1,4 @@
-"""Language models become ordinary llama.cpp files: it loads them, and computes and tokenises as transformers does."""
+"""Language models converted to llama.cpp files: same logits and tokens as in transformers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CHANGES)
-def test_llama_cpp_computes_as_transformers(case: str, tmp_path: Path) -> None:
+def test_llama_cpp_logits_and_tokens_equal_those_of_transformers(case: str, tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", **CHANGES[case])
     (read,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
     expected = logits_of(network_of(directory))
@@ -95,7 +95,7 @@ def test_a_tokenizer_that_begins_with_a_token_does_so_in_llama_cpp(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+def test_demo_language_model_is_converted_in_every_quantisation(name: str, tmp_path: Path) -> None:
     """The language half of the demo Fun-ASR-Nano alone."""
     directory = assets() / "demo-funasr-nano"
     (read,) = converted_file(directory, "causal_lm", name, tmp_path / "it.gguf")
@@ -119,7 +119,7 @@ def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
-def test_keys_and_vocabulary(tmp_path: Path) -> None:
+def test_gguf_keys_and_vocabulary_match_the_checkpoint(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen3", bos_token_id=456)
     change_json(directory / "tokenizer_config.json", chat_template="{{ messages[0].content }}")
     (directory / "README.md").write_text("a card")
@@ -160,7 +160,7 @@ def test_keys_and_vocabulary(tmp_path: Path) -> None:
     assert "README.md" not in read.files and "model.safetensors" not in read.files
 
 
-def test_a_tokenizer_without_its_json_is_converted_too(tmp_path: Path) -> None:
+def test_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen2")
     (with_json,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
     (directory / "tokenizer.json").unlink()
@@ -180,7 +180,7 @@ def test_a_tokenizer_without_its_json_is_converted_too(tmp_path: Path) -> None:
         ({"intermediate_size": 96}, "has shape"),
     ],
 )
-def test_what_llama_cpp_would_compute_otherwise_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_configuration_unsupported_by_llama_cpp_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen3")
     change_json(directory / "config.json", **change, layer_types=None)
     with pytest.raises(BadInput, match=words):
@@ -188,13 +188,13 @@ def test_what_llama_cpp_would_compute_otherwise_is_refused(change: dict[str, Any
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
-def test_other_architectures_are_pointed_elsewhere(kind: str, tmp_path: Path) -> None:
+def test_other_architecture_raises_an_error_that_names_the_llama_cpp_converter(kind: str, tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", kind)
     with pytest.raises(BadInput, match=f"tiny is a {kind} model.*llama.cpp's own convert_hf_to_gguf.py"):
         plans_of(directory, "causal_lm")
 
 
-def test_weights_that_are_not_whole(tmp_path: Path) -> None:
+def test_damaged_or_missing_weights_raise_an_error(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", shards=True)
     parts = sorted(directory.glob("model-*.safetensors"))
     kept = parts[0].read_bytes()
@@ -214,7 +214,7 @@ def test_weights_that_are_not_whole(tmp_path: Path) -> None:
         plans_of(directory, "causal_lm", "funasr")
 
 
-def test_torch_s_own_weight_files_are_read(tmp_path: Path) -> None:
+def test_pytorch_bin_weights_are_converted(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen2", tie_word_embeddings=False)
     tensors = network_of(directory).state_dict()
     (directory / "model.safetensors").unlink()
@@ -224,7 +224,7 @@ def test_torch_s_own_weight_files_are_read(tmp_path: Path) -> None:
     assert_holds(read, flat(tensors, llama_names(3)))
 
 
-def test_another_way_to_split_texts_is_told_of(tmp_path: Path) -> None:
+def test_different_pre_tokenizer_adds_a_note(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny")
     assert plans_of(directory, "causal_lm")[0].notes == []
     change_json(directory / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")

@@ -1,4 +1,4 @@
-"""GGUF files against their checkpoint: right ones of every type, wrong weights, wrong keys."""
+"""Checks of GGUF files against their checkpoint: correct files of every type, wrong weights and wrong keys."""
 
 from __future__ import annotations
 
@@ -55,14 +55,16 @@ def checked(directory: Path, file: Path) -> WeightReport:
 
 
 @pytest.mark.parametrize(("layout", "types"), [("workbench", TYPES), ("funasr", FUNASR_TYPES)])
-def test_files_that_are_right(directory: Path, tmp_path: Path, layout: str, types: tuple[str, ...]) -> None:
+def test_correct_gguf_files_of_every_type_pass_the_check(
+    directory: Path, tmp_path: Path, layout: str, types: tuple[str, ...]
+) -> None:
     for kind in types:
         for path in convert(plans_of(directory, FAMILY, layout), kind, tmp_path / f"{kind}.gguf")[0]:
             report = checked(directory, path)
             assert not report.differs and report.compared > 10, report.sentence
 
 
-def test_a_demo_that_is_right_in_four_bits(tmp_path: Path) -> None:
+def test_correct_q4_0_demo_passes_the_check(tmp_path: Path) -> None:
     demo = assets() / "demo-sensevoice"
     [path], _ = convert(plans_of(demo, "sensevoice"), "q4_0", tmp_path / "it.gguf")
     assert not check_file(demo, "sensevoice", path).differs
@@ -83,7 +85,9 @@ def test_wrong_tensors_are_named(directory: Path, file: Path) -> None:
     ]
 
 
-def test_large_tables_get_the_same_words(directory: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_tensors_are_reported_like_small_ones(
+    directory: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(check, "MOST_HELD", 0)
     assert not checked(directory, file).differs
     planted(file, "token_embd.weight", lambda values: np.roll(values, 1, axis=0))
@@ -103,7 +107,7 @@ def test_wrong_keys_are_named(directory: Path, file: Path) -> None:
     ]
 
 
-def test_a_wrong_merge_and_token_are_named_with_their_places(directory: Path, file: Path) -> None:
+def test_wrong_merge_and_token_are_reported_with_their_index(directory: Path, file: Path) -> None:
     content = bytearray(file.read_bytes())
     for key in (b"tokenizer.ggml.merges", b"tokenizer.ggml.tokens"):
         first = content.index(key) + len(key) + 4 + 4 + 8  # the types and the count
@@ -115,7 +119,7 @@ def test_a_wrong_merge_and_token_are_named_with_their_places(directory: Path, fi
     assert merges.startswith("tokenizer.ggml.merges differs from place 0 on: 'Z") and "the checkpoint's" in merges
 
 
-def test_a_tensor_that_is_missing_is_named(directory: Path, file: Path) -> None:
+def test_missing_tensor_is_reported(directory: Path, file: Path) -> None:
     content = file.read_bytes()
     name = b"audio_adaptor.linear1.bias"
     file.write_bytes(content.replace(name, name[:-4] + b"lost", 1))

@@ -1,4 +1,4 @@
-"""The process of a conversion: what it says, and that it clears up when nobody waits for it any more."""
+"""The child process of a conversion: its messages, and its cleanup when the parent closes the connection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(given: dict[str, Any], *words: str) -> subprocess.Popen[str]:
     )
 
 
-def test_it_ends_and_clears_up_when_its_stdin_closes(tmp_path: Path) -> None:
+def test_conversion_process_ends_and_removes_partial_files_when_stdin_closes(tmp_path: Path) -> None:
     directory, folder = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "folder"
     folder.mkdir()
     given = {"directory": str(directory), "family": "sensevoice", "quantization": "f16"}
@@ -59,7 +59,9 @@ def test_it_ends_and_clears_up_when_its_stdin_closes(tmp_path: Path) -> None:
         ({"directory": "tiny"}, 1, "WorkbenchError"),
     ],
 )
-def test_errors_are_told_as_such(tmp_path: Path, given: dict[str, str], status: int, error: str) -> None:
+def test_conversion_process_reports_errors_as_json(
+    tmp_path: Path, given: dict[str, str], status: int, error: str
+) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     with start({**given, "directory": str(directory)}, "-m", "workbench.conversion.child") as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""`workbench convert`: what it prints, and what it says of requests that cannot be met."""
+"""`workbench convert`: its output, and the errors of invalid requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.support.tiny_language import tiny_language
 from workbench.cli.commands import main
 
 
-def test_a_file_is_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_writes_the_file_and_prints_its_path_and_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "it.gguf"
     assert main(["convert", "demo/sensevoice", "--quantization", "q5_1", "--out", str(out)]) == 0
     printed = capsys.readouterr()
@@ -27,7 +29,9 @@ def test_a_file_is_written_and_named(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out)["q5_1"] == out.stat().st_size
 
 
-def test_a_directory_and_funasr_s_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_of_a_directory_in_funasr_layout_prints_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = tiny_paraformer(tmp_path / "tiny")
     words = ["convert", str(directory), "--layout", "funasr"]
     assert main([*words, "-q", "auto", "--out", str(tmp_path / "it.gguf")]) == 0
@@ -37,7 +41,7 @@ def test_a_directory_and_funasr_s_layout(tmp_path: Path, capsys: pytest.CaptureF
     assert list(json.loads(capsys.readouterr().out)) == ["f32", "f16", "q8_0"]
 
 
-def test_a_directory_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_convert_writes_a_directory_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "it"
     assert main(["convert", "demo/funasr-nano", "--for", "vllm", "--out", str(out)]) == 0
     printed = capsys.readouterr()
@@ -63,7 +67,7 @@ def test_a_directory_for_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
 
 
-def test_requests_that_cannot_be_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_convert_requests_print_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = str(tiny_sensevoice(tmp_path / "tiny"))
     out = str(tmp_path / "it.gguf")
     writer = gguf.GGUFWriter(tmp_path / "other.gguf", "sensevoice-small")
@@ -90,12 +94,12 @@ def test_requests_that_cannot_be_met(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not Path(out).exists()
 
 
-def test_the_model_is_looked_at_before_anything_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_model_is_reported_before_other_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "nope", "--out", "x.gguf"]) == 2
     assert capsys.readouterr().err.startswith("workbench: there is no model 'nope'")
 
 
-def test_a_file_that_is_there_is_written_over_only_where_that_is_asked_for(
+def test_existing_file_is_overwritten_only_with_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tiny, out = str(tiny_sensevoice(tmp_path / "tiny")), tmp_path / "it.gguf"
@@ -114,7 +118,7 @@ def test_a_file_that_is_there_is_written_over_only_where_that_is_asked_for(
     assert main(["convert", tiny, "--list", "--out", str(out)]) == 0, "a list writes nothing"
 
 
-def test_neither_file_of_a_pair_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_file_of_a_pair_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["convert", "demo/funasr-nano", "-q", "f16", "--layout", "funasr", "--out", str(tmp_path / "it.gguf")]
     assert main(words) == 0
     pair = [Path(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()]
@@ -144,7 +148,7 @@ sys.exit(main(["convert", "demo/sensevoice", "-q", "f16", "--out", sys.argv[1]])
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_leaves_nothing(number: int, status: int, tmp_path: Path) -> None:
+def test_interrupted_convert_leaves_no_files(number: int, status: int, tmp_path: Path) -> None:
     out = tmp_path / "folder" / "it.gguf"
     out.parent.mkdir()
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Which files travel inside a GGUF file."""
+"""The choice of small checkpoint files that are stored inside a GGUF file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files
 from workbench.core.errors import BadInput
 
 
-def test_weights_and_cards_stay_behind(tmp_path: Path) -> None:
+def test_weights_and_readme_are_not_stored_in_the_gguf_file(tmp_path: Path) -> None:
     wanted = ("config.json", "tokenizer.json", "vocab.json", "merges.txt", "chat_template.jinja", "tokenizer.model")
     for name in wanted:
         (tmp_path / name).write_text(name)
@@ -22,7 +22,7 @@ def test_weights_and_cards_stay_behind(tmp_path: Path) -> None:
     assert set(found) == {f"inside/{name}" for name in wanted}
 
 
-def test_named_files_outside_stay_behind(tmp_path: Path) -> None:
+def test_files_outside_the_checkpoint_directory_are_not_stored(tmp_path: Path) -> None:
     directory = tmp_path / "it"
     directory.mkdir()
     (directory / "config.yaml").touch()
@@ -32,7 +32,7 @@ def test_named_files_outside_stay_behind(tmp_path: Path) -> None:
     }
 
 
-def test_contents_go_along_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_contents_are_stored_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / "empty").touch()
     values = travelling("it", {"a/binary": tmp_path / "binary", "empty": tmp_path / "empty", "made": b"text"})

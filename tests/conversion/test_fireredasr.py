@@ -1,4 +1,4 @@
-"""FireRedASR-LLM files: LoRA is in the weights, as PyTorch has it after merging."""
+"""FireRedASR-LLM GGUF files: LoRA is merged into the weights, as PyTorch computes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expected_tensors(directory: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+def test_demo_fireredasr_is_converted_in_every_quantisation(name: str, tmp_path: Path) -> None:
     directory = assets() / "demo-fireredasr"
     (read,) = converted_file(directory, "fireredasr", name, tmp_path / "it.gguf")
     expected = expected_tensors(directory)
@@ -59,7 +59,7 @@ def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
     assert read.files == {each: (directory / each).read_bytes() for each in sent}
 
 
-def test_the_arguments_go_along_as_plain_values(tmp_path: Path) -> None:
+def test_training_arguments_are_stored_as_json(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny", lora_alpha=32, length_rule="head")
     (read,) = converted_file(directory, "fireredasr", "f16", tmp_path / "it.gguf")
     found = json.loads(read.keys["workbench.arguments"])
@@ -72,7 +72,9 @@ def test_the_arguments_go_along_as_plain_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 10**6])
-def test_lora_is_merged_alike_in_any_stretches(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lora_merge_is_independent_of_the_chunk_size(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(writer, "CHUNK_VALUES", 64 * rows)
     directory = tiny_fireredasr(tmp_path / "tiny", lora_alpha=8)
     (read,) = converted_file(directory, "fireredasr", "f32", tmp_path / "it.gguf")
@@ -82,7 +84,7 @@ def test_lora_is_merged_alike_in_any_stretches(rows: int, tmp_path: Path, monkey
         np.testing.assert_allclose(read.values[each], array, rtol=0, atol=1e-6, err_msg=each)
 
 
-def test_a_checkpoint_with_its_own_language_half_needs_no_other(tmp_path: Path) -> None:
+def test_checkpoint_with_complete_language_weights_needs_no_base_model(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny")
     merged = open_fireredasr_language(read_checkpoint(directory), torch.device("cpu"), "float32").network.state_dict()
     package = torch.load(directory / WEIGHTS, weights_only=False)
@@ -96,7 +98,7 @@ def test_a_checkpoint_with_its_own_language_half_needs_no_other(tmp_path: Path) 
     assert_holds(read, expected_tensors(directory))
 
 
-def test_changes_for_another_base_are_refused(tmp_path: Path) -> None:
+def test_lora_weights_for_another_base_model_are_refused(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny")
     package = torch.load(directory / WEIGHTS, weights_only=False)
     name = "llm.base_model.model.model.layers.0.mlp.up_proj.lora_B.default.weight"
@@ -108,7 +110,7 @@ def test_changes_for_another_base_are_refused(tmp_path: Path) -> None:
         plans_of(directory, "fireredasr", "funasr")
 
 
-def test_a_language_model_beside_the_checkpoint_is_told_of(tmp_path: Path) -> None:
+def test_language_model_outside_the_checkpoint_is_listed_as_a_source(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny")
     (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
     [plan] = plans_of(directory, "fireredasr")

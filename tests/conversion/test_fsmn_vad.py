@@ -1,4 +1,4 @@
-"""FSMN-VAD files, of FunASR directories and of an ONNX file with its CMVN."""
+"""FSMN-VAD GGUF files, from FunASR directories and from an ONNX file with its CMVN."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_is_the_network(read: Read) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_a_directory_in_every_type(name: str, tmp_path: Path) -> None:
+def test_fsmn_vad_directory_is_converted_in_every_quantisation(name: str, tmp_path: Path) -> None:
     directory = funasr_directory(tmp_path / "vad")
     (read,) = converted_file(directory, "fsmn_vad", name, tmp_path / "it.gguf")
     assert_is_the_network(read)
@@ -59,7 +59,7 @@ def test_a_directory_in_every_type(name: str, tmp_path: Path) -> None:
     assert read.types["encoder.in_linear2.linear.weight"] == (name if name in ("f32", "f16", "bf16") else "f16")
 
 
-def test_an_onnx_file_gets_an_equal_configuration(tmp_path: Path) -> None:
+def test_onnx_file_is_converted_with_an_equal_configuration(tmp_path: Path) -> None:
     (read,) = converted_file(pair(tmp_path / "onnx"), "fsmn_vad", "f32", tmp_path / "it.gguf")
     assert_is_the_network(read)
     unpacked = tmp_path / "unpacked"

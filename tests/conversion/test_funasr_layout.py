@@ -1,6 +1,6 @@
-"""FunASR's layouts, stated here once more from the files that the project publishes: names, types, shapes, keys.
+"""FunASR's GGUF layouts, restated from the published files: names, types, shapes and keys.
 
-The rules are of its export scripts, but for the query embedding, which stays f32 in f16 files.
+The rules come from FunASR's export scripts, except that the query embedding stays f32 in f16 files.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def assert_keys(read: Read, architecture: str, keys: dict[str, tuple[str, ...]])
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
 @pytest.mark.parametrize("family", CASES)
-def test_the_layout_is_that_of_the_published_files(family: str, wtype: str, tmp_path: Path) -> None:
+def test_funasr_layout_matches_the_published_files(family: str, wtype: str, tmp_path: Path) -> None:
     architecture, keys, exact_f16, exact_q8_0 = CASES[family]
     directory = assets() / f"demo-{family.replace('_', '-')}"
     read = converted_file(directory, family, wtype, tmp_path / "it.gguf", "funasr")[0]
@@ -130,7 +130,7 @@ def test_the_layout_is_that_of_the_published_files(family: str, wtype: str, tmp_
         assert len(read.shapes["predictor.cif_conv1d.weight"]) == 3
 
 
-def test_the_layout_of_vad(tmp_path: Path) -> None:
+def test_funasr_layout_of_fsmn_vad_matches_the_published_file(tmp_path: Path) -> None:
     directory = funasr_directory(tmp_path / "vad")
     (read,) = converted_file(directory, "fsmn_vad", "f32", tmp_path / "it.gguf", "funasr")
     assert_keys(read, "fsmn-vad", VAD)
@@ -145,7 +145,7 @@ def notes(directory: Path, family: str) -> str:
     return " ".join(plans_of(directory, family, "funasr")[0].notes)
 
 
-def test_what_the_runtime_cannot_run_is_told_of(tmp_path: Path) -> None:
+def test_model_that_the_funasr_runtime_cannot_run_gets_a_note(tmp_path: Path) -> None:
     assert "an encoder 144 wide with 4 attention heads and kernel 11" in notes(
         assets() / "demo-paraformer", "paraformer"
     )

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano files: both halves in one, or FunASR's pair."""
+"""Fun-ASR-Nano GGUF files: one file with speech encoder and language model, or FunASR's pair of files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def llama_names(layers: int, prefix: str = "") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+def test_demo_funasr_nano_is_converted_in_every_quantisation(name: str, tmp_path: Path) -> None:
     directory = assets() / "demo-funasr-nano"
     (read,) = converted_file(directory, "funasr_nano", name, tmp_path / "it.gguf")
     tensors = torch.load(directory / "model.pt", weights_only=True)
@@ -65,7 +65,7 @@ def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
     assert read.files == {each: (directory / each).read_bytes() for each in sent}
 
 
-def test_the_second_decoder_stays_behind(tmp_path: Path) -> None:
+def test_ctc_decoder_is_not_converted(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny", dtype=torch.bfloat16)
     tensors = torch.load(directory / "model.pt", weights_only=True)
     torch.save({**tensors, "ctc_decoder.linear1.weight": torch.zeros(4, 4)}, directory / "model.pt")
@@ -76,7 +76,7 @@ def test_the_second_decoder_stays_behind(tmp_path: Path) -> None:
     assert_holds(read, expected)
 
 
-def test_an_output_matrix_is_left_out_only_where_it_is_the_embeddings(tmp_path: Path) -> None:
+def test_tied_output_matrix_is_omitted_only_if_equal_to_the_embeddings(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
     config = directory / LANGUAGE_DIRECTORY / "config.json"
     config.write_text(config.read_text().replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'))
@@ -97,7 +97,7 @@ def test_an_output_matrix_is_left_out_only_where_it_is_the_embeddings(tmp_path: 
         converted_file(directory, "funasr_nano", "f32", tmp_path / "it.gguf")
 
 
-def test_funasr_s_pair(tmp_path: Path) -> None:
+def test_funasr_layout_writes_encoder_and_language_model_files(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
     tensors = torch.load(directory / "model.pt", weights_only=True)
     encoder, half = converted_file(directory, "funasr_nano", "q8_0", tmp_path / "pair.gguf", "funasr")

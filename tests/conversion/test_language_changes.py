@@ -1,4 +1,4 @@
-"""What a checkpoint changes of a language model: told apart from the weights, and added to any of their rows."""
+"""LoRA changes of a checkpoint to its language model: separated from the weights, and merged into any rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.families.fireredasr import LANGUAGE_DIRECTORY
 from workbench.runtimes.pytorch.fireredasr import read_checkpoint
 
 
-def test_weights_and_changes_are_told_apart(tmp_path: Path) -> None:
+def test_lora_changes_are_separated_from_the_weights(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "firered", lora_alpha=6)
     found = read_changed_language(read_checkpoint(directory))
     layers = range(SHAPE["num_hidden_layers"])
@@ -41,7 +41,7 @@ def test_weights_and_changes_are_told_apart(tmp_path: Path) -> None:
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 99),
 )
-def test_rows_are_changed_by_the_definition_wherever_they_are_cut(
+def test_lora_merge_of_any_row_range_matches_the_definition(
     outputs: int, inputs: int, rank: int, cut: int, dtype: torch.dtype, seed: int
 ) -> None:
     draw = torch.Generator().manual_seed(seed)
@@ -59,7 +59,7 @@ def test_rows_are_changed_by_the_definition_wherever_they_are_cut(
     np.testing.assert_allclose(found.numpy(), slow, rtol=0, atol=1e-5)
 
 
-def test_a_language_half_stored_complete_is_its_own(tmp_path: Path) -> None:
+def test_complete_language_weights_in_the_checkpoint_have_no_lora_changes(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "firered")
     checkpoint = read_checkpoint(directory)
     base = {key: value.clone() for key, value in read_changed_language(checkpoint).tensors.items()}

@@ -31,7 +31,7 @@ def changed(directory: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+def test_demo_paraformer_is_converted_in_every_quantisation(name: str, tmp_path: Path) -> None:
     directory = assets() / "demo-paraformer"
     (read,) = converted_file(directory, "paraformer", name, tmp_path / "it.gguf")
     tensors = torch.load(directory / "model.pt", weights_only=True)
@@ -69,7 +69,7 @@ def test_keys_describe_the_network(tmp_path: Path) -> None:
     assert read.kinds["pf.predictor.tail_threshold"] == ("FLOAT32",) and read.kinds["pf.vocab_size"] == ("UINT32",)
 
 
-def test_a_second_head_goes_along_whole(tmp_path: Path) -> None:
+def test_bicif_second_predictor_head_is_converted_completely(tmp_path: Path) -> None:
     fine = {"upsample_times": 3, "upsample_type": "cnn_blstm", "use_cif1_cnn": False, "smooth_factor2": 0.25}
     predictor = {"predictor": "CifPredictorV3", "predictor_conf": fine}
     directory = changed(tmp_path / "bicif", model="BiCifParaformer", **predictor)
@@ -80,7 +80,7 @@ def test_a_second_head_goes_along_whole(tmp_path: Path) -> None:
     assert {read.types[each] for each in read.types if "cif_output" in each or "upsample" in each} == {"f32"}
 
 
-def test_what_only_training_and_hotwords_need_stays_behind(tmp_path: Path) -> None:
+def test_tensors_for_training_and_hotwords_are_not_converted(tmp_path: Path) -> None:
     directory = changed(tmp_path / "seaco", model="SeacoParaformer")
     tensors = torch.load(directory / "model.pt", weights_only=True)
     extra = ("decoder.embed.0.weight", "bias_encoder.weight_ih_l0", "seaco_decoder.after_norm.weight")

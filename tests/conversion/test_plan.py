@@ -1,4 +1,4 @@
-"""The size of a file is known before it is written."""
+"""Conversion plans: the size of a file is known before it is written."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def planned(number: int, shape: tuple[int, ...], kind: Kind) -> PlannedTensor:
     st.sampled_from(TYPES),
     st.booleans(),
 )
-def test_a_file_is_as_large_as_was_said_and_holds_what_was_planned(
+def test_written_file_has_the_planned_size_keys_and_tensors(
     values: dict[str, Value], tensors: list[tuple[tuple[int, ...], Kind]], name: str, plain: bool
 ) -> None:
     keys = {**values, **({"general.file_type": 0} if plain else {"workbench.quantization": ""})}
@@ -61,7 +61,7 @@ def test_a_file_is_as_large_as_was_said_and_holds_what_was_planned(
     assert [read.shapes[tensor.name] for tensor in plan.tensors] == [shape for shape, _ in tensors]
 
 
-def test_a_model_of_several_files_is_offered_in_what_all_of_them_are() -> None:
+def test_several_files_offer_only_their_common_quantisations() -> None:
     tensor = planned(1, (4, 64), Kind.MATRIX)
     plans = [Plan("one", {}, [tensor], types=("f32", "f16")), Plan("two", {}, [tensor], suffix="-two")]
     assert estimated_bytes(plans) == {

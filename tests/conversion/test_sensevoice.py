@@ -1,4 +1,4 @@
-"""SenseVoice files: the checkpoint's tensors, FunASR's keys, and the small files byte for byte."""
+"""SenseVoice GGUF files: the checkpoint's tensors, FunASR's keys, and exact copies of the small files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CMVN = ("cmvn.shift", "cmvn.scale")
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_the_demo_in_every_type(name: str, tmp_path: Path) -> None:
+def test_demo_sensevoice_is_converted_in_every_quantisation(name: str, tmp_path: Path) -> None:
     directory = assets() / "demo-sensevoice"
     (read,) = converted_file(directory, "sensevoice", name, tmp_path / "it.gguf")
     tensors = torch.load(directory / "model.pt", weights_only=True)
@@ -62,7 +62,7 @@ def test_keys_describe_the_network(tmp_path: Path) -> None:
     assert set(read.files) == {"config.yaml", "tokens.json"}
 
 
-def test_weights_in_half_precision_come_out_as_they_are(tmp_path: Path) -> None:
+def test_half_precision_weights_are_converted_exactly(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     tensors = {name: value.bfloat16() for name, value in torch.load(directory / "model.pt", weights_only=True).items()}
     torch.save({"state_dict": {f"module.{name}": value for name, value in tensors.items()}}, directory / "model.pt")
@@ -72,7 +72,7 @@ def test_weights_in_half_precision_come_out_as_they_are(tmp_path: Path) -> None:
         assert all((read.values[each] == array).all() for each, array in flat(tensors).items())
 
 
-def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_mismatched_checkpoints_are_refused(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     tensors = torch.load(directory / "model.pt", weights_only=True)
     for change, words in (
@@ -93,7 +93,7 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         plans_of(directory, "sensevoice", "other")
 
 
-def test_a_file_named_in_the_configuration_goes_along(tmp_path: Path) -> None:
+def test_file_named_in_the_configuration_is_stored_in_the_gguf_file(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     (directory / "more").mkdir()
     (directory / "more" / "other.mvn").write_bytes((assets() / "demo-sensevoice" / "am.mvn").read_bytes())

@@ -1,4 +1,4 @@
-"""A SpeechLM becomes one file, from which its configuration, tokenizer and tensors are read again."""
+"""A SpeechLM as a single GGUF file, from which configuration, tokenizer and tensors are read back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[TinySpeec
 
 
 @pytest.mark.parametrize("form", ["directory", "release"])
-def test_the_file_describes_the_checkpoint(form: str, forms: dict[str, tuple[TinySpeechLm, GgufFile]]) -> None:
+def test_gguf_file_gives_the_same_configuration_and_tokenizer_as_the_checkpoint(
+    form: str, forms: dict[str, tuple[TinySpeechLm, GgufFile]]
+) -> None:
     tiny, file = forms[form]
     model = read_speechlm(tiny.directory)
     with unpacked(file) as directory:
@@ -45,7 +47,7 @@ def test_the_file_describes_the_checkpoint(form: str, forms: dict[str, tuple[Tin
 
 
 @pytest.mark.parametrize("form", ["directory", "release"])
-def test_the_heads_are_the_rows_of_the_output_matrix(
+def test_output_heads_equal_rows_of_the_output_matrix(
     form: str, forms: dict[str, tuple[TinySpeechLm, GgufFile]]
 ) -> None:
     tiny, file = forms[form]
@@ -58,7 +60,7 @@ def test_the_heads_are_the_rows_of_the_output_matrix(
     assert "output.weight" not in file.tensors
 
 
-def test_a_tokenizer_of_two_files_gives_the_same_ids(tmp_path: Path) -> None:
+def test_tokenizer_from_vocab_and_merges_files_gives_the_same_ids(tmp_path: Path) -> None:
     tiny = tiny_espnet_release(tmp_path / "it")
     folder, text = tiny.directory / "Qwen3-tiny-Base", "say three seven one: it's 371, <|im_end|>  so!\n"
     whole = read_speechlm(tiny.directory).tokenizer.ids(text)
@@ -74,7 +76,7 @@ def test_a_tokenizer_of_two_files_gives_the_same_ids(tmp_path: Path) -> None:
     assert again.text(whole) == two.text(whole)
 
 
-def test_heads_of_tied_embeddings_are_rows_of_the_table(tmp_path: Path) -> None:
+def test_output_heads_of_tied_embeddings_equal_embedding_rows(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it", language={"tie_word_embeddings": True})
     for shard in tiny.directory.glob("model-*.safetensors"):
         tensors = load_file(shard)
@@ -86,7 +88,7 @@ def test_heads_of_tied_embeddings_are_rows_of_the_table(tmp_path: Path) -> None:
     np.testing.assert_array_equal(file.array("heads.text.weight"), table[layout.text_first : layout.text_end])
 
 
-def test_sizes_are_known_before_and_codec_rows_stay_exact(tmp_path: Path) -> None:
+def test_file_size_is_estimated_exactly_and_codec_head_stays_float32(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     sizes = estimated_bytes(plans(tiny.directory, "workbench"))
     path = speechlm_file(tiny.directory, "q8_0")
@@ -111,7 +113,7 @@ def without(directory: Path, name: str) -> None:
         ("adaptor.continuous_audio.bias", r"it lacks tensor adaptor\.continuous_audio\.bias"),
     ],
 )
-def test_a_missing_tensor_is_one_sentence(name: str, said: str, tmp_path: Path) -> None:
+def test_missing_tensor_raises_an_error_with_its_name(name: str, said: str, tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     without(tiny.directory, name)
     with pytest.raises(BadInput, match=said):
@@ -125,15 +127,13 @@ def test_a_missing_tensor_is_one_sentence(name: str, said: str, tmp_path: Path) 
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type in .* is 'linear'; only 'default'"),
     ],
 )
-def test_a_network_that_llama_cpp_computes_otherwise_is_refused(
-    changes: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_configuration_unsupported_by_llama_cpp_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it", language=changes)
     with pytest.raises(BadInput, match=said):
         plans(tiny.directory, "workbench")
 
 
-def test_a_codec_that_is_not_here_and_another_layout(tmp_path: Path) -> None:
+def test_missing_codec_and_funasr_layout_are_refused(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     with pytest.raises(BadInput, match="FunASR has no layout for it, a SpeechLM"):
         plans(tiny.directory, "funasr")

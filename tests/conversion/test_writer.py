@@ -1,4 +1,4 @@
-"""Files are written a few rows at a time, whole or not at all, and nothing is left of those that were not."""
+"""GGUF files are written in chunks of rows, completely or not at all, and no partial file remains."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", TYPES)
-def test_pieces_give_what_the_whole_would(name: str, tmp_path: Path) -> None:
+def test_writing_in_chunks_equals_quantising_the_whole_tensor(name: str, tmp_path: Path) -> None:
     asked: list[int] = []
     told: list[tuple[float, str]] = []
     (path,) = write([plan_of(before=asked.append)], name, tmp_path / "it.gguf", lambda *each: told.append(each))
@@ -68,7 +68,7 @@ def current_mask() -> int:
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
-def test_what_breaks_off_leaves_nothing(error: type[BaseException], tmp_path: Path) -> None:
+def test_interrupted_writing_leaves_no_new_file(error: type[BaseException], tmp_path: Path) -> None:
     out = tmp_path / "it.gguf"
     out.write_bytes(b"what was there")
     seen: list[list[str]] = []
@@ -87,7 +87,7 @@ def test_what_breaks_off_leaves_nothing(error: type[BaseException], tmp_path: Pa
 
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_are_no_numbers_are_refused(name: str, value: float, tmp_path: Path) -> None:
+def test_non_finite_values_are_refused(name: str, value: float, tmp_path: Path) -> None:
     values = VALUES.copy()
     values[8, 95] = value
     with pytest.raises(BadInput, match=r"it\.weight holds values that are not finite"):
@@ -95,7 +95,7 @@ def test_values_that_are_no_numbers_are_refused(name: str, value: float, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_values_beyond_half_precision_are_refused_where_it_matters(tmp_path: Path) -> None:
+def test_values_beyond_float16_are_refused_for_types_with_float16_scales(tmp_path: Path) -> None:
     values = VALUES.copy()
     values[3, 3] = -70000.0
     for name in TYPES:
@@ -106,7 +106,7 @@ def test_values_beyond_half_precision_are_refused_where_it_matters(tmp_path: Pat
                 write([plan_of(values)], name, tmp_path / "it.gguf")
 
 
-def test_places_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_output_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     for out, words in (
@@ -123,7 +123,7 @@ def test_places_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_full_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_an_error_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 1000, 1000))

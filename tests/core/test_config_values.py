@@ -1,4 +1,4 @@
-"""Whole numbers of a configuration file: what is taken, and what the error says."""
+"""Reading whole numbers from a configuration file: accepted values and error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.core.errors import BadInput
 
 
 @given(st.integers(-5, 5), st.integers(-5, 5), st.none() | st.integers(-5, 5))
-def test_it_is_taken_exactly_in_range(value: int, minimum: int, maximum: int | None) -> None:
+def test_whole_number_is_accepted_exactly_when_in_range(value: int, minimum: int, maximum: int | None) -> None:
     section = {"layers": value}
     if minimum <= value and (maximum is None or value <= maximum):
         assert whole_number(section, "layers", "layers", minimum=minimum, maximum=maximum) == value
@@ -21,12 +21,12 @@ def test_it_is_taken_exactly_in_range(value: int, minimum: int, maximum: int | N
 
 
 @pytest.mark.parametrize("value", [True, 2.0, "2", None, [2], float("nan")])
-def test_what_is_no_whole_number_is_refused(value: object) -> None:
+def test_values_of_other_types_are_refused(value: object) -> None:
     with pytest.raises(BadInput, match="expected a whole number of at least 1"):
         whole_number({"layers": value}, "layers", "layers", default=3)
 
 
-def test_a_missing_one_has_its_default_or_is_said_to_be_missing() -> None:
+def test_missing_value_gets_the_default_or_raises_an_error() -> None:
     assert whole_number({}, "layers", "layers", default=3) == 3
     with pytest.raises(BadInput, match=r"conf\.layers is missing; expected a whole number from 1 to 9"):
         whole_number({}, "layers", "conf.layers", maximum=9)

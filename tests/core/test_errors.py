@@ -18,7 +18,7 @@ from workbench.core.errors import message_of, named_message_of
         (OSError(" \n "), None, "OSError"),
     ],
 )
-def test_a_message_stands_on_one_line(error: Exception, longest: int | None, message: str) -> None:
+def test_quoted_message_is_one_line_of_limited_length(error: Exception, longest: int | None, message: str) -> None:
     assert message_of(error, longest) == message
 
 

@@ -1,4 +1,4 @@
-"""Options: one declaration, checked values, one sentence for each wrong one."""
+"""Options: their declaration, value checks, and a one-line error for each wrong value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_defaults_are_the_declared_ones() -> None:
         ({"hotwords": ["one", "two"]}, ("one", "two")),
     ],
 )
-def test_values_come_in_the_declared_type(given: dict[str, Any], kept: Any) -> None:
+def test_values_are_converted_to_the_declared_type(given: dict[str, Any], kept: Any) -> None:
     [name] = given
     value = getattr(build(**given), name)
     assert value == kept and type(value) is type(kept)
@@ -74,24 +74,24 @@ def test_values_come_in_the_declared_type(given: dict[str, Any], kept: Any) -> N
         ({"x": 1}, "a model has no option x; it has language, itn, gain, beam, hotwords."),
     ],
 )
-def test_a_wrong_value_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+def test_wrong_value_raises_one_line_error_with_the_expected_values(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput) as caught:
         build(**given)
     assert str(caught.value) == sentence
 
 
-def test_a_number_beyond_all_floats_is_refused() -> None:
+def test_number_too_large_for_a_float_is_refused() -> None:
     with pytest.raises(BadInput, match="expected a finite number"):
         build(gain=10**400)
 
 
-def test_a_huge_value_makes_no_huge_sentence() -> None:
+def test_error_message_for_a_huge_value_is_short() -> None:
     with pytest.raises(BadInput) as caught:
         build(language=["word"] * 100_000)
     assert len(str(caught.value)) < 200
 
 
-def test_specs_stand_in_the_order_of_declaration() -> None:
+def test_option_specs_keep_the_order_of_declaration() -> None:
     specs = option_specs(Options)
     assert [spec.name for spec in specs] == ["language", "itn", "gain", "beam", "hotwords"]
     assert [spec.kind for spec in specs] == [str, bool, float, int, tuple]
@@ -99,7 +99,7 @@ def test_specs_stand_in_the_order_of_declaration() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_every_option_of_every_family_can_be_shown_and_is_valid_by_default(family: str) -> None:
+def test_every_option_of_every_family_has_help_and_a_valid_default(family: str) -> None:
     options_class = FAMILIES[family].options_class
     specs = option_specs(options_class)
     assert all(spec.help for spec in specs)
@@ -138,7 +138,7 @@ class Limited:
         ({"top": 6}, "at most 5"),
     ],
 )
-def test_limits_read_like_text(given: dict[str, Any], expected: str) -> None:
+def test_limits_are_written_as_text_in_errors_and_help(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(BadInput) as caught:
         build_options(Limited, given, "a model")
     assert str(caught.value).endswith(f"; expected {expected}")
@@ -172,7 +172,9 @@ def test_every_number_has_limits_on_both_sides(of: str, spec: OptionSpec) -> Non
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(NUMBERS), st.floats(allow_nan=True) | st.integers(-(10**12), 10**20))
-def test_a_number_is_within_the_limits_or_one_sentence(of: tuple[str, OptionSpec], number: float) -> None:
+def test_number_is_accepted_within_the_limits_and_raises_one_line_error_outside(
+    of: tuple[str, OptionSpec], number: float
+) -> None:
     spec = of[1]
     fits = math.isfinite(number) and spec.holds(number) and (spec.kind is float or isinstance(number, int))
     if fits:

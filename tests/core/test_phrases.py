@@ -7,10 +7,10 @@ import pytest
 from workbench.core.phrases import counted, enumerated
 
 
-def test_one_is_in_the_singular() -> None:
+def test_counted_uses_the_singular_for_one_only() -> None:
     assert [counted(number, "stage") for number in (0, 1, 2)] == ["0 stages", "1 stage", "2 stages"]
 
 
 @pytest.mark.parametrize(("parts", "said"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
-def test_lists_end_with_and(parts: list[str], said: str) -> None:
+def test_enumerated_joins_the_last_item_with_and(parts: list[str], said: str) -> None:
     assert enumerated(parts) == said

@@ -1,4 +1,4 @@
-"""What can be closed is closed, by sessions of every kind; what cannot is left alone."""
+"""Closing of sessions of every kind: parts with a close method are closed once, others are ignored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def around(kind: type, **parts: Any) -> Any:
     return made
 
 
-def test_parts_that_cannot_be_closed_are_passed_over() -> None:
+def test_close_ignores_objects_without_a_close_method() -> None:
     part = Part()
     close(None, object(), part)
     assert part.closed == 1
@@ -54,14 +54,14 @@ def test_a_speech_session_closes_its_network(kind: type) -> None:
 
 
 @pytest.mark.parametrize("kind", [NanoAudioEncoder, FireRedAudioEncoder])
-def test_a_speech_language_session_closes_both_halves(kind: type) -> None:
+def test_speech_language_session_closes_the_encoder_and_the_language_model(kind: type) -> None:
     network, language = Part(), Part()
     pipeline = around(SpeechLanguagePipeline, encoder=around(kind, network=network), language=language)
     SpeechSession("m", "r", pipeline).close()
     assert (network.closed, language.closed) == (1, 1)
 
 
-def test_sessions_of_text_and_of_detection_close_their_network() -> None:
+def test_text_and_detection_sessions_close_their_network_once() -> None:
     language, network = Part(), Part()
     sessions: list[Session] = [
         TextSession("m", "r", around(CausalLm, language=language)),
@@ -73,5 +73,5 @@ def test_sessions_of_text_and_of_detection_close_their_network() -> None:
     assert (language.closed, network.closed) == (1, 1)
 
 
-def test_pytorch_results_need_no_close() -> None:
+def test_session_closes_without_error_when_its_network_has_no_close_method() -> None:
     SpeechSession("m", "r", around(SenseVoicePipeline, network=object(), _head=object())).close()

@@ -1,4 +1,4 @@
-"""What is held against each other, as it is written."""
+"""Parsing of the sides of a comparison: a runtime with settings and options, or a trace file."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def side(text: str) -> Side:
     return read_side(text, OPTIONS, "tiny")
 
 
-def test_a_runtime_has_its_own_kind_of_type() -> None:
+def test_type_after_the_colon_is_quantization_for_gguf_and_dtype_for_vllm() -> None:
     assert side("pytorch") == Side("pytorch", "pytorch")
     assert side("gguf:q8_0") == Side("gguf:q8_0", "gguf", {"quantization": "q8_0"})
     assert side("vllm:bfloat16").settings == side("vllm:bf16").settings == {"dtype": "bfloat16"}
 
 
-def test_settings_and_options_of_a_side_follow() -> None:
+def test_settings_and_options_after_plus_signs_are_parsed() -> None:
     found = side("gguf:f16+threads=1+dither=0.5+cmvn=off+kv-cache=q8_0+timestamps=no")
     assert found.settings == {"quantization": "f16", "threads": 1, "kv_cache": "q8_0"}
     assert found.options == {"dither": 0.5, "cmvn": "off", "timestamps": False}
     assert side("vllm+eager=off").settings == {"eager": False}
 
 
-def test_a_default_yields_to_the_side_and_needs_a_runtime_that_has_it() -> None:
+def test_default_is_used_only_for_settings_that_the_runtime_has_and_the_side_lacks() -> None:
     assert side("gguf").with_default(dtype="float32", quantization="f32").settings == {"quantization": "f32"}
     assert side("gguf:q4_0").with_default(quantization="f32").settings == {"quantization": "q4_0"}
 
 
-def test_a_trace_is_a_path(tmp_path: Path) -> None:
+def test_path_of_an_existing_trace_is_parsed_as_a_trace_side(tmp_path: Path) -> None:
     file = tmp_path / "a+b.safetensors"
     file.touch()
     assert side(str(file)) == Side(str(file), path=file)
@@ -85,7 +85,7 @@ def test_a_side_can_be_written_with_other_settings(text: str, changes: dict[str,
         ("pytorch+timestamps=perhaps", "true or false"),
     ],
 )
-def test_errors_name_the_fault(text: str, says: str) -> None:
+def test_invalid_side_raises_one_line_error_with_the_cause(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=says) as caught:
         side(text)
     assert "\n" not in str(caught.value)
@@ -103,7 +103,7 @@ def test_a_model_instead_of_a_trace_is_refused_with_advice(made: str, tmp_path: 
 
 
 @pytest.mark.parametrize("texts", ["", " , ", []])
-def test_no_candidate_at_all_is_refused(texts: str | list[str]) -> None:
+def test_empty_list_of_candidates_is_refused(texts: str | list[str]) -> None:
     with pytest.raises(BadInput, match="no candidate"):
         read_sides(texts, OPTIONS, "tiny")
 
@@ -114,7 +114,7 @@ def test_any_text_is_a_side_or_bad_input(text: str) -> None:
         assert side(text).name == text
 
 
-def test_names_that_there_are_come_as_a_sentence_and_not_as_a_list_of_python() -> None:
+def test_error_for_an_unknown_option_lists_the_known_names_as_plain_text() -> None:
     with pytest.raises(BadInput) as caught:
         side("gguf:f32+breadth=3")
     said = str(caught.value)

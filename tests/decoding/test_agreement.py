@@ -1,4 +1,4 @@
-"""How far two lists of likeliest tokens agree."""
+"""Agreement between two lists of most likely tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def listed(*tokens: tuple[int, str, float]) -> list[Alternative]:
     return [Alternative(number, text, math.log(share)) for number, text, share in tokens]
 
 
-def test_the_agreement_of_two_lists() -> None:
+def test_agreement_counts_shared_tokens_and_probability_difference() -> None:
     one = listed((1, "a", 0.6), (2, "b", 0.3), (3, "c", 0.1))
     other = listed((1, "a", 0.5), (3, "c", 0.2))
     found = agreement(one, other)
@@ -22,13 +22,13 @@ def test_the_agreement_of_two_lists() -> None:
     assert found.difference == pytest.approx(0.1)
 
 
-def test_the_same_list_agrees_wholly() -> None:
+def test_identical_lists_agree_completely() -> None:
     one = listed((1, "a", 0.6), (2, "b", 0.4))
     found = agreement(one, one)
     assert found.same and (found.shared, found.of, found.difference) == (2, 2, 0.0)
 
 
-def test_lists_without_a_shared_token_are_as_far_apart_as_can_be() -> None:
+def test_lists_without_shared_tokens_have_the_maximum_difference() -> None:
     found = agreement(listed((1, "a", 0.6)), listed((2, "b", 0.6)))
     assert not found.same and found.shared == 0 and found.difference == 1.0
 

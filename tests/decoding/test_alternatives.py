@@ -1,4 +1,4 @@
-"""The likeliest tokens of a step against a slow definition, and what is kept of them."""
+"""The most likely tokens of a decoding step against a slow definition, and their recording as stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def slowly(logits: list[float], count: int) -> list[tuple[int, float]]:
 
 
 @given(st.lists(LOGITS, min_size=1, max_size=30), st.integers(1, 20))
-def test_the_likeliest_are_those_of_the_definition(logits: list[float], count: int) -> None:
+def test_likeliest_tokens_match_the_slow_definition(logits: list[float], count: int) -> None:
     ids, logprobs = likeliest(np.array([logits, logits[::-1]]), count)
     for row, given_logits in enumerate((logits, logits[::-1])):
         expected = slowly(given_logits, count)
@@ -38,7 +38,7 @@ def test_the_likeliest_are_those_of_the_definition(logits: list[float], count: i
 
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=40), st.floats(-30, 30))
-def test_all_of_them_are_a_distribution_whatever_is_added(logits: list[float], shift: float) -> None:
+def test_logprobs_of_all_tokens_sum_to_one_and_ignore_a_logit_shift(logits: list[float], shift: float) -> None:
     row = np.array([logits])
     ids, logprobs = likeliest(row, len(logits))
     assert sorted(ids[0].tolist()) == list(range(len(logits)))
@@ -53,12 +53,12 @@ def test_float32_is_summed_in_float64() -> None:
     np.testing.assert_allclose(logprobs, -20 * math.log(2), rtol=1e-13)
 
 
-def test_a_vocabulary_smaller_than_the_requested_count() -> None:
+def test_likeliest_count_is_limited_by_the_vocabulary_size() -> None:
     ids, logprobs = likeliest(np.array([[0.0, 1.0]]), 5)
     assert ids.tolist() == [[1, 0]] and logprobs.shape == (1, 2)
 
 
-def test_beams_have_no_alternatives() -> None:
+def test_alternatives_with_beam_search_are_refused() -> None:
     check_alternatives(Decoding((), beam_size=3))
     check_alternatives(Decoding((), alternatives=3))
     with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3, .* set beam_size to 1, or alternatives"):
@@ -68,7 +68,7 @@ def test_beams_have_no_alternatives() -> None:
 @pytest.mark.parametrize(
     "changes", [{"temperature": 0.5}, {"beam_size": 2}, {"repetition_penalty": 1.1}, {"min_new_tokens": 1}]
 )
-def test_only_the_models_own_choice_is_plain(changes: dict[str, float]) -> None:
+def test_decoding_is_plain_only_with_greedy_defaults(changes: dict[str, float]) -> None:
     assert Decoding((1,), max_new_tokens=3).plain and not Decoding((1,), **changes).plain  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Beam search with numpy against transformers' own, on the logits of the same network."""
+"""Beam search with numpy against the beam search of transformers, on logits of the same network."""
 
 from __future__ import annotations
 
@@ -81,18 +81,18 @@ def test_the_result_matches_transformers(changes: dict[str, Any]) -> None:
         assert found(prompt(seed), decoding) == theirs(prompt(seed), decoding)
 
 
-def test_hypotheses_of_these_tests_end_by_themselves_and_by_their_limit() -> None:
+def test_prompts_cover_hypotheses_ended_by_eos_and_by_the_token_limit() -> None:
     lengths = {len(theirs(prompt(seed), DECODING)) for seed in range(12)}
     assert 12 in lengths and len(lengths) > 2
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-def test_the_limit_ends_the_search(limit: int) -> None:
+def test_token_limit_ends_the_beam_search(limit: int) -> None:
     for seed in range(4):
         assert found(prompt(seed), DECODING, limit) == theirs(prompt(seed), DECODING, limit)
 
 
-def test_the_likeliest_text_wins_over_the_likeliest_token() -> None:
+def test_likeliest_sequence_wins_over_the_likeliest_first_token() -> None:
     """Token 1 begins the better text, though token 0 is likelier at first."""
     after = {(): [0.6, 0.4, 1e-9], (0,): [0.5, 0.4999, 1e-4], (1,): [0.001, 0.001, 0.998]}
     search = BeamSearch(Decoding((2,), beam_size=2, length_penalty=0.0), 2)

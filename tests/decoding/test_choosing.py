@@ -1,4 +1,4 @@
-"""The choice of tokens with numpy against transformers' processors, and its draws against their probabilities."""
+"""Token selection with numpy against transformers' logits processors, and sampling against probabilities."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def theirs(decoding: Decoding, generated: np.ndarray, logits: np.ndarray) -> np.
     seed=st.integers(0, 1 << 30),
 )
 @settings(max_examples=300, deadline=None)
-def test_scores_are_those_of_transformers(
+def test_sampler_scores_equal_those_of_transformers(
     penalty: float, least: int, temperature: float, top_k: int, top_p: float, batch: int, before: int, seed: int
 ) -> None:
     draw = np.random.default_rng(seed)
@@ -70,24 +70,24 @@ def test_scores_are_those_of_transformers(
     np.testing.assert_array_equal(logits, kept)
 
 
-def test_without_options_nothing_is_copied() -> None:
+def test_scores_without_options_return_the_logits_uncopied() -> None:
     logits = np.zeros((2, 9), np.float32)
     assert TokenSampler(Decoding(STOPS)).scores(np.zeros((2, 3), np.int64), logits) is logits
 
 
-def test_the_likeliest_is_taken_and_the_first_of_several() -> None:
+def test_greedy_choice_is_the_first_of_the_likeliest_tokens() -> None:
     logits = np.array([[0, 5, 5, 1], [3, 2, 1, 0]], np.float32)
     assert TokenSampler(Decoding(()))(np.zeros((2, 0), np.int64), logits).tolist() == [1, 0]
 
 
-def test_the_end_is_not_taken_too_early() -> None:
+def test_stop_token_is_not_chosen_before_min_new_tokens() -> None:
     logits = np.zeros((1, 20), np.float32)
     logits[0, [3, 11, 7]] = 9, 8, 1
     choose = TokenSampler(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id that the vocabulary has not got
     assert [int(choose(np.zeros((1, done), np.int64), logits)[0]) for done in range(4)] == [7, 7, 3, 3]
 
 
-def test_draws_have_the_probabilities_of_the_scores() -> None:
+def test_sampled_token_frequencies_match_the_probabilities() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))[None].repeat(4000, axis=0)
     none = np.zeros((4000, 0), np.int64)
     drawn = TokenSampler(Decoding((), temperature=1.0, seed=7))(none, logits)
@@ -118,7 +118,9 @@ def test_draws_are_repeatable_by_their_seed() -> None:
 
 
 @pytest.mark.parametrize("number", [0.0, 0.9999999999999999])
-def test_the_ends_of_the_draw_are_tokens_that_can_be_drawn(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extreme_random_numbers_select_tokens_with_positive_probability(
+    number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logits = np.array([[-np.inf, 1.0, 2.0, -np.inf]], np.float32)
     choose = TokenSampler(Decoding((), temperature=1.0))
     monkeypatch.setattr(choose, "_draw", type("Draw", (), {"random": lambda _, n: np.full(n, number)})())

@@ -1,4 +1,4 @@
-"""Integrate-and-fire on numpy arrays against the batched one on PyTorch, which is held to the loop that defines it."""
+"""CIF on numpy arrays against the batched PyTorch version, which is itself tested against the defining loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def both(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> tuple[np.ndarra
 
 
 @given(WEIGHTS, st.integers(0, 2))
-def test_embeddings_are_those_of_pytorch(weights: list[float], more: int) -> None:
+def test_cif_embeddings_equal_those_of_pytorch(weights: list[float], more: int) -> None:
     """Also of tokens that the weights do not complete."""
     alphas = np.array(weights, dtype=np.float32)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
@@ -32,20 +32,20 @@ def test_embeddings_are_those_of_pytorch(weights: list[float], more: int) -> Non
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
-def test_a_long_recording_is_shared_out_as_exactly() -> None:
+def test_cif_embeddings_of_a_long_recording_equal_those_of_pytorch() -> None:
     draw = np.random.default_rng(0)
     hidden, alphas = draw.standard_normal((5000, 4)).astype(np.float32), draw.random(5000, dtype=np.float32)
     ours, theirs = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)))
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
 
 
-def test_a_frame_on_a_boundary_is_shared() -> None:
+def test_cif_frame_on_a_token_boundary_is_split_between_both_tokens() -> None:
     hidden = np.array([[1.0], [10.0], [100.0]], dtype=np.float32)
     assert fire(hidden, np.array([0.75, 0.5, 0.75]), 2)[:, 0].tolist() == pytest.approx([0.75 + 2.5, 2.5 + 75.0])
 
 
 @given(WEIGHTS, st.sampled_from([1.0, 0.9999]))
-def test_peaks_are_the_running_sum_minus_the_fired_part(weights: list[float], threshold: float) -> None:
+def test_cif_peaks_are_the_running_sum_minus_the_fired_threshold(weights: list[float], threshold: float) -> None:
     alphas = np.array(weights, dtype=np.float32)
     found = peaks(alphas, threshold).tolist()
     value = 0.0

@@ -1,4 +1,4 @@
-"""Greedy CTC against the definition: all paths, and the best alignment of what it found."""
+"""Greedy CTC against its definition: all paths, and the best alignment of the found tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def collapsed(path: tuple[int, ...], blank: int) -> list[int]:
 
 
 @given(SCORES, st.integers(0, 1))
-def test_greedy_is_the_best_of_all_paths(scores: np.ndarray, blank: int) -> None:
+def test_greedy_ctc_equals_the_best_of_all_paths(scores: np.ndarray, blank: int) -> None:
     frames, vocabulary = scores.shape
     paths = product(range(vocabulary), repeat=frames)
     best = max(paths, key=lambda path: sum(float(scores[t, token]) for t, token in enumerate(path)))
@@ -31,7 +31,7 @@ def test_greedy_is_the_best_of_all_paths(scores: np.ndarray, blank: int) -> None
 
 
 @given(SCORES)
-def test_greedy_is_its_own_forced_alignment(scores: np.ndarray) -> None:
+def test_greedy_ctc_spans_equal_the_forced_alignment_of_its_tokens(scores: np.ndarray) -> None:
     """Of all paths that collapse to the found tokens, the best one has each token on the frames that were reported."""
     frames, vocabulary = scores.shape
     found = greedy(scores)
@@ -51,7 +51,7 @@ def test_greedy_is_its_own_forced_alignment(scores: np.ndarray) -> None:
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 3))
-def test_collapse_partitions_the_path(path: list[int], blank: int) -> None:
+def test_collapsed_tokens_cover_every_non_blank_frame_once(path: list[int], blank: int) -> None:
     found = collapse(np.array(path, dtype=int), blank)
     assert [token.id for token in found] == (collapsed(tuple(path), blank) if path else [])
     for token in found:
@@ -66,7 +66,7 @@ def test_a_blank_separates_repeats() -> None:
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-def test_blanks_give_no_tokens(frames: int) -> None:
+def test_all_blank_frames_give_no_tokens(frames: int) -> None:
     assert greedy(np.zeros((frames, 5), dtype=np.float32)) == []
 
 

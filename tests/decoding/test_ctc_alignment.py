@@ -12,7 +12,7 @@ from workbench.decoding.ctc_alignment import best_alignment
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_no_path_of_these_tokens_is_likelier(seed: int) -> None:
+def test_best_alignment_is_the_likeliest_path_of_the_tokens(seed: int) -> None:
     rng = np.random.default_rng(seed)
     frames, vocabulary = int(rng.integers(1, 6)), 3
     log_probs = np.log(rng.dirichlet(np.ones(vocabulary), frames))
@@ -33,13 +33,13 @@ def test_no_path_of_these_tokens_is_likelier(seed: int) -> None:
         assert log_probs[np.arange(frames), path].sum() == pytest.approx(best[tokens])
 
 
-def test_nothing_at_all() -> None:
+def test_alignment_of_empty_or_impossible_input() -> None:
     assert best_alignment(np.zeros((0, 3)), ()) == []
     assert best_alignment(np.zeros((0, 3)), (1,)) is None
     assert best_alignment(np.array([[-np.inf, 0.0]]), ()) is None
 
 
-def test_the_alignment_of_the_tokens_of_a_long_greedy_path_is_that_path() -> None:
+def test_alignment_of_greedy_tokens_reproduces_the_greedy_path() -> None:
     scores = np.random.default_rng(1).normal(size=(600, 8))
     path = greedy(scores)
     assert len(path) > 200 and best_alignment(scores, [token.id for token in path]) == path

@@ -1,4 +1,4 @@
-"""The neural model over words: sums over words against whole texts, calls, and what is remembered."""
+"""The neural language model over words: word sums against whole texts, number of calls, and the bounded cache."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def sums(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float
     histories=st.lists(st.lists(st.integers(0, len(WORDS) - 1), max_size=5), max_size=8),
     most=st.sampled_from([1, 3, 99]),
 )
-def test_the_sum_over_words_is_that_of_the_whole_text(histories: list[list[int]], most: int) -> None:
+def test_sum_of_word_scores_equals_the_whole_text_score(histories: list[list[int]], most: int) -> None:
     """Whatever is remembered; and an upper bound of 0 is not to be relied on."""
     texts = Texts()
     model = NeuralModel(texts, WORDS, most=most)
@@ -59,7 +59,7 @@ def test_the_sum_over_words_is_that_of_the_whole_text(histories: list[list[int]]
         assert sums(model, histories) == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_is_missing_is_asked_for_in_one_call_and_once() -> None:
+def test_missing_texts_are_scored_in_one_call_and_cached() -> None:
     texts = Texts()
     model = NeuralModel(texts, WORDS)
     start = np.full(4, model.start)
@@ -81,7 +81,7 @@ def test_what_is_missing_is_asked_for_in_one_call_and_once() -> None:
     assert model.words_of(int(states[3])) == ["one two"] and model.words_of(model.start) == []
 
 
-def test_nothing_is_asked_of_nothing() -> None:
+def test_empty_input_makes_no_model_call() -> None:
     texts = Texts()
     model = NeuralModel(texts, WORDS)
     empty = np.zeros(0, dtype=np.int64)
@@ -89,7 +89,7 @@ def test_nothing_is_asked_of_nothing() -> None:
     assert len(scores) == len(states) == len(model.final(empty)) == len(texts.asked) == 0
 
 
-def test_what_is_remembered_is_bounded_and_states_stay_good() -> None:
+def test_cache_is_bounded_and_evicted_states_stay_valid() -> None:
     texts = Texts()
     model = NeuralModel(texts, WORDS, most=10)
     state = np.array([model.start])
@@ -105,7 +105,7 @@ def test_what_is_remembered_is_bounded_and_states_stay_good() -> None:
     assert model.advance(begun, np.array([0]))[0][0] == pytest.approx(expected)
 
 
-def test_a_symbol_that_is_no_word_is_an_error() -> None:
+def test_out_of_range_symbol_raises_an_index_error() -> None:
     for wrong in (-1, len(WORDS)):
         with pytest.raises(IndexError, match=f"the symbol is {wrong}; expected 0 to 5"):
             NeuralModel(Texts(), WORDS).advance(np.array([0]), np.array([wrong]))

@@ -1,4 +1,4 @@
-"""Rows that share their beginnings, against every row by itself, with room for all, for some, and for none."""
+"""Scoring rows that share prefixes against scoring each row alone, with different cache sizes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ ROWS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=LONGEST), max_s
 
 @given(calls=st.lists(ROWS, max_size=5), room=st.integers(1, 30), most_rows=st.integers(1, 5))
 @example(calls=[[[0, 2, 0, 0, 0, 0], [0, 2, 0, 0, 0, 0], [1, 0, 0]]], room=2, most_rows=2)
-def test_every_row_has_what_it_has_by_itself(calls: list[list[list[int]]], room: int, most_rows: int) -> None:
+def test_row_scores_with_shared_prefixes_equal_scores_of_each_row_alone(
+    calls: list[list[list[int]]], room: int, most_rows: int
+) -> None:
     scorer = Counted(room, most_rows)
     for rows in calls:
         found = scorer.score(rows)
@@ -75,7 +77,7 @@ def test_every_row_has_what_it_has_by_itself(calls: list[list[list[int]]], room:
     assert scorer.most <= max(2 * room, LONGEST), "a longer row is computed alone"
 
 
-def test_a_beginning_is_computed_once() -> None:
+def test_shared_prefix_is_computed_once() -> None:
     scorer = Counted(100)
     scorer.score([[0, 1, 2], [0, 1, 3], [0, 1, 2, 4]])
     assert (scorer.passes, scorer.positions) == (1, 3)  # the beginnings 0, 01 and 012
@@ -87,7 +89,7 @@ def test_a_beginning_is_computed_once() -> None:
     assert (scorer.passes, scorer.positions) == (3, 5)
 
 
-def test_the_tree_is_bounded_too() -> None:
+def test_prefix_tree_size_is_bounded() -> None:
     """Also where nothing new is computed, as all that is asked for are other last tokens."""
     scorer = Counted(4)
     for token in range(1000):
@@ -95,7 +97,7 @@ def test_the_tree_is_bounded_too() -> None:
     assert len(scorer.tree.tokens) <= 66 and 10 < scorer.forgotten < 20
 
 
-def test_a_failure_leaves_nothing_half_done() -> None:
+def test_failed_scoring_leaves_the_cache_consistent() -> None:
     scorer = Counted(100)
     scorer.score([[0, 1]])
     scorer.broken = True
@@ -105,7 +107,7 @@ def test_a_failure_leaves_nothing_half_done() -> None:
     assert scorer.score([[0, 1, 2]])[0].tolist() == alone([0, 1, 2])
 
 
-def test_nodes_are_numbered_from_the_shortest() -> None:
+def test_prefix_tree_nodes_are_numbered_from_the_root() -> None:
     tree = PrefixTree()
     assert tree.add([7, 8, 9]) == [0, 1, 2] and tree.add([7, 9, 9]) == [0, 3, 4] and tree.add([7, 8, 9]) == [0, 1, 2]
     assert tree.path(4) == [0, 3, 4] and tree.parents == [-1, 0, 1, 0, 3] and tree.tokens == [7, 8, 9, 9, 9]

@@ -1,4 +1,4 @@
-"""The best hypothesis with another word in a place, and what each term says about the two."""
+"""The best hypothesis with a different word at one position, and the score terms of the two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ WORDS = [text.split() for text in TEXTS]
 
 
 @pytest.mark.parametrize(("place", "rank", "instead"), [(0, 3, ()), (1, 1, ("nine",)), (2, None, ()), (3, 2, ("too",))])
-def test_the_best_hypothesis_with_something_else_there(place: int, rank: int | None, instead: tuple[str, ...]) -> None:
+def test_rival_is_the_best_hypothesis_with_another_word_at_the_position(
+    place: int, rank: int | None, instead: tuple[str, ...]
+) -> None:
     rival = find_rival(FOUND, WORDS, place)
     if rank is None:
         assert rival is None
@@ -29,7 +31,7 @@ def test_the_best_hypothesis_with_something_else_there(place: int, rank: int | N
     assert sum(rival.terms.values()) == pytest.approx(rival.lead)
 
 
-def test_the_terms_say_which_of_them_decided() -> None:
+def test_rival_terms_show_which_score_term_decided() -> None:
     rival = find_rival(FOUND, WORDS, 1)
     assert rival is not None and rival.lead == pytest.approx(1.0)
     assert rival.terms == {"acoustic": -1.0, "token LM": 2.0, "bonus": 0.0}

@@ -1,4 +1,4 @@
-"""Rates over a grid of weights, and how sure they are."""
+"""Error rates over a grid of language-model weights, and their uncertainty."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def slow_errors(kept: list[NBestList], x: float, y: float) -> int:
 
 
 @given(lists, grids, grids)
-def test_each_pair_counts_what_it_would_have_picked(
+def test_weight_pair_errors_equal_those_of_the_selected_candidates(
     kept: list[NBestList], first: list[float], second: list[float]
 ) -> None:
     found = sweep_weights(kept, first, second, draws=20)
@@ -44,14 +44,14 @@ def right_above(weight: float, units: int = 10) -> NBestList:
     return NBestList((Candidate(weight, 0.0, 0.0, units // 2), Candidate(0.0, 1.0, 0.0, 0)), units)
 
 
-def test_a_large_clear_set_leaves_no_doubt() -> None:
+def test_sweep_over_a_large_consistent_set_has_no_warning() -> None:
     found = sweep_weights([right_above(1.0)] * 30, [0.0, 0.5, 2.0, 3.0, 0.9], [0.0])
     assert found.rate == 0 and found.rates[0, 0] == 0.5 and not found.doubt
     assert found.alike[:, 0].tolist() == [False, False, True, True, False]
     assert (found.low, found.high) == (0.0, 0.0)
 
 
-def test_a_small_set_is_doubted() -> None:
+def test_sweep_over_a_small_or_inconclusive_set_has_a_warning() -> None:
     few = sweep_weights([right_above(1.0)] * 4, [0.0, 2.0], [0.0])
     assert few.doubt == "the set is too small: 4 recordings, and the interval needs at least 5"
     # One recording of six decides: most draws of a bootstrap leave it out or the difference at zero.
@@ -62,7 +62,7 @@ def test_a_small_set_is_doubted() -> None:
     assert "says nothing" in flat.doubt and not flat.on_edge
 
 
-def test_the_interval_is_that_of_the_bootstrap() -> None:
+def test_error_rate_interval_matches_the_bootstrap() -> None:
     rng = np.random.default_rng(3)
     errors = rng.integers(0, 5, 40)
     kept = [NBestList((Candidate(0.0, 0.0, 0.0, int(each)),), 10) for each in errors]
@@ -71,7 +71,7 @@ def test_the_interval_is_that_of_the_bootstrap() -> None:
     assert np.allclose((found.low, found.high), np.quantile(drawn, (0.025, 0.975)), atol=0.01)
 
 
-def test_a_best_pair_at_the_edge_is_noted() -> None:
+def test_best_weight_pair_at_the_grid_edge_is_flagged() -> None:
     assert sweep_weights([right_above(1.0)], [0.0, 0.5, 2.0], [0.0, 1.0, 2.0]).on_edge
     assert not sweep_weights([right_above(1.0)], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0]).on_edge
 
@@ -82,7 +82,7 @@ def test_of_equally_good_pairs_the_middle_one_is_the_best() -> None:
     assert sweep_weights([right_above(1.0)], [2.0, 3.0, 4.0, 0.5, 0.0], [0.0]).best == (1, 0)
 
 
-def test_nothing_to_sweep_is_refused() -> None:
+def test_empty_weight_sweep_is_refused() -> None:
     for kept, first in (([], [1.0]), ([right_above(1.0)], []), ([NBestList((), 1)], [1.0])):
         with pytest.raises(ValueError, match="a sweep needs"):
             sweep_weights(kept, first, [1.0])

@@ -1,4 +1,4 @@
-"""Which tokens spell which word."""
+"""The token span of each word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAID = st.lists(st.sampled_from([(word, s) for word, all_ in zip(*vars(LEXICON).
 
 
 @given(SAID)
-def test_every_word_is_spelled_by_its_tokens(said: list[tuple[str, tuple[int, ...]]]) -> None:
+def test_word_span_tokens_are_a_pronunciation_of_the_word(said: list[tuple[str, tuple[int, ...]]]) -> None:
     tokens = [token for _, spelling in said for token in spelling]
     words = [word for word, _ in said]
     spans = word_spans(tokens, words, LEXICON)
@@ -37,6 +37,6 @@ def test_the_earlier_words_are_as_long_as_possible() -> None:
     ]
 
 
-def test_tokens_of_other_words_are_an_error() -> None:
+def test_tokens_that_do_not_spell_the_words_raise_an_error() -> None:
     with pytest.raises(ValueError, match="do not spell"):
         word_spans([1, 2, 2], ["a"], LEXICON)

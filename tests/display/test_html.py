@@ -1,4 +1,4 @@
-"""Fragments show every text and obey none, whatever is in it."""
+"""HTML fragments: any text is displayed, escaped, and never run as markup."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANY_TEXT = st.one_of(st.text(), st.just(HOSTILE), st.text(st.characters(categori
 
 
 @given(ANY_TEXT)
-def test_any_text_is_shown_and_not_obeyed(text: str) -> None:
+def test_any_text_is_escaped_and_displayed(text: str) -> None:
     parts = [element("p", text, title=text), table(("a", text), [(text, 1), (TableCell(text, "bad"), text)])]
     found = card(text, *parts, facts(text, None, ""), notes([text]), folded(text, element("p", text)))
     assert checked(found).find(".//script") is None
@@ -21,16 +21,16 @@ def test_any_text_is_shown_and_not_obeyed(text: str) -> None:
     assert kept in "".join(char for char in text_of(found) if char.isalnum())
 
 
-def test_what_is_html_already_is_not_escaped_again() -> None:
+def test_html_elements_are_not_escaped_twice() -> None:
     assert element("p", element("b", "1 < 2"), " & ") == "<p><b>1 &lt; 2</b> &amp; </p>"
 
 
-def test_a_text_of_another_direction_does_not_turn_its_surroundings() -> None:
+def test_right_to_left_text_is_isolated_in_a_bdi_element() -> None:
     assert shown("abc") == "abc" and shown("语音") == "语音"
     assert shown("\u202eabc") == "<bdi>\u202eabc</bdi>" and shown("שלום").startswith("<bdi>")
 
 
-def test_long_texts_and_tables_are_cut_and_say_so() -> None:
+def test_long_texts_and_tables_are_cut_with_a_note_of_the_rest() -> None:
     assert "and 10 more characters" in shown("x" * (LONGEST_TEXT + 10))
     long = table(("n",), [(n,) for n in range(MOST_ROWS + 7)])
     assert "and 7 more rows" in long and long.count("<tr>") == MOST_ROWS + 1
@@ -46,7 +46,7 @@ def test_a_card_follows_light_and_dark_themes() -> None:
         assert theme in found
 
 
-def test_words_for_durations_and_speeds() -> None:
+def test_durations_speeds_and_clipped_texts_are_formatted() -> None:
     assert [duration(each) for each in (0, 0.0344, 2.14, 99.6)] == ["0 ms", "34 ms", "2.1 s", "100 s"]
     assert duration(200.2) == "3 min 20 s"
     assert [duration(each) for each in (3599.4, 3599.6, 3900.0)] == ["59 min 59 s", "1 h 00 min", "1 h 05 min"]

@@ -21,14 +21,14 @@ def test_a_plot_is_an_image_with_a_transparent_background() -> None:
     assert pixels.shape == (2 * DOTS_PER_INCH, 3 * DOTS_PER_INCH, 4) and pixels[..., 3].max() == 0
 
 
-def test_without_matplotlib_a_sentence_says_so() -> None:
+def test_message_replaces_the_picture_when_matplotlib_is_missing() -> None:
     def draw() -> Figure:
         raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib.figure")
 
     assert text_of(picture(draw, "x")) == NO_MATPLOTLIB
 
 
-def test_another_missing_module_is_an_error() -> None:
+def test_missing_module_other_than_matplotlib_raises_an_error() -> None:
     def draw() -> Figure:
         raise ModuleNotFoundError("No module named 'workbench.x'", name="workbench.x")
 

@@ -1,4 +1,4 @@
-"""A bar appears in a notebook alone, when work takes long, and goes away when it ends."""
+"""Progress bars: shown only in a notebook and only for long work, and removed at the end."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_nothing_is_shown_outside_of_a_notebook() -> None:
 
 
 @pytest.mark.parametrize("kernel", [object(), None])
-def test_a_notebook_is_a_shell_with_a_kernel(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ipython_shell_counts_as_a_notebook_only_with_a_kernel(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     display = Display()
     shell, functions = ModuleType("shell"), ModuleType("functions")
     running = SimpleNamespace(kernel=kernel, execution_count=3)

@@ -1,4 +1,4 @@
-"""Sounds play from inside the page: the player holds the samples, or as many of them as fit."""
+"""Audio players inside HTML: the page contains the samples, up to a size limit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def heard(fragment: str) -> list[tuple[np.ndarray, int]]:
     return [soundfile.read(io.BytesIO(base64.b64decode(each.partition(",")[2]))) for each in sources]
 
 
-def test_a_player_holds_the_samples() -> None:
+def test_player_contains_the_clipped_samples_as_wav() -> None:
     samples = np.sin(np.arange(1600) / 5).astype(np.float32) * 2  # too loud: clipped
     [(found, rate)] = heard(Sound(samples, 16000, HOSTILE)._repr_html_())
     assert rate == 16000
     np.testing.assert_allclose(found, samples.clip(-1, 1), atol=1e-4)
 
 
-def test_a_long_sound_is_cut_and_says_so() -> None:
+def test_long_sound_is_cut_with_a_note_of_the_duration() -> None:
     samples = np.zeros(LARGEST_BYTES, dtype=np.float32)  # twice as long as the player holds
     cut = player(samples, 16000)
     [(found, _)] = heard(cut)
@@ -37,7 +37,7 @@ def test_a_long_sound_is_cut_and_says_so() -> None:
     assert "The player has the first 98 s of 197 s." in text_of(cut)
 
 
-def test_several_sounds_stand_under_one_another() -> None:
+def test_sounds_list_renders_one_player_per_sound() -> None:
     both = Sounds([Sound(np.zeros(160), 16000, "one"), Sound(np.full(320, 0.5), 8000, "two")])
     assert [(len(samples), rate) for samples, rate in heard(both._repr_html_())] == [(160, 16000), (320, 8000)]
     assert repr(both[1]) == "<Sound 'two': 0.04 s at 8000 Hz>"
@@ -45,13 +45,13 @@ def test_several_sounds_stand_under_one_another() -> None:
 
 
 @pytest.mark.parametrize("samples", [np.zeros((2, 3)), np.zeros(3, dtype=np.int16), np.float32(1)])
-def test_what_is_no_sound_is_refused(samples: np.ndarray) -> None:
+def test_samples_of_wrong_shape_or_type_are_refused(samples: np.ndarray) -> None:
     with pytest.raises(BadInput, match="expected float"):
         Sound(samples, 16000)
 
 
 @pytest.mark.parametrize("rate", [0, 16000.5, 2**31, float("nan"), "16000", None, True])
-def test_a_rate_that_no_player_shows_is_refused(rate: Any) -> None:
+def test_invalid_sample_rate_is_refused(rate: Any) -> None:
     with pytest.raises(BadInput, match="expected a whole number of Hz from 1 to 2147483647"):
         Sound(np.zeros(3), rate)
 

@@ -1,4 +1,4 @@
-"""The strip of words over time: every word stands at its time, and none is wider than its place."""
+"""The timeline of words as SVG: each word is placed at its time, and its label fits into its box."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARKS = st.lists(st.tuples(st.floats(0, 500), st.floats(0, 2), st.text(max_size=
 
 
 @given(MARKS)
-def test_marks_stand_at_their_times(drawn: list[tuple[float, float, str]]) -> None:
+def test_marks_are_drawn_at_their_start_times(drawn: list[tuple[float, float, str]]) -> None:
     marks = [(start, start + length, text) for start, length, text in sorted(drawn)]
     tree = checked(timeline(marks, 502.5))
     [svg] = tree.iter("{http://www.w3.org/2000/svg}svg")
@@ -26,11 +26,11 @@ def test_marks_stand_at_their_times(drawn: list[tuple[float, float, str]]) -> No
     assert (places >= starts * scale[0] - 1).all() and (places <= starts * scale[1] + 1).all()
 
 
-def test_nothing_without_words_or_time() -> None:
+def test_timeline_is_empty_without_words_or_duration() -> None:
     assert timeline([], 3.0) == "" and timeline([(0, 1, "a")], 0.0) == ""
 
 
-def test_many_words_are_bounded_and_hostile_ones_harmless() -> None:
+def test_number_of_marks_is_limited_and_hostile_text_is_escaped() -> None:
     found = timeline([(n / 10, n / 10 + 0.1, HOSTILE) for n in range(MOST_MARKS + 50)], 60.0)
     assert found.count("<rect") == MOST_MARKS
     checked(found)

@@ -1,4 +1,4 @@
-"""Archives that inflate to more than they may, lie, hide or repeat: each is one sentence, and costs no memory."""
+"""Zip archives with too large, false, hidden or duplicate members: each raises a one-line error at little cost."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_two_members_of_one_name_are_refused() -> None:
     refused(file.getvalue(), "the embedding is a zip archive with two files of one name; expected each once")
 
 
-def test_names_with_folders_are_names() -> None:
+def test_member_names_with_folders_are_accepted_as_tensor_names() -> None:
     content = npz(**{"speech/0": VALUES, "../up": VALUES[:2]})
     assert_holds(read_embedding(content, tensor="speech/0"), VALUES)
     assert_holds(read_embedding(content, tensor="../up"), VALUES[:2])
@@ -103,7 +103,7 @@ def test_damaged_members_are_refused() -> None:
     refused(npz(a=VALUES)[:-30], "the embedding is a truncated or damaged zip archive: File is not a zip file")
 
 
-def test_folders_are_no_members(tmp_path: Path) -> None:
+def test_folders_are_not_listed_as_members(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as written:
         written.mkdir("folder")
         written.writestr("folder/a.npy", npy(VALUES))
@@ -113,6 +113,6 @@ def test_folders_are_no_members(tmp_path: Path) -> None:
     assert members((tmp_path / "x.npz").read_bytes())["folder/a.npy"] == found.read("folder/a.npy")
 
 
-def test_where_it_is_from_is_named() -> None:
+def test_archive_error_names_the_source_file() -> None:
     with pytest.raises(BadInput, match=r"talk\.npz is a truncated or damaged zip archive"):
         Archive(b"PK\x05\x06", "talk.npz")

@@ -1,4 +1,4 @@
-"""Embeddings that a model cannot take are named with what they are and what it takes."""
+"""Embeddings that a model cannot accept raise errors with the given and the expected values."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def refused(embeddings: list[Embedding], hidden: int, room: int) -> str:
     return str(caught.value)
 
 
-def test_fitting_embeddings_pass() -> None:
+def test_embeddings_of_the_right_width_and_length_are_accepted() -> None:
     check_embeddings([], 256, 0, "demo/qwen3")
     check_embeddings([embedding(3, 256, "a"), embedding(4, 256, "b")], 256, 7, "demo/qwen3")
 
 
-def test_another_width_is_named() -> None:
+def test_wrong_embedding_width_is_reported() -> None:
     one, other = embedding(3, 256, "a.npy"), embedding(4, 64, "b.npy")
     assert refused([other], 256, 99) == (
         "the embedding b.npy is 64 wide, its shape is (4, 64); demo/qwen3 expects vectors of 256"
@@ -32,13 +32,13 @@ def test_another_width_is_named() -> None:
     assert refused([one, other], 256, 99).startswith("embedding 2 of 2 (b.npy) is 64 wide")
 
 
-def test_an_embedding_without_a_name_is_called_by_its_number() -> None:
+def test_embedding_without_a_name_is_reported_by_its_number() -> None:
     one, other = embedding(3, 256, "embedding 1"), embedding(4, 64, "embedding 2")
     assert refused([embedding(4, 64, "embedding 1")], 256, 99).startswith("the embedding is 64 wide")
     assert refused([one, other], 256, 99).startswith("embedding 2 of 2 is 64 wide")
 
 
-def test_too_many_tokens_are_counted() -> None:
+def test_too_many_embedding_tokens_are_reported_with_their_count() -> None:
     one, other = embedding(3, 256, "a.npy"), embedding(4, 256, "b.npy")
     assert refused([one], 256, 2) == (
         "the embedding a.npy is 3 tokens long; the context of demo/qwen3 has room for 2 "

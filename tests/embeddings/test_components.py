@@ -1,4 +1,4 @@
-"""The plane is the one of largest variance, by the obvious way of computing it."""
+"""Principal components against a slow computation of the plane of largest variance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def slowly(values: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(2, 10), st.integers(0, 99))
-def test_it_is_the_plane_of_largest_variance(tokens: int, rows: int, hidden: int, seed: int) -> None:
+def test_principal_plane_is_the_plane_of_largest_variance(tokens: int, rows: int, hidden: int, seed: int) -> None:
     draw = np.random.default_rng(seed)
     scale = np.geomspace(10, 0.1, hidden)
     values, others = draw.standard_normal((tokens, hidden)) * scale + 3, draw.standard_normal((rows, hidden)) * scale
@@ -33,7 +33,7 @@ def test_it_is_the_plane_of_largest_variance(tokens: int, rows: int, hidden: int
             assert np.abs(points[:, axis]) == pytest.approx(np.abs(expected), rel=1e-3, abs=1e-3 * powers[0] ** 0.5)
 
 
-def test_many_of_one_kind_do_not_turn_it() -> None:
+def test_number_of_comparison_rows_does_not_rotate_the_plane() -> None:
     draw = np.random.default_rng(0)
     values, others = draw.standard_normal((6, 5)), draw.standard_normal((20, 5))
     once, often = principal(values, others), principal(values, np.concatenate([others] * 20))
@@ -44,18 +44,18 @@ def test_many_of_one_kind_do_not_turn_it() -> None:
 @pytest.mark.parametrize(
     ("tokens", "rows", "hidden"), [(1, 0, 4), (3, 0, 4), (1, 1, 4), (3, 5, 1), (1, 0, 1), (0, 0, 3)]
 )
-def test_where_there_is_no_plane_the_rest_is_zero(tokens: int, rows: int, hidden: int) -> None:
+def test_degenerate_values_give_zero_second_component(tokens: int, rows: int, hidden: int) -> None:
     found = principal(np.ones((tokens, hidden), np.float32), np.zeros((rows, hidden)))
     assert found.tokens.shape == (tokens, 2) and found.others.shape == (rows, 2)
     assert np.abs(found.tokens[:, 1]).max(initial=0) < 1e-12 and found.shares[1] < 1e-12
     assert np.isfinite(found.tokens).all()
 
 
-def test_the_largest_numbers_have_room() -> None:
+def test_principal_components_of_the_largest_float32_values_are_finite() -> None:
     found = principal(np.array([[3e38, -3e38], [-3e38, 3e38]], np.float32), np.zeros((1, 2)))
     assert np.isfinite(found.tokens).all() and found.shares == pytest.approx((1, 0))
 
 
-def test_an_axis_points_to_where_its_largest_channel_grows() -> None:
+def test_axis_sign_follows_its_largest_channel() -> None:
     values = np.array([[0, 0, 0], [0, -5, 1]], np.float32)
     assert principal(values, np.zeros((0, 3))).tokens[0, 0] > principal(values, np.zeros((0, 3))).tokens[1, 0]

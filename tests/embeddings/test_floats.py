@@ -12,7 +12,7 @@ from workbench.embeddings.floats import FLOATS, as_float32
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "float16", "bfloat16"])
-def test_every_number_of_a_short_type_is_the_one_of_torch(dtype: str) -> None:
+def test_every_value_of_8_and_16_bit_floats_equals_torch(dtype: str) -> None:
     width = np.dtype(FLOATS[dtype]).itemsize
     bits = np.arange(256**width, dtype=f"<u{width}")
     theirs = torch.from_numpy(bits.copy()).view(getattr(torch, dtype)).to(torch.float32).numpy()
@@ -22,7 +22,7 @@ def test_every_number_of_a_short_type_is_the_one_of_torch(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_the_result_is_contiguous_and_a_copy(dtype: str) -> None:
+def test_float32_result_is_contiguous_and_a_copy(dtype: str) -> None:
     values = np.arange(12, dtype=FLOATS[dtype]).reshape(3, 4)
     for given in (values, values.astype(values.dtype.newbyteorder(">")), values.T, values[:, ::2]):
         found = as_float32(given, dtype)
@@ -34,7 +34,7 @@ def test_values_beyond_float32_become_infinite() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_an_array_of_ml_dtypes_is_read_as_its_numbers(dtype: str) -> None:
+def test_ml_dtypes_array_is_read_with_its_values(dtype: str) -> None:
     """numpy's arrays have these types by that package, as those of JAX do."""
     exact = np.array([[1.0, -2.5], [0.5, 4.0], [0.0, -16.0]])
     given = exact.astype(getattr(ml_dtypes, dtype))

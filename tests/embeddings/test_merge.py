@@ -96,7 +96,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_the_merge_is_the_definition(case: Case) -> None:
+def test_merged_embeddings_match_the_definition(case: Case) -> None:
     merged = case.merged()
     embeddings, mask, positions = defined(case)
     assert np.isfinite(merged.embeddings).all(), "nothing of a pad or a placeholder may reach the result"
@@ -108,7 +108,7 @@ def test_the_merge_is_the_definition(case: Case) -> None:
 
 
 @given(cases())
-def test_torch_gets_the_same(case: Case) -> None:
+def test_torch_merge_equals_the_numpy_merge(case: Case) -> None:
     expected = case.merged()
     text, speech = torch.from_numpy(case.text), torch.from_numpy(case.speech)
     merged = merge_speech(case.ids, text, speech, case.lengths, SPEECH, case.present, case.side)
@@ -119,7 +119,7 @@ def test_torch_gets_the_same(case: Case) -> None:
 
 
 @given(cases())
-def test_a_row_of_a_batch_merges_like_a_single_row(case: Case) -> None:
+def test_batch_row_merges_like_a_single_row(case: Case) -> None:
     merged = case.merged()
     for number in range(len(case.ids)):
         one = slice(number, number + 1)
@@ -138,7 +138,7 @@ def test_a_row_of_a_batch_merges_like_a_single_row(case: Case) -> None:
 
 
 @given(cases())
-def test_the_plan_needs_no_embeddings(case: Case) -> None:
+def test_merge_plan_without_embeddings_matches_the_merge(case: Case) -> None:
     plan = plan_merge(case.ids, case.lengths, SPEECH, case.present, case.side)
     merged = case.merged()
     np.testing.assert_array_equal(plan.attention_mask, merged.attention_mask)
@@ -149,7 +149,7 @@ def test_the_plan_needs_no_embeddings(case: Case) -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_an_example_by_hand(side: PaddingSide) -> None:
+def test_merge_of_a_hand_worked_example(side: PaddingSide) -> None:
     ids = np.array([[1, SPEECH, 2], [3, 4, 0]])
     text = np.arange(1, 7, dtype=np.float32).reshape(2, 3, 1)
     speech = np.array([[[10], [11], [12]], [[20], [21], [22]]], dtype=np.float32)
@@ -161,7 +161,7 @@ def test_an_example_by_hand(side: PaddingSide) -> None:
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])
-def test_speech_takes_the_type_of_the_text(kind: str) -> None:
+def test_speech_embeddings_are_cast_to_the_text_dtype(kind: str) -> None:
     ids, lengths = np.array([[1, SPEECH]]), np.array([1])
     text, speech = np.ones((1, 2, 1), np.float16), np.full((1, 1, 1), 0.1, np.float32)
     found: Any
@@ -172,7 +172,7 @@ def test_speech_takes_the_type_of_the_text(kind: str) -> None:
     assert found.dtype == np.float16 and found[0, 1, 0] == np.float16(0.1)
 
 
-def test_gradients_reach_both_sides() -> None:
+def test_gradients_reach_text_and_speech_embeddings() -> None:
     text, speech = torch.ones(1, 3, 2, requires_grad=True), torch.ones(1, 4, 2, requires_grad=True)
     merged = merge_speech(np.array([[1, SPEECH, 2]]), text, speech, np.array([2]), SPEECH)
     merged.embeddings.sum().backward()
@@ -234,13 +234,13 @@ GOOD = Case(
         ),
     ],
 )
-def test_inputs_that_do_not_fit_raise_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_inconsistent_merge_inputs_raise_an_error(changes: dict[str, Any], sentence: str) -> None:
     assert GOOD.merged().lengths.tolist() == [6, 3]
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         replace(GOOD, **changes).merged()
 
 
-def test_a_placeholder_under_a_pad_is_none() -> None:
+def test_placeholder_at_a_padding_position_is_ignored() -> None:
     present = np.array([[True, False, True], [True, True, True]])
     merged = replace(GOOD, present=present, lengths=np.array([0, 0])).merged()
     assert merged.lengths.tolist() == [2, 3]

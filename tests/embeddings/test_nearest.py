@@ -24,7 +24,9 @@ def cosine(one: np.ndarray, other: np.ndarray) -> float:
     st.integers(1, 4096),
     st.integers(0, 2**32 - 1),
 )
-def test_as_by_looking_at_every_pair(tokens: int, rows: int, width: int, count: int, block: int, seed: int) -> None:
+def test_nearest_rows_equal_a_comparison_of_all_pairs(
+    tokens: int, rows: int, width: int, count: int, block: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(tokens, width)).astype(np.float32) * 10.0 ** rng.integers(-30, 30)
     table = rng.normal(size=(rows, width)).astype(np.float32)
@@ -41,7 +43,7 @@ def test_as_by_looking_at_every_pair(tokens: int, rows: int, width: int, count: 
         assert len(set(at.tolist())) == len(at)
 
 
-def test_of_equally_near_rows_the_lower_comes_first() -> None:
+def test_equally_near_rows_are_ordered_by_index() -> None:
     table = np.array([[0, 1], [2, 0], [1, 0], [3, 0]], np.float32)
     found, cosines = nearest(np.array([[5, 0]], np.float32), table, 4)
     assert found.tolist() == [[1, 2, 3, 0]] and cosines.tolist() == [[1, 1, 1, 0]]

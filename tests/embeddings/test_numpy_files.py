@@ -1,4 +1,4 @@
-"""numpy's files: every order of values, and headers that claim what is not there."""
+"""numpy files: every memory order of values, and headers that claim data the file does not have."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_arrays_are_read_as_numpy_wrote_them(array: np.ndarray, order: str, smal
         assert found.dtype == array.dtype.name and found.shape == array.shape
 
 
-def test_claims_of_gigabytes_cost_nothing() -> None:
+def test_header_claiming_gigabytes_is_refused_without_allocating_memory() -> None:
     large = npy_header((10 << 20, 256))
     refused(
         large, "the embedding is truncated: its shape (10485760, 256) of float32 is 10737418240 bytes, and it has 0"
@@ -64,7 +64,7 @@ def test_a_header_of_megabytes_is_not_read() -> None:
         tracemalloc.stop()
 
 
-def test_values_behind_an_array_are_not_left_out_in_silence() -> None:
+def test_extra_bytes_after_an_array_are_refused() -> None:
     values = np.ones((5, 8), np.float32)
     refused(npy(values) + npy(values), "has 288 bytes behind the values of its shape (5, 8); expected one array")
     refused(archive({"a.npy": npy(values) + b"\0"}), "'a.npy' in the embedding has 1 bytes behind the values")
@@ -92,7 +92,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
         (np.zeros((2, 2), np.longdouble), f"holds {np.dtype(np.longdouble).name}; expected floating-point"),
     ],
 )
-def test_other_types_are_named(array: np.ndarray, said: str) -> None:
+def test_unsupported_dtype_is_reported(array: np.ndarray, said: str) -> None:
     refused(npy(array), said)
     refused(npz(a=array), said)
 

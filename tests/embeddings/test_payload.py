@@ -1,4 +1,4 @@
-"""Paths, bytes and base64 as the bytes of a file, and the limit before any of it is read."""
+"""Paths, bytes and base64 are read as the bytes of a file, with a size limit checked before reading."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.embeddings.payload import as_base64, read_payload
 
 
 @given(st.binary(max_size=200))
-def test_every_form_gives_the_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_every_payload_form_gives_the_same_bytes(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("p") / "any name"
     path.write_bytes(content)
     text = as_base64(content)
@@ -63,14 +63,14 @@ def test_a_text_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert read_payload("AAAA", "x") == bytes(3)
 
 
-def test_paths_that_are_no_files_cannot_be_read(tmp_path: Path) -> None:
+def test_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "x.npy cannot be read: it is a folder; expected a .npy, .npz, .pt or .safetensors file")
     refused(tmp_path / "none", "x.npy cannot be read: there is no such file; expected")
     os.mkfifo(tmp_path / "pipe")
     refused(tmp_path / "pipe", "x.npy cannot be read: it is not a regular file")
 
 
-def test_a_gigabyte_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gigabyte_payload_is_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.truncate(1 << 30)  # takes no space on the disk
@@ -85,7 +85,7 @@ def test_a_gigabyte_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         tracemalloc.stop()
 
 
-def test_the_limit_holds_for_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_limit_applies_to_every_payload_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(payload, "LIMIT", 3000)
     for count, fits in ((3000, True), (3001, False)):
         (tmp_path / "file").write_bytes(bytes(count))

@@ -1,4 +1,4 @@
-"""Embeddings in prompts: what a user may give, placeholders in texts and conversations, and every mismatch."""
+"""Embeddings in prompts: accepted input forms, placeholders in texts and conversations, and all mismatches."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_one_embedding_without_a_list_is_refused(wrong: Any) -> None:
         embeddings_given(wrong)
 
 
-def test_a_tensor_is_its_array() -> None:
+def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
     import torch
 
     values = torch.randn(4, 6)
@@ -96,7 +96,7 @@ def test_a_tensor_is_its_array() -> None:
         assert "\n" not in str(refused.value)
 
 
-def test_inputs_that_are_no_embeddings_are_refused() -> None:
+def test_invalid_embedding_inputs_are_refused() -> None:
     with pytest.raises(BadInput, match=r"^embedding 2 is of type list; expected an array"):
         embeddings_given([np.ones((2, 3)), [[1.0]]])  # type: ignore[list-item]
     with pytest.raises(BadInput, match=r"^embedding 1 has the shape \(3,\)"):
@@ -107,7 +107,7 @@ def test_inputs_that_are_no_embeddings_are_refused() -> None:
 
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.lists(st.integers(1, 4), min_size=8, max_size=8))
-def test_each_placeholder_becomes_as_many_as_its_embedding_has_tokens(ids: list[int], lengths: list[int]) -> None:
+def test_placeholder_is_repeated_for_every_token_of_its_embedding(ids: list[int], lengths: list[int]) -> None:
     count = ids.count(0)
     given_rows = [rows(length, number, 2) for number, length in enumerate(lengths[:count])]
     prompt = injected(ids, 0, given_rows)
@@ -122,7 +122,7 @@ def test_each_placeholder_becomes_as_many_as_its_embedding_has_tokens(ids: list[
     assert prompt.with_ids(expected).ids == expected
 
 
-def test_a_prompts_digest_is_of_its_embeddings_too() -> None:
+def test_prompt_digest_includes_the_embeddings() -> None:
     prompts = [TokenPrompt([1, 0]), injected([1, 0], 0, [rows(1)]), injected([1, 0], 0, [rows(1, seed=5)])]
     assert len({each.digest for each in prompts}) == 3
     assert prompts[1].digest == injected([1, 0], 0, [rows(1)]).digest
@@ -145,13 +145,13 @@ def test_a_prompts_digest_is_of_its_embeddings_too() -> None:
         ([P, "a", P + P], 2, f"the prompt (1 in message 1, 2 in message 3) holds the placeholder {P} 3 times and"),
     ],
 )
-def test_another_number_of_placeholders(texts: list[str], count: int, said: str) -> None:
+def test_placeholder_count_different_from_embedding_count_is_refused(texts: list[str], count: int, said: str) -> None:
     with pytest.raises(BadInput) as refused:
         check_placeholders(texts, P, count)
     assert str(refused.value).startswith(said)
 
 
-def test_placeholders_of_a_text_and_of_several_messages(model: CausalLmModel) -> None:
+def test_placeholders_in_a_text_and_in_several_messages_are_replaced(model: CausalLmModel) -> None:
     placeholder = model.tokenizer.id_of(P)
     text = token_prompt(model, f"one {P} two {P}{P}", PLAIN, [rows(2), rows(1), rows(3)])
     assert text.ids.count(placeholder) == 6 and text.placeholder == placeholder  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def test_placeholders_of_a_text_and_of_several_messages(model: CausalLmModel) ->
     assert model.tokenizer.text(prompt.ids, special=True).count(P) == 7
 
 
-def test_a_prompt_that_does_not_fit_is_refused(model: CausalLmModel) -> None:
+def test_prompt_with_wrong_count_width_or_length_of_embeddings_is_refused(model: CausalLmModel) -> None:
     with pytest.raises(BadInput, match=r"^the prompt holds the placeholder .* once and comes with no embeddings"):
         token_prompt(model, f"a {P}", PLAIN)
     with pytest.raises(BadInput, match=r"e2 is 31 wide, its shape is .*; it expects vectors of 32"):
@@ -183,7 +183,7 @@ def test_a_prompt_that_does_not_fit_is_refused(model: CausalLmModel) -> None:
         token_prompt(model, f"a {P}", PLAIN, [rows(longest + 1)])
 
 
-def test_the_model_names_its_placeholder(directory: Path, tmp_path: Path) -> None:
+def test_placeholder_is_read_from_the_model_configuration(directory: Path, tmp_path: Path) -> None:
     import shutil
 
     other = shutil.copytree(directory, tmp_path / "other")
@@ -200,7 +200,7 @@ def test_the_model_names_its_placeholder(directory: Path, tmp_path: Path) -> Non
         read_causal_lm(other)
 
 
-def test_a_placeholder_that_the_template_leaves_out(directory: Path, tmp_path: Path) -> None:
+def test_placeholder_dropped_by_the_chat_template_is_refused(directory: Path, tmp_path: Path) -> None:
     import shutil
 
     other = shutil.copytree(directory, tmp_path / "other")
@@ -213,7 +213,7 @@ def test_a_placeholder_that_the_template_leaves_out(directory: Path, tmp_path: P
 # What is written.
 
 
-def test_the_models_own_embeddings_give_the_same_output_as_their_text(session: Session) -> None:
+def test_text_embeddings_of_the_model_give_the_same_output_as_the_text(session: Session) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
     ids = session.writer.model.tokenizer.ids("three four")  # type: ignore[attr-defined]
     own = language.embed(np.array([ids]))[0].numpy()
@@ -230,7 +230,7 @@ def test_the_models_own_embeddings_give_the_same_output_as_their_text(session: S
     assert generation.tokens == tuple(ours["tokens"]) and generation.prompt_tokens == len(ours["logits"])
 
 
-def test_a_trace_can_substitute_stages_with_the_same_embeddings(session: Session) -> None:
+def test_trace_with_substituted_stages_requires_the_same_embeddings(session: Session) -> None:
     asked: dict[str, Any] = {"chat": False, "embeddings": [rows(3)], "max_new_tokens": 2}
     whole = session.trace(f"a {P}", **asked)
     isolated = session.trace(f"a {P}", given=whole, **asked)
@@ -260,7 +260,7 @@ def test_embeddings_of_speech_give_its_transcript(runtime: str, settings: dict[s
                 language.generate(prompt, embeddings=[values, values], chat=False)
 
 
-def test_a_speech_model_takes_none() -> None:
+def test_speech_model_refuses_embeddings() -> None:
     with (
         Registry(isolate=False) as registry,
         registry.open("demo/funasr-nano", "pytorch", threads=1) as nano,

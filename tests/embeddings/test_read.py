@@ -1,4 +1,4 @@
-"""Every format gives the same embedding, each bad input one sentence, and broken files never anything else."""
+"""Reading embeddings: every format gives the same embedding, and invalid or damaged files raise one-line errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEVERAL = {
 
 
 @pytest.mark.parametrize("encoding", FORMATS)
-def test_every_format_in_every_form_is_the_same_embedding(tmp_path: Path, encoding: str) -> None:
+def test_every_format_and_source_form_gives_the_same_embedding(tmp_path: Path, encoding: str) -> None:
     content = FORMATS[encoding]
     path = tmp_path / "speech.bin"
     path.write_bytes(content)
@@ -60,7 +60,7 @@ def test_every_format_in_every_form_is_the_same_embedding(tmp_path: Path, encodi
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_types_are_remembered_and_rounding_is_noted(dtype: torch.dtype) -> None:
+def test_stored_dtype_is_recorded_and_float64_rounding_is_noted(dtype: torch.dtype) -> None:
     stored = (TENSOR.double() * 1.1).to(dtype)
     contents = [pt(stored), safetensors(a=stored)]
     if dtype != torch.bfloat16:
@@ -84,7 +84,7 @@ def test_a_batch_of_one_is_dropped_with_a_note() -> None:
 
 
 @pytest.mark.parametrize("encoding", SEVERAL)
-def test_of_several_tensors_one_is_chosen_by_its_name(tmp_path: Path, encoding: str) -> None:
+def test_tensor_is_chosen_by_name_from_several(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "two"
     path.write_bytes(SEVERAL[encoding])
     found = read_embedding(path, tensor="a")
@@ -103,7 +103,7 @@ def test_of_several_tensors_one_is_chosen_by_its_name(tmp_path: Path, encoding: 
 
 
 @pytest.mark.parametrize("encoding", FORMATS)
-def test_the_only_tensor_needs_no_name(encoding: str) -> None:
+def test_single_tensor_needs_no_name(encoding: str) -> None:
     if encoding in ("npz", "safetensors"):
         assert_holds(read_embedding(FORMATS[encoding], tensor="a"), VALUES)
         refused(FORMATS[encoding], "the embedding has no tensor 'x'; expected one of: a (5, 8) float32", tensor="x")
@@ -113,7 +113,7 @@ def test_the_only_tensor_needs_no_name(encoding: str) -> None:
         )
 
 
-def test_long_lists_of_tensors_are_cut() -> None:
+def test_long_tensor_lists_are_shortened_in_error_messages() -> None:
     sentence = refused(safetensors(**{f"layers.{n}": TENSOR for n in range(100)}), "holds 100 tensors: layers.0 (5, 8)")
     assert "and 90 more" in sentence
     strange = {"a\n\x1b[31m": VALUES, "x" * 5000: VALUES}
@@ -121,7 +121,7 @@ def test_long_lists_of_tensors_are_cut() -> None:
 
 
 @pytest.mark.parametrize("encoding", FORMATS)
-def test_an_encoding_has_to_agree_with_the_content(encoding: str) -> None:
+def test_encoding_that_contradicts_the_content_is_refused(encoding: str) -> None:
     for other in FORMATS.keys() - {encoding}:
         refused(FORMATS[encoding], f"the embedding is said to be {other} and is a .{encoding} file", encoding=other)
     refused(
@@ -136,25 +136,25 @@ def stored(array: np.ndarray) -> list[bytes]:
 
 
 @pytest.mark.parametrize("shape", [(), (8,), (2, 5, 8), (1, 1, 5, 8), (3, 1, 8)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+def test_embeddings_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     for content in stored(np.zeros(shape, np.float32)):
         refused(content, f"the embedding has the shape {shape}")
         refused(content, "; expected (tokens, hidden) or (1, tokens, hidden)")
 
 
 @pytest.mark.parametrize("shape", [(0, 8), (5, 0), (1, 0, 8), (0, 5, 8), (0,)])
-def test_empty_ones_are_refused(shape: tuple[int, ...]) -> None:
+def test_empty_embeddings_are_refused(shape: tuple[int, ...]) -> None:
     for content in stored(np.zeros(shape, np.float32)):
         refused(content, f"the embedding has the shape {shape}")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "bool", "complex64"])
-def test_other_numbers_are_refused(dtype: str) -> None:
+def test_integer_bool_and_complex_embeddings_are_refused(dtype: str) -> None:
     for content in stored(np.ones((5, 8), dtype)):
         refused(content, f"the embedding holds {dtype}; expected floating-point numbers: float16, bfloat16, float32 or")
 
 
-def test_values_that_are_no_numbers_are_counted_and_placed() -> None:
+def test_non_finite_values_are_reported_with_count_and_position() -> None:
     for dtype in (np.float16, np.float32, np.float64):
         values = VALUES.astype(dtype)
         values[3, 2], values[4, 0] = np.nan, -np.inf
@@ -181,7 +181,7 @@ def test_float64_beyond_float32_is_refused() -> None:
     assert not read_embedding(npy(values)).values[1].any()
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_refused(tmp_path: Path) -> None:
     refused(b"", "the embedding is empty; expected the content of a .npy, .npz, .pt or .safetensors file")
     refused(b"RIFF\x00\x01WAVEfmt ", "the embedding begins with b'RIFF\\x00\\x01WAVEfm'; expected the content of")
     refused(b"\x00" * 50, "the embedding begins with b'\\x00\\x00")
@@ -192,7 +192,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "a\nb", "'a\\nb' cannot be read: there is no such file")
 
 
-def test_pickles_are_not_read(tmp_path: Path) -> None:
+def test_bare_pickles_are_refused_and_not_executed(tmp_path: Path) -> None:
     made = tmp_path / "made"
     for protocol in range(2, 6):
         refused(
@@ -210,7 +210,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
     assert made.exists()  # such a pickle does what it is made for
 
 
-def test_other_archives_are_refused() -> None:
+def test_archives_without_tensors_are_refused() -> None:
     refused(archive({"readme.txt": b"hello"}), "holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
     refused(archive({}), "the embedding holds no tensors; expected one")
     refused(safetensors(), "the embedding holds no tensors; expected one")
@@ -226,7 +226,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize("number", range(len(WHOLE)))
-def test_every_cut_is_refused(number: int) -> None:
+def test_truncated_file_is_refused_at_every_length(number: int) -> None:
     content = WHOLE[number]
     for length in range(0, len(content) - 1, 5):
         with pytest.raises(BadInput):
@@ -235,7 +235,7 @@ def test_every_cut_is_refused(number: int) -> None:
 
 @settings(max_examples=300)
 @given(st.data())
-def test_any_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
+def test_randomly_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from(WHOLE)))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(content) - 1))
@@ -249,7 +249,7 @@ def test_any_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
 )
 @example(b"\x93NUMPY", b"\x01\x00\x10\x27" + b"(" * 10_000)
 @example(b"\x93NUMPY", b"\x01\x00\x10\x27" + b"-" * 10_000)
-def test_any_bytes_are_refused(magic: bytes, junk: bytes) -> None:
+def test_random_bytes_are_refused(magic: bytes, junk: bytes) -> None:
     is_embedding_or_refused(magic + junk)
 
 
@@ -276,6 +276,6 @@ def test_memory_is_bounded_by_the_size_of_the_values() -> None:
         tracemalloc.stop()
 
 
-def test_the_working_folder_is_named() -> None:
+def test_working_folder_as_path_is_refused_with_its_name() -> None:
     with pytest.raises(BadInput, match=r"^\. cannot be read: it is a folder"):
         read_embedding(Path())

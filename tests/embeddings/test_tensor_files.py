@@ -1,4 +1,4 @@
-"""safetensors: as their own library wrote them, 8-bit floats among them, and headers that claim what is not there."""
+"""safetensors files: as written by their own library, including 8-bit floats, and headers with false claims."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_tensors_are_read_as_safetensors_wrote_them(dtype: str, tokens: int, hid
     assert found.dtype == dtype
 
 
-def test_claims_are_held_against_the_file() -> None:
+def test_false_header_claims_are_refused() -> None:
     def entry(**changes: object) -> dict:
         return {"a": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]} | changes}
 
@@ -43,5 +43,5 @@ def test_claims_are_held_against_the_file() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-def test_a_short_float_that_is_no_number_is_refused(dtype: torch.dtype) -> None:
+def test_nan_in_an_8_bit_float_tensor_is_refused(dtype: torch.dtype) -> None:
     refused(safetensors(a=torch.tensor([[1.0, float("nan")]]).to(dtype)), "has 1 value that is NaN or infinite")

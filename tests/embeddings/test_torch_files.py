@@ -1,4 +1,4 @@
-"""PyTorch's files are read as PyTorch reads them: every view of a storage, every type, both orders of bytes."""
+"""PyTorch files are read as PyTorch reads them: every view of a storage, every dtype, both byte orders."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def views(draw: st.DrawFn) -> torch.Tensor:
 
 
 @given(views())
-def test_every_view_is_read_as_torch_reads_it(tensor: torch.Tensor) -> None:
+def test_tensor_views_are_read_as_torch_reads_them(tensor: torch.Tensor) -> None:
     content = pt(tensor)
     found = read_embedding(content)
     assert_holds(found, theirs(content))
@@ -69,7 +69,7 @@ def test_every_tensor_of_a_dict_is_found_by_its_key(tensors: dict, data: st.Data
         assert_holds(found, theirs(pt(tensors[key])))
 
 
-def test_tensors_that_share_a_storage_are_each_themselves() -> None:
+def test_tensors_sharing_a_storage_are_read_separately() -> None:
     whole = torch.arange(60.0).reshape(6, 10)
     content = pt({"whole": whole, "left": whole[:, :5], "flipped": whole.t()})
     assert sum(name.startswith("archive/data/") for name in members(content)) == 1
@@ -77,13 +77,13 @@ def test_tensors_that_share_a_storage_are_each_themselves() -> None:
     assert_holds(read_embedding(content, tensor="flipped"), whole.t().numpy())
 
 
-def test_a_state_dict_is_a_dict_of_tensors() -> None:
+def test_state_dict_is_read_as_a_dict_of_tensors() -> None:
     layer = torch.nn.Linear(8, 3)
     found = read_embedding(pt(layer.state_dict()), tensor="weight")
     assert_holds(found, layer.weight.detach().numpy())
 
 
-def test_values_in_a_dict_that_are_no_tensors_are_ignored_with_a_note() -> None:
+def test_non_tensor_values_in_a_dict_are_ignored_with_a_note() -> None:
     tensor = torch.randn(3, 4)
     found = read_embedding(pt({"embedding": tensor, "text": "seven", "rate": 16000}))
     assert_holds(found, tensor.numpy())
@@ -91,7 +91,7 @@ def test_values_in_a_dict_that_are_no_tensors_are_ignored_with_a_note() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
-def test_the_other_order_of_bytes_is_read(dtype: str) -> None:
+def test_big_endian_files_are_read(dtype: str) -> None:
     tensor = torch.randn(3, 4).to(getattr(torch, dtype))
     parts = members(pt(tensor))
     raw = np.frombuffer(parts["archive/data/0"], FLOATS[dtype])
@@ -107,7 +107,7 @@ def test_the_other_order_of_bytes_is_read(dtype: str) -> None:
     )
 
 
-def test_where_a_file_was_made_does_not_matter() -> None:
+def test_tensor_saved_on_a_gpu_is_read() -> None:
     tensor = torch.randn(3, 4)
     parts = members(pt(tensor))
     parts["archive/data.pkl"] = parts["archive/data.pkl"].replace(b"\x03\x00\x00\x00cpu", b"\x06\x00\x00\x00cuda:3")
@@ -141,7 +141,7 @@ def test_where_a_file_was_made_does_not_matter() -> None:
         (np.ones((3, 4)), "holds an array of numpy, which numpy.save writes; expected one dense"),
     ],
 )
-def test_other_objects_are_named(value: object, said: str) -> None:
+def test_unsupported_pickled_objects_are_reported(value: object, said: str) -> None:
     refused(pt(value), said)
 
 
@@ -156,7 +156,7 @@ def test_a_newer_pickle_is_refused() -> None:
     refused(pt(torch.ones(3, 4), pickle_protocol=4), "is written with pickle protocol 4; expected torch.save's own, 2")
 
 
-def test_values_that_are_not_there_are_missed() -> None:
+def test_missing_or_truncated_storage_is_refused() -> None:
     parts = members(pt(torch.ones(3, 4)))
     cut = {**parts, "archive/data/0": bytes(40)}
     refused(archive(cut), "has its values in 48 bytes, and 'archive/data/0' has 40")
@@ -166,5 +166,5 @@ def test_values_that_are_not_there_are_missed() -> None:
     refused(archive(two), "holds 2 files data.pkl; expected one")
 
 
-def test_one_value_expanded_to_gigabytes_is_refused() -> None:
+def test_expanded_tensor_of_gigabytes_is_refused() -> None:
     refused(pt(torch.ones(1).expand(1_000_000, 1000)), "the embedding has 4.0 GB; expected at most 256 MB")

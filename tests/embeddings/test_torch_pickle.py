@@ -1,4 +1,4 @@
-"""The description of tensors is followed, never run: hostile pickles end in a sentence and nothing else."""
+"""The pickled tensor description is parsed and never executed: hostile pickles raise one-line errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tensor(storage: Any = FLOATS, offset: Any = 0, shape: Any = (2, 3), strides:
     return Called(REBUILD, storage, offset, shape, strides, *(more or (False, OrderedDict())))
 
 
-def test_a_tensor_is_described() -> None:
+def test_tensor_pickle_is_parsed_to_a_description() -> None:
     assert describe(written(tensor()), "x") == DescribedTensor("float32", "0", 24, 0, (2, 3), (3, 1))
     found = describe(written({"a": tensor(offset=1, shape=(5,), strides=(1,)), 3: "text"}), "x")
     assert isinstance(found, dict) and list(found) == ["a", 3] and found["a"].end == 6 and found[3] == "text"
@@ -95,7 +95,7 @@ def test_a_tensor_is_described() -> None:
         Called(torch.FloatStorage, 3),
     ],
 )
-def test_calls_that_make_no_tensor_are_refused(call: Called) -> None:
+def test_pickle_calls_that_build_no_tensor_are_refused(call: Called) -> None:
     refused(described(written(call)), DAMAGED)
 
 
@@ -114,11 +114,11 @@ def test_calls_that_make_no_tensor_are_refused(call: Called) -> None:
         (tensor(FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), {"neg": True}), "that PyTorch negates or conjugates"),
     ],
 )
-def test_places_outside_of_a_storage_are_refused(call: Called, said: str) -> None:
+def test_tensor_positions_outside_the_storage_are_refused(call: Called, said: str) -> None:
     refused(described(written(call)), said)
 
 
-def test_a_stride_along_one_row_may_be_any() -> None:
+def test_stride_of_a_dimension_of_size_one_is_ignored() -> None:
     found = describe(written(tensor(shape=(1, 3), strides=(1 << 62, 1))), "x")
     assert isinstance(found, DescribedTensor) and found.end == 3
 
@@ -128,7 +128,7 @@ CODE = "which is code, not a tensor, and was not run; expected one dense tensor"
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("where", ["alone", "in a dict", "as an argument", "as a key"])
-def test_code_does_not_run(tmp_path: Path, protocol: int, where: str) -> None:
+def test_pickled_code_is_not_executed(tmp_path: Path, protocol: int, where: str) -> None:
     trap = Trap(tmp_path / "made")
     value = {
         "alone": trap,
@@ -146,7 +146,7 @@ def test_code_does_not_run(tmp_path: Path, protocol: int, where: str) -> None:
     assert (tmp_path / "made").exists()  # such a pickle does what it is made for
 
 
-def test_code_beside_a_tensor_does_not_run(tmp_path: Path) -> None:
+def test_pickled_code_beside_a_tensor_is_not_executed(tmp_path: Path) -> None:
     content = pt({"a": torch.ones(2, 3), "b": Trap(tmp_path / "made")})
     refused(content, f"the embedding asks for posix.mkdir, {CODE}", tensor="a")
     assert not (tmp_path / "made").exists()
@@ -198,11 +198,11 @@ def test_code_beside_a_tensor_does_not_run(tmp_path: Path) -> None:
         (b"\x80\x02]q\x00h\x00a.", "holds a list of 1; expected one dense tensor"),
     ],
 )
-def test_other_instructions_are_refused(code: bytes, said: str) -> None:
+def test_unsupported_pickle_opcodes_are_refused(code: bytes, said: str) -> None:
     refused(described(code), said)
 
 
-def test_towers_of_tuples_cost_no_time() -> None:
+def test_deeply_nested_tuples_are_refused_quickly() -> None:
     """Each holds the one below twice, so that their hash, or their text, would take 2^200 steps."""
     tower = b"\x80\x02)" + b"q\x00h\x00\x86" * 200
     refused(described(tower + b"."), "holds a tuple of 2; expected")
@@ -212,12 +212,12 @@ def test_towers_of_tuples_cost_no_time() -> None:
     assert sys.getrecursionlimit() < 100_000
 
 
-def test_shapes_of_very_many_sides_cost_no_time() -> None:
+def test_shape_with_very_many_dimensions_is_refused_quickly() -> None:
     sides = (1 << 62,) * 90_000  # their product takes a minute
     refused(described(written(tensor(shape=sides, strides=sides))), "claims a shape of 90000 axes; expected at")
 
 
-def test_a_description_has_its_length() -> None:
+def test_too_long_tensor_description_is_refused() -> None:
     refused(
         described(b"\x80\x02" + b"N0" * LONGEST), f"describes its tensors in {LONGEST + 1} bytes, more than {LONGEST}"
     )
@@ -238,13 +238,13 @@ USED = [
         max_size=30,
     )
 )
-def test_any_program_is_described_or_refused(parts: list[bytes]) -> None:
+def test_random_pickle_program_is_parsed_or_refused(parts: list[bytes]) -> None:
     with contextlib.suppress(BadInput):  # anything else is a fault
         describe(b"\x80\x02" + b"".join(parts) + b".", "x")
 
 
 @given(st.data())
-def test_any_change_of_a_description_is_read_or_refused(data: st.DataObject) -> None:
+def test_randomly_changed_description_is_parsed_or_refused(data: st.DataObject) -> None:
     content = bytearray(written({"a": tensor(), "b": [1, (2, None)]}))
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(BadInput):

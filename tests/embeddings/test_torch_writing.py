@@ -1,4 +1,4 @@
-"""Tensors written without torch, which torch reads under its strictest rules."""
+"""Tensor files written without torch, which torch reads with its strictest loading rules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_torch_reads_the_written_file(array: np.ndarray) -> None:
     np.testing.assert_array_equal(found.numpy(), array)
 
 
-def test_an_array_in_another_order_or_type_is_written_in_its_own() -> None:
+def test_array_with_other_memory_order_and_dtype_keeps_its_values() -> None:
     array = np.arange(12, dtype=np.float64).reshape(3, 4).T[::2]
     found = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
     np.testing.assert_array_equal(found.numpy(), array)

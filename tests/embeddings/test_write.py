@@ -1,4 +1,4 @@
-"""What is written is read again by us, and by the programs that own the formats."""
+"""Written embeddings are read back by this project and by the libraries of the formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(1, 9)), ele
 
 
 @given(VALUES, st.sampled_from(ENCODINGS))
-def test_every_encoding_is_read_again(values: np.ndarray, encoding: str) -> None:
+def test_every_encoding_round_trips(values: np.ndarray, encoding: str) -> None:
     content = write_embedding(values, None, encoding)
     assert content == write_embedding(values, None, encoding)
     for source in (content, as_base64(content)):
@@ -31,7 +31,7 @@ def test_every_encoding_is_read_again(values: np.ndarray, encoding: str) -> None
 
 
 @given(VALUES)
-def test_the_owners_of_the_formats_read_it(values: np.ndarray) -> None:
+def test_format_libraries_read_the_written_files(values: np.ndarray) -> None:
     found = {
         "npy": np.load(io.BytesIO(write_embedding(values, None, "npy")), allow_pickle=False),
         "npz": np.load(io.BytesIO(write_embedding(values, None, "npz")), allow_pickle=False)["embedding"],
@@ -45,7 +45,7 @@ def test_the_owners_of_the_formats_read_it(values: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_a_path_says_its_encoding(tmp_path: Path, encoding: str) -> None:
+def test_encoding_is_taken_from_the_file_suffix(tmp_path: Path, encoding: str) -> None:
     values = np.arange(12, dtype=np.float64).reshape(4, 3).T
     path = write_embedding(values, tmp_path / f"e.{encoding.upper()}")
     assert path.read_bytes() == write_embedding(values, None, encoding)
@@ -53,7 +53,7 @@ def test_a_path_says_its_encoding(tmp_path: Path, encoding: str) -> None:
     assert read_embedding(write_embedding(values, tmp_path / "e.bin", encoding)).name == "e.bin"
 
 
-def test_inputs_that_cannot_be_written_raise_a_sentence(tmp_path: Path) -> None:
+def test_invalid_embeddings_raise_an_error_and_write_no_file(tmp_path: Path) -> None:
     def refused(values: np.ndarray, path: Path | None, encoding: str | None, said: str) -> None:
         with pytest.raises(BadInput, match=said):
             write_embedding(values, path, encoding)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes in docs/scale-out.md is one that KubeRay takes, as far as that can be told without it."""
+"""The Kubernetes manifest in docs/scale-out.md is valid for KubeRay, as far as can be checked offline."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def test_the_manifest_for_kubernetes_is_valid() -> None:
         (lambda d: d[1]["metadata"].update(name="other"), "claim workbench-results"),
     ],
 )
-def test_a_wrong_manifest_is_found(change: Any, problem: str) -> None:
+def test_invalid_kubernetes_manifest_is_detected(change: Any, problem: str) -> None:
     found = documents()
     change(found)
     assert problems(found) == [problem]
 
 
-def test_the_job_runs_a_command_that_there_is() -> None:
+def test_kubernetes_job_uses_a_valid_command_and_the_locked_ray_version() -> None:
     program, *words = documents()[0]["spec"]["entrypoint"].split()
     parsed = parser().parse_args(words)
     assert (program, parsed.command, parsed.address) == ("workbench", "evaluate", "auto")

@@ -1,4 +1,4 @@
-"""Real processes, killed in the middle: what is left to do is done once, and the results are those of a quiet run."""
+"""Real worker processes killed during an evaluation: each recording is computed once and results are unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORDINGS = 60
 
 
 @pytest.mark.slow
-def test_an_evaluation_that_is_killed_again_and_again(tmp_path: Path) -> None:
+def test_repeatedly_killed_evaluation_gives_the_results_of_an_undisturbed_run(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path / "corpus", RECORDINGS)
     outcome = run(corpus, [MODEL], tmp_path / "quiet", workers=2)
     [model] = outcome.models

@@ -1,4 +1,4 @@
-"""Every kind of manifest, whole and broken: what is read, and one sentence for what is not."""
+"""Every kind of manifest, valid and broken: the rows that are read, and one-line errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ WHOLE: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
 
 
 @pytest.mark.parametrize("kind", WHOLE)
-def test_what_a_manifest_says(tmp_path: Path, kind: str) -> None:
+def test_valid_manifest_gives_its_utterances_and_format(tmp_path: Path, kind: str) -> None:
     files, name, form, wanted = WHOLE[kind]
     found = read_manifest(write(tmp_path, files) / name)
     assert [each for each in found.rows() if isinstance(each, Utterance)] == wanted
@@ -191,20 +191,20 @@ BAD_KALDI = {
 
 
 @pytest.mark.parametrize("row", BAD_ROWS)
-def test_a_bad_row_of_a_table_stops_nothing(tmp_path: Path, row: str) -> None:
+def test_bad_csv_row_is_skipped_with_a_reason(tmp_path: Path, row: str) -> None:
     _check_row(
         write(tmp_path, {"l.csv": f"{HEAD}good,g.wav,one,,,,\n{row}\n"}) / "l.csv", "l.csv, line 3", BAD_ROWS[row]
     )
 
 
 @pytest.mark.parametrize("row", BAD_OBJECTS, ids=lambda row: row[:30])
-def test_a_bad_object_stops_nothing(tmp_path: Path, row: str) -> None:
+def test_bad_jsonl_object_is_skipped_with_a_reason(tmp_path: Path, row: str) -> None:
     good = cut(id="good") if "supervisions" in row else '{"id": "good", "audio": "g.wav", "text": ""}'
     _check_row(write(tmp_path, {"l.jsonl": f"{good}\n{row}\n"}) / "l.jsonl", "l.jsonl, line 2", BAD_OBJECTS[row])
 
 
 @pytest.mark.parametrize("row", BAD_KALDI)
-def test_a_bad_line_of_a_data_directory_stops_nothing(tmp_path: Path, row: str) -> None:
+def test_bad_kaldi_line_is_skipped_with_a_reason(tmp_path: Path, row: str) -> None:
     path = write(tmp_path, {"wav.scp": f"good a.wav\n{row}\n", "text": "good one\nu1 two\n"})
     _check_row(path, "wav.scp, line 2", BAD_KALDI[row])
 
@@ -286,14 +286,14 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_manifest_is_one_sentence(tmp_path: Path, kind: str) -> None:
+def test_broken_manifest_raises_one_line_error(tmp_path: Path, kind: str) -> None:
     made, reason = BROKEN[kind]
     with pytest.raises(BadInput, match=reason) as told:
         rows(made(tmp_path))
     assert "\n" not in str(told.value) and "Traceback" not in str(told.value)
 
 
-def test_there_are_enough_broken_ones() -> None:
+def test_at_least_sixty_broken_manifest_cases_are_tested() -> None:
     assert len(BROKEN) + len(BAD_ROWS) + len(BAD_OBJECTS) + len(BAD_KALDI) >= 60
 
 
@@ -323,7 +323,7 @@ def packed(folder: Path) -> Path:
     return folder
 
 
-def test_recordings_are_read_wherever_they_lie(tmp_path: Path) -> None:
+def test_recordings_are_read_from_folders_archives_and_urls(tmp_path: Path) -> None:
     import fsspec
 
     packed(tmp_path)
@@ -348,7 +348,7 @@ def test_recordings_are_read_wherever_they_lie(tmp_path: Path) -> None:
         Recordings("").source(Utterance("u", "nosuch://x/a.wav", ""))
 
 
-def test_stretches_and_channels(tmp_path: Path) -> None:
+def test_recording_segments_and_channels_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(sound(channels=2))
     whole, _ = soundfile.read(tmp_path / "a.wav", dtype="float32")
     recordings = Recordings(str(tmp_path))
@@ -374,7 +374,7 @@ def test_stretches_and_channels(tmp_path: Path) -> None:
             recordings.source(Utterance("u", "broken.wav", "", 0.5))
 
 
-def test_a_cut_of_one_channel_of_several_keeps_it(tmp_path: Path) -> None:
+def test_lhotse_cut_of_a_multichannel_recording_keeps_its_channel(tmp_path: Path) -> None:
     """lhotse stores the numbers of a recording's channels, not how many there are."""
     stereo = {**CUT["recording"], "channel_ids": [0, 1], "sources": [{"type": "file", "source": "r.wav"}]}
     write(tmp_path, {"cuts.jsonl": cut(channel=1, recording=stereo) + "\n" + cut(id="c2")})
@@ -382,7 +382,7 @@ def test_a_cut_of_one_channel_of_several_keeps_it(tmp_path: Path) -> None:
     assert [row.channel for row in found] == [1, None]
 
 
-def test_a_line_separator_of_unicode_ends_no_line_of_kaldi(tmp_path: Path) -> None:
+def test_unicode_line_separators_do_not_end_kaldi_lines(tmp_path: Path) -> None:
     """Only line feeds and carriage returns do."""
     files = {"wav.scp": "a a.wav\r\nb b.wav\rc c.wav\n", "text": "a three\u2028seven\x85one\nb two\nc four\n"}
     found = [row for row in rows(write(tmp_path, files)) if isinstance(row, Utterance)]

@@ -1,4 +1,4 @@
-"""Manifests with odd names, stray quotation marks, and damage: each row is read right or left out with a sentence."""
+"""Manifests with unusual names, unclosed quotation marks or damage: rows are read or skipped with a reason."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def locked(path: Path) -> Path:
     return path
 
 
-def test_names_of_files_are_taken_as_they_are(tmp_path: Path) -> None:
+def test_file_names_with_spaces_are_preserved(tmp_path: Path) -> None:
     members: dict[str, bytes | str] = {" a.wav": sound(), " a.txt": "one", "./b.wav": sound(), "./b.txt": "two"}
     good, bad = rows(zipped(tmp_path / "c.zip", members))
     assert [(each.id, each.audio, each.text) for each in good] == [(" a", " a.wav", "one"), ("b", "b.wav", "two")]
@@ -72,7 +72,7 @@ def test_names_of_files_are_taken_as_they_are(tmp_path: Path) -> None:
     "ending",
     ['u3,c.wav,"three"\nu4,d.wav,four\n', "u3,c.wav,three\nu4,d.wav,four\n", 'u3,c.wav,three\nu4,d.wav,four"\n'],
 )
-def test_a_stray_quotation_mark_takes_its_own_row_only(tmp_path: Path, ending: str) -> None:
+def test_unclosed_quotation_mark_skips_only_its_own_row(tmp_path: Path, ending: str) -> None:
     (tmp_path / "l.csv").write_text(f'id,audio,text\nu1,a.wav,"one\nstill one"\nu2,b.wav,"two\n{ending}')
     good, bad = rows(tmp_path / "l.csv")
     assert [(each.id, each.text) for each in good[:2]] == [("u1", "one\nstill one"), ("u3", "three")]
@@ -82,7 +82,7 @@ def test_a_stray_quotation_mark_takes_its_own_row_only(tmp_path: Path, ending: s
     ]
 
 
-def test_a_stray_quotation_mark_of_a_long_list_ends_soon(tmp_path: Path) -> None:
+def test_unclosed_quotation_mark_in_a_long_list_skips_one_row(tmp_path: Path) -> None:
     lines = [f"u{number},a.wav,one\n" for number in range(3000)]
     lines[7] = 'u7,a.wav,"one\n'
     (tmp_path / "l.csv").write_text("id,audio,text\n" + "".join(lines))
@@ -90,7 +90,7 @@ def test_a_stray_quotation_mark_of_a_long_list_ends_soon(tmp_path: Path) -> None
     assert len(good) == 2999 and [each.where for each in bad] == ["l.csv, line 9"]
 
 
-def test_values_that_nobody_can_write_down(tmp_path: Path) -> None:
+def test_nan_deep_nesting_and_surrogates_in_jsonl_are_handled(tmp_path: Path) -> None:
     def line(number: int, more: str) -> str:
         return f'{{"id": "u{number}", "audio": "a.wav", "text": {more}}}\n'
 
@@ -105,7 +105,7 @@ def test_values_that_nobody_can_write_down(tmp_path: Path) -> None:
     assert good[0].to_line().encode()
 
 
-def test_damage_in_an_archive_leaves_out_its_row(tmp_path: Path) -> None:
+def test_damaged_or_encrypted_archive_members_are_skipped_or_refused(tmp_path: Path) -> None:
     members: dict[str, bytes | str] = {"a.wav": sound(), "a.txt": "one", "b.wav": sound(), "b.txt": "seven"}
     path = zipped(tmp_path / "crc.zip", members)
     path.write_bytes(path.read_bytes().replace(b"seven", b"eleven"[:5]))
@@ -122,7 +122,7 @@ def test_damage_in_an_archive_leaves_out_its_row(tmp_path: Path) -> None:
     recordings.close()
 
 
-def test_a_corrupt_packed_manifest_is_one_sentence(tmp_path: Path) -> None:
+def test_corrupt_compressed_manifest_raises_an_error(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "c.tar.gz", "w:gz") as tar:
         for name in ("a.wav", "a.txt"):
             member = tarfile.TarInfo(name)
@@ -138,14 +138,14 @@ def test_a_corrupt_packed_manifest_is_one_sentence(tmp_path: Path) -> None:
             rows(tmp_path / name)
 
 
-def test_a_name_that_is_too_long_for_a_file_fails_alone(tmp_path: Path) -> None:
+def test_too_long_file_name_raises_an_error_for_its_row_only(tmp_path: Path) -> None:
     recordings, name = Recordings(str(tmp_path)), "x" * 300
     for place, duration in ((f"{name}.wav", 1.0), (f"{name}.zip/a.wav", None), (f"{name}.zip/a.wav", 1.0)):
         with pytest.raises(BadInput, match="File name too long"):
             recordings.source(Utterance("u", place, "", duration=duration))
 
 
-def test_names_that_are_not_utf_8_are_skipped_or_kept(tmp_path: Path) -> None:
+def test_non_utf8_file_names_are_skipped_and_non_utf8_folders_are_accepted(tmp_path: Path) -> None:
     """A recording of such a name is left out; a folder of such a name holds a corpus as any other."""
     folder = tmp_path / os.fsdecode(b"corpus\xff")
     folder.mkdir()

@@ -1,7 +1,7 @@
-"""Workers on a Ray cluster: a node is lost in the middle, and the results are those of a quiet run.
+"""Workers on a Ray cluster: after a node is lost during a run, the results equal those of an undisturbed run.
 
-The driver runs against the few calls of Ray that it makes (`tests.support.fake_ray`), and once on a real cluster of two
-nodes on this machine.
+The driver runs against a fake of the few Ray calls it makes (`tests.support.fake_ray`), and once on a real cluster of
+two nodes on this machine.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_node_that_is_lost_loses_no_recording(tmp_path: Path, fake: Any, seed: int) -> None:
+def test_lost_ray_node_loses_no_recording(tmp_path: Path, fake: Any, seed: int) -> None:
     found, wanted = emptied(tmp_path / "out")
     drawn = random.Random(seed)
     when, named = drawn.randint(1, 12), drawn.choice(["one", "two"])
@@ -78,7 +78,9 @@ def test_a_node_that_is_lost_loses_no_recording(tmp_path: Path, fake: Any, seed:
     assert {(each["num_cpus"], each["max_restarts"], each["max_task_retries"]) for each in ray.asked} == {(1, 0, 0)}
 
 
-def test_what_a_cluster_cannot_do_is_one_sentence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_address_full_cluster_and_missing_ray_raise_an_error(
+    fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake(FakeRay({"one": 2}))
     with pytest.raises(BadInput, match=r"'cluster7' is not a Ray cluster's address; expected auto, local or ray://"):
         RayWorkers("cluster7", MODELS)
@@ -105,7 +107,7 @@ def end_all_of(folder: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed (speech-workbench[ray])")
-def test_of_two_real_nodes_one_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killing_a_real_ray_node_does_not_change_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "0")
     import ray

@@ -1,4 +1,4 @@
-"""Recordings in files, archives and at addresses: what is missing, forbidden, damaged, or out of reach as a whole."""
+"""Recordings in files, archives and at URLs: missing, forbidden, damaged or unreachable sources."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def shelf() -> Iterator[str]:
     server.server_close()
 
 
-def test_an_address_that_cannot_be_read_says_why(shelf: str) -> None:
+def test_unreadable_url_raises_an_error_with_the_reason(shelf: str) -> None:
     recordings = Recordings("")
     dead = "http://127.0.0.1:1"  # a port that nobody listens at
     for place, kind, reason in (
@@ -93,7 +93,9 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return made
 
 
-def test_a_place_that_is_out_of_reach_fails_alone_or_stops_all(shelf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_source_fails_its_recording_or_stops_the_worker(
+    shelf: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good, torn, dead = (
         Utterance(name, place, "")
         for name, place in (
@@ -112,7 +114,7 @@ def test_a_place_that_is_out_of_reach_fails_alone_or_stops_all(shelf: str, monke
         list(here.results([torn]))
 
 
-def test_a_recording_sounds_the_same_as_a_file_in_an_archive_and_as_a_segment(tmp_path: Path) -> None:
+def test_recording_samples_are_equal_from_file_archive_and_segment(tmp_path: Path) -> None:
     sound = np.random.default_rng(0).uniform(-0.5, 0.5, (40_000, 2))
     for name in ("short.wav", "whole.flac", "piped.flac"):
         soundfile.write(tmp_path / name, sound, 16000)

@@ -1,4 +1,4 @@
-"""What a report says: figures against pooled scores, confusions, packed rows, tables; and that all of it is escaped."""
+"""The evaluation report: figures against pooled scores, confusions, packed rows, tables, and escaping of all text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def of_texts(pairs: list[tuple[str, str]], model: str = "demo/a", **more: Any) -
     return columns_of(corpus, {model: found}, "basic", "1", **more)
 
 
-def test_the_rates_are_those_of_the_pooled_scores_and_of_jiwer() -> None:
+def test_error_rates_equal_pooled_scores_and_jiwer() -> None:
     columns = made_columns(500, MODELS[:2])
     found = overview(columns, breakdowns=False)
     for place, model in enumerate(columns.models):
@@ -70,7 +70,7 @@ def test_the_rates_are_those_of_the_pooled_scores_and_of_jiwer() -> None:
         assert figures.failed == 5 and figures.done == 500 and len(known) == 495
 
 
-def test_speed_and_memory(columns: Columns) -> None:
+def test_overview_reports_speed_and_memory(columns: Columns) -> None:
     [figures, *_] = overview(columns, breakdowns=False).models
     assert figures.rtfx == pytest.approx(50)
     assert figures.cpu_seconds == pytest.approx(1.5 * figures.compute_seconds)
@@ -82,12 +82,12 @@ def test_speed_and_memory(columns: Columns) -> None:
     ("seconds", "said"),
     [(3.06, "6.1 s of sound"), (45.0, "90.0 s of sound"), (7200.0, "4 h 00 min of sound")],
 )
-def test_the_head_says_how_much_was_heard(seconds: float, said: str) -> None:
+def test_report_header_states_the_number_and_duration_of_recordings(seconds: float, said: str) -> None:
     corpus = [Utterance(str(each), f"{each}.wav", "one", duration=seconds) for each in range(2)]
     assert f"2 recordings, {said}." in page(columns_of(corpus, {"demo/a": []}, "basic", "1"), tone)
 
 
-def test_the_parts_make_the_whole(columns: Columns) -> None:
+def test_breakdown_groups_cover_all_recordings(columns: Columns) -> None:
     found = overview(columns)
     titles = [each.title for each in found.breakdowns]
     assert titles == ["Duration", "Length of the reference", "Noise", "Speaker"]  # there is one language only
@@ -100,7 +100,7 @@ def test_the_parts_make_the_whole(columns: Columns) -> None:
         assert group.intervals[0].rate == pytest.approx(np.nansum(errors) / np.nansum(units))
 
 
-def test_a_corpus_of_many_speakers_shows_the_worst_of_them() -> None:
+def test_speaker_breakdown_shows_the_worst_thirty_speakers() -> None:
     corpus = [Utterance(f"{place}", "a.wav", "one two", speaker=f"{place}") for place in range(40)]
     texts = ["one two" if place < 35 else "one" for place in range(40)]
     found = [Result(each.id, "m", text, scores=scores_of(score(each.text, text))) for each, text in zip(corpus, texts)]
@@ -109,7 +109,7 @@ def test_a_corpus_of_many_speakers_shows_the_worst_of_them() -> None:
     assert {group.name for group in speakers.groups[:5]} == {"35", "36", "37", "38", "39"}
 
 
-def test_confusions_and_borders() -> None:
+def test_confusions_count_swapped_added_and_dropped_words_by_position() -> None:
     [found] = confusions(
         of_texts(
             [
@@ -131,7 +131,7 @@ def test_confusions_and_borders() -> None:
     assert (found.aligned, found.wrong) == (7, 7)
 
 
-def test_the_worst_and_the_most_different() -> None:
+def test_worst_and_most_different_recordings_are_ranked() -> None:
     corpus = [Utterance(f"{place}", "a.wav", "one two three four") for place in range(4)]
     texts = {
         "a": ["one two three four", "", "one two three", "x y z w"],
@@ -154,7 +154,7 @@ def test_the_worst_and_the_most_different() -> None:
     assert most_different(of_texts([("one", "two")])) == []
 
 
-def test_mixed_scripts_pool_to_a_mixed_rate() -> None:
+def test_mixed_scripts_pool_to_a_mixed_error_rate() -> None:
     found = of_texts([("打开灯", "打开的"), ("one two", "one"), ("打开 app", "打开 up")])
     assert list(found.names) == ["CER", "WER", "MER"] and found.rate == "MER"
     assert list(found.errors()[:, 0]) == [1, 1, 1] and list(found.units()[:, 0]) == [3, 2, 3]
@@ -163,7 +163,7 @@ def test_mixed_scripts_pool_to_a_mixed_rate() -> None:
     assert rows["units"][2] == SEPARATOR.join(["打", "开", "app"]) and rows["units"][1] == 1
 
 
-def test_names_of_models_are_as_short_as_they_can_be() -> None:
+def test_short_model_names_are_minimal_and_unique() -> None:
     assert list(short_names(MODELS).values()) == ["pytorch", "gguf f32", "gguf q8_0"]
     assert list(short_names(["a|gguf|f32", "a|gguf|q8_0"]).values()) == ["f32", "q8_0"]
     assert list(short_names(["a|pytorch", "b|pytorch"]).values()) == ["a", "b"]
@@ -191,7 +191,7 @@ def unpacked(columns: Columns) -> dict[str, Any]:
     return found
 
 
-def test_the_rows_come_back(columns: Columns) -> None:
+def test_packed_report_rows_unpack_to_the_original_data(columns: Columns) -> None:
     rows = unpacked(columns)
     assert rows["ids"] == [each.id for each in columns.utterances]
     for place, (model, shown) in enumerate(zip(columns.models, rows["models"])):
@@ -248,7 +248,7 @@ def hostile() -> Columns:
     return columns_of(corpus, found, "basic", "1", skipped=[{"where": MARKUP, "reason": MARKUP}], title=MARKUP)
 
 
-def test_nothing_of_a_manifest_or_a_model_becomes_markup() -> None:
+def test_text_of_manifests_and_models_is_escaped_in_the_report() -> None:
     text = page(hostile(), tone)
     assert "<img" not in text and "<script>alert" not in text
     tags = Tags(text)
@@ -258,7 +258,7 @@ def test_nothing_of_a_manifest_or_a_model_becomes_markup() -> None:
     assert policy and policy[1].startswith("default-src 'none'") and "'unsafe-inline'; script-src 'sha256-" in policy[1]
 
 
-def test_players_stay_within_their_bounds() -> None:
+def test_audio_players_respect_length_and_size_limits() -> None:
     columns = made_columns(6)
     loud = np.random.default_rng(0).uniform(-1, 1, 16000 * 40)
 
@@ -273,7 +273,7 @@ def test_players_stay_within_their_bounds() -> None:
     assert "fill the room" in found[2].note and not found[2].address
 
 
-def test_tables_for_other_programs(columns: Columns, tmp_path: Path) -> None:
+def test_results_table_is_written_as_csv_and_jsonl(columns: Columns, tmp_path: Path) -> None:
     rows = list(table_rows(columns))
     assert len(rows) == 360 and rows[99]["error"] == "the session ended" and rows[99]["hits"] is None
     with write_table(columns, tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
@@ -289,7 +289,7 @@ def test_tables_for_other_programs(columns: Columns, tmp_path: Path) -> None:
         write_table(columns, tmp_path / "nowhere" / "table.csv")
 
 
-def test_parquet_or_how_to_get_it(columns: Columns, tmp_path: Path) -> None:
+def test_parquet_table_is_written_or_error_names_the_install_command(columns: Columns, tmp_path: Path) -> None:
     if importlib.util.find_spec("pyarrow") is None:
         with pytest.raises(Unavailable, match="pip install pyarrow"):
             write_table(columns, tmp_path / "table.parquet")
@@ -298,7 +298,7 @@ def test_parquet_or_how_to_get_it(columns: Columns, tmp_path: Path) -> None:
     assert parquet.read_table(write_table(columns, tmp_path / "table.parquet")).to_pylist() == list(table_rows(columns))
 
 
-def test_what_is_not_done_is_no_error() -> None:
+def test_missing_results_are_not_counted_as_errors() -> None:
     corpus = utterances(10)
     few = [Result(each.id, "a", each.text, scores=scores_of(score(each.text, each.text))) for each in corpus[:3]]
     found = columns_of(corpus, {"a": few, "b": []}, "basic", "1")
@@ -308,7 +308,7 @@ def test_what_is_not_done_is_no_error() -> None:
     assert 'id="worst"' not in page(found, tone)  # nothing is wrong, so no recording is listed
 
 
-def test_recordings_that_every_model_failed_on_are_no_blocks() -> None:
+def test_recordings_failed_by_every_model_are_not_bootstrap_blocks() -> None:
     """One scored recording beside 25 without a score tells as little as it does alone."""
     corpus = utterances(26)
     first = corpus[0]
@@ -328,7 +328,7 @@ def test_recordings_that_every_model_failed_on_are_no_blocks() -> None:
     assert [model.wer.rate for model in nothing.models] == [None, None]
 
 
-def test_a_failed_recording_changes_neither_the_rate_nor_its_groups() -> None:
+def test_failed_recording_changes_neither_rate_nor_breakdown_groups() -> None:
     corpus = [Utterance(name, f"{name}.wav", text) for name, text in (("a", "今天天气很好"), ("b", "七八"), ("s", ""))]
     corpus.append(Utterance("gone", "gone.wav", "三四五"))
     found = [Result(each.id, "m", "今天", scores=scores_of(score(each.text, "今天"))) for each in corpus[:2]]
@@ -343,7 +343,7 @@ def test_a_failed_recording_changes_neither_the_rate_nor_its_groups() -> None:
     ]
 
 
-def test_a_corpus_of_silence_has_one_rate_everywhere() -> None:
+def test_silent_corpus_has_zero_error_rate_in_report_and_summary() -> None:
     found = [Result(name, "m", "", None, 1.0, scores_of(score("", ""))) for name in "ab"]
     columns = columns_of([Utterance(name, f"{name}.wav", "") for name in "ab"], {"m": found}, "basic", "1")
     [figures] = overview(columns).models
@@ -352,7 +352,7 @@ def test_a_corpus_of_silence_has_one_rate_everywhere() -> None:
     )
 
 
-def test_sound_that_was_never_heard_makes_no_model_fast() -> None:
+def test_missing_recordings_do_not_count_for_speed() -> None:
     """The list states the duration of a file that is missing, and nothing was computed on it."""
     corpus = [Utterance("here", "a.wav", "one", duration=2.0), Utterance("gone", "b.wav", "two", duration=600.0)]
     found = [

@@ -1,4 +1,4 @@
-"""The report as a file in a real browser: the table, by mouse and keyboard, at both widths; nothing in it runs."""
+"""The HTML report in a real browser: mouse and keyboard use at two widths, and no execution of injected markup."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def head(page: Any, name: str) -> Any:
     return page.locator(".grid .top button", has_text=name).first
 
 
-def test_sort_filter_search_and_save(shown: Any, columns: Columns) -> None:
+def test_report_table_can_be_sorted_filtered_searched_and_saved(shown: Any, columns: Columns) -> None:
     worst = sorted((-1 if rate != rate else rate for rate in columns.rates()[:, 0]), reverse=True)
     expect(shown.locator(".count")).to_contain_text("600 recordings · WER: pytorch")
     assert shown.locator(".grid .rows .line").count() < 40
@@ -115,7 +115,7 @@ def test_sort_filter_search_and_save(shown: Any, columns: Columns) -> None:
     expect(shown.locator(".count")).not_to_contain_text("of 600")
 
 
-def test_keys_and_a_row_closely(shown: Any, columns: Columns) -> None:
+def test_keyboard_navigation_opens_row_details(shown: Any, columns: Columns) -> None:
     grid = shown.locator(".grid")
     grid.focus()
     shown.keyboard.press("End")
@@ -135,7 +135,7 @@ def test_keys_and_a_row_closely(shown: Any, columns: Columns) -> None:
     expect(grid).to_be_focused()
 
 
-def test_a_phone_and_the_dark(shown: Any) -> None:
+def test_report_fits_a_phone_and_switches_to_dark_colours(shown: Any) -> None:
     shown.set_viewport_size({"width": 360, "height": 844})
     assert no_sideways_scroll(shown)
     assert shown.evaluate(BEYOND) == []
@@ -145,7 +145,7 @@ def test_a_phone_and_the_dark(shown: Any) -> None:
     shown.set_viewport_size({"width": 1280, "height": 900})
 
 
-def test_markup_stays_text(chromium: Any, tmp_path: Path) -> None:
+def test_injected_markup_is_shown_as_text(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
     path.write_text(report_page(hostile(), tone), encoding="utf-8")
     page = chromium.new_page()

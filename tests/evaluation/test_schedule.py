@@ -1,4 +1,4 @@
-"""Whatever happens to workers, each recording is computed exactly once, and the results are those of a quiet run."""
+"""Scheduling of workers: despite worker failures, each recording is computed exactly once with unchanged results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from workbench.evaluation.workers import Failed
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), count=st.integers(1, 5), batch=st.integers(1, 9), deadly=st.floats(0, 0.3))
-def test_each_recording_is_computed_once_whoever_dies(
+def test_each_recording_is_computed_once_despite_worker_deaths(
     tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, batch: int, deadly: float
 ) -> None:
     found, wanted = emptied(tmp_path_factory.mktemp("deaths") / "out", 20)
@@ -46,7 +46,7 @@ def test_each_recording_is_computed_once_whoever_dies(
     assert schedule.computed == 40 and workers.most <= count and not workers.jobs
 
 
-def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(tmp_path: Path) -> None:
+def test_stopped_run_keeps_its_results_and_the_next_run_resumes(tmp_path: Path) -> None:
     found, wanted = emptied(tmp_path / "out")
 
     def stop(state: EvaluationState) -> None:
@@ -65,7 +65,7 @@ def test_a_stop_keeps_what_is_done_and_the_next_run_goes_on(tmp_path: Path) -> N
     assert (seen[0].done, seen[-1].done, seen[-1].total) == (done, 60, 60)
 
 
-def test_a_limit_computes_the_first_ones(tmp_path: Path) -> None:
+def test_limit_computes_only_the_first_recordings(tmp_path: Path) -> None:
     found, wanted = emptied(tmp_path / "out")
     assert drive(found, FakeWorkers(), limit=5).computed == 10
     assert found.done() == dict.fromkeys(KEYS, 5)
@@ -73,7 +73,7 @@ def test_a_limit_computes_the_first_ones(tmp_path: Path) -> None:
     assert drive(found, FakeWorkers()).computed == 50 and all_rows(found) == wanted
 
 
-def test_a_recording_at_which_every_worker_ends_is_given_up(tmp_path: Path) -> None:
+def test_recording_that_kills_every_worker_is_recorded_as_failed(tmp_path: Path) -> None:
     found, _ = emptied(tmp_path / "out")
     deadly = {"u00003", "u00014"}
     workers = FakeWorkers(lambda worker, utterances: "killed" if deadly & {each.id for each in utterances} else None)
@@ -87,7 +87,7 @@ def test_a_recording_at_which_every_worker_ends_is_given_up(tmp_path: Path) -> N
     assert all(workers.seen.count(each) <= 2 * 4 for each in deadly), "once more beside one that a worker ended at"
 
 
-def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_stay(tmp_path: Path) -> None:
+def test_model_that_cannot_be_loaded_raises_an_error(tmp_path: Path) -> None:
     found, _ = emptied(tmp_path / "out")
     with pytest.raises(WorkbenchError, match=r"demo/a\|pytorch cannot be loaded: its process was ended .* 5 times"):
         drive(found, FakeWorkers(born=lambda number: False))
@@ -95,7 +95,7 @@ def test_a_model_that_cannot_be_loaded_is_one_sentence_and_others_stay(tmp_path:
         drive(found, FakeWorkers(born=lambda number: lambda n: Failed(n, BadInput("a tensor is missing"))))
 
 
-def test_of_several_servers_one_may_drop_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_continues_when_a_server_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, wanted = emptied(tmp_path / "out")
     models = [replace(chosen(key, ["http://one", "http://two"])) for key in KEYS]
     workers = FakeWorkers()
@@ -114,7 +114,7 @@ def test_of_several_servers_one_may_drop_out(tmp_path: Path, monkeypatch: pytest
         drive(found, FakeWorkers(lambda worker, utterances: "outage"), models=models, batch=1)
 
 
-def test_batches_are_short_where_recordings_are_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_size_is_limited_by_total_recording_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found, _ = emptied(tmp_path / "out", 10)
     monkeypatch.setattr(scheduling, "BATCH_SECONDS", 3.0)
     sizes: list[list[float]] = []
@@ -126,7 +126,7 @@ def test_batches_are_short_where_recordings_are_long(tmp_path: Path, monkeypatch
     assert all(sum(each) <= 3.0 or len(each) == 1 for each in sizes) and max(map(len, sizes)) > 1
 
 
-def test_the_estimate_says_what_can_be_known() -> None:
+def test_progress_estimate_states_count_speed_and_time_left() -> None:
     now = 0.0
     estimate = Estimate(lambda: now)
 

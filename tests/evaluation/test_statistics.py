@@ -46,7 +46,7 @@ def table(*columns: list[float]) -> np.ndarray:
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(0, 5)), min_size=2, max_size=30),
     st.integers(0, 2**31),
 )
-def test_an_interval_is_that_of_the_slow_definition(recordings: list[tuple[int, int, int]], seed: int) -> None:
+def test_bootstrap_interval_matches_the_slow_definition(recordings: list[tuple[int, int, int]], seed: int) -> None:
     errors, units, speakers = (list(each) for each in zip(*recordings))
     blocks = blocks_of([f"speaker {each}" for each in speakers])
     [found] = rate_intervals(table(errors), table(units), blocks, draws=200, seed=seed)
@@ -56,7 +56,7 @@ def test_an_interval_is_that_of_the_slow_definition(recordings: list[tuple[int, 
     assert blocks.count < 2 or [found.low, found.high] == pytest.approx(list(np.quantile(slow, (beyond, 1 - beyond))))
 
 
-def test_an_interval_is_that_of_every_possible_draw() -> None:
+def test_bootstrap_interval_matches_all_possible_draws() -> None:
     errors, units = [0, 1, 4, 2], [5, 3, 4, 6]
     every = [
         sum(errors[place] for place in drawn) / sum(units[place] for place in drawn)
@@ -68,7 +68,9 @@ def test_an_interval_is_that_of_every_possible_draw() -> None:
 
 
 @pytest.mark.parametrize("blocks, outside, student", [(2, 0.05, 12.7062), (6, 0.05, 2.5706), (21, 0.01, 2.8453)])
-def test_few_blocks_move_the_ends_by_students_quantile(blocks: int, outside: float, student: float) -> None:
+def test_interval_of_few_blocks_is_widened_by_the_student_t_quantile(
+    blocks: int, outside: float, student: float
+) -> None:
     """Quantiles from printed tables of Student's distribution."""
     expected = 2 * NormalDist().cdf(-student * math.sqrt(blocks / (blocks - 1)))
     assert widened(outside, blocks) == pytest.approx(expected, rel=1e-3)
@@ -76,7 +78,7 @@ def test_few_blocks_move_the_ends_by_students_quantile(blocks: int, outside: flo
     assert widened(outside, 10_001) == outside
 
 
-def test_draws_do_not_depend_on_the_columns_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_draws_are_independent_of_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = np.arange(12.0).reshape(6, 2)
     whole = resampled_sums(sums, 50, seed=3)
     assert np.array_equal(whole[:, :1], resampled_sums(sums[:, :1], 50, seed=3))
@@ -84,7 +86,7 @@ def test_draws_do_not_depend_on_the_columns_beside_them(monkeypatch: pytest.Monk
     assert np.array_equal(whole, resampled_sums(sums, 50, seed=3))
 
 
-def test_speakers_are_blocks_where_they_are_known() -> None:
+def test_known_speakers_are_the_bootstrap_blocks() -> None:
     assert list(blocks_of(["a", None, "a", None, "b"]).of) == [0, 1, 0, 2, 3]
     assert blocks_of(["a", "b", "a"]).by == "speakers"
     assert blocks_of(["a", "", "b"]).by == "speakers, and recordings without one"
@@ -94,7 +96,7 @@ def test_speakers_are_blocks_where_they_are_known() -> None:
     assert "no intervals" in blocks_of(["a"]).about
 
 
-def test_speakers_who_differ_make_the_interval_wider() -> None:
+def test_differing_speakers_widen_the_interval() -> None:
     errors = table([0] * 40 + [5] * 40)
     units = np.full((80, 1), 10.0)
     speakers = [f"{place // 8}" for place in range(80)]
@@ -105,13 +107,13 @@ def test_speakers_who_differ_make_the_interval_wider() -> None:
     assert wide > 2 * narrow
 
 
-def test_equal_recordings_leave_no_doubt() -> None:
+def test_equal_recordings_give_an_interval_of_zero_width() -> None:
     [found] = rate_intervals(np.full((9, 1), 2.0), np.full((9, 1), 8.0), blocks_of([None] * 9))
     assert found == Interval(0.25, 0.25, 0.25)
     assert str(found) == "25.0 % (25.0 to 25.0)"
 
 
-def test_what_has_no_score_does_not_count() -> None:
+def test_recordings_without_a_score_are_ignored() -> None:
     nan = math.nan
     found = rate_intervals(table([1, nan, 1], [nan] * 3), table([2, nan, 2], [nan] * 3), blocks_of([None] * 3))
     assert found[0].rate == 0.5 and found[0].low == 0.5
@@ -130,7 +132,7 @@ def verdict_of(errors: np.ndarray, units: float = 10.0, names: tuple[str, ...] =
     return differences(names, errors, np.full(errors.shape, units), blocks_of([None] * len(errors)), draws=2000)[0]
 
 
-def test_the_verdicts() -> None:
+def test_difference_verdicts_match_the_simulated_cases() -> None:
     source = np.random.default_rng(0)
     same = source.integers(0, 3, 400).astype(float)
     few = same.copy()
@@ -153,7 +155,7 @@ def test_the_verdicts() -> None:
     )
 
 
-def test_pairs_are_measured_on_the_same_draws() -> None:
+def test_paired_differences_use_the_same_bootstrap_draws() -> None:
     """Two models that fail on the same recordings differ less than their own intervals let expect."""
     source = np.random.default_rng(1)
     hard = source.integers(0, 8, 300).astype(float)
@@ -178,7 +180,7 @@ def test_many_pairs_get_wider_intervals() -> None:
     assert resamples_for(100_000) == 4000 and resamples_for(100) == 20_000 and resamples_for(10**6, 6) == 4800
 
 
-def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
+def test_interval_coverage_matches_its_confidence_level() -> None:
     """300 made-up corpora of 60 speakers; `benchmarks/evaluate_coverage.py` has the large simulation."""
     from benchmarks.evaluate_coverage import simulate
 
@@ -186,12 +188,12 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
     assert 0.91 <= held.rate <= 0.985 and 0.91 <= held.difference <= 0.985
 
 
-def test_blocks_may_be_given() -> None:
+def test_explicit_blocks_are_used() -> None:
     [found] = rate_intervals(table([1, 1, 3]), table([4, 4, 4]), Blocks(np.array([0, 0, 1]), 2, "speakers"))
     assert found.rate == pytest.approx(5 / 12) and (found.low, found.high) == (0.25, 0.75)
 
 
-def test_a_block_without_a_score_is_no_block_of_that_model_or_pair() -> None:
+def test_blocks_without_a_score_are_excluded_for_that_model_or_pair() -> None:
     generator = np.random.default_rng(0)
     errors, units = generator.integers(0, 4, (26, 3)).astype(float), generator.integers(4, 9, (26, 3)).astype(float)
     errors[1:, 1] = units[1:, 1] = np.nan
@@ -210,7 +212,7 @@ def test_a_block_without_a_score_is_no_block_of_that_model_or_pair() -> None:
         assert pairs[0].verdict == "unknown" and (pairs[1].low, pairs[1].high) == (alone[1].low, alone[1].high)
 
 
-def test_nothing_said_and_nothing_heard_is_no_error() -> None:
+def test_empty_reference_with_empty_hypothesis_has_zero_error_rate() -> None:
     nothing, two = np.zeros((3, 2)), blocks_of([None] * 3)
     assert [each.rate for each in rate_intervals(nothing, nothing, two)] == [0.0, 0.0]
     assert [each.rate for each in rate_intervals(nothing + 1, nothing, two)] == [None, None]

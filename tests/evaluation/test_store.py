@@ -1,4 +1,4 @@
-"""What a kill, a full disk or another process does to a directory of results, and what it does not."""
+"""The results directory after a kill, a full disk, or access by another process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.evaluation.store import RESULTS, RUN, Evaluation, read, shards, s
 from workbench.evaluation.writer import Writer, claimed, merged
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_results_are_read_back(tmp_path: Path) -> None:
     found = make_evaluation(tmp_path / "out", 25, shard_rows=10)
     assert list(found.utterances()) == utterances(25)
     assert found.models == MODELS and found.done() == dict.fromkeys(MODELS, 25)
@@ -32,7 +32,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             assert each.rates.words.reference_units == each.scores["words"]["length"]
 
 
-def test_measured_is_the_last_key_and_the_only_one_of_time_and_machine(tmp_path: Path) -> None:
+def test_measurements_are_the_last_key_of_a_result_line(tmp_path: Path) -> None:
     found = make_evaluation(tmp_path / "out", 5)
     [shard] = shards(found.path, MODELS[0])
     for line in shard.read_text(encoding="utf-8").splitlines():
@@ -45,7 +45,7 @@ def rows(found: Evaluation) -> dict[str, bytes]:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.floats(0, 1), order=st.randoms(use_true_random=False))
-def test_a_kill_at_any_byte_loses_one_row_at_most(
+def test_file_cut_at_any_byte_loses_at_most_one_row(
     tmp_path_factory: pytest.TempPathFactory, cut: float, order: random.Random
 ) -> None:
     whole = make_evaluation(tmp_path_factory.mktemp("whole") / "out", 12, MODELS[:1], shard_rows=5)
@@ -75,7 +75,7 @@ def test_a_kill_at_any_byte_loses_one_row_at_most(
     assert rows(whole) == wanted
 
 
-def test_strange_rows_are_taken_out_wherever_they_stand(tmp_path: Path) -> None:
+def test_damaged_duplicate_and_foreign_rows_are_removed(tmp_path: Path) -> None:
     found = make_evaluation(tmp_path / "out", 8, MODELS[:1])
     [shard] = shards(found.path, MODELS[0])
     wanted, lines = shard.read_bytes(), shard.read_bytes().splitlines(keepends=True)
@@ -92,7 +92,7 @@ def test_strange_rows_are_taken_out_wherever_they_stand(tmp_path: Path) -> None:
     assert shard.read_bytes() == wanted
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_an_error_and_leaves_complete_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     found = make_evaluation(tmp_path / "out", 6, MODELS[:1])
@@ -140,7 +140,7 @@ def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
         claimed(tmp_path / "thesis.tex").__enter__()
 
 
-def test_what_a_run_goes_on_with_must_be_what_it_began_with(tmp_path: Path) -> None:
+def test_resumed_run_with_different_settings_is_refused(tmp_path: Path) -> None:
     found = make_evaluation(tmp_path / "out", 3)
     run, first = found.run, found.run.models[0]
     assert merged(found.path, run) == run
@@ -161,7 +161,7 @@ def test_what_a_run_goes_on_with_must_be_what_it_began_with(tmp_path: Path) -> N
             merged(found.path, replace(run, **change))
 
 
-def test_what_is_no_evaluation_is_refused(tmp_path: Path) -> None:
+def test_directory_without_a_valid_evaluation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"holds no run\.json; expected a directory"):
         read(tmp_path)
     for text, sentence in (("{", "cannot be read"), ('{"format": 9}', "format 9"), ('{"format": 1}', "is not whole")):
@@ -179,7 +179,7 @@ def test_every_key_has_a_folder_of_its_own(key: str) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.floats(0, 1e6), st.none() | st.floats(0.1, 1e6))
-def test_lines_hold_any_text(text: str, offset: float, duration: float | None) -> None:
+def test_result_lines_round_trip_any_text(text: str, offset: float, duration: float | None) -> None:
     made = Utterance("u", "a.wav", text, offset, duration, extra={"note": text})
     assert Utterance.from_line(made.to_line().encode()) == made and made.to_line().count("\n") == 1
     drawn = random.Random(1)

@@ -1,4 +1,4 @@
-"""The numbers of one model: rates only where something was scored."""
+"""The summary of one model: error rates exist only where a recording was scored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from workbench.evaluation.summary import summary_of
 from workbench.text.rates import score
 
 
-def test_there_is_no_rate_where_every_recording_failed() -> None:
+def test_summary_has_no_error_rate_if_every_recording_failed() -> None:
     failed = [Result(id=name, model="m", text="", error="it is no sound file") for name in "ab"]
     found = summary_of("m", failed)
     assert (found.recordings, found.failed, found.wer, found.cer) == (2, 2, None, None)

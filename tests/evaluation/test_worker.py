@@ -1,4 +1,4 @@
-"""What a worker makes of a transcript."""
+"""Evaluation workers: words made from a transcript, and missing recordings on the worker's machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.evaluation.worker import Worker, _words
 from workbench.session.values import Segment, Token
 
 
-def test_words_have_the_times_and_the_confidence_of_their_tokens() -> None:
+def test_words_have_times_and_lowest_confidence_of_their_tokens() -> None:
     def token(text: str, start: float, end: float, confidence: float | None = None) -> Token:
         return Token(1, text, start, end, confidence)
 
@@ -34,7 +34,7 @@ def test_words_have_the_times_and_the_confidence_of_their_tokens() -> None:
     ]
 
 
-def test_a_machine_without_the_recordings_is_told_of(tmp_path: Path) -> None:
+def test_worker_without_access_to_the_recordings_raises_an_error(tmp_path: Path) -> None:
     long = "a" * 300 + ".wav"  # no file system takes the name
     for root, sample, missing in (
         (str(tmp_path), "a.wav", tmp_path / "a.wav"),

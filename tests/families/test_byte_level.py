@@ -15,11 +15,11 @@ from workbench.registry.sources import assets
     ("token", "content"),
     [("three", b"three"), ("Ġone", b" one"), ("Ċ", b"\n"), ("åĬ", b"\xe5\x8a"), ("è¯Ń", "语".encode()), ("▁one", None)],
 )
-def test_the_bytes_of_a_token(token: str, content: bytes | None) -> None:
+def test_token_string_is_decoded_to_bytes(token: str, content: bytes | None) -> None:
     assert bytes_of(token) == content
 
 
-def test_every_token_of_a_vocabulary_has_the_bytes_that_decoding_gives() -> None:
+def test_token_bytes_match_the_decoded_text_for_the_whole_vocabulary() -> None:
     tokenizer = LanguageTokenizer.read(assets() / "demo-funasr-nano" / "Qwen3-demo")
     for number, token in tokenizer._spellings.items():
         content = bytes_of(token)
@@ -28,12 +28,12 @@ def test_every_token_of_a_vocabulary_has_the_bytes_that_decoding_gives() -> None
 
 
 @given(st.binary(max_size=40))
-def test_whole_characters_stay_and_every_other_byte_is_spelled(content: bytes) -> None:
+def test_complete_characters_are_kept_and_other_bytes_are_written_in_hexadecimal(content: bytes) -> None:
     written = spelled(content)
     if content.decode("utf-8", "ignore").encode() == content:
         assert written == content.decode()
     assert written.count("<") >= len(content) - len(content.decode("utf-8", "ignore").encode())
 
 
-def test_parts_of_characters_are_spelled_in_hexadecimal() -> None:
+def test_bytes_of_incomplete_characters_are_written_in_hexadecimal() -> None:
     assert spelled(b"a\xe5\x8a") == "a<E5><8A>" and spelled(b"\x9e\xe8\xaf\xad.") == "<9E>语."

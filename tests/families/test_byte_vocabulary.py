@@ -27,7 +27,7 @@ def test_pieces_are_readable_and_distinct(tmp_path: Path) -> None:
     assert found.special == (9, 10, 11)
 
 
-def test_texts_are_made_of_bytes() -> None:
+def test_token_bytes_are_joined_to_utf8_text() -> None:
     found = ByteVocabulary([b"a", "你".encode()[:1], "你".encode()[1:], b" b"], 5, "it")
     assert found.text([0, 1, 2, 3, 4]) == "a你 b"
     assert found.text([1]) == "\ufffd" and found.text([2, 1]) == "\ufffd" * 3
@@ -45,7 +45,7 @@ def test_texts_are_made_of_bytes() -> None:
         (b"YQ== 0\nYg== 1\nYw== 2\n", "has 3 tokens and the network has 2 outputs"),
     ],
 )
-def test_a_broken_file_is_one_sentence(tmp_path: Path, content: bytes, expected: str) -> None:
+def test_damaged_tiktoken_file_raises_one_line_error(tmp_path: Path, content: bytes, expected: str) -> None:
     path = tmp_path / "it.tiktoken"
     path.write_bytes(content)
     with pytest.raises(BadInput) as refused:

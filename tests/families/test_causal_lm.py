@@ -1,4 +1,4 @@
-"""Prompts of a plain language model: texts and conversations to ids, and every prompt that cannot be one."""
+"""Prompts of a text language model: texts and conversations become token ids, and invalid prompts are refused."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def written(model: CausalLmModel, prompt: Any, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama", "mistral"])
-def test_directories_of_these_types_are_recognised(tmp_path: Path, kind: str) -> None:
+def test_supported_model_types_are_recognised(tmp_path: Path, kind: str) -> None:
     assert family_of(tiny_language(tmp_path / kind, kind)).name == "causal_lm"
 
 
-def test_a_speech_model_stays_one_also_where_its_language_half_is_meant(tmp_path: Path) -> None:
+def test_speech_model_directory_can_be_read_as_a_language_model(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "nano")
     assert family_of(directory).name == "funasr_nano" and not is_causal_lm(directory)
     model = read_causal_lm(directory)
@@ -61,18 +61,18 @@ def test_a_speech_model_stays_one_also_where_its_language_half_is_meant(tmp_path
     assert model.stop_ids == model.speech.stop_ids
 
 
-def test_other_directories_are_not_recognised(tmp_path: Path) -> None:
+def test_other_model_directories_are_not_recognised_as_causal_lm(tmp_path: Path) -> None:
     assert not is_causal_lm(tiny_sensevoice(tmp_path / "sense"))
     assert not is_causal_lm(tmp_path / "nowhere")
 
 
-def test_a_directory_of_another_type_says_so(directory: Path) -> None:
+def test_unsupported_model_type_is_refused_with_the_supported_types(directory: Path) -> None:
     change_json(directory / "config.json", model_type="bert")
     with pytest.raises(BadInput, match=r"^it/config\.json is of model type 'bert'; expected qwen2, "):
         family_of(directory)
 
 
-def test_it_is_the_only_family_that_takes_a_prompt() -> None:
+def test_causal_lm_is_the_only_family_with_prompt_input() -> None:
     assert [name for name, family in FAMILIES.items() if family.input == PROMPT] == ["causal_lm"]
     assert list(FAMILIES)[-1] == "causal_lm", "a speech model's directory may also be that of a language model"
 
@@ -80,13 +80,13 @@ def test_it_is_the_only_family_that_takes_a_prompt() -> None:
 # Reading.
 
 
-def test_the_turn_ends_a_text_also_where_no_file_says_so(directory: Path) -> None:
+def test_end_of_turn_token_is_a_stop_token_without_generation_config(directory: Path) -> None:
     (directory / "generation_config.json").unlink(missing_ok=True)
     change_json(directory / "config.json", eos_token_id=456)
     assert read_causal_lm(directory).stop_ids == (456, 458)
 
 
-def test_more_tokens_than_rows(directory: Path) -> None:
+def test_tokenizer_larger_than_vocab_size_is_refused(directory: Path) -> None:
     change_json(directory / "config.json", vocab_size=400)
     with pytest.raises(BadInput, match=r"^the tokenizer in it has \d+ tokens; its config\.json has room for 400$"):
         read_causal_lm(directory)
@@ -95,13 +95,13 @@ def test_more_tokens_than_rows(directory: Path) -> None:
 # Prompts.
 
 
-def test_a_text_is_a_users_turn(model: CausalLmModel) -> None:
+def test_plain_text_becomes_a_user_turn(model: CausalLmModel) -> None:
     assert written(model, USER["content"]) == DEFAULT_SYSTEM + ASKED
     assert written(model, USER["content"], system="Be brief.") == ("<|im_start|>system\nBe brief.<|im_end|>\n" + ASKED)
     assert written(model, USER["content"], chat=False) == USER["content"]
 
 
-def test_a_conversation_is_taken_as_it_is(model: CausalLmModel) -> None:
+def test_list_of_messages_is_written_by_the_chat_template(model: CausalLmModel) -> None:
     brief = "<|im_start|>system\nBe brief.<|im_end|>\n"
     assert written(model, [SYSTEM, USER]) == brief + ASKED == written(model, (USER,), system="Be brief.")
     assert written(model, [USER, ASSISTANT, USER], chat=False) == (
@@ -109,7 +109,7 @@ def test_a_conversation_is_taken_as_it_is(model: CausalLmModel) -> None:
     )
 
 
-def test_a_model_without_a_template_goes_on_from_the_text(directory: Path) -> None:
+def test_model_without_a_chat_template_continues_plain_text(directory: Path) -> None:
     change_json(directory / "tokenizer_config.json", chat_template=None)
     model = read_causal_lm(directory)
     assert written(model, "seven") == "seven"
@@ -121,7 +121,7 @@ def test_a_model_without_a_template_goes_on_from_the_text(directory: Path) -> No
         written(model, "seven", system="Be brief.")
 
 
-def test_a_template_may_know_of_thinking(directory: Path) -> None:
+def test_thinking_option_is_passed_to_the_chat_template(directory: Path) -> None:
     template = "{{ messages[0]['content'] }}{% if enable_thinking is false %}<think></think>{% endif %}"
     change_json(directory / "tokenizer_config.json", chat_template=template)
     (directory / "chat_template.jinja").unlink(missing_ok=True)
@@ -130,7 +130,7 @@ def test_a_template_may_know_of_thinking(directory: Path) -> None:
     assert written(model, "seven", thinking=False) == "seven<think></think>"
 
 
-def test_what_a_template_refuses_is_one_sentence(directory: Path) -> None:
+def test_chat_template_exception_raises_one_line_error(directory: Path) -> None:
     template = "{{ raise_exception('roles must\\nalternate') }}"
     change_json(directory / "tokenizer_config.json", chat_template=template)
     with pytest.raises(BadInput, match=r"^the chat template of it does not take these messages: roles must alternate$"):
@@ -164,13 +164,13 @@ def test_what_a_template_refuses_is_one_sentence(directory: Path) -> None:
         ([{"role": "user", "content": " "}], "all messages of the prompt are empty; expected a text in one of them"),
     ],
 )
-def test_what_is_no_prompt_is_one_sentence(model: CausalLmModel, prompt: Any, sentence: str) -> None:
+def test_invalid_prompt_raises_one_line_error(model: CausalLmModel, prompt: Any, sentence: str) -> None:
     with pytest.raises(BadInput) as caught:
         written(model, prompt)
     assert str(caught.value) == sentence
 
 
-def test_two_system_messages(model: CausalLmModel) -> None:
+def test_conflicting_system_messages_are_refused(model: CausalLmModel) -> None:
     with pytest.raises(BadInput, match=r"^the prompt begins with a system message and option system gives another; "):
         written(model, [SYSTEM, USER], system="Be long.")
     with pytest.raises(
@@ -179,7 +179,7 @@ def test_two_system_messages(model: CausalLmModel) -> None:
         written(model, "seven", system="Be brief.", chat=False)
 
 
-def test_the_context_holds_the_prompt_and_what_is_to_be_written(model: CausalLmModel) -> None:
+def test_prompt_and_max_new_tokens_beyond_the_context_are_refused(model: CausalLmModel) -> None:
     length = len(token_prompt(model, "seven", CausalLmOptions(max_new_tokens=1, chat=False)).ids)
     fits = CausalLmOptions(max_new_tokens=CONTEXT - length, chat=False)
     assert token_prompt(model, "seven", fits).ids

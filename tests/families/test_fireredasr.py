@@ -1,4 +1,4 @@
-"""FireRedASR-LLM without its weights: what is recognised and read, the prompt, the limits, and every bad directory."""
+"""FireRedASR-LLM without weights: recognition and reading of checkpoints, prompt, limits, and invalid directories."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sentence(error: pytest.ExceptionInfo[BadInput]) -> str:
 # What is read -----------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_is_recognised_by_its_files(directory: Path) -> None:
+def test_checkpoint_directory_is_recognised_by_its_files(directory: Path) -> None:
     assert is_fireredasr(directory) and family_of(directory) is FAMILIES["fireredasr"]
     for name in FILES:
         (directory / name).rename(directory / "away")
@@ -78,7 +78,7 @@ def test_a_directory_is_recognised_by_its_files(directory: Path) -> None:
     assert not is_fireredasr(directory / WEIGHTS) and not is_fireredasr(directory / "missing")
 
 
-def test_what_the_files_say(directory: Path, language: Path) -> None:
+def test_checkpoint_arguments_and_defaults_are_read(directory: Path, language: Path) -> None:
     model = read(directory)
     assert model.encoder == ConformerConfig(80, 2, 2, 16, 5, 5000)
     assert (model.frontend.window, model.frontend.lfr_m, model.frontend.dither) == ("povey", 1, 0)
@@ -93,7 +93,7 @@ def test_what_the_files_say(directory: Path, language: Path) -> None:
     assert (default.downsample_rate, default.encoder.kernel_size, default.encoder.pe_maxlen) == (2, 33, 5000)
 
 
-def test_the_speech_token_is_appended_where_the_tokenizer_has_none(directory: Path) -> None:
+def test_missing_speech_token_is_appended_to_the_tokenizer(directory: Path) -> None:
     model = read(directory)
     own = json.loads((directory / LANGUAGE_DIRECTORY / "tokenizer.json").read_text())
     tokens = len(own["model"]["vocab"]) + len(own["added_tokens"])
@@ -102,7 +102,7 @@ def test_the_speech_token_is_appended_where_the_tokenizer_has_none(directory: Pa
     assert model.tokenizer.id_of("<|endoftext|>") == model.pad_id
 
 
-def test_the_prompt_has_one_place_for_the_speech(directory: Path) -> None:
+def test_prompt_has_one_speech_placeholder(directory: Path) -> None:
     model = read(directory)
     ids = prompt_ids(model)
     assert (ids == model.speech_id).sum() == 1
@@ -112,18 +112,18 @@ def test_the_prompt_has_one_place_for_the_speech(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("frames", "tokens"), [(1, 1), (4, 1), (5, 1), (9, 1), (13, 2), (98, 12), (2998, 375)])
-def test_a_speech_token_is_80_milliseconds(frames: int, tokens: int) -> None:
+def test_speech_token_count_is_one_per_80_milliseconds(frames: int, tokens: int) -> None:
     assert speech_tokens(frames, 2) == tokens
 
 
-def test_text_is_in_lower_case() -> None:
+def test_transcript_is_lower_cased() -> None:
     assert tidy(" Hello 世界 ÄB\n") == "hello 世界 äb"
 
 
 # The language model's directory -----------------------------------------------------------------------------------
 
 
-def test_the_language_model_is_found_inside_and_beside(tmp_path: Path, language: Path) -> None:
+def test_language_model_directory_is_found_inside_or_beside_the_checkpoint(tmp_path: Path, language: Path) -> None:
     inside = tmp_path / "a" / "checkpoint"
     inside.mkdir(parents=True)
     (inside / "notes").mkdir()
@@ -140,7 +140,7 @@ def test_the_language_model_is_found_inside_and_beside(tmp_path: Path, language:
         assert find_language_directory(inside, named) == inside / LANGUAGE_DIRECTORY
 
 
-def test_a_missing_language_model_says_what_was_looked_for_and_how_to_link_it(directory: Path) -> None:
+def test_missing_language_model_error_states_the_names_tried_and_the_link_command(directory: Path) -> None:
     (directory / LANGUAGE_DIRECTORY).unlink()
     with pytest.raises(BadInput) as caught:
         read(directory, llm_dir="/elsewhere/Qwen2-0.5B")
@@ -148,7 +148,7 @@ def test_a_missing_language_model_says_what_was_looked_for_and_how_to_link_it(di
     assert f"ln -s /path/to/{LANGUAGE_DIRECTORY} {directory / LANGUAGE_DIRECTORY}" in sentence(caught)
 
 
-def test_a_link_that_leads_nowhere_is_named(directory: Path) -> None:
+def test_dangling_language_model_link_is_named_in_the_error(directory: Path) -> None:
     (directory / LANGUAGE_DIRECTORY).unlink()
     (directory / LANGUAGE_DIRECTORY).symlink_to("/of/another/machine")
     with pytest.raises(BadInput) as caught:
@@ -156,7 +156,7 @@ def test_a_link_that_leads_nowhere_is_named(directory: Path) -> None:
     assert "Qwen2-7B-Instruct is a link to /of/another/machine" in sentence(caught)
 
 
-def test_several_language_models_are_one_too_many(directory: Path, language: Path) -> None:
+def test_several_language_models_in_a_checkpoint_are_refused(directory: Path, language: Path) -> None:
     (directory / LANGUAGE_DIRECTORY).rename(directory / "one")
     (directory / "two").symlink_to(language)
     with pytest.raises(BadInput) as caught:
@@ -164,7 +164,7 @@ def test_several_language_models_are_one_too_many(directory: Path, language: Pat
     assert "several language models inside, one, two; expected one" in sentence(caught)
 
 
-def test_an_empty_language_directory_is_named(directory: Path) -> None:
+def test_empty_language_model_directory_is_named_in_the_error(directory: Path) -> None:
     (directory / LANGUAGE_DIRECTORY).unlink()
     (directory / LANGUAGE_DIRECTORY).mkdir()
     with pytest.raises(BadInput) as caught:
@@ -172,7 +172,7 @@ def test_an_empty_language_directory_is_named(directory: Path) -> None:
     assert "language model directory Qwen2-7B-Instruct has no config.json" in sentence(caught)
 
 
-def test_a_table_without_room_for_the_speech_token_is_refused(directory: Path, tmp_path: Path) -> None:
+def test_embedding_table_without_room_for_the_speech_token_is_refused(directory: Path, tmp_path: Path) -> None:
     tokens = len(read(directory).tokenizer)
     (directory / LANGUAGE_DIRECTORY).unlink()
     own = write_language(directory / LANGUAGE_DIRECTORY)
@@ -184,7 +184,7 @@ def test_a_table_without_room_for_the_speech_token_is_refused(directory: Path, t
     assert read(directory).speech_id == tokens - 1
 
 
-def test_a_tokenizer_without_the_end_of_a_turn_is_refused(directory: Path) -> None:
+def test_tokenizer_without_the_end_of_turn_token_is_refused(directory: Path) -> None:
     (directory / LANGUAGE_DIRECTORY).unlink()
     own = write_language(directory / LANGUAGE_DIRECTORY)
     for path in own.glob("*token*.json"):
@@ -224,17 +224,19 @@ def test_a_tokenizer_without_the_end_of_a_turn_is_refused(directory: Path) -> No
     ],
     ids=str,
 )
-def test_arguments_that_cannot_be(directory: Path, changes: dict[str, Any], words: str) -> None:
+def test_invalid_checkpoint_arguments_raise_one_line_error(
+    directory: Path, changes: dict[str, Any], words: str
+) -> None:
     with pytest.raises(BadInput) as caught:
         read(directory, **changes)
     assert words in sentence(caught)
 
 
-def test_a_path_of_another_kind_names_no_language_model(directory: Path) -> None:
+def test_llm_dir_that_is_no_path_is_ignored(directory: Path) -> None:
     assert read(directory, llm_dir=7).language.directory.name == LANGUAGE_DIRECTORY
 
 
-def test_directories_that_lack_files_say_which(directory: Path) -> None:
+def test_missing_checkpoint_files_are_named_in_the_error(directory: Path) -> None:
     (directory / ENCODER_WEIGHTS).unlink()
     (directory / CMVN).unlink()
     for attempt in (read, family_of):
@@ -253,7 +255,7 @@ def test_directories_that_lack_files_say_which(directory: Path) -> None:
 # Options ----------------------------------------------------------------------------------------------------------
 
 
-def test_defaults_are_those_of_the_code_not_of_its_readme() -> None:
+def test_option_defaults_match_the_original_code_not_its_readme() -> None:
     options = FireRedAsrOptions()
     assert (options.beam_size, options.length_penalty, options.repetition_penalty) == (1, 0.0, 1.0)
     assert (options.max_new_tokens, options.batch_size, options.max_segment_seconds) == (0, 1, 30.0)
@@ -269,18 +271,18 @@ def test_defaults_are_those_of_the_code_not_of_its_readme() -> None:
         ({"length_rule": "other"}, "expected one of checkpoint, release, head"),
     ],
 )
-def test_options_that_cannot_be(given: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput) as caught:
         build_options(FireRedAsrOptions, given, "x")
     assert words in sentence(caught)
 
 
 @pytest.mark.parametrize("given", [{"max_segment_seconds": 5.0}, {"beam_size": 3}, {"temperature": 0.5}])
-def test_options_that_can_be(given: dict[str, Any]) -> None:
+def test_valid_options_are_accepted(given: dict[str, Any]) -> None:
     assert build_options(FireRedAsrOptions, given, "x")
 
 
-def test_a_recording_longer_than_the_positions_is_refused(directory: Path) -> None:
+def test_recording_longer_than_the_positional_encoding_is_refused(directory: Path) -> None:
     model = read(directory)
     check_length(200 * 16000, 20_000, model)
     with pytest.raises(BadInput) as caught:
@@ -303,7 +305,7 @@ def served(language: Path, out: Path, section: Any) -> Path:
     return out
 
 
-def test_a_directory_for_vllm_is_the_language_models_too(language: Path, tmp_path: Path) -> None:
+def test_vllm_directory_is_read_as_its_own_language_model_directory(language: Path, tmp_path: Path) -> None:
     section = {"format": SERVED_FORMAT, "family": "fireredasr", "token_ids": {}}
     arguments = {"arguments": {**ARGUMENTS, "length_rule": "head"}, "encoder_arguments": ENCODER_ARGUMENTS}
     model = read_served_fireredasr(served(language, tmp_path / "out", {**section, **arguments}))
@@ -328,7 +330,9 @@ def test_a_directory_for_vllm_is_the_language_models_too(language: Path, tmp_pat
         ),
     ],
 )
-def test_a_directory_that_is_not_for_vllm_is_not_read(section: Any, said: str, language: Path, tmp_path: Path) -> None:
+def test_directory_without_a_valid_vllm_section_is_refused(
+    section: Any, said: str, language: Path, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput) as caught:
         read_served_fireredasr(served(language, tmp_path / "out", section))
     assert said in sentence(caught)

@@ -1,4 +1,4 @@
-"""The chat template writes the prompt that the family writes, and leaves conversations without speech alone."""
+"""FireRedASR's chat template: prompts equal the family's own, and conversations without speech are unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def written(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("content", [AUDIO, f"{AUDIO}\n", [{"type": "audio"}], [{"type": "audio", "audio": "..."}]])
-def test_a_message_of_speech_is_the_familys_prompt(content: Any, directory: Path) -> None:
+def test_speech_only_message_gives_the_family_prompt(content: Any, directory: Path) -> None:
     assert written(model_of(directory), [{"role": "user", "content": content}]) == WANTED
 
 
@@ -67,12 +67,12 @@ def test_a_message_of_speech_is_the_familys_prompt(content: Any, directory: Path
         [{"type": "text", "text": "what is said?"}, {"type": "audio"}],
     ],
 )
-def test_words_beside_the_speech_stand_instead_of_the_instruction(content: Any, directory: Path) -> None:
+def test_text_beside_speech_replaces_the_default_instruction(content: Any, directory: Path) -> None:
     found = written(model_of(directory), [{"role": "user", "content": content}])
     assert found == f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_speech_within_words_stays_there_and_other_messages_are_written_too(directory: Path) -> None:
+def test_speech_inside_text_keeps_its_place_and_other_messages_are_kept(directory: Path) -> None:
     messages = [
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": f"this: {AUDIO}."},
@@ -86,7 +86,7 @@ def test_speech_within_words_stays_there_and_other_messages_are_written_too(dire
 
 
 @pytest.mark.parametrize("own", [Instruction("Say it backwards."), Instruction("", "Be brief."), Instruction("a", "b")])
-def test_the_user_s_instruction_is_asked_as_the_template_writes_it(own: Instruction, directory: Path) -> None:
+def test_user_instruction_prompt_matches_the_chat_template(own: Instruction, directory: Path) -> None:
     model = model_of(directory)
     system = [{"role": "system", "content": own.system}] if own.system else []
     beside = [{"type": "text", "text": own.text}] if own.text else []
@@ -96,12 +96,12 @@ def test_the_user_s_instruction_is_asked_as_the_template_writes_it(own: Instruct
         prompt_ids(model, Instruction(f"what is {SPEECH}?"))
 
 
-def test_a_conversation_without_speech_is_the_language_models(directory: Path) -> None:
+def test_conversation_without_speech_uses_the_language_model_template(directory: Path) -> None:
     model = model_of(directory)
     assert written(model, TEXT) == model.tokenizer.chat(TEXT)
 
 
-def test_a_language_model_that_has_no_template_takes_speech_alone(directory: Path) -> None:
+def test_language_model_without_a_template_accepts_speech_messages_only(directory: Path) -> None:
     change_json(directory / LANGUAGE_DIRECTORY / "tokenizer_config.json", chat_template=None)
     model = model_of(directory)
     assert written(model, [{"role": "user", "content": AUDIO}]) == WANTED

@@ -1,7 +1,7 @@
-"""FSMN-VAD's configuration and its decisions, on scores made for the purpose.
+"""FSMN-VAD's configuration and its segmentation of synthetic scores.
 
-The recorded results come from the original `FsmnVADStreaming.inference` (FunASR 1.4), its network replaced by the same
-scores.
+The recorded results come from the original `FsmnVADStreaming.inference` (FunASR 1.4), with its network replaced by the
+same scores.
 """
 
 from itertools import pairwise
@@ -104,7 +104,7 @@ def track(seed: int, seconds: int) -> np.ndarray:
 # --- decisions worked out by hand ---
 
 
-def test_a_stretch_of_speech() -> None:
+def test_speech_segment_has_the_expected_start_and_end() -> None:
     # Speech on frames 100-399. The window of 20 holds 15 of them on frame 114; the segment reaches 40 frames back.
     # Speech is gone from the window (15 left) on frame 404; 100 ms of the silence counted from there stay inside.
     silence = silence_except(1000, (100, 400))
@@ -112,20 +112,20 @@ def test_a_stretch_of_speech() -> None:
     assert decide(silence) == [(740, 4160)]
 
 
-def test_the_end_of_the_recording_ends_a_segment() -> None:
+def test_open_segment_ends_at_the_end_of_the_recording() -> None:
     assert decide(silence_except(300, (100, 300))) == [(740, 3000)]
     assert decide(silence_except(430, (100, 400))) == [(740, 4300)]
     assert decide(silence_except(115, (100, 115))) == [(740, 1150)]
 
 
-def test_less_speech_than_the_window_asks_for_is_none() -> None:
+def test_speech_shorter_than_the_detection_window_gives_no_segment() -> None:
     assert decide(silence_except(500, (100, 114))) == []
     assert decide(silence_except(500, (100, 115))) == [(740, 1310)]
     assert decide(silence_except(500)) == []
     assert decide(silence_except(1)) == []
 
 
-def test_how_much_silence_ends_a_segment() -> None:
+def test_pause_ends_a_segment_only_if_longer_than_the_end_silence() -> None:
     # A pause of 1 s: the schedule asks for 2 s at first, a caller may ask for less.
     silence = silence_except(1500, (100, 400), (500, 800))
     assert decide(silence) == [(740, 8160)]
@@ -133,7 +133,7 @@ def test_how_much_silence_ends_a_segment() -> None:
     assert decide(silence, options=FsmnVadOptions(end_silence_ms=1300)) == [(740, 8160)]
 
 
-def test_after_a_minute_the_schedule_asks_for_little() -> None:
+def test_short_pause_ends_a_segment_after_one_minute() -> None:
     # The same pauses of 300 ms, before and after the minute; the segment has been growing since before it.
     pauses = [(at, at + 30) for at in (3000, 5000, 6500, 8000)]
     silence = 1 - silence_except(9998, (0, 2000), *pauses)
@@ -143,33 +143,33 @@ def test_after_a_minute_the_schedule_asks_for_little() -> None:
     assert len(decide(silence[:6900], samples=60 * RATE - 1)) == 1
 
 
-def test_a_segment_that_grows_too_long_is_cut() -> None:
+def test_segment_is_cut_at_the_maximum_length() -> None:
     silence = silence_except(3000, (100, 3000))
     ten_seconds = [(740, 10750), (10750, 20760), (20760, 30000)]
     assert decide(silence, DetectorConfig(max_single_segment_time=10_000)) == ten_seconds
     assert decide(silence, options=FsmnVadOptions(max_segment_seconds=10)) == ten_seconds
 
 
-def test_without_extension_segments_are_tight() -> None:
+def test_segments_have_no_margins_without_do_extend() -> None:
     tight = DetectorConfig(do_extend=False)
     assert decide(silence_except(1000, (100, 400)), tight, TALK) == [(940, 4050)]
 
 
-def test_a_single_utterance_is_the_first() -> None:
+def test_single_utterance_mode_returns_only_the_first_segment() -> None:
     single = DetectorConfig(single_utterance=True)
     silence = silence_except(2000, (100, 400), (800, 1200))
     assert decide(silence, single, TALK) == [(740, 4160)]
     assert decide(silence_except(2000, (500, 900)), single, TALK) == []  # begins later than the 3 s it is given
 
 
-def test_the_margin_is_smaller_while_the_schedule_is_used() -> None:
+def test_speech_threshold_is_lower_with_the_silence_schedule() -> None:
     unsure = np.full(300, 0.22, dtype=np.float32)  # speech outweighs silence by 0.56
     assert decide(unsure) == [(0, 3000)]
     assert decide(unsure, options=TALK) == []
     assert decide(unsure, DetectorConfig(speech_noise_thres=0.55), TALK) == [(0, 3000)]
 
 
-def test_levels_count_where_the_configuration_says_so() -> None:
+def test_decibel_and_snr_thresholds_drop_quiet_segments() -> None:
     silence = silence_except(1000, (100, 400))
     quiet = np.full(1000, -20.0)
     quiet[100:400] = -40.0
@@ -180,7 +180,7 @@ def test_levels_count_where_the_configuration_says_so() -> None:
     assert decide(silence, DetectorConfig(snr_thres=0), decibels=loud) == [(740, 4160)]
 
 
-def test_decibels() -> None:
+def test_frame_decibels_are_computed_per_frame() -> None:
     samples = np.concatenate([np.zeros(400), np.full(400, 0.5)]).astype(np.float32)
     levels = frame_decibels(samples)
     np.testing.assert_allclose(levels, 10 * np.log10(np.array([0, 0.25 * 160, 0.25 * 320]) + 1e-6), rtol=1e-6)
@@ -270,7 +270,7 @@ RECORDED: list[tuple[int, int, DetectorConfig, FsmnVadOptions, int, int, list[tu
 
 
 @pytest.mark.parametrize(("seed", "seconds", "config", "options", "count", "total", "first"), RECORDED)
-def test_decisions_are_the_originals(
+def test_segments_match_the_recorded_results_of_funasr(
     seed: int,
     seconds: int,
     config: DetectorConfig,
@@ -292,7 +292,9 @@ def test_decisions_are_the_originals(
     longest=st.floats(0, 3),
     extend=st.booleans(),
 )
-def test_spans_are_disjoint_and_inside(seed: int, frames: int, end_silence: int, longest: float, extend: bool) -> None:
+def test_spans_are_disjoint_and_inside_the_recording(
+    seed: int, frames: int, end_silence: int, longest: float, extend: bool
+) -> None:
     silence = np.repeat(np.random.default_rng(seed).uniform(0.001, 0.999, frames), 7)[:frames].astype(np.float32)
     options = FsmnVadOptions(end_silence_ms=end_silence, max_segment_seconds=longest)
     spans = decide(silence, DetectorConfig(do_extend=extend), options)
@@ -301,7 +303,7 @@ def test_spans_are_disjoint_and_inside(seed: int, frames: int, end_silence: int,
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
-def test_spans_are_seconds() -> None:
+def test_spans_are_given_in_seconds() -> None:
     levels = np.full(300, -20.0)
     assert find_spans(silence_except(300, (100, 300)), levels, samples_of(300)) == [Span(0.74, 3.0)]
 
@@ -317,7 +319,7 @@ def checkpoint(path: Path, config: str = CONFIG, files: tuple[str, ...] = ("mode
     return path
 
 
-def test_a_published_directory(tmp_path: Path) -> None:
+def test_published_checkpoint_directory_is_read(tmp_path: Path) -> None:
     directory = checkpoint(tmp_path / "vad")
     assert is_fsmn_vad(directory)
     model = read_fsmn_vad(directory)
@@ -328,7 +330,7 @@ def test_a_published_directory(tmp_path: Path) -> None:
     assert (model.weights.name, model.cmvn_file.name) == ("model.pt", "am.mvn")
 
 
-def test_an_onnx_file_and_its_cmvn(tmp_path: Path) -> None:
+def test_onnx_directory_needs_one_onnx_file_and_am_mvn(tmp_path: Path) -> None:
     assert not is_fsmn_vad(tmp_path)
     (tmp_path / "vad.onnx").touch()
     assert not is_fsmn_vad(tmp_path)
@@ -343,7 +345,7 @@ def test_an_onnx_file_and_its_cmvn(tmp_path: Path) -> None:
         read_fsmn_vad(tmp_path)
 
 
-def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
+def test_incomplete_or_other_checkpoints_are_refused(tmp_path: Path) -> None:
     other = checkpoint(tmp_path / "other", CONFIG.replace("FsmnVADStreaming", "Paraformer"))
     assert not is_fsmn_vad(other)
     with pytest.raises(BadInput, match="is for model 'Paraformer'"):
@@ -376,7 +378,7 @@ def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:
         ("fs: 16000", "fs: 8000", "frontend_conf.fs"),
     ],
 )
-def test_impossible_values_name_their_key(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_invalid_configuration_value_error_names_the_key(tmp_path: Path, old: str, new: str, words: str) -> None:
     assert old in CONFIG
     directory = checkpoint(tmp_path / "vad", CONFIG.replace(old, new))
     with pytest.raises(BadInput) as caught:
@@ -384,7 +386,7 @@ def test_impossible_values_name_their_key(tmp_path: Path, old: str, new: str, wo
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_values_reach_the_detector() -> None:
+def test_yaml_values_are_set_in_the_detector_config() -> None:
     given_: dict[str, Any] = {**MODEL_CONF, "detect_mode": 0, "do_extend": 0, "snr_thres": 5, "sil_pdf_ids": [0, 3]}
     config = DetectorConfig.from_yaml(given_)
     assert config.single_utterance and not config.do_extend

@@ -1,4 +1,4 @@
-"""FunASR's directories: which files they name, as the original resolves it, and every way they can be broken."""
+"""FunASR checkpoint directories: which files they name, as in the original code, and errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def directory(tmp_path: Path) -> Path:
 # Which files ---------------------------------------------------------------------------------------------------------
 
 
-def test_usual_names_without_a_configuration(directory: Path) -> None:
+def test_default_file_names_are_used_without_configuration_json(directory: Path) -> None:
     for name in ("am.mvn", "tokens.txt", "seg_dict", "bpe.model"):
         (directory / name).touch()
     found = read_checkpoint(directory)
@@ -61,7 +61,7 @@ def test_usual_names_without_a_configuration(directory: Path) -> None:
     assert found.file("tokenizer_conf", "nothing") is None
 
 
-def test_a_configuration_wins_over_the_yaml_and_the_usual_names(directory: Path) -> None:
+def test_configuration_json_takes_precedence_over_yaml_and_default_names(directory: Path) -> None:
     edit(directory, lambda config: config["frontend_conf"].update(cmvn_file=None, dither=0.5))
     for name in ("am.mvn", "other.mvn", "other.pt"):
         (directory / name).touch()
@@ -81,7 +81,7 @@ def test_a_configuration_wins_over_the_yaml_and_the_usual_names(directory: Path)
     assert found.file("tokenizer_conf", "bpemodel") is None  # named, but absent: the original leaves it out too
 
 
-def test_a_configuration_that_names_a_missing_cmvn_file_is_refused(directory: Path) -> None:
+def test_missing_cmvn_file_named_in_configuration_json_is_refused(directory: Path) -> None:
     configuration(directory, {"frontend_conf": {"cmvn_file": "am.mvn"}})
     with pytest.raises(BadInput) as error:
         read_checkpoint(directory)
@@ -89,20 +89,20 @@ def test_a_configuration_that_names_a_missing_cmvn_file_is_refused(directory: Pa
     assert "copy it from where the checkpoint was published" in sentence(error)
 
 
-def test_a_configuration_that_names_no_cmvn_means_none(directory: Path) -> None:
+def test_configuration_json_without_a_cmvn_file_disables_cmvn(directory: Path) -> None:
     (directory / "am.mvn").touch()
     configuration(directory, {"init_param": "model.pt", "config": "config.yaml"})
     assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") is None
 
 
 @pytest.mark.parametrize("metas", [{}, [], "none", None])
-def test_a_configuration_without_files_leaves_the_usual_names(metas: Any, directory: Path) -> None:
+def test_configuration_json_without_files_uses_default_names(metas: Any, directory: Path) -> None:
     (directory / "am.mvn").touch()
     configuration(directory, metas)
     assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") == directory / "am.mvn"
 
 
-def test_weights_named_by_a_path_of_another_machine_are_model_pt(directory: Path) -> None:
+def test_unknown_weights_path_falls_back_to_model_pt(directory: Path) -> None:
     edit(directory, lambda config: config.update(init_param="/nfs/training/exp/model.pt.best"))
     configuration(directory, {"config": "config.yaml"})
     assert read_checkpoint(directory).weights == directory / "model.pt"
@@ -113,7 +113,9 @@ def test_weights_named_by_a_path_of_another_machine_are_model_pt(directory: Path
     [(tiny_sensevoice, "sensevoice"), (tiny_paraformer, "paraformer")],
     ids=["sensevoice", "paraformer"],
 )
-def test_directories_are_recognised(write: Callable[[Path], Path], family: str, tmp_path: Path) -> None:
+def test_checkpoint_directories_are_recognised_by_family(
+    write: Callable[[Path], Path], family: str, tmp_path: Path
+) -> None:
     assert family_of(write(tmp_path / "it")).name == family
 
 
@@ -121,7 +123,7 @@ def test_directories_are_recognised(write: Callable[[Path], Path], family: str, 
 
 
 @pytest.mark.parametrize("read", [read_checkpoint, read_sensevoice, read_paraformer, family_of])
-def test_no_directory_and_no_configuration(read: Callable[[Path], object], tmp_path: Path) -> None:
+def test_missing_directory_or_configuration_is_refused(read: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(BadInput):
         read(tmp_path / "absent")
     (tmp_path / "empty").mkdir()
@@ -145,7 +147,7 @@ def test_no_directory_and_no_configuration(read: Callable[[Path], object], tmp_p
     ],
     ids=["empty", "list", "text", "unclosed", "tab", "code", "date", "deep", "bytes"],
 )
-def test_configurations_that_are_none(content: bytes, says: str, directory: Path) -> None:
+def test_invalid_config_yaml_raises_one_line_error(content: bytes, says: str, directory: Path) -> None:
     (directory / "config.yaml").write_bytes(content)
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
@@ -153,28 +155,28 @@ def test_configurations_that_are_none(content: bytes, says: str, directory: Path
     assert not is_funasr_directory(directory, ("SenseVoiceSmall",))
 
 
-def test_a_fault_in_the_yaml_is_placed(directory: Path) -> None:
+def test_yaml_syntax_error_names_the_line(directory: Path) -> None:
     (directory / "config.yaml").write_text("model: SenseVoiceSmall\nencoder_conf: [1\nx: y: z\n")
     with pytest.raises(BadInput, match=r"in line \d$"):
         read_checkpoint(directory)
 
 
 @pytest.mark.parametrize("content", ["{", "[1]", "7", "", '"x"'])
-def test_broken_configuration_json(content: str, directory: Path) -> None:
+def test_damaged_configuration_json_is_refused(content: str, directory: Path) -> None:
     (directory / "configuration.json").write_text(content)
     with pytest.raises(BadInput) as error:
         read_checkpoint(directory)
     assert "it/configuration.json" in sentence(error)
 
 
-def test_missing_weights(directory: Path) -> None:
+def test_missing_weights_are_refused(directory: Path) -> None:
     (directory / "model.pt").unlink()
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
     assert sentence(error) == "checkpoint directory it has no weights; expected model.pt in it"
 
 
-def test_a_named_file_that_is_absent(directory: Path) -> None:
+def test_missing_cmvn_file_named_in_config_yaml_is_refused(directory: Path) -> None:
     edit(directory, lambda config: config["frontend_conf"].update(cmvn_file="gone.mvn"))
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
@@ -182,7 +184,7 @@ def test_a_named_file_that_is_absent(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("section", ["encoder_conf", "frontend_conf", "model_conf", "tokenizer_conf"])
-def test_sections_that_are_no_mappings(section: str, directory: Path) -> None:
+def test_config_sections_that_are_not_mappings_are_refused(section: str, directory: Path) -> None:
     edit(directory, lambda config: config.update({section: "none"}))
     configuration(directory, {"config": "config.yaml"})
     with pytest.raises(BadInput) as error:
@@ -212,7 +214,7 @@ def test_sections_that_are_no_mappings(section: str, directory: Path) -> None:
     ],
 )
 @FAMILIES
-def test_encoders_that_cannot_be(
+def test_invalid_encoder_values_are_refused(
     key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     it = write(tmp_path / "it")
@@ -223,7 +225,7 @@ def test_encoders_that_cannot_be(
 
 
 @pytest.mark.parametrize("key", ["output_size", "attention_heads", "linear_units", "num_blocks"])
-def test_missing_dimensions(key: str, directory: Path) -> None:
+def test_missing_encoder_dimensions_are_refused(key: str, directory: Path) -> None:
     edit(directory, lambda config: config["encoder_conf"].pop(key))
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
@@ -255,7 +257,7 @@ def test_features_that_are_computed_otherwise(
     assert says in sentence(error)
 
 
-def test_another_model(directory: Path) -> None:
+def test_config_of_another_model_is_refused(directory: Path) -> None:
     edit(directory, lambda config: config.update(model="Whisper"))
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
@@ -265,14 +267,14 @@ def test_another_model(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("model", [None, 7, ["SenseVoiceSmall"], {"a": 1}])
-def test_a_model_that_is_no_name(model: Any, directory: Path) -> None:
+def test_model_name_that_is_not_a_known_string_is_refused(model: Any, directory: Path) -> None:
     edit(directory, lambda config: config.update(model=model))
     assert not is_funasr_directory(directory, ("SenseVoiceSmall", "Paraformer"))
     with pytest.raises(BadInput):
         family_of(directory)
 
 
-def test_a_pipe_in_place_of_the_configuration_is_refused_at_once(tmp_path: Path) -> None:
+def test_named_pipe_as_config_yaml_is_refused_without_waiting(tmp_path: Path) -> None:
     """Reading it would wait for ever."""
     os.mkfifo(tmp_path / "config.yaml")
     (tmp_path / "model.pt").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's prompts and token counts, and how its checkpoints can be wrong."""
+"""Fun-ASR-Nano's prompts and audio token counts, and errors for invalid checkpoints."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def model(directory: Path) -> FunasrNanoModel:
 
 
 @pytest.mark.parametrize(("frames", "tokens"), [(1, 1), (8, 1), (9, 2), (17, 3), (53, 7), (500, 63)])
-def test_audio_tokens_are_the_published_counts(frames: int, tokens: int) -> None:
+def test_audio_token_counts_match_the_published_values(frames: int, tokens: int) -> None:
     assert audio_tokens(frames, ADAPTOR) == tokens
 
 
 @given(st.integers(1, 100_000))
-def test_audio_tokens_are_an_eighth_rounded_up(frames: int) -> None:
+def test_audio_token_count_is_frames_divided_by_eight_rounded_up(frames: int) -> None:
     assert audio_tokens(frames, ADAPTOR) == -(-frames // 8)
 
 
 @given(st.integers(1, 10_000), st.integers(1, 5))
-def test_without_the_low_frame_rate_every_row_of_the_adaptor_counts(frames: int, rate: int) -> None:
+def test_audio_token_count_equals_adaptor_rows_without_low_frame_rate(frames: int, rate: int) -> None:
     adaptor = AdaptorConfig(rate, False, 16, 32, 32, 2, 8)
     assert audio_tokens(frames, adaptor) == len(range(0, frames, rate))
 
@@ -82,11 +82,11 @@ ASKED = "请结合上下文信息，更加准确地完成语音转写任务。�
         ({"hotwords": ("开放", "时间"), "language": "ja"}, f"{ASKED}热词列表：[开放, 时间]\n语音转写成日文："),
     ],
 )
-def test_what_the_user_turn_asks(options: dict[str, Any], text: str) -> None:
+def test_instruction_text_follows_language_itn_and_hotwords(options: dict[str, Any], text: str) -> None:
     assert instruction(FunasrNanoOptions(**options)) == text
 
 
-def test_every_language_has_a_name_and_an_option() -> None:
+def test_every_language_is_an_accepted_option_value() -> None:
     assert len(LANGUAGES) == 31 and len(set(LANGUAGES.values())) == 31
     for language in ("auto", *LANGUAGES):
         build_options(FunasrNanoOptions, {"language": language}, "m")
@@ -102,7 +102,7 @@ def prompt(model: FunasrNanoModel, **options: Any) -> tuple[str, str]:
     return model.tokenizer.text(ids[:place], special=True), model.tokenizer.text(ids[place + 1 :], special=True)
 
 
-def test_the_prompt_is_a_conversation_with_the_speech_in_it(model: FunasrNanoModel) -> None:
+def test_prompt_is_a_conversation_with_a_speech_placeholder(model: FunasrNanoModel) -> None:
     before, after = prompt(model, language="en", hotwords=("seven",))
     assert before == (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
@@ -111,21 +111,21 @@ def test_the_prompt_is_a_conversation_with_the_speech_in_it(model: FunasrNanoMod
     assert after == "<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_each_side_of_the_speech_is_tokenised_alone(model: FunasrNanoModel) -> None:
+def test_prompt_text_before_and_after_speech_is_tokenised_separately(model: FunasrNanoModel) -> None:
     ids = prompt_ids(model, FunasrNanoOptions()).tolist()
     place = ids.index(SPEECH)
     assert ids[:place] == model.tokenizer.ids(prompt(model)[0])
     assert ids[place + 1 :] == model.tokenizer.ids(prompt(model)[1])
 
 
-def test_the_checkpoint_decides_on_thinking_and_the_system_turn(tmp_path: Path) -> None:
+def test_checkpoint_settings_control_thinking_and_the_system_turn(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m", dataset_conf={"do_think": False, "sys_prompt": False})
     before, after = prompt(read_funasr_nano(tmp_path / "m"))
     assert before == "<|im_start|>user\n语音转写："
     assert after == "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
-def test_a_transcript_is_tidied_as_the_original_does() -> None:
+def test_transcript_cleanup_matches_the_original() -> None:
     assert tidy(" one/siltwo \n three  ") == "one two three"
     assert tidy("你好/sil世界") == "你好 世界"
 
@@ -142,7 +142,7 @@ def test_a_checkpoint_is_recognised_and_read(directory: Path, model: FunasrNanoM
     assert end is not None and model.stop_ids == (*STOPS, end)
 
 
-def test_a_language_directory_of_another_machine_is_found_beside_the_weights(tmp_path: Path) -> None:
+def test_language_model_path_of_another_machine_is_resolved_in_the_checkpoint(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m")
     edit(tmp_path / "m", "llm_conf", init_param_path=f"/home/somebody/models/{LANGUAGE_DIRECTORY}")
     assert read_funasr_nano(tmp_path / "m").language.directory == tmp_path / "m" / LANGUAGE_DIRECTORY
@@ -213,16 +213,14 @@ def model_name(directory: Path) -> None:
         (model_name, r"m/config\.yaml is for model 'FunASRMicro'; expected FunASRNano"),
     ],
 )
-def test_a_checkpoint_that_does_not_fit_together_is_refused(
-    tmp_path: Path, damage: Callable[[Path], object], sentence: str
-) -> None:
+def test_inconsistent_checkpoint_is_refused(tmp_path: Path, damage: Callable[[Path], object], sentence: str) -> None:
     tiny_funasr_nano(tmp_path / "m")
     damage(tmp_path / "m")
     with pytest.raises(BadInput, match=f"^{sentence}"):
         read_funasr_nano(tmp_path / "m")
 
 
-def test_a_ctc_branch_whose_size_is_wrong_says_why(tmp_path: Path) -> None:
+def test_invalid_ctc_vocab_size_is_reported(tmp_path: Path) -> None:
     add_ctc_branch(tiny_funasr_nano(tmp_path / "m"))
     path = tmp_path / "m" / "config.yaml"
     path.write_text(re.sub(r"ctc_vocab_size: \d+", "ctc_vocab_size: many", path.read_text()))
@@ -244,7 +242,7 @@ def test_the_tokens_of_the_ctc_branch_are_those_that_the_configuration_names(tmp
         content["ctc_tokenizer_conf"] = {"vocab_path": "outer.tiktoken"}
 
 
-def test_a_tokenizer_without_files_is_refused(tmp_path: Path) -> None:
+def test_language_model_directory_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m")
     for path in (tmp_path / "m" / LANGUAGE_DIRECTORY).iterdir():
         if path.name != "config.json":
@@ -253,7 +251,7 @@ def test_a_tokenizer_without_files_is_refused(tmp_path: Path) -> None:
         read_funasr_nano(tmp_path / "m")
 
 
-def test_the_language_configuration_names_its_ends(tmp_path: Path) -> None:
+def test_stop_tokens_are_read_from_the_language_model_configuration(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m")
     change_json(tmp_path / "m" / LANGUAGE_DIRECTORY / "config.json", eos_token_id=7)
     generation = {"eos_token_id": [8, 7]}

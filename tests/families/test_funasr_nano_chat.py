@@ -1,4 +1,4 @@
-"""The chat template writes the prompts that the family writes, and leaves conversations without speech alone."""
+"""Fun-ASR-Nano's chat template: prompts equal the family's own, and conversations without speech are unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def written(model: FunasrNanoModel, messages: list[dict[str, Any]], **variables:
 
 @settings(deadline=None, max_examples=60)
 @given(options=OPTIONS, content=st.sampled_from(CONTENTS), sys_prompt=st.booleans(), do_think=st.booleans())
-def test_speech_alone_gets_the_family_s_prompt(
+def test_speech_only_message_gives_the_family_prompt(
     options: FunasrNanoOptions, content: Any, sys_prompt: bool, do_think: bool, model: FunasrNanoModel
 ) -> None:
     model = replace(model, sys_prompt=sys_prompt, do_think=do_think)
@@ -63,7 +63,7 @@ def test_speech_alone_gets_the_family_s_prompt(
     assert written(model, [{"role": "user", "content": content}], **variables) == expected
 
 
-def test_without_variables_it_is_the_usual_prompt(model: FunasrNanoModel) -> None:
+def test_template_without_variables_gives_the_default_prompt(model: FunasrNanoModel) -> None:
     assert f"user\n{instruction(FunasrNanoOptions())}{AUDIO}<|im_end|>" in written(
         model, [{"role": "user", "content": AUDIO}]
     )
@@ -77,7 +77,7 @@ def test_without_variables_it_is_the_usual_prompt(model: FunasrNanoModel) -> Non
         [{"type": "audio"}, {"type": "text", "text": "What is said?"}],
     ],
 )
-def test_words_beside_the_speech_stand_instead_of_ours(content: Any, model: FunasrNanoModel) -> None:
+def test_text_beside_speech_replaces_the_default_instruction(content: Any, model: FunasrNanoModel) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
     assert written(model, messages) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n"
@@ -87,7 +87,7 @@ def test_words_beside_the_speech_stand_instead_of_ours(content: Any, model: Funa
 
 @pytest.mark.parametrize("sys_prompt", [True, False])
 @pytest.mark.parametrize("own", [Instruction("Say it backwards."), Instruction("", "Be brief."), Instruction("a", "b")])
-def test_the_user_s_instruction_is_asked_as_the_template_writes_it(
+def test_user_instruction_prompt_matches_the_chat_template(
     own: Instruction, sys_prompt: bool, model: FunasrNanoModel
 ) -> None:
     model = replace(model, sys_prompt=sys_prompt)
@@ -98,7 +98,7 @@ def test_the_user_s_instruction_is_asked_as_the_template_writes_it(
     assert prompt_ids(model, FunasrNanoOptions(), own).tolist() == [*before, SPEECH, *after]
 
 
-def test_a_conversation_without_speech_is_the_language_model_s(model: FunasrNanoModel) -> None:
+def test_conversation_without_speech_uses_the_language_model_template(model: FunasrNanoModel) -> None:
     messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     expected = model.tokenizer.chat(messages)
     assert written(model, messages) == expected
@@ -109,6 +109,6 @@ def test_a_conversation_without_speech_is_the_language_model_s(model: FunasrNano
         model.tokenizer._tokenizer.chat_template = own
 
 
-def test_a_language_that_it_does_not_know_is_refused(model: FunasrNanoModel) -> None:
+def test_unknown_language_variable_is_refused(model: FunasrNanoModel) -> None:
     with pytest.raises(Exception, match="language is xx; expected auto, zh, en"):
         written(model, [{"role": "user", "content": AUDIO}], language="xx")

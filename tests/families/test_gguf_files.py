@@ -39,11 +39,11 @@ def named(path: Path, architecture: str | None) -> Path:
         ("mistral", "causal_lm"),
     ],
 )
-def test_the_architecture_names_the_family(tmp_path: Path, architecture: str, family: str) -> None:
+def test_gguf_architecture_selects_the_family(tmp_path: Path, architecture: str, family: str) -> None:
     assert family_of_gguf(named(tmp_path / "it.gguf", architecture)) is FAMILIES[family]
 
 
-def test_what_converters_write_is_in_the_table() -> None:
+def test_architectures_written_by_converters_are_known() -> None:
     known = architectures()
     assert known[NANO_ENCODER] is FAMILIES["funasr_nano"]
     for family in FAMILIES.values():
@@ -51,14 +51,14 @@ def test_what_converters_write_is_in_the_table() -> None:
         assert own is None or known[own] is family
 
 
-def test_another_architecture_is_named_beside_the_known_ones(tmp_path: Path) -> None:
+def test_unknown_architecture_error_lists_the_known_architectures(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"it.gguf is of architecture 'whisper'; expected one of sensevoice-small, .*qwen3"
     ):
         family_of_gguf(named(tmp_path / "it.gguf", "whisper"))
 
 
-def test_a_file_without_one_or_none_at_all_is_refused(tmp_path: Path) -> None:
+def test_missing_architecture_key_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"it.gguf has no metadata key general.architecture"):
         family_of_gguf(named(tmp_path / "it.gguf", None))
     with pytest.raises(BadInput, match="there is no GGUF file"):

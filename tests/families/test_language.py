@@ -1,4 +1,4 @@
-"""A language model's directory without its weights: what is read, what is refused; the tokenizer and its text."""
+"""A language model's directory without weights: configuration and tokenizer, and errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tokenizer(made: Path) -> LanguageTokenizer:
 # The configuration.
 
 
-def test_the_configuration_is_read(directory: Path) -> None:
+def test_language_configuration_is_read(directory: Path) -> None:
     config = read_language_config(directory)
     assert (config.model_type, config.hidden_size, config.layers) == ("qwen3", 32, 3)
     assert (config.vocabulary, config.context, config.pad_id) == (VOCABULARY, CONTEXT, 456)
@@ -61,7 +61,7 @@ def test_the_configuration_is_read(directory: Path) -> None:
         (True, "2", ()),
     ],
 )
-def test_whatever_ends_a_text_is_taken_from_both_files(
+def test_stop_tokens_are_read_from_config_and_generation_config(
     directory: Path, config: Any, generation: Any, stops: tuple[int, ...]
 ) -> None:
     (directory / "generation_config.json").unlink(missing_ok=True)
@@ -117,14 +117,14 @@ def test_keys_that_change_nothing_or_are_followed(directory: Path, changes: dict
 @pytest.mark.parametrize(
     ("value", "shown"), [(None, "missing"), (0, "0"), ("many", "'many'"), (True, "True"), (1.5, "1.5")]
 )
-def test_a_size_that_is_missing_or_none(directory: Path, key: str, value: Any, shown: str) -> None:
+def test_missing_or_invalid_size_is_refused(directory: Path, key: str, value: Any, shown: str) -> None:
     change_json(directory / "config.json", **{key: value})
     with pytest.raises(BadInput) as caught:
         read_language_config(directory)
     assert str(caught.value) == f"{key} in it/config.json is {shown}; expected a whole number of at least 1"
 
 
-def test_an_unknown_type_of_model(directory: Path) -> None:
+def test_unknown_model_type_is_refused(directory: Path) -> None:
     change_json(directory / "config.json", model_type="mamba")
     assert not is_language_directory(directory)
     with pytest.raises(
@@ -137,7 +137,7 @@ def test_an_unknown_type_of_model(directory: Path) -> None:
     ("content", "sentence"),
     [("{", "it/config.json cannot be read as JSON: "), ("[1]", "it/config.json holds a list; expected a JSON object")],
 )
-def test_a_damaged_configuration(directory: Path, content: str, sentence: str) -> None:
+def test_damaged_config_json_raises_one_line_error(directory: Path, content: str, sentence: str) -> None:
     (directory / "config.json").write_text(content)
     assert not is_language_directory(directory)
     with pytest.raises(BadInput) as caught:
@@ -145,7 +145,7 @@ def test_a_damaged_configuration(directory: Path, content: str, sentence: str) -
     assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
 
 
-def test_no_configuration(directory: Path) -> None:
+def test_missing_config_json_is_refused(directory: Path) -> None:
     (directory / "config.json").unlink()
     assert not is_language_directory(directory)
     with pytest.raises(BadInput, match=r"^language model directory it has no config\.json$"):
@@ -157,7 +157,7 @@ def test_no_configuration(directory: Path) -> None:
 # The tokenizer.
 
 
-def test_no_tokenizer(directory: Path) -> None:
+def test_missing_tokenizer_is_refused(directory: Path) -> None:
     for name in ("tokenizer.json", "vocab.json"):
         (directory / name).unlink()
     with pytest.raises(
@@ -166,14 +166,14 @@ def test_no_tokenizer(directory: Path) -> None:
         LanguageTokenizer.read(directory)
 
 
-def test_a_damaged_tokenizer(directory: Path) -> None:
+def test_damaged_tokenizer_raises_one_line_error(directory: Path) -> None:
     (directory / "tokenizer.json").write_text("{")
     with pytest.raises(BadInput, match=r"^the tokenizer in it cannot be read: ") as caught:
         LanguageTokenizer.read(directory)
     assert "\n" not in str(caught.value)
 
 
-def test_special_tokens_in_a_text_are_one_id(tokenizer: LanguageTokenizer) -> None:
+def test_special_token_in_text_is_encoded_as_one_id(tokenizer: LanguageTokenizer) -> None:
     end = tokenizer.id_of("<|im_end|>")
     assert end is not None and tokenizer.ids("seven<|im_end|>") == [*tokenizer.ids("seven"), end]
     assert tokenizer.text([*tokenizer.ids("seven"), end]) == "seven"
@@ -181,19 +181,19 @@ def test_special_tokens_in_a_text_are_one_id(tokenizer: LanguageTokenizer) -> No
     assert tokenizer.piece(end) == "<|im_end|>" and tokenizer.id_of("<|nothing|>") is None
 
 
-def test_special_tokens_are_added_where_they_are_not_there(directory: Path) -> None:
+def test_missing_special_tokens_are_added(directory: Path) -> None:
     plain = LanguageTokenizer.read(directory)
     more = LanguageTokenizer.read(directory, ["<speech>", "<|im_end|>"])
     assert more.id_of("<speech>") == len(plain) and len(more) == len(plain) + 1
     assert more.id_of("<|im_end|>") == plain.id_of("<|im_end|>")
 
 
-def test_rows_that_nobody_names_have_no_text(tokenizer: LanguageTokenizer) -> None:
+def test_ids_without_a_token_decode_to_empty_text(tokenizer: LanguageTokenizer) -> None:
     assert tokenizer.text([VOCABULARY - 1, *tokenizer.ids("two"), VOCABULARY + 5, -1]) == "two"
 
 
 @given(st.text())
-def test_a_text_comes_back(tokenizer: LanguageTokenizer, text: str) -> None:
+def test_encoded_text_decodes_to_the_same_text(tokenizer: LanguageTokenizer, text: str) -> None:
     """But for Unicode's composition, which the tokenizer does, and what reads like a special token."""
     import unicodedata
 
@@ -201,14 +201,14 @@ def test_a_text_comes_back(tokenizer: LanguageTokenizer, text: str) -> None:
     assert tokenizer.text(tokenizer.ids(text), special=True) == text
 
 
-def test_a_conversation_is_written_as_the_template_says(tokenizer: LanguageTokenizer) -> None:
+def test_conversation_is_formatted_by_the_chat_template(tokenizer: LanguageTokenizer) -> None:
     assert tokenizer.has_chat_template
     assert tokenizer.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
-def test_without_a_template_there_is_no_conversation(tmp_path: Path) -> None:
+def test_tokenizer_without_a_template_reports_no_chat_template(tmp_path: Path) -> None:
     put_tokenizer(tmp_path / "it")
     change_json(tmp_path / "it" / "tokenizer_config.json", chat_template=None)
     assert not LanguageTokenizer.read(tmp_path / "it").has_chat_template

@@ -75,7 +75,7 @@ def run(capsys: Capture, *words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_runs(
+def test_every_command_in_families_md_runs(
     found: None, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """All but pip and the program that the fixture has run, as they stand there."""
@@ -95,7 +95,7 @@ def test_every_command_of_the_page_runs(
     assert "encoder.layers.1" in said["parity"]
 
 
-def test_an_option_of_the_family_counts_on_the_command_line(found: None, model: Path, capsys: Capture) -> None:
+def test_family_option_is_validated_on_the_command_line(found: None, model: Path, capsys: Capture) -> None:
     words = ("transcribe", str(SAMPLE), "-m", str(model))
     assert run(capsys, *words, "--blank-penalty", "101") == (
         2,
@@ -104,7 +104,7 @@ def test_an_option_of_the_family_counts_on_the_command_line(found: None, model: 
     )
 
 
-def test_models_lists_its_card_in_a_process_of_its_own(
+def test_models_command_lists_the_external_family_in_a_new_process(
     site: Path, listed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
@@ -120,7 +120,7 @@ def test_models_lists_its_card_in_a_process_of_its_own(
     assert "cannot be used" not in done.stdout + done.stderr
 
 
-def test_in_python(found: None, model: Path) -> None:
+def test_external_family_transcribes_and_traces_in_python(found: None, model: Path) -> None:
     with Registry() as registry, registry.open(model) as session:
         plain, eager = (session.transcribe(SAMPLE, blank_penalty=penalty) for penalty in (0.0, 100.0))
         assert set(plain.text) <= set("abcdefgh") and len(eager.tokens) >= len(plain.tokens)
@@ -132,13 +132,13 @@ def test_in_python(found: None, model: Path) -> None:
             session.transcribe(SAMPLE, blank_penalt=1.0)
 
 
-def test_a_damaged_checkpoint_is_one_sentence(found: None, tmp_path: Path) -> None:
+def test_damaged_checkpoint_of_an_external_family_raises_one_line_error(found: None, tmp_path: Path) -> None:
     (tmp_path / "tiny.json").write_text("{}")
     with Registry() as registry, pytest.raises(BadInput, match=r'/tiny\.json cannot be read; expected {"letters": '):
         registry.open(tmp_path)
 
 
-def test_the_families_of_the_project_stay_as_they_are(found: None) -> None:
+def test_external_family_does_not_change_the_built_in_families(found: None) -> None:
     assert list(FAMILIES) == [
         "sensevoice",
         "paraformer",
@@ -153,14 +153,14 @@ def test_the_families_of_the_project_stay_as_they_are(found: None) -> None:
     assert FAMILIES["tiny_ctc"].package == "tiny-ctc 0.1" and not FAMILIES["sensevoice"].package
 
 
-def test_a_directory_of_nobody_is_told_what_the_family_has(found: None, tmp_path: Path) -> None:
+def test_unknown_directory_error_lists_the_files_of_the_external_family(found: None, tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"FireRedASR-LLM has a model\.pth\.tar, .*, Tiny CTC has a tiny\.json, a language model"
     ):
         family_of(tmp_path)
 
 
-def test_a_process_that_does_not_find_the_package_says_so() -> None:
+def test_worker_without_the_package_raises_an_error() -> None:
     with pytest.raises(
         BadInput, match="finds no family 'tiny_ctc'; install the package that has it, or put its folder"
     ):
@@ -170,7 +170,7 @@ def test_a_process_that_does_not_find_the_package_says_so() -> None:
 # The page itself.
 
 
-def test_the_page_shows_whole_files_that_are_formatted(tmp_path: Path) -> None:
+def test_files_shown_in_families_md_are_complete_and_formatted(tmp_path: Path) -> None:
     files = page_files()
     assert set(files) == {"tiny_ctc/__init__.py", "tiny_ctc/pytorch.py", "make_checkpoint.py"}
     for name, text in files.items():
@@ -181,7 +181,7 @@ def test_the_page_shows_whole_files_that_are_formatted(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_what_the_page_offers_to_build_on_is_there() -> None:
+def test_names_listed_in_families_md_exist() -> None:
     pytest.importorskip("torch")
     names = re.findall(
         r"`(workbench\.[\w.]+\.\w+)`", PAGE.read_text(encoding="utf-8").split("## What you can build on")[1]
@@ -272,7 +272,7 @@ def family(**changes):
         ),
     ],
 )
-def test_a_package_with_a_fault_is_named_and_takes_nothing_down(code: str, reason: str, tmp_path: Path) -> None:
+def test_faulty_package_is_reported_and_other_families_stay_usable(code: str, reason: str, tmp_path: Path) -> None:
     add_package(tmp_path, "odd-one", {"odd.py": GOOD + code}, {"odd": "odd:FAMILY"})
     tiny_ctc(tmp_path)
     with on_the_path(tmp_path):
@@ -283,7 +283,7 @@ def test_a_package_with_a_fault_is_named_and_takes_nothing_down(code: str, reaso
         parser()  # all commands are there
 
 
-def test_of_two_packages_with_one_name_the_first_has_it(site: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_duplicate_family_name_is_refused_for_the_second_package(site: Path, tmp_path: Path, capsys: Capture) -> None:
     tiny_ctc(tmp_path)
     add_package(tmp_path, "zz-copy", {}, {"copy": "tiny_ctc:FAMILY"})
     with on_the_path(tmp_path):
@@ -294,7 +294,7 @@ def test_of_two_packages_with_one_name_the_first_has_it(site: Path, tmp_path: Pa
     )
 
 
-def test_a_family_that_fails_to_look_keeps_nobody_from_opening(tmp_path: Path) -> None:
+def test_failing_recognise_function_does_not_block_other_families(tmp_path: Path) -> None:
     add_package(tmp_path, "odd-one", {"odd.py": GOOD + "FAMILY = family(recognise='fails')"}, {"odd": "odd:FAMILY"})
     (tmp_path / "empty").mkdir()
     with on_the_path(tmp_path):
@@ -307,7 +307,7 @@ def test_a_family_that_fails_to_look_keeps_nobody_from_opening(tmp_path: Path) -
             family_of(tmp_path / "empty")
 
 
-def test_a_package_that_asks_for_the_table_while_it_is_read_gets_the_families_of_the_project(tmp_path: Path) -> None:
+def test_package_that_reads_families_during_its_import_gets_the_built_in_families(tmp_path: Path) -> None:
     code = "from workbench.families import FAMILIES\nSEEN = list(FAMILIES)\nFAMILY = family()"
     add_package(tmp_path, "odd-one", {"odd.py": GOOD + code}, {"odd": "odd:FAMILY"})
     with on_the_path(tmp_path):
@@ -315,7 +315,7 @@ def test_a_package_that_asks_for_the_table_while_it_is_read_gets_the_families_of
         assert "odd" not in sys.modules["odd"].SEEN and "sensevoice" in sys.modules["odd"].SEEN
 
 
-def test_every_flag_and_parameter_is_reserved() -> None:
+def test_every_flag_and_parameter_is_a_reserved_option_name() -> None:
     names = set()
     for action in parser()._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -1,4 +1,4 @@
-"""Paraformer's text and times, and how its checkpoints can be wrong."""
+"""Paraformer's text and timestamps, and errors for invalid checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CPU = torch.device("cpu")
         ("", ""),
     ],
 )
-def test_text_of_pieces(pieces: str, text: str) -> None:
+def test_pieces_are_joined_to_text(pieces: str, text: str) -> None:
     assert join_pieces(pieces.split()) == text
 
 
@@ -65,7 +65,7 @@ def edges(*frames: int, length: int = 40) -> list[float]:
     return [1.0 if number in frames else 0.5 for number in range(length)]
 
 
-def test_edges_that_are_starts() -> None:
+def test_token_times_are_computed_from_start_peaks() -> None:
     """Shifted by 1.5 frames back; a token lasts to the next start, the last one half into what follows."""
     found = peak_times(edges(3, 8, 11), 2, FRAME, fires_at_start=True)
     assert found == [
@@ -76,12 +76,12 @@ def test_edges_that_are_starts() -> None:
     assert near is not None and near[1] == (pytest.approx(6.5 * FRAME), pytest.approx(18.5 * FRAME))  # cut at 12
 
 
-def test_the_last_token_reaches_a_near_end() -> None:
+def test_last_token_extends_to_a_near_recording_end() -> None:
     found = peak_times(edges(3, 12, length=15), 1, FRAME, fires_at_start=True)
     assert found == [(pytest.approx(1.5 * FRAME), pytest.approx(15 * FRAME))]
 
 
-def test_edges_that_are_ends() -> None:
+def test_token_times_are_computed_from_end_peaks() -> None:
     found = peak_times(edges(3, 8, 30, 35), 3, FRAME, fires_at_start=False)
     assert found == [
         (0.0, pytest.approx(1.5 * FRAME)),
@@ -92,17 +92,17 @@ def test_edges_that_are_ends() -> None:
 
 @pytest.mark.parametrize("tokens", [0, 1, 3])
 @pytest.mark.parametrize("at_start", [True, False])
-def test_edges_that_do_not_fit(tokens: int, at_start: bool) -> None:
+def test_peak_count_that_does_not_match_the_tokens_gives_no_times(tokens: int, at_start: bool) -> None:
     assert peak_times(edges(3, 8, 20), tokens, FRAME, at_start) is None
     assert peak_times([], tokens, FRAME, at_start) is None
 
 
-def test_edges_before_the_start_are_at_the_start() -> None:
+def test_negative_token_times_are_clipped_to_zero() -> None:
     found = peak_times(edges(0, 1, 5), 2, FRAME, fires_at_start=True)
     assert found is not None and found[0] == (0.0, 0.0)
 
 
-def test_unknown_pieces_took_time_and_are_not_written() -> None:
+def test_unknown_pieces_use_a_time_slot_and_are_not_written() -> None:
     vocabulary = Vocabulary(["<blank>", "一", "二", "<unk>"], "it")
     tokens = timed_tokens([1, 3, 2], vocabulary, [(0.0, 0.1), (0.1, 0.2), (0.2, 0.4)])
     assert [(token.text, token.start, token.end) for token in tokens] == [("一", 0.0, 0.1), ("二", 0.2, 0.4)]
@@ -155,7 +155,9 @@ def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ("frontend_conf", "fs", 8000, "frontend_conf.fs is 8000 Hz"),
     ],
 )
-def test_configurations_that_cannot_be(section: str | None, key: str, value: Any, says: str, tmp_path: Path) -> None:
+def test_invalid_configuration_values_are_refused(
+    section: str | None, key: str, value: Any, says: str, tmp_path: Path
+) -> None:
     directory = tiny_paraformer(tmp_path / "it")
     edit(directory, lambda config: (config[section] if section else config).update({key: value}))
     with pytest.raises(BadInput) as error:
@@ -164,14 +166,14 @@ def test_configurations_that_cannot_be(section: str | None, key: str, value: Any
 
 
 @pytest.mark.parametrize("change", [{"upsample_type": "cnn_attn"}, {"upsample_times": 0}, {"smooth_factor2": None}])
-def test_finer_heads_that_cannot_be(change: dict[str, Any], tmp_path: Path) -> None:
+def test_invalid_cif_v3_timestamp_head_values_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor="CifPredictorV3")
     edit(directory, lambda config: config["predictor_conf"].update(change))
     with pytest.raises(BadInput, match=rf"predictor_conf\.{next(iter(change))} in config\.yaml is"):
         read_paraformer(directory)
 
 
-def test_no_vocabulary_and_one_of_another_size(tmp_path: Path) -> None:
+def test_missing_or_wrong_size_vocabulary_is_refused(tmp_path: Path) -> None:
     directory = tiny_paraformer(tmp_path / "it")
     (directory / "tokens.json").write_text('["<blank>", "<s>", "</s>"]')
     with pytest.raises(BadInput, match=r"decoder\.output_layer\.weight has shape .* vocabulary call for \(3, 16\)"):
@@ -181,7 +183,7 @@ def test_no_vocabulary_and_one_of_another_size(tmp_path: Path) -> None:
         read_paraformer(directory)
 
 
-def test_training_tensors_and_the_hotword_branch_are_left_aside(tmp_path: Path) -> None:
+def test_training_tensors_are_ignored_and_hotword_tensors_only_for_seaco(tmp_path: Path) -> None:
     directory = tiny_paraformer(tmp_path / "it")
     state = torch.load(directory / "model.pt", weights_only=True)
     state["decoder.embed.0.weight"] = torch.zeros(8, 16)
@@ -196,7 +198,7 @@ def test_training_tensors_and_the_hotword_branch_are_left_aside(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("predictor", ["CifPredictorV2", "CifPredictorV3"])
-def test_stages_of_a_trace(predictor: str, tmp_path: Path) -> None:
+def test_trace_has_the_expected_stages_and_shapes(predictor: str, tmp_path: Path) -> None:
     model = opened(write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor=predictor))
     samples, _ = noise(2.0)
     trace = model.trace(samples, ParaformerOptions(), StageFilter("*"))
@@ -213,7 +215,7 @@ def test_stages_of_a_trace(predictor: str, tmp_path: Path) -> None:
     assert untimed.ids == heard.ids and all(token.start is None for token in untimed.tokens)
 
 
-def test_the_shortest_sounds_are_heard(tmp_path: Path) -> None:
+def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:
     """Some are so short that no token is counted."""
     model = opened(write_paraformer(tmp_path / "it", ODD_PARAFORMER))
     heard = [

@@ -1,4 +1,4 @@
-"""SenseVoice's queries, tags and times, and how its checkpoints can be wrong."""
+"""SenseVoice's query embeddings, tags and timestamps, and errors for invalid checkpoints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PIECES = Vocabulary(["<unk>", "<s>", "</s>", "▁one", "▁t", "wo", "中", "<|e
         ({"language": "nospeech"}, (13, 1, 2, 15)),
     ],
 )
-def test_queries_are_the_published_rows(options: dict[str, object], ids: tuple[int, ...]) -> None:
+def test_query_ids_match_the_published_embedding_rows(options: dict[str, object], ids: tuple[int, ...]) -> None:
     assert query_ids(SenseVoiceOptions(**options)) == ids  # type: ignore[arg-type]
     assert max(LANGUAGE_QUERIES.values()) < QUERIES and len(ids) == QUERY_FRAMES
 
@@ -78,11 +78,11 @@ def test_tags_are_read_by_kind(pieces: list[str], language: str | None, tags: di
 @pytest.mark.parametrize(
     ("piece", "tag"), [("<|en|>", True), ("<|", False), ("|>", False), ("<|>", False), ("a", False)]
 )
-def test_what_is_a_tag(piece: str, tag: bool) -> None:
+def test_tag_syntax_is_recognised(piece: str, tag: bool) -> None:
     assert is_tag(piece) is tag
 
 
-def test_times_are_moved_by_the_queries_and_half_a_frame() -> None:
+def test_token_times_are_shifted_by_query_frames_and_half_a_frame() -> None:
     path = [CtcToken(7, 0, 1), CtcToken(3, 4, 6), CtcToken(4, 9, 10), CtcToken(5, 10, 14), CtcToken(2, 13, 14)]
     tokens = timed_tokens(path, PIECES, 10, 0.06)
     assert [token.text for token in tokens] == [" one", " t", "wo"]  # no tag, no control piece
@@ -94,7 +94,7 @@ def test_times_are_moved_by_the_queries_and_half_a_frame() -> None:
 
 
 @given(st.lists(st.integers(0, 6), min_size=5, max_size=60))
-def test_times_are_in_order_and_inside(path: list[int]) -> None:
+def test_token_times_are_ordered_and_inside_the_recording(path: list[int]) -> None:
     frames = len(path) - QUERY_FRAMES
     tokens = timed_tokens(collapse(np.array(path)), PIECES, frames, 0.06)
     edges = [edge for token in tokens for edge in (token.start, token.end)]
@@ -109,7 +109,7 @@ def opened(directory: Path) -> SenseVoicePipeline:
     return open_sensevoice(read_sensevoice(directory), CPU)
 
 
-def test_sentencepiece_is_read_where_there_is_a_model(tmp_path: Path) -> None:
+def test_sentencepiece_model_is_preferred_as_vocabulary(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     (directory / "some.bpe.model").write_bytes(trained_pieces(420))
     assert len(read_sensevoice(directory).vocabulary) == 420
@@ -132,14 +132,14 @@ def test_of_two_sentencepiece_models_the_configuration_names_one(tmp_path: Path)
     assert len(read_sensevoice(directory).vocabulary) == 421
 
 
-def test_no_vocabulary(tmp_path: Path) -> None:
+def test_missing_vocabulary_is_refused(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     (directory / "tokens.json").unlink()
     with pytest.raises(BadInput, match="checkpoint directory it has no vocabulary; expected"):
         read_sensevoice(directory)
 
 
-def test_a_vocabulary_of_another_size(tmp_path: Path) -> None:
+def test_vocabulary_of_wrong_size_is_refused(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     pieces = json.loads((directory / "tokens.json").read_text())
     (directory / "tokens.json").write_text(json.dumps([*pieces, "more"]))
@@ -148,7 +148,7 @@ def test_a_vocabulary_of_another_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("blank", [-1, 10**6, "0", 0.5])
-def test_a_blank_that_is_no_piece(blank: object, tmp_path: Path) -> None:
+def test_blank_id_outside_the_vocabulary_is_refused(blank: object, tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     config = yaml.safe_load((directory / "config.yaml").read_text())
     config["model_conf"] = {"blank_id": blank}
@@ -157,14 +157,14 @@ def test_a_blank_that_is_no_piece(blank: object, tmp_path: Path) -> None:
         read_sensevoice(directory)
 
 
-def test_a_cmvn_of_another_width(tmp_path: Path) -> None:
+def test_cmvn_of_wrong_width_is_refused(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     (directory / "am.mvn").write_text(am_mvn(np.zeros(400), np.ones(400)))
     with pytest.raises(BadInput, match=r"400 values.*560"):
         opened(directory)
 
 
-def test_cmvn_is_applied_as_the_checkpoint_says_and_can_be_left_out(tmp_path: Path) -> None:
+def test_cmvn_is_applied_and_option_cmvn_off_skips_it(tmp_path: Path) -> None:
     plain = tiny_sensevoice(tmp_path / "plain")
     normalised = shutil.copytree(plain, tmp_path / "normalised")
     (normalised / "am.mvn").write_text(am_mvn(np.full(560, -10.0), np.full(560, 0.25)))
@@ -178,7 +178,7 @@ def test_cmvn_is_applied_as_the_checkpoint_says_and_can_be_left_out(tmp_path: Pa
     np.testing.assert_array_equal(left_out, without)
 
 
-def test_stages_of_a_trace(tmp_path: Path) -> None:
+def test_trace_has_the_expected_stages_and_shapes(tmp_path: Path) -> None:
     samples, _ = noise(1.0)
     model = opened(tiny_sensevoice(tmp_path / "it"))
     trace = model.trace(samples, SenseVoiceOptions(), StageFilter("*"))
@@ -196,7 +196,7 @@ def test_stages_of_a_trace(tmp_path: Path) -> None:
     assert set(model.trace(samples, SenseVoiceOptions(), StageFilter("encoder.layers.1"))) == {"encoder.layers.1"}
 
 
-def test_the_shortest_sounds_are_heard(tmp_path: Path) -> None:
+def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:
     model = opened(tiny_sensevoice(tmp_path / "it"))
     for length in (1, 2, 399, 400, 401, 560):
         model.recognise(noise(1.0)[0][:length], SenseVoiceOptions())

@@ -1,4 +1,4 @@
-"""SpeechLM checkpoints of both forms: what is read, and what is refused in one sentence."""
+"""SpeechLM checkpoints (Hugging Face directory and ESPnet release): reading, options, and one-line errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_model(model: SpeechLmModel, made: TinySpeechLm) -> None:
     )
 
 
-def test_a_directory_is_read(made: TinySpeechLm) -> None:
+def test_hugging_face_directory_is_read(made: TinySpeechLm) -> None:
     assert is_speechlm(made.directory)
     model = read_speechlm(made.directory)
     check_model(model, made)
@@ -65,13 +65,13 @@ def test_a_directory_is_read(made: TinySpeechLm) -> None:
     assert [path.name for path in model.weights] == [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
 
 
-def test_the_old_name_is_read(directory: Path) -> None:
+def test_old_model_type_name_is_accepted(directory: Path) -> None:
     change_json(directory / "config.json", model_type="speechlm")
     assert is_speechlm(directory)
     read_speechlm(directory)
 
 
-def test_a_release_is_read(released: TinySpeechLm) -> None:
+def test_espnet_release_is_read(released: TinySpeechLm) -> None:
     assert is_speechlm(released.directory)
     model = read_speechlm(released.directory)
     check_model(model, released)
@@ -81,12 +81,12 @@ def test_a_release_is_read(released: TinySpeechLm) -> None:
     assert (defaults.max_audio_rows, defaults.min_audio_rows) == (300, 4)
 
 
-def test_the_name_of_deepspeeds_file_is_found(release: Path) -> None:
+def test_deepspeed_weights_file_name_is_found(release: Path) -> None:
     (release / "model.pt").rename(release / "mp_rank_00_model_states.pt")
     assert read_speechlm(release).weights[0].name == "mp_rank_00_model_states.pt"
 
 
-def test_inference_files_beside_a_directory_count(directory: Path) -> None:
+def test_inference_yaml_overrides_the_default_options(directory: Path) -> None:
     (directory / "inference.yaml").write_text("enforce_modality: [audio]\naudio: {cfg: 2, min_step: 7}\n")
     defaults = read_speechlm(directory).defaults
     assert (defaults.modalities, defaults.cfg, defaults.min_audio_rows, defaults.audio_top_k) == ("audio", 2.0, 7, 6)
@@ -103,14 +103,14 @@ def test_text_never_becomes_special_tokens(made: TinySpeechLm, released: TinySpe
         assert model.tokenizer.text(ids) == text
 
 
-def test_tokens_are_shown_by_name(made: TinySpeechLm) -> None:
+def test_token_names_are_shown_for_special_and_codec_ids(made: TinySpeechLm) -> None:
     tokenizer, layout = read_speechlm(made.directory).tokenizer, made.layout
     shown = [layout.eot, layout.audio, *tokenizer.ids("a"), layout.codec_first, layout.codec_end - 1]
     assert [tokenizer.piece(number) for number in shown] == ["<|eot|>", "<|audio|>", "a", "0:pad", "4:15"]
 
 
 @pytest.mark.parametrize("samples", [0, 159, 160, 4000, 16000, 16160, 64000, 480000])
-def test_the_tower_gives_as_many_rows_as_transformers_computes(samples: int) -> None:
+def test_audio_tower_row_count_matches_transformers(samples: int) -> None:
     from workbench.families.speechlm_parts import read_tower
 
     settings = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 50, "n_window_infer": 800}
@@ -122,7 +122,7 @@ def test_the_tower_gives_as_many_rows_as_transformers_computes(samples: int) -> 
     assert tower.rows(samples) == rest + frames // 100 * 13
 
 
-def test_the_forks_windows_give_fewer_rows() -> None:
+def test_audio_tower_row_count_follows_the_window_sizes_of_the_fork() -> None:
     from workbench.families.speechlm_parts import read_tower
 
     settings = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 100, "n_window_infer": 400}
@@ -173,7 +173,9 @@ def test_a_tower_that_does_not_fit(settings: dict[str, Any], mel: dict[str, Any]
         ({"audio_config": 3}, "audio_config in it/config.json is int"),
     ],
 )
-def test_a_configuration_that_does_not_fit(directory: Path, changes: dict[str, Any], message: str) -> None:
+def test_inconsistent_configuration_raises_one_line_error(
+    directory: Path, changes: dict[str, Any], message: str
+) -> None:
     change_json(directory / "config.json", **changes)
     with pytest.raises(BadInput) as caught:
         read_speechlm(directory)
@@ -197,7 +199,7 @@ def test_a_language_model_that_computes_otherwise(directory: Path, key: str, val
     assert str(caught.value).startswith(f"{key} in text_config of it/config.json is {value!r}")
 
 
-def test_a_codec_with_other_codebooks(directory: Path) -> None:
+def test_codec_with_different_codebooks_is_refused(directory: Path) -> None:
     change_json(directory / "xcodec" / "config.json", target_bandwidths=[0.2, 0.4])
     with pytest.raises(BadInput, match=r"5 streams and the codec xcodec 2 codebooks; .* number of streams differs"):
         read_speechlm(directory)
@@ -206,7 +208,7 @@ def test_a_codec_with_other_codebooks(directory: Path) -> None:
         read_speechlm(directory)
 
 
-def test_a_codec_that_is_missing(directory: Path) -> None:
+def test_missing_codec_weights_raise_unavailable(directory: Path) -> None:
     codec = read_speechlm(directory).codec
     assert codec is not None and codec.with_weights(inside=False) == directory / "xcodec"
     (directory / "xcodec" / "model.safetensors").unlink()
@@ -219,13 +221,13 @@ def test_a_codec_that_is_missing(directory: Path) -> None:
     )
 
 
-def test_a_shard_that_is_missing(directory: Path) -> None:
+def test_missing_weight_shard_is_refused(directory: Path) -> None:
     (directory / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(BadInput, match=r"names the file model-00002-of-00002.safetensors, which is not in it"):
         read_speechlm(directory)
 
 
-def test_a_release_in_alphabetical_order_is_refused(tmp_path: Path) -> None:
+def test_release_with_alphabetical_modality_order_is_refused(tmp_path: Path) -> None:
     tiny_espnet_release(tmp_path / "it", order=("continuous_audio", "discrete_audio", "text"))
     with pytest.raises(BadInput, match=r"lists discrete_audio before text, .* the ids of this vocabulary are in doubt"):
         read_speechlm(tmp_path / "it")
@@ -235,7 +237,9 @@ def test_a_release_in_alphabetical_order_is_refused(tmp_path: Path) -> None:
     ("folder", "what"),
     [("Qwen3-tiny-Base", "language model"), ("Qwen3-Omni-tiny", "audio tower")],
 )
-def test_a_part_of_a_release_that_is_missing(release: Path, folder: str, what: str) -> None:
+def test_missing_release_part_raises_unavailable_with_the_download_command(
+    release: Path, folder: str, what: str
+) -> None:
     shutil.rmtree(release / folder)
     with pytest.raises(Unavailable) as caught:
         read_speechlm(release)
@@ -274,7 +278,7 @@ def test_a_release_with_two_training_yamls(release: Path) -> None:
         read_speechlm(release)
 
 
-def test_stream_weights_that_do_not_fit(release: Path) -> None:
+def test_wrong_number_of_stream_weights_is_refused(release: Path) -> None:
     path = release / "train_stage3_tiny.yaml"
     content = yaml.safe_load(path.read_text())
     content["multimodal_io"]["discrete_audio"]["stream_weights"] = [0.25] * 4
@@ -283,14 +287,14 @@ def test_stream_weights_that_do_not_fit(release: Path) -> None:
         read_speechlm(release)
 
 
-def test_other_directories_are_no_speechlm(tmp_path: Path) -> None:
+def test_other_directories_are_not_recognised_as_speechlm(tmp_path: Path) -> None:
     assert not is_speechlm(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     (tmp_path / "train.yaml").write_text("job_type: something\n: [")
     assert not is_speechlm(tmp_path)
 
 
-def test_open_options_are_the_checkpoints(released: TinySpeechLm) -> None:
+def test_unset_options_use_the_checkpoint_defaults(released: TinySpeechLm) -> None:
     plan = answer_plan(read_speechlm(released.directory), SpeechLmOptions())
     assert (plan.modalities, plan.cfg, plan.seed) == ("auto", 3.0, 0)
     assert (plan.text_temperature, plan.text_top_k, plan.audio_temperature, plan.audio_top_k) == (0.5, 9, 0.7, 6)
@@ -308,7 +312,9 @@ def test_open_options_are_the_checkpoints(released: TinySpeechLm) -> None:
         ({"text_top_k": 0, "audio_top_k": 3}, {"text_top_k": 0, "audio_top_k": 3}),
     ],
 )
-def test_options_of_the_user(released: TinySpeechLm, given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_user_options_override_the_checkpoint_defaults(
+    released: TinySpeechLm, given: dict[str, Any], expected: dict[str, Any]
+) -> None:
     options = build_options(SpeechLmOptions, given, "it")
     plan = answer_plan(read_speechlm(released.directory), options)
     assert {name: getattr(plan, name) for name in expected} == expected
@@ -322,13 +328,13 @@ def test_options_of_the_user(released: TinySpeechLm, given: dict[str, Any], expe
         ({"min_audio_rows": 9, "max_audio_rows": 8}, "min_audio_rows is 9 and max_audio_rows 8"),
     ],
 )
-def test_options_that_cannot_be(released: TinySpeechLm, given: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(released: TinySpeechLm, given: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         answer_plan(read_speechlm(released.directory), build_options(SpeechLmOptions, given, "it"))
     assert message in str(caught.value)
 
 
-def test_a_checkpoint_without_a_codec_writes_only(made: TinySpeechLm) -> None:
+def test_checkpoint_without_a_codec_answers_in_text_only(made: TinySpeechLm) -> None:
     model = replace(read_speechlm(made.directory), codec=None)
     assert answer_plan(model, SpeechLmOptions()).modalities == "text"
     with pytest.raises(BadInput, match="modalities is audio, and it names no codec, so it does not speak"):
@@ -369,7 +375,7 @@ def with_odd_values(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json", "xcodec/config.json"])
-def test_odd_values_in_a_directory_are_refused_plainly(
+def test_invalid_json_values_in_a_directory_raise_one_line_error(
     directory: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = read_speechlm(directory).tokenizer
@@ -385,7 +391,9 @@ def test_odd_values_in_a_directory_are_refused_plainly(
     "name",
     ["train_stage3_tiny.yaml", "inference_audio.yaml", "Qwen3-tiny-Base/config.json", "Qwen3-Omni-tiny/config.json"],
 )
-def test_odd_values_in_a_release_are_refused_plainly(release: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_yaml_values_in_a_release_raise_one_line_error(
+    release: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tokenizer = read_speechlm(release).tokenizer
     monkeypatch.setattr("workbench.families.speechlm.read_text_tokenizer", lambda *_: tokenizer)
     content = yaml.safe_load((release / name).read_text())
@@ -403,7 +411,9 @@ def test_odd_values_in_a_release_are_refused_plainly(release: Path, name: str, m
         ({"delay_interleave": False}, "delay_interleave in it/train_stage3_tiny.yaml is off"),
     ],
 )
-def test_a_release_of_another_kind(release: Path, changes: dict[str, Any], message: str) -> None:
+def test_release_with_unsupported_audio_settings_is_refused(
+    release: Path, changes: dict[str, Any], message: str
+) -> None:
     path = release / "train_stage3_tiny.yaml"
     content = yaml.safe_load(path.read_text())
     content["multimodal_io"]["discrete_audio"] |= changes
@@ -413,7 +423,7 @@ def test_a_release_of_another_kind(release: Path, changes: dict[str, Any], messa
     assert message in str(caught.value)
 
 
-def test_the_weights_of_a_release_must_be_clear(release: Path) -> None:
+def test_ambiguous_or_missing_release_weights_are_refused(release: Path) -> None:
     (release / "model.pt").rename(release / "step_9.pt")
     assert read_speechlm(release).weights[0].name == "step_9.pt"
     (release / "step_8.pt").touch()

@@ -1,4 +1,4 @@
-"""One entry per family: the table names modules that are there, and no other module has a table of families."""
+"""The table of families: its entries name existing modules and functions, and no other module lists families."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def parts(family: Family) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("family", OWN, ids=lambda each: each.name)
-def test_every_lazy_name_is_that_of_something(family: Family) -> None:
+def test_every_lazily_loaded_name_exists(family: Family) -> None:
     for place in (f"{family.module}:{family.recognise}", f"{family.module}:{family.options}", *parts(family)):
         module, _, name = place.partition(":")
         tree = ast.parse(ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8"))
@@ -86,13 +86,13 @@ def test_every_lazy_name_is_that_of_something(family: Family) -> None:
     assert set(family.gguf.layouts) <= set(family.gguf.architectures)
 
 
-def test_a_family_of_the_project_is_found_without_reading_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_built_in_family_is_found_without_reading_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.families.outside.read_outside", lambda own: pytest.fail("other packages were read"))
     fresh = type(FAMILIES)()
     assert fresh["sensevoice"].title == "SenseVoice"
 
 
-def test_lazy_names() -> None:
+def test_load_resolves_module_and_attribute_names() -> None:
     assert load("workbench.families.table:OWN") is OWN
     assert load("workbench.families.table").OWN is OWN
     with pytest.raises(ImportError):

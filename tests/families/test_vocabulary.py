@@ -1,4 +1,4 @@
-"""Pieces and texts: SentencePiece models against the library itself, and token lists in both forms."""
+"""Pieces and texts of vocabularies: SentencePiece models against the library, and token lists in JSON and text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Vocabulary, Any]:
     return read_sentencepiece(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
 
 
-def test_pieces_are_the_librarys(model: tuple[Vocabulary, Any]) -> None:
+def test_sentencepiece_pieces_match_the_library(model: tuple[Vocabulary, Any]) -> None:
     vocabulary, processor = model
     assert len(vocabulary) == processor.get_piece_size() == COUNT
     assert list(vocabulary.pieces) == [processor.id_to_piece(number) for number in range(COUNT)]
@@ -37,7 +37,7 @@ def test_pieces_are_the_librarys(model: tuple[Vocabulary, Any]) -> None:
 @given(st.lists(st.integers(0, COUNT - 1), max_size=12))
 @example([362, 362])  # spaces alone
 @example([214, 1, 148])  # the bytes of a character on both sides of <s>
-def test_text_of_any_ids_is_the_librarys(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
+def test_decoded_text_matches_the_library(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
     vocabulary, processor = model
     ours = vocabulary.text(ids)
     theirs = processor.decode(ids)  # which takes off the spaces before the first word
@@ -45,7 +45,7 @@ def test_text_of_any_ids_is_the_librarys(model: tuple[Vocabulary, Any], ids: lis
 
 
 @given(st.lists(st.sampled_from([*b"\xe4\xb8\xad\xf0\x9f\x98\x80 a\xff\xc0\x80\xed\xa0"]), max_size=8))
-def test_bytes_that_are_not_utf8_are_replaced_one_by_one(model: tuple[Vocabulary, Any], content: list[int]) -> None:
+def test_invalid_utf8_bytes_are_replaced_one_by_one(model: tuple[Vocabulary, Any], content: list[int]) -> None:
     vocabulary, processor = model
     ids = [vocabulary.ids[f"<0x{byte:02X}>"] for byte in content]
     middle = vocabulary.ids["三"]
@@ -53,37 +53,37 @@ def test_bytes_that_are_not_utf8_are_replaced_one_by_one(model: tuple[Vocabulary
 
 
 @pytest.mark.parametrize("text", ["three seven one", "我想问我在滨海新区有房", "naïve 😀 Ωmega", "<|zh|>三七一"])
-def test_encoded_text_comes_back(model: tuple[Vocabulary, Any], text: str) -> None:
+def test_encoded_text_decodes_as_with_the_library(model: tuple[Vocabulary, Any], text: str) -> None:
     vocabulary, processor = model
     assert vocabulary.text(processor.encode(text)).strip() == processor.decode(processor.encode(text)).strip()
 
 
-def test_published_size_has_the_published_tags(tmp_path: Path) -> None:
+def test_vocabulary_of_published_size_has_the_published_tag_ids(tmp_path: Path) -> None:
     (tmp_path / "it.bpe.model").write_bytes(character_pieces(25055))
     vocabulary = read_sentencepiece(tmp_path / "it.bpe.model")
     assert len(vocabulary) == 25055 == len(set(vocabulary.pieces))
     assert {tag: vocabulary.ids[tag] for tag in TAG_IDS} == TAG_IDS
 
 
-def test_a_piece_that_stands_twice_has_its_first_id() -> None:
+def test_duplicate_piece_has_its_first_id() -> None:
     assert Vocabulary(["a", "b", "a"], "it").ids == {"a": 0, "b": 1}
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x00\x01\x02" * 100], ids=["empty", "text", "bytes"])
-def test_broken_sentencepiece_models(content: bytes, tmp_path: Path) -> None:
+def test_damaged_sentencepiece_models_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "it.bpe.model"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"it\.bpe\.model is not a SentencePiece model"):
         read_sentencepiece(path)
 
 
-def test_a_pipe_is_no_sentencepiece_model(tmp_path: Path) -> None:
+def test_named_pipe_as_sentencepiece_model_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it.bpe.model")
     with pytest.raises(BadInput, match="is not a SentencePiece model"):
         read_sentencepiece(tmp_path / "it.bpe.model")  # without waiting for a writer
 
 
-def test_token_lists_of_both_forms_are_the_same(tmp_path: Path) -> None:
+def test_json_and_text_token_lists_are_read_alike(tmp_path: Path) -> None:
     tokens = [*paraformer_tokens(300), "　", "#", "12 3"]
     (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
     (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
@@ -106,7 +106,7 @@ def test_token_lists_of_both_forms_are_the_same(tmp_path: Path) -> None:
     ],
     ids=["object", "empty", "numbers", "null", "text", "nothing", "deep", "bytes"],
 )
-def test_broken_token_lists(content: str, reason: str, tmp_path: Path) -> None:
+def test_damaged_token_lists_raise_one_line_error(content: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.write_text(content, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(BadInput, match=r"tokens\.json (is not|cannot be read as) a list of tokens") as error:
@@ -114,7 +114,7 @@ def test_broken_token_lists(content: str, reason: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value) and reason in str(error.value)
 
 
-def test_an_empty_text_list_is_refused(tmp_path: Path) -> None:
+def test_empty_text_token_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(BadInput, match="expected a JSON list"):
         read_token_list(tmp_path / "tokens.txt")

@@ -1,4 +1,4 @@
-"""What files of arrays say of themselves is held against their size; more in the tests of those that read them."""
+"""Headers of array files are checked against the file size; further cases are in the tests of their readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.formats.array_headers import check_claim, read_array_header, read
 
 
 @given(st.lists(st.integers(0, 9), max_size=4), st.sampled_from(["<f4", ">i2", "|b1", "<c8"]), st.booleans())
-def test_an_array_header_is_read(shape: list[int], dtype: str, fortran: bool) -> None:
+def test_npy_header_is_read_and_checked_against_the_file_size(shape: list[int], dtype: str, fortran: bool) -> None:
     file = io.BytesIO()
     np.save(file, np.zeros(shape, dtype, order="F" if fortran else "C"))
     size, _ = file.tell(), file.seek(0)
@@ -30,7 +30,7 @@ def test_an_array_header_is_read(shape: list[int], dtype: str, fortran: bool) ->
             check_claim(header, header.bytes, header.bytes - 1, "x.npy")
 
 
-def test_tensors_say_where_they_are() -> None:
+def test_safetensors_header_gives_tensor_positions() -> None:
     arrays = {"a": np.arange(6, dtype="<f4").reshape(2, 3), "b": np.arange(4, dtype="<i8")}
     content = save(arrays, {"by": "us"})
     places, metadata = read_tensor_header(io.BytesIO(content), len(content), "x")
@@ -45,6 +45,6 @@ def test_tensors_say_where_they_are() -> None:
         read_tensor_header(io.BytesIO(content), len(content), "x", longest=10)
 
 
-def test_json_that_is_nested_too_deeply_is_refused() -> None:
+def test_too_deeply_nested_json_header_is_refused() -> None:
     with pytest.raises(BadInput, match="the header of x is not JSON: "):
         read_json(b"[" * 100_000, "the header of x")

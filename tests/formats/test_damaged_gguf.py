@@ -1,4 +1,4 @@
-"""Two hundred damaged GGUF files, and as many as hypothesis thinks of: each is read or refused, and soon."""
+"""Two hundred damaged GGUF files and further ones from hypothesis: each is quickly read or refused."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def unpack(path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["every", "qwen3", "sensevoice", "paraformer", "nano", "vad"])
-def test_damaged_files_are_read_or_refused_within_a_second(sound: dict[str, Path], tmp_path: Path, layout: str) -> None:
+def test_damaged_gguf_files_are_read_or_refused_within_a_second(
+    sound: dict[str, Path], tmp_path: Path, layout: str
+) -> None:
     refused, path = 0, tmp_path / "damaged.gguf"
     if layout == "nano":  # its language half is looked for beside it
         (tmp_path / "language.gguf").write_bytes(sound["qwen3"].read_bytes())
@@ -106,7 +108,7 @@ def test_damaged_files_are_read_or_refused_within_a_second(sound: dict[str, Path
     assert refused > 100  # most damage is seen before anything is asked for
 
 
-def test_a_sound_file_is_not_refused(sound: dict[str, Path], tmp_path: Path) -> None:
+def test_intact_gguf_files_are_read(sound: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "language.gguf").write_bytes(sound["qwen3"].read_bytes())
     for path in sound.values():
         copy = tmp_path / "copy.gguf"
@@ -124,7 +126,7 @@ def test_the_same_seed_gives_the_same_damage(sound: dict[str, Path]) -> None:
     assert all(each != content for _, each in first)
 
 
-def test_the_map_of_a_file_is_right(sound: dict[str, Path]) -> None:
+def test_field_map_of_a_gguf_file_matches_its_content(sound: dict[str, Path]) -> None:
     content = sound["every"].read_bytes()
     parts = map_of(sound["every"])
     found = {name: [n for n in parts.numbers if n.name == name] for name in {n.name for n in parts.numbers}}
@@ -146,7 +148,7 @@ def head(sound: dict[str, Path]) -> tuple[bytes, int]:
 
 
 @given(data=st.data())
-def test_any_bytes_may_be_others(
+def test_randomly_changed_header_bytes_are_read_or_refused(
     head: tuple[bytes, int], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     content, weights = bytearray(head[0]), head[1]
@@ -163,7 +165,7 @@ def test_any_bytes_may_be_others(
 
 
 @given(content=st.binary(max_size=200))
-def test_files_with_a_valid_beginning_may_continue_with_anything(
+def test_random_bytes_after_the_gguf_magic_are_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "begun.gguf"

@@ -1,4 +1,4 @@
-"""An opened GGUF file: its getters, shapes, rows, and what it says of itself."""
+"""An opened GGUF file: getters, shapes, rows and stated quantisation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def typed(tmp_path: Path) -> GgufFile:
     return read_gguf(write(tmp_path / "it.gguf", fill))
 
 
-def test_getters_give_values_and_defaults(typed: GgufFile) -> None:
+def test_metadata_getters_return_values_and_defaults(typed: GgufFile) -> None:
     assert (typed.architecture, typed.whole("whole"), typed.number("float")) == ("sensevoice-small", 7, 0.25)
     assert (typed.number("whole"), typed.flag("flag"), typed.text("text")) == (7.0, True, "it")
     assert typed.text("long") == "y" * 9000
@@ -61,12 +61,14 @@ def test_getters_give_values_and_defaults(typed: GgufFile) -> None:
         (lambda file: file.numbers("whole"), "whole in it.gguf is 7; expected an array of numbers"),
     ],
 )
-def test_getters_refuse_values_of_another_kind(typed: GgufFile, ask: Callable[[GgufFile], Any], reason: str) -> None:
+def test_metadata_getters_refuse_values_of_another_type(
+    typed: GgufFile, ask: Callable[[GgufFile], Any], reason: str
+) -> None:
     with pytest.raises(BadInput, match=reason):
         ask(typed)
 
 
-def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
+def test_missing_rows_and_tensors_are_refused(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_tensor("w", np.ones((4, 2), np.float32))
         writer.add_tensor("v", np.ones(4, np.float32))
@@ -82,7 +84,7 @@ def test_rows_that_are_not_there_are_refused(tmp_path: Path) -> None:
         file.array("u")
 
 
-def test_expect_compares_shapes(tmp_path: Path) -> None:
+def test_expect_checks_tensor_presence_and_shape(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_tensor("w", np.ones((4, 2), np.float32))
         writer.add_tensor("row", np.ones(4, np.float32))
@@ -96,7 +98,7 @@ def test_expect_compares_shapes(tmp_path: Path) -> None:
         file.expect("v", [3])
 
 
-def test_the_quantization_is_that_of_most_matrices_or_the_files_own_statement(tmp_path: Path) -> None:
+def test_quantisation_is_the_stated_one_or_that_of_most_matrices(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_tensor("norm", np.ones(4000, np.float32))
         writer.add_tensor("w", np.ones((40, 20), np.float16))
@@ -134,7 +136,7 @@ def test_weights_cannot_be_written_to(tmp_path: Path) -> None:
             values[0] = 0
 
 
-def test_a_file_that_was_written_to_is_not_read_on(tmp_path: Path) -> None:
+def test_gguf_file_changed_since_opening_is_refused(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_array("texts", ["a", "b"])
         writer.add_tensor("w", np.ones((4, 2), np.float32))
@@ -150,7 +152,7 @@ def test_a_file_that_was_written_to_is_not_read_on(tmp_path: Path) -> None:
         file.texts("texts")
 
 
-def test_a_released_range_reads_the_same_again(tmp_path: Path) -> None:
+def test_released_memory_range_can_be_read_again(tmp_path: Path) -> None:
     values = np.random.default_rng(3).standard_normal((300, 64)).astype(np.float32)
     writer = GGUFWriter(str(tmp_path / "it.gguf"), "test")
     writer.add_tensor("m", values)

@@ -1,4 +1,4 @@
-"""What stands before the weights: values of every kind against the package's writer, and what is refused."""
+"""The GGUF header: values of every type against the gguf package's writer, and refused files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_kind_of_array_is_read(tmp_path: Path, kind: GGUFValueType, values
         assert numbers is not None and numbers.tolist() == values
 
 
-def test_the_metadata_agrees_with_the_package_s_reader(tmp_path: Path) -> None:
+def test_metadata_equals_that_of_the_gguf_package(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         for number, (kind, value) in enumerate(SCALARS):
             writer.add_key_value(f"scalar.{number}", value, kind)
@@ -84,7 +84,7 @@ def test_the_metadata_agrees_with_the_package_s_reader(tmp_path: Path) -> None:
     assert ours == {name: value for name, value in theirs.items() if not name.startswith("GGUF.")}
 
 
-def test_a_large_vocabulary_does_not_slow_opening_down(tmp_path: Path) -> None:
+def test_gguf_with_a_large_vocabulary_opens_within_a_second(tmp_path: Path) -> None:
     def fill(writer: GGUFWriter) -> None:
         writer.add_array("tokenizer.ggml.tokens", [f"token{number}" for number in range(152_000)])
         writer.add_array("tokenizer.ggml.merges", [f"left{number} right" for number in range(151_000)])
@@ -101,7 +101,7 @@ def test_a_large_vocabulary_does_not_slow_opening_down(tmp_path: Path) -> None:
 
 
 @given(texts=st.lists(st.text(st.characters(codec="utf-8")), max_size=40), after=st.integers(0, 255))
-def test_texts_of_any_length_are_passed_over_alike(
+def test_lazily_skipped_texts_of_any_length_are_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], after: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -129,7 +129,7 @@ def test_texts_of_any_length_are_passed_over_alike(
         (b"GGUF\x03\0\0\0" + bytes(10), "the number of keys takes 8 bytes at byte 16, and the file has 2 more"),
     ],
 )
-def test_other_files_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_files_that_are_no_supported_gguf_are_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "it.gguf"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=reason):
@@ -145,7 +145,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [100, 2**14 + 1, 2**40, 2**64 - 1])
-def test_absurd_counts_are_refused_before_anything_is_made(tmp_path: Path, count: int) -> None:
+def test_absurd_counts_are_refused_before_memory_is_allocated(tmp_path: Path, count: int) -> None:
     for counts, what in (((0, count), "metadata keys"), ((count, 0), "tensors")):
         path = by_hand(tmp_path / "it.gguf", counts=counts)
         with pytest.raises(BadInput, match=f"states that it has {count} {what}, more than"):
@@ -159,7 +159,7 @@ def test_absurd_counts_are_refused_before_anything_is_made(tmp_path: Path, count
             read_gguf(by_hand(tmp_path / "it.gguf", [key("it", kind, value)]))
 
 
-def test_texts_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_limit_applies_to_all_arrays_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.formats.gguf_header.MOST_TEXTS", 3)
     values = struct.pack("<IQ", 8, 2) + text("a") + text("b")
     assert read_gguf(by_hand(tmp_path / "it.gguf", [key("one", 9, values)])).texts("one") == ["a", "b"]
@@ -225,7 +225,7 @@ def test_damaged_tensor_tables_are_refused(tmp_path: Path, tensors: list[bytes],
         read_gguf(by_hand(tmp_path / "it.gguf", tensors=tensors))
 
 
-def test_damage_in_values_that_were_passed_over_is_found_when_they_are_read(tmp_path: Path) -> None:
+def test_damage_in_lazily_read_values_is_found_when_they_are_read(tmp_path: Path) -> None:
     keys = [
         key("long", 8, text(b"x" * 5000 + b"\xff")),
         key("texts", 9, struct.pack("<IQ", 8, 2) + text("a") + text(b"\xff")),

@@ -17,7 +17,7 @@ from workbench.formats.gguf_file import read_gguf
 from workbench.formats.gguf_types import TENSOR_TYPES
 
 
-def test_the_table_of_types_is_the_package_s() -> None:
+def test_tensor_type_table_equals_that_of_the_gguf_package() -> None:
     theirs = {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
     ours = {number: (kind.name, kind.block, kind.block_bytes) for number, kind in TENSOR_TYPES.items()}
     assert theirs.items() <= ours.items()
@@ -26,7 +26,7 @@ def test_the_table_of_types_is_the_package_s() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "int16", "int32", "int64"])
 @pytest.mark.parametrize("shape", [(3,), (5, 7), (2, 3, 4), (2, 1, 3, 5)])
-def test_plain_numbers_are_read(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
+def test_unquantised_tensors_of_every_dtype_are_read(tmp_path: Path, dtype: str, shape: tuple[int, ...]) -> None:
     values = (100 * np.random.default_rng(1).standard_normal(shape)).astype(dtype)
     file = read_gguf(write(tmp_path / "it.gguf", lambda writer: writer.add_tensor("w", values)))
     assert file.tensors["w"].shape == shape
@@ -51,7 +51,9 @@ def test_values_match_those_of_the_gguf_package(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("kind", [kind for kind in GGML_QUANT_SIZES if kind in gguf.quants._type_traits])
-def test_blocks_of_any_bytes_are_read_as_the_package_reads_them(tmp_path: Path, kind: GGMLQuantizationType) -> None:
+def test_random_quantised_blocks_are_dequantised_as_by_the_gguf_package(
+    tmp_path: Path, kind: GGMLQuantizationType
+) -> None:
     block, size = GGML_QUANT_SIZES[kind]
     stored = np.random.default_rng(1).integers(0, 256, (3, 2 * size * max(1, 32 // block)), dtype=np.uint8)
     file = read_gguf(write(tmp_path / "it.gguf", lambda writer: writer.add_tensor("w", stored, raw_dtype=kind)))
@@ -60,13 +62,15 @@ def test_blocks_of_any_bytes_are_read_as_the_package_reads_them(tmp_path: Path, 
     np.testing.assert_array_equal(file.array("w"), expected)
 
 
-def test_a_type_that_only_ggml_reads_says_so(tmp_path: Path) -> None:
+def test_type_readable_only_by_ggml_raises_an_error(tmp_path: Path) -> None:
     path = by_hand(tmp_path / "it.gguf", tensors=[tensor(shape=(256,), kind=15)], data=bytes(292))
     with pytest.raises(BadInput, match=r"tensor w in it.gguf is of type Q8_K, which only ggml itself can read"):
         read_gguf(path).array("w")
 
 
-def test_without_the_package_quantised_weights_are_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantised_weights_without_the_gguf_package_raise_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tensors = [tensor("plain", (32,), 0), tensor("quantised", (32,), 8, 128)]
     file = read_gguf(by_hand(tmp_path / "it.gguf", tensors=tensors, data=bytes(200)))
     monkeypatch.setitem(sys.modules, "gguf", None)

@@ -1,4 +1,4 @@
-"""Values that are not finite are found in every type: in floats, and in the scales of quantised blocks."""
+"""Non-finite values are found in every tensor type: in floats, and in the scales of quantised blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE, INFINITE, NO_NUMBER = (np.array(value, "<f2").tobytes() for value in (1.0, 
 
 @pytest.mark.parametrize("kind", _SCALES)
 @pytest.mark.parametrize("scale", [INFINITE, NO_NUMBER])
-def test_the_scales_stand_where_the_package_reads_them(kind: str, scale: bytes) -> None:
+def test_block_scale_positions_match_the_gguf_package(kind: str, scale: bytes) -> None:
     size = BY_NAME[kind].block_bytes
     stored = np.full((3, size), 0x11, np.uint8)
     assert all_finite(stored.reshape(-1), kind, size) and np.isfinite(dequantised(stored, kind, "it")).all()
@@ -33,7 +33,7 @@ def test_the_scales_stand_where_the_package_reads_them(kind: str, scale: bytes) 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0"])
-def test_a_file_names_the_tensor(tmp_path: Path, kind: str, value: float) -> None:
+def test_non_finite_tensor_raises_an_error_with_the_tensor_name(tmp_path: Path, kind: str, value: float) -> None:
     values = np.full((4, 64), -3e4, np.float32)
 
     def fill(writer: GGUFWriter) -> None:

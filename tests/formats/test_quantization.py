@@ -1,4 +1,4 @@
-"""The table of types against the gguf package's own, and which tensor gets which."""
+"""The table of quantisation types against the gguf package, and the choice of type for each tensor."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from workbench.formats.quantization import (
 )
 
 
-def test_blocks_are_the_gguf_package_s() -> None:
+def test_block_sizes_equal_those_of_the_gguf_package() -> None:
     assert {name: gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name.upper()]] for name in TYPES} == BLOCKS
     assert set(FUNASR_TYPES) < set(TYPES)
 
 
 @given(st.sampled_from(TYPES), st.integers(1, 50), st.integers(1, 300))
-def test_bytes_are_whole_blocks(name: str, rows: int, columns: int) -> None:
+def test_stored_size_is_a_whole_number_of_blocks(name: str, rows: int, columns: int) -> None:
     stored = stored_type(Kind.MATRIX, (rows, columns), name)
     values, size = BLOCKS[stored]
     assert stored == (name if columns % BLOCKS[name][0] == 0 else "f16")
@@ -36,7 +36,7 @@ def test_bytes_are_whole_blocks(name: str, rows: int, columns: int) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_small_or_sensitive_tensors_stay_exact(name: str) -> None:
+def test_small_or_sensitive_tensors_stay_float32(name: str) -> None:
     assert stored_type(Kind.EXACT, (64, 64), name) == "f32"
     assert stored_type(Kind.MATRIX, (64,), name) == "f32"
     assert stored_type(Kind.MATRIX, (64, 64, 3), name) == "f32"
@@ -44,7 +44,7 @@ def test_small_or_sensitive_tensors_stay_exact(name: str) -> None:
     assert stored_type(Kind.TABLE, (64, 33), name) == (name if name in ("f32", "f16", "bf16") else "f16")
 
 
-def test_auto_is_exact_until_that_is_large() -> None:
+def test_auto_quantisation_is_f32_below_4_gb_and_f16_above() -> None:
     small, large = {"f32": 3_999_999_999, "f16": 2_000_000_000}, {"f32": 4_000_000_000, "f16": 2_000_000_000}
     assert resolve_quantization("auto", small) == "f32"
     assert resolve_quantization("auto", large) == "f16"

@@ -1,4 +1,4 @@
-"""Text files of users: what is read, and the reason for each kind that is refused."""
+"""Reading text files of users: the accepted content, and the error for each kind of refused file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.core.errors import BadInput
 from workbench.formats.text_files import check_stored, read_text
 
 
-def test_text_comes_without_its_mark_and_with_its_line_ends(tmp_path: Path) -> None:
+def test_text_is_read_without_byte_order_mark_and_with_its_line_ends(tmp_path: Path) -> None:
     (tmp_path / "it").write_bytes(b"\xef\xbb\xbfa\r\n\xe4\xbd\xa0\n")
     assert read_text(tmp_path / "it") == "a\r\n你\n"
     check_stored(tmp_path / "it")
@@ -28,13 +28,13 @@ def test_text_comes_without_its_mark_and_with_its_line_ends(tmp_path: Path) -> N
         (b"a" * 11, "it has more than 10 bytes"),
     ],
 )
-def test_other_content_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+def test_invalid_or_too_large_text_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / "it").write_bytes(content)
     with pytest.raises(BadInput, match=said):
         read_text(tmp_path / "it", largest=10)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, said in {
         tmp_path: "Is a directory",

@@ -1,4 +1,4 @@
-"""What stands where weights should be is named, by every reader of weights."""
+"""Placeholders instead of weight files, such as Git LFS pointers, are reported by every weight reader."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def card_of(path: Path) -> object:
         (PAGE, "is an HTML page, not the weights; download the file itself"),
     ],
 )
-def test_what_only_stands_in_for_weights(
+def test_weight_file_placeholder_raises_an_error_with_its_kind(
     read: Callable[[Path], object], content: bytes, says: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.pt"
@@ -44,7 +44,7 @@ def test_what_only_stands_in_for_weights(
     assert str(caught.value).endswith(f"model.pt {says}")
 
 
-def test_a_language_models_directory_with_a_pointer(tmp_path: Path) -> None:
+def test_language_model_with_a_git_lfs_pointer_raises_an_error(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "it")
     (directory / "model.safetensors").write_bytes(POINTER)
     with pytest.raises(
@@ -53,7 +53,7 @@ def test_a_language_models_directory_with_a_pointer(tmp_path: Path) -> None:
         open_language(read_language_config(directory), torch.device("cpu"))
 
 
-def test_anything_else_is_left_to_its_reader(tmp_path: Path) -> None:
+def test_other_weight_files_pass_the_placeholder_check(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"GG")
     for name in ("short", "absent", "a\0name"):
         check_downloaded(tmp_path / name, name)

@@ -1,4 +1,4 @@
-"""A session's process ends with all that it has started, however it ends, and nothing stays behind."""
+"""Cleanup of session processes: subprocesses, shared memory and folders are removed however a session ends."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", list(ENDS))
-def test_what_the_child_has_started_ends_with_it(parallel: ParallelFakeMaker, end: str) -> None:
+def test_subprocesses_of_a_session_process_end_with_it(parallel: ParallelFakeMaker, end: str) -> None:
     session = parallel()
     left = Left(session.trace("x", do="spawn").meta)
     ENDS[end](session)
@@ -89,7 +89,7 @@ def test_what_the_child_has_started_ends_with_it(parallel: ParallelFakeMaker, en
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_what_a_killed_child_has_started_is_gone_when_its_callers_hear_of_it(
+def test_subprocesses_of_a_killed_session_are_gone_when_callers_get_the_error(
     parallel: ParallelFakeMaker, number: signal.Signals
 ) -> None:
     session = parallel()
@@ -101,7 +101,7 @@ def test_what_a_killed_child_has_started_is_gone_when_its_callers_hear_of_it(
     assert session.trace("x").meta["pid"] != left.child
 
 
-def test_a_killed_child_is_noticed_though_what_it_started_has_its_socket_and_no_call_runs(
+def test_killed_idle_session_is_noticed_though_a_subprocess_holds_its_socket(
     parallel: ParallelFakeMaker,
 ) -> None:
     session = parallel()
@@ -111,7 +111,7 @@ def test_a_killed_child_is_noticed_though_what_it_started_has_its_socket_and_no_
     left.assert_gone()
 
 
-def test_a_serial_session_ends_the_whole_group_too(fake: FakeMaker) -> None:
+def test_serial_session_ends_its_whole_process_group(fake: FakeMaker) -> None:
     session = fake()
     meta = session.trace("x", do="spawn").meta
     os.kill(meta["pid"], signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_a_serial_session_ends_the_whole_group_too(fake: FakeMaker) -> None:
     assert all(map(over, started))
 
 
-def test_a_load_that_is_stopped_leaves_nothing(parallel: ParallelFakeMaker) -> None:
+def test_stopped_load_leaves_no_processes(parallel: ParallelFakeMaker) -> None:
     session = parallel("spawning")
     left = Left({**session.trace("x").meta})
     session.close()
@@ -131,7 +131,7 @@ def test_a_load_that_is_stopped_leaves_nothing(parallel: ParallelFakeMaker) -> N
 
 @pytest.mark.parametrize("kind", ["ProcessSession", "ParallelSession"])
 @pytest.mark.parametrize("do", ["", "block"])
-def test_a_killed_app_leaves_nothing(kind: str, do: str) -> None:
+def test_killed_application_leaves_no_processes_or_shared_memory(kind: str, do: str) -> None:
     script = f"""
         import json, sys, threading
         from pathlib import Path

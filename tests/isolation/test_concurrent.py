@@ -1,4 +1,4 @@
-"""A session that takes several calls at once: they run side by side, and none is another's trouble."""
+"""Sessions with several concurrent calls: calls run in parallel and do not affect each other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_calls_run_side_by_side_in_one_process(fake: ParallelFakeMaker) -> None:
     assert not session.busy
 
 
-def test_one_thread_may_read_several_streams_in_turn(fake: ParallelFakeMaker) -> None:
+def test_single_thread_reads_several_streams_in_turn(fake: ParallelFakeMaker) -> None:
     session = fake()
     streams = [session.stream(f"{n}", do="many") for n in range(4)]
     for _ in range(3 * AHEAD):
@@ -57,7 +57,7 @@ def test_one_thread_may_read_several_streams_in_turn(fake: ParallelFakeMaker) ->
     assert not session.busy
 
 
-def test_a_stream_that_nobody_reads_holds_up_no_other_and_is_not_computed_ahead(fake: ParallelFakeMaker) -> None:
+def test_unread_stream_blocks_no_other_call_and_is_computed_only_slightly_ahead(fake: ParallelFakeMaker) -> None:
     session = fake()
     with closing(session.stream("x", do="many")) as events:
         next(events)
@@ -83,7 +83,7 @@ def test_a_stream_gives_all_its_events_in_order(fake: ParallelFakeMaker) -> None
         ("lambda", WorkbenchError, "fake on fake failed: "),
     ],
 )
-def test_an_error_of_one_call_is_its_own(
+def test_error_of_a_call_does_not_affect_other_calls(
     fake: ParallelFakeMaker, do: str, kind: type[Exception], sentence: str
 ) -> None:
     session = fake()
@@ -98,7 +98,7 @@ def test_an_error_of_one_call_is_its_own(
 # A process that dies.
 
 
-def test_a_kill_in_the_middle_of_eight_calls_is_eight_errors_and_the_next_call_works(fake: ParallelFakeMaker) -> None:
+def test_killed_process_gives_each_of_eight_calls_an_error_and_the_next_call_succeeds(fake: ParallelFakeMaker) -> None:
     session = fake()
     listeners = [Listener(session, "block") for _ in range(8)]
     for listener in listeners:
@@ -116,7 +116,7 @@ def test_a_kill_in_the_middle_of_eight_calls_is_eight_errors_and_the_next_call_w
     assert session.trace("x").meta["pid"] not in (None, first)
 
 
-def test_a_process_killed_between_calls_costs_nothing(fake: ParallelFakeMaker) -> None:
+def test_process_killed_between_calls_is_replaced_without_an_error(fake: ParallelFakeMaker) -> None:
     session = fake()
     for _ in range(5):
         session.start()
@@ -127,7 +127,7 @@ def test_a_process_killed_between_calls_costs_nothing(fake: ParallelFakeMaker) -
             assert all(each.text.endswith("/x") for each in pool.map(session.transcribe, ["x"] * 4))
 
 
-def test_starting_beside_a_call_does_not_wait(fake: ParallelFakeMaker) -> None:
+def test_start_returns_immediately_during_a_call(fake: ParallelFakeMaker) -> None:
     session = fake()
     with closing(session.stream("x", do="many")) as events:
         next(events)
@@ -135,7 +135,7 @@ def test_starting_beside_a_call_does_not_wait(fake: ParallelFakeMaker) -> None:
         assert not session.unload() and session.busy
 
 
-def test_a_native_abort_ends_every_call(fake: ParallelFakeMaker) -> None:
+def test_native_abort_ends_every_concurrent_call_with_an_error(fake: ParallelFakeMaker) -> None:
     session = fake()
     listener = Listener(session, "block")
     listener.wait()
@@ -147,7 +147,7 @@ def test_a_native_abort_ends_every_call(fake: ParallelFakeMaker) -> None:
 # Loading.
 
 
-def test_many_callers_wait_for_one_load(fake: ParallelFakeMaker) -> None:
+def test_concurrent_callers_share_a_single_load(fake: ParallelFakeMaker) -> None:
     loads = []
 
     def admitted(newcomer: ParallelSession) -> AbstractContextManager[None]:
@@ -167,7 +167,7 @@ def test_many_callers_wait_for_one_load(fake: ParallelFakeMaker) -> None:
         ("abort", SessionDied, "the process of abort on fake was ended by SIGABRT while loading; "),
     ],
 )
-def test_a_load_that_fails_is_an_error_for_each_who_waits(
+def test_failed_load_raises_an_error_for_each_waiting_caller(
     fake: ParallelFakeMaker, name: str, kind: type[Exception], sentence: str
 ) -> None:
     session = fake(name)
@@ -177,7 +177,7 @@ def test_a_load_that_fails_is_an_error_for_each_who_waits(
     assert len(set(map(id, errors))) == 4 and session.pid is None and not session.busy
 
 
-def test_a_start_that_is_not_admitted_starts_nothing(fake: ParallelFakeMaker) -> None:
+def test_refused_admission_starts_no_process(fake: ParallelFakeMaker) -> None:
     refusals: list[Exception] = [Unavailable("no room"), OSError("no disk")]
 
     def admitted(newcomer: ParallelSession) -> AbstractContextManager[None]:
@@ -194,7 +194,7 @@ def test_a_start_that_is_not_admitted_starts_nothing(fake: ParallelFakeMaker) ->
     assert session.transcribe("x")
 
 
-def test_one_who_waits_for_a_load_may_leave_and_the_last_one_stops_it(fake: ParallelFakeMaker) -> None:
+def test_load_is_stopped_when_its_last_waiting_caller_cancels(fake: ParallelFakeMaker) -> None:
     session = fake("never")
     slot = session.slot()
     first, second = Background(session.start), Background(lambda: slot.transcribe("x"))
@@ -214,7 +214,7 @@ def test_one_who_waits_for_a_load_may_leave_and_the_last_one_stops_it(fake: Para
     assert session.pid is None and gone(pid) and not session.busy and not session.loading
 
 
-def test_a_listener_who_raises_stops_the_load(fake: ParallelFakeMaker) -> None:
+def test_exception_in_the_progress_listener_stops_the_load(fake: ParallelFakeMaker) -> None:
     heard: list[tuple[float, str]] = []
 
     def listener(fraction: float, activity: str) -> None:
@@ -229,7 +229,7 @@ def test_a_listener_who_raises_stops_the_load(fake: ParallelFakeMaker) -> None:
     assert session.pid is None and not session.busy
 
 
-def test_a_call_hears_of_a_load_that_it_causes_in_the_child(fake: ParallelFakeMaker) -> None:
+def test_call_reports_progress_of_a_reload_in_the_child_process(fake: ParallelFakeMaker) -> None:
     session, heard = fake(), list[tuple[float, str]]()
     session.start()
     with listening(lambda *told: heard.append(told)):

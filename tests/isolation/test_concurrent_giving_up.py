@@ -1,4 +1,4 @@
-"""Sessions of several calls at once that are given up: streams, calls and sessions that end at any moment."""
+"""Cancellation of sessions with several concurrent calls: streams, calls and sessions that end at any moment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
 # Calls that are given up.
 
 
-def test_closing_one_stream_stops_its_work_alone(fake: ParallelFakeMaker) -> None:
+def test_closing_a_stream_stops_only_its_own_computation(fake: ParallelFakeMaker) -> None:
     session = fake()
     other = session.stream("y", do="x")
     next(other)
@@ -40,7 +40,7 @@ def test_closing_one_stream_stops_its_work_alone(fake: ParallelFakeMaker) -> Non
     assert isinstance(list(other)[-1], Transcript) and not session.busy
 
 
-def test_a_stream_that_is_forgotten_inside_a_cycle_holds_up_nothing(fake: ParallelFakeMaker) -> None:
+def test_garbage_stream_in_a_reference_cycle_blocks_no_call(fake: ParallelFakeMaker) -> None:
     session = fake()
     cycle: list[object] = [session.stream("x", do="many")]
     next(cycle[0])  # type: ignore[call-overload]
@@ -51,7 +51,7 @@ def test_a_stream_that_is_forgotten_inside_a_cycle_holds_up_nothing(fake: Parall
     assert not session.busy
 
 
-def test_cancelling_stops_all_calls_at_once_even_those_that_do_not_listen(fake: ParallelFakeMaker) -> None:
+def test_cancel_ends_all_calls_at_once_even_unresponsive_ones(fake: ParallelFakeMaker) -> None:
     session = fake()
     listeners = [Listener(session, do) for do in ("many", "block", "block")]
     for listener in listeners:
@@ -65,7 +65,7 @@ def test_cancelling_stops_all_calls_at_once_even_those_that_do_not_listen(fake: 
     assert session.transcribe("x") and session.pid == pid, "the process lives on beside a call that does not stop"
 
 
-def test_a_user_cancels_the_calls_made_in_the_own_seat(fake: ParallelFakeMaker) -> None:
+def test_cancel_of_a_slot_stops_only_the_calls_of_that_slot(fake: ParallelFakeMaker) -> None:
     session = fake()
     mine, yours = session.slot(), session.slot()
     listeners = [Listener(slot, "block") for slot in (mine, mine, yours)]
@@ -80,7 +80,7 @@ def test_a_user_cancels_the_calls_made_in_the_own_seat(fake: ParallelFakeMaker) 
     assert session.pid
 
 
-def test_cancelling_what_does_not_run_does_nothing(fake: ParallelFakeMaker) -> None:
+def test_cancel_without_a_running_call_has_no_effect(fake: ParallelFakeMaker) -> None:
     session = fake()
     session.cancel()
     assert session.transcribe("x")
@@ -91,7 +91,7 @@ def test_cancelling_what_does_not_run_does_nothing(fake: ParallelFakeMaker) -> N
 # The end.
 
 
-def test_unloading_ends_the_process_in_order_and_the_next_call_starts_another(
+def test_unload_closes_the_model_and_the_next_call_starts_a_new_process(
     fake: ParallelFakeMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log"
@@ -105,7 +105,7 @@ def test_unloading_ends_the_process_in_order_and_the_next_call_starts_another(
     assert session.trace("x").meta["pid"] != first
 
 
-def test_closing_ends_calls_at_once_and_refuses_others(fake: ParallelFakeMaker) -> None:
+def test_closing_the_session_ends_running_calls_and_refuses_new_ones(fake: ParallelFakeMaker) -> None:
     session = fake()
     listeners = [Listener(session, "block") for _ in range(3)]
     for listener in listeners:
@@ -121,7 +121,7 @@ def test_closing_ends_calls_at_once_and_refuses_others(fake: ParallelFakeMaker) 
             call()
 
 
-def test_closing_while_the_process_loads(fake: ParallelFakeMaker) -> None:
+def test_closing_the_session_while_loading_ends_the_process(fake: ParallelFakeMaker) -> None:
     session = fake("never")
     call = Background(session.start)
     eventually(lambda: session.pid is not None)
@@ -142,7 +142,7 @@ def test_closing_at_any_moment_leaves_no_process(fake: ParallelFakeMaker) -> Non
     eventually(lambda: children() <= before)
 
 
-def test_open_files_and_threads_are_given_back(fake: ParallelFakeMaker) -> None:
+def test_unload_releases_open_files_and_threads(fake: ParallelFakeMaker) -> None:
     session = fake()
     session.start()
     files, threads = psutil.Process().num_fds(), threading.active_count()
@@ -156,7 +156,9 @@ def test_open_files_and_threads_are_given_back(fake: ParallelFakeMaker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_every_call_ends_and_the_session_works(fake: ParallelFakeMaker, seed: int) -> None:
+def test_random_kills_unloads_and_cancels_end_every_call_and_leave_the_session_usable(
+    fake: ParallelFakeMaker, seed: int
+) -> None:
     """Readers that read to the end, stop early, drop the stream or meet an error; kills, unloads and cancels."""
     session = fake()
     allowed = (BadInput, Cancelled, SessionDied)

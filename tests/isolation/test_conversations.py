@@ -1,4 +1,4 @@
-"""Conversations in a process of their own: the same answer, a stream that is closed in the middle, refusals."""
+"""Conversations in a separate process: same answers as in this process, stream closing, and error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def session() -> Iterator[ProcessSession]:
             yield session
 
 
-def test_the_answer_is_the_same_as_here(session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_from_the_process_equals_the_answer_in_this_process(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     soundfile.write("q.wav", noise(1.0)[0], 16000, subtype="FLOAT")
     messages = [{"role": "user", "content": [{"type": "audio", "audio": "q.wav"}, {"type": "text", "text": "what?"}]}]
@@ -47,7 +49,7 @@ def test_the_answer_is_the_same_as_here(session: Any, tmp_path: Path, monkeypatc
     assert again.prompt_rows > answer.prompt_rows + len(answer.token_ids) - 2
 
 
-def test_closing_a_stream_frees_the_session_within_rows(session: Any) -> None:
+def test_closing_a_conversation_stream_frees_the_session_after_few_rows(session: Any) -> None:
     stream = session.converse_stream(ASK, modalities="audio", max_audio_rows=1900)
     made = AnswerSoFar("slow", "pytorch")
     while len(made.answer().token_ids) < 20:
@@ -60,7 +62,7 @@ def test_closing_a_stream_frees_the_session_within_rows(session: Any) -> None:
     assert session.converse([*ASK, kept.message(), *ASK], modalities="text", max_text_tokens=2).text
 
 
-def test_another_thread_can_cancel(session: Any) -> None:
+def test_conversation_can_be_cancelled_from_another_thread(session: Any) -> None:
     stream = session.converse_stream(ASK, modalities="audio", max_audio_rows=1900)
     next(stream)
     session.cancel()
@@ -68,7 +70,7 @@ def test_another_thread_can_cancel(session: Any) -> None:
         list(stream)
 
 
-def test_mistakes_are_told_before_anything_travels(session: Any) -> None:
+def test_invalid_messages_are_refused_before_they_are_sent_to_the_process(session: Any) -> None:
     with pytest.raises(BadInput, match="message 1 is empty"):
         session.converse([{"role": "user", "content": ""}])
     with pytest.raises(BadInput, match=r"^message 1, part 1: there is no file none\.wav"):

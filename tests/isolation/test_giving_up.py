@@ -1,4 +1,4 @@
-"""Sessions that are given up: closed and forgotten streams, cancelled calls, sessions closed at any moment."""
+"""Cancellation of sessions: closed and dropped streams, cancelled calls, and sessions closed at any moment."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
 # Calls that are given up.
 
 
-def test_closing_a_stream_stops_the_work(fake: FakeMaker) -> None:
+def test_closing_a_stream_stops_the_computation(fake: FakeMaker) -> None:
     session = fake()
     with closing(session.stream("x", do="many")) as events:
         assert [type(next(events)) for _ in range(3)] == [Progress] * 3
@@ -58,7 +58,7 @@ def test_closing_a_stream_stops_the_work(fake: FakeMaker) -> None:
     assert 0 < given < fake_worker.MANY and session.pid == pid
 
 
-def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
+def test_garbage_collected_stream_stops_the_computation(fake: FakeMaker) -> None:
     session = fake()
     events = session.stream("x", do="many")
     next(events)
@@ -67,7 +67,7 @@ def test_a_stream_that_is_forgotten_stops_the_work(fake: FakeMaker) -> None:
     assert int(session.transcribe("x", do="report").text) < fake_worker.MANY
 
 
-def test_a_stream_that_is_dropped_inside_a_cycle_blocks_nobody(fake: FakeMaker) -> None:
+def test_dropped_stream_in_a_reference_cycle_blocks_no_caller(fake: FakeMaker) -> None:
     session = fake()
     gc.disable()  # so that only the session's own care can help
     try:
@@ -82,7 +82,7 @@ def test_a_stream_that_is_dropped_inside_a_cycle_blocks_nobody(fake: FakeMaker) 
         gc.enable()
 
 
-def test_a_stream_that_was_never_read_does_nothing(fake: FakeMaker) -> None:
+def test_unread_stream_starts_no_process(fake: FakeMaker) -> None:
     session = fake()
     session.stream("x").close()
     session.stream("x")
@@ -111,7 +111,7 @@ def test_cancelling_from_another_thread(session: ProcessSession, expected: Trans
     assert heard(session.transcribe(noise(2.0))) == heard(expected) and session.pid == pid
 
 
-def test_cancelling_one_long_step_ends_the_process(fake: FakeMaker) -> None:
+def test_cancelling_a_long_blocking_step_ends_the_process(fake: FakeMaker) -> None:
     session = fake()
     begun = threading.Event()
 
@@ -126,7 +126,7 @@ def test_cancelling_one_long_step_ends_the_process(fake: FakeMaker) -> None:
     assert session.transcribe("x").text.endswith("/x")
 
 
-def test_cancelling_the_loading(fake: FakeMaker) -> None:
+def test_cancelling_while_loading_ends_the_process(fake: FakeMaker) -> None:
     session = fake("never")
     call = Background(session.start)
     eventually(lambda: session.pid is not None)
@@ -135,7 +135,7 @@ def test_cancelling_the_loading(fake: FakeMaker) -> None:
     assert session.pid is None and not session.busy
 
 
-def test_cancelling_what_does_not_run_does_nothing(fake: FakeMaker) -> None:
+def test_cancel_without_a_running_call_has_no_effect(fake: FakeMaker) -> None:
     session = fake()
     session.cancel()
     assert session.transcribe("x")
@@ -167,7 +167,7 @@ def test_ctrl_c_during_a_call_leaves_the_session_usable(fake: FakeMaker) -> None
     assert session.pid != pid
 
 
-def test_a_second_call_beside_ones_own_stream_is_refused_and_not_a_deadlock(fake: FakeMaker) -> None:
+def test_second_call_during_an_open_stream_in_the_same_thread_is_refused(fake: FakeMaker) -> None:
     session = fake()
     events = session.stream("x", do="many")
     next(events)
@@ -180,7 +180,7 @@ def test_a_second_call_beside_ones_own_stream_is_refused_and_not_a_deadlock(fake
     assert session.transcribe("x")
 
 
-def test_a_stream_may_be_handed_to_another_thread(fake: FakeMaker) -> None:
+def test_stream_can_be_read_by_another_thread(fake: FakeMaker) -> None:
     session = fake()
     events = session.stream("x", do="many")
     next(events)
@@ -217,7 +217,7 @@ def test_closing_leaves_no_process_and_refuses_further_calls(fake: FakeMaker) ->
             call()
 
 
-def test_closing_during_a_call(fake: FakeMaker) -> None:
+def test_closing_the_session_during_a_call_ends_the_call_with_an_error(fake: FakeMaker) -> None:
     session = fake()
     begun = threading.Event()
 
@@ -237,7 +237,7 @@ def test_closing_during_a_call(fake: FakeMaker) -> None:
     assert gone(pid)
 
 
-def test_closing_beside_ones_own_open_stream(fake: FakeMaker) -> None:
+def test_closing_the_session_ends_the_own_open_stream_with_an_error(fake: FakeMaker) -> None:
     session = fake()
     events = session.stream("x", do="many")
     next(events)
@@ -248,7 +248,7 @@ def test_closing_beside_ones_own_open_stream(fake: FakeMaker) -> None:
         list(events)
 
 
-def test_closing_while_the_process_loads(fake: FakeMaker) -> None:
+def test_closing_the_session_while_loading_ends_the_process(fake: FakeMaker) -> None:
     session = fake("never")
     call = Background(session.start)
     eventually(lambda: session.pid is not None)
@@ -269,7 +269,7 @@ def test_closing_at_any_moment_leaves_no_process(fake: FakeMaker) -> None:
     assert children() <= before
 
 
-def test_open_files_are_given_back(fake: FakeMaker) -> None:
+def test_unload_releases_open_files(fake: FakeMaker) -> None:
     session = fake()
     session.start()
     files = psutil.Process().num_fds()

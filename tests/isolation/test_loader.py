@@ -1,4 +1,4 @@
-"""Settings and the choices that runtimes have of them."""
+"""Session settings and the choices each runtime offers for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import DTYPES, SETTINGS, check_setting, settings_of
 
 
-def test_every_type_of_arithmetic_is_one_of_a_runtime_that_has_the_setting() -> None:
+def test_only_runtimes_with_dtypes_have_the_dtype_setting() -> None:
     assert SETTINGS["dtype"].choices == DTYPES
     having = {name for name, runtime in RUNTIMES.items() if runtime.dtypes}
     assert having == {name for name, runtime in RUNTIMES.items() if "dtype" in runtime.settings}
@@ -18,7 +18,7 @@ def test_every_type_of_arithmetic_is_one_of_a_runtime_that_has_the_setting() -> 
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_runtimes_settings_are_those_declared_but_for_the_types_it_has(runtime: str) -> None:
+def test_runtime_settings_equal_the_declared_settings_with_supported_dtypes_only(runtime: str) -> None:
     found = settings_of(runtime)
     assert tuple(found) == RUNTIMES[runtime].settings
     for name, spec in found.items():
@@ -28,7 +28,7 @@ def test_a_runtimes_settings_are_those_declared_but_for_the_types_it_has(runtime
             assert spec == SETTINGS[name]
 
 
-def test_a_choice_is_checked_against_the_runtime_where_one_is_named() -> None:
+def test_setting_choice_is_checked_against_the_given_runtime() -> None:
     assert check_setting("dtype", "float64", "it is wrong", "pytorch") == "float64"
     assert check_setting("dtype", "float64", "it is wrong") == "float64"
     with pytest.raises(BadInput, match=r"^it is wrong; expected one of auto, float32, bfloat16, float16$"):

@@ -1,4 +1,4 @@
-"""What prepared processes import: they can be forked after it, and their sessions import almost nothing more."""
+"""Imports of prepared processes: they can be forked afterwards, and their sessions import few further modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux fork
 MANY = 40  # modules; transformers alone has hundreds
 
 
-def test_a_session_of_a_language_model_finds_its_packages_imported() -> None:
+def test_forked_language_model_session_imports_few_further_modules() -> None:
     spec = SessionSpec("demo", "funasr_nano", "pytorch", assets() / "demo-funasr-nano")
     kind = kind_of(spec)
     PREPARED.wait_for(kind, spec.name)
@@ -37,7 +37,7 @@ def test_a_session_of_a_language_model_finds_its_packages_imported() -> None:
     assert len(more) < MANY, more
 
 
-def test_a_forked_session_computes_what_a_started_one_does(tmp_path: Path) -> None:
+def test_forked_session_gives_the_same_tokens_as_a_started_session(tmp_path: Path) -> None:
     spec = SessionSpec("tiny", "sensevoice", "pytorch", tiny_sensevoice(tmp_path))
     sound = np.random.default_rng(1).standard_normal(32000).astype(np.float32)
     found = []

@@ -1,4 +1,4 @@
-"""Sessions forked from a prepared process are what they would be if they had been started, and end as these do."""
+"""Sessions forked from a prepared process behave and end like sessions started from scratch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_sessions_of_a_kind_come_from_one_prepared_process(make: Callable[..., A
     assert first.trace("x").meta["pid"] != pid
 
 
-def test_it_has_the_environment_and_the_folder_of_its_start(
+def test_forked_session_has_the_environment_and_working_folder_of_its_start(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     before = make()
@@ -100,7 +100,7 @@ def test_it_has_the_environment_and_the_folder_of_its_start(
 
 
 @pytest.mark.parametrize("what", ["environment", "cores", "files"])
-def test_what_it_cannot_change_later_takes_another_prepared_process(
+def test_changed_threads_cores_or_file_limits_start_another_prepared_process(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Such as the number of threads, which libraries read when they are loaded."""
@@ -135,12 +135,12 @@ def test_what_it_cannot_change_later_takes_another_prepared_process(
     eventually(lambda: ended(old.pid))
 
 
-def test_forked_sessions_do_not_draw_the_same_numbers(make: Callable[..., Any]) -> None:
+def test_forked_sessions_draw_different_random_numbers(make: Callable[..., Any]) -> None:
     drawn = [make().trace("x", do="random").meta["drawn"] for _ in range(2)]
     assert drawn[0] != drawn[1]
 
 
-def test_what_a_session_prints_goes_where_this_process_prints(
+def test_output_of_a_forked_session_goes_to_stderr_of_this_process(
     make: Callable[..., Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     session = make()
@@ -155,7 +155,9 @@ def test_what_a_session_prints_goes_where_this_process_prints(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-def test_a_session_that_is_killed_says_how(make: Callable[..., Any], kind: Kinds, number: signal.Signals) -> None:
+def test_killed_forked_session_reports_the_signal(
+    make: Callable[..., Any], kind: Kinds, number: signal.Signals
+) -> None:
     session = make(kind)
     session.start()
     pid, source = session.pid, parent_of(session)
@@ -167,7 +169,7 @@ def test_a_session_that_is_killed_says_how(make: Callable[..., Any], kind: Kinds
     assert session.trace("x").meta["pid"] != pid and parent_of(session) == source
 
 
-def test_a_load_that_aborts_says_how(make: Callable[..., Any]) -> None:
+def test_aborted_load_of_a_forked_session_reports_the_signal(make: Callable[..., Any]) -> None:
     with pytest.raises(SessionDied, match="was ended by SIGABRT while loading"):
         make(name="abort").start()
     with pytest.raises(BadInput, match="the fake does not load"):
@@ -175,7 +177,7 @@ def test_a_load_that_aborts_says_how(make: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_a_session_has_started_ends_with_it(make: Callable[..., Any], kind: Kinds) -> None:
+def test_subprocesses_of_a_forked_session_end_with_it(make: Callable[..., Any], kind: Kinds) -> None:
     session = make(kind)
     meta = session.trace("x", do="spawn").meta
     os.kill(meta["pid"], signal.SIGKILL)
@@ -186,7 +188,7 @@ def test_what_a_session_has_started_ends_with_it(make: Callable[..., Any], kind:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_prepared_process_takes_its_sessions_with_it(make: Callable[..., Any], kind: Kinds) -> None:
+def test_killing_the_prepared_process_ends_its_sessions(make: Callable[..., Any], kind: Kinds) -> None:
     session = make(kind)
     session.start()
     source = parent_of(session)
@@ -201,7 +203,7 @@ def test_a_killed_prepared_process_takes_its_sessions_with_it(make: Callable[...
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_the_program(how: signal.Signals) -> None:
+def test_prepared_process_and_sessions_end_with_the_program(how: signal.Signals) -> None:
     script = """
         import os, sys
         from pathlib import Path
@@ -228,7 +230,7 @@ def test_nothing_outlives_the_program(how: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("what", ["threaded", "dying"])
-def test_one_that_cannot_be_forked_is_done_without(what: str) -> None:
+def test_session_starts_directly_when_the_prepared_process_cannot_fork(what: str) -> None:
     with forked_fakes(what) as pool, ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
         session.start()
         assert psutil.Process(session.pid).ppid() == os.getpid()
@@ -238,7 +240,7 @@ def test_one_that_cannot_be_forked_is_done_without(what: str) -> None:
         assert psutil.Process(session.pid).ppid() == os.getpid()
 
 
-def test_a_wait_for_the_imports_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_the_imports_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     with forked_fakes("slow"), ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
         told: list[str] = []
 
@@ -253,7 +255,7 @@ def test_a_wait_for_the_imports_can_be_stopped(monkeypatch: pytest.MonkeyPatch) 
         assert set(told) == {"loading fake"} and session.pid is None and not session.loading
 
 
-def test_it_is_given_up_where_memory_is_short(make: Callable[..., Any], pool: PreparedProcesses) -> None:
+def test_prepared_process_is_released_when_memory_is_short(make: Callable[..., Any], pool: PreparedProcesses) -> None:
     session = make()
     session.start()
     source = parent_of(session)
@@ -272,7 +274,7 @@ def test_it_is_given_up_where_memory_is_short(make: Callable[..., Any], pool: Pr
     assert is_prepared(parent_of(third))
 
 
-def test_a_setting_turns_them_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variable_turns_prepared_processes_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = PreparedProcesses()
     monkeypatch.setattr(prepared, "PREPARED", pool)
     monkeypatch.setattr(PreparedProcesses, "start", lambda self, kinds: started.extend(kinds))
@@ -290,7 +292,7 @@ def test_a_setting_turns_them_on_and_off(monkeypatch: pytest.MonkeyPatch) -> Non
         pool.__init__()  # type: ignore[misc]
 
 
-def test_kinds_of_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_specs_map_to_kinds_of_prepared_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def kind(family: str, runtime: str, **more: Any) -> Kind | None:
         return kind_of(SessionSpec("x", family, runtime, tmp_path, **more))
 
@@ -304,7 +306,7 @@ def test_kinds_of_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert default == two != three and two is not None and two.parallel
 
 
-def test_what_a_language_model_imports_leaves_nothing_in_the_temporary_folder(
+def test_language_model_imports_leave_no_files_in_the_temporary_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """torch's compiler, which transformers imports, makes a folder there and never removes it."""

@@ -1,4 +1,4 @@
-"""A session in a process of its own: whatever ends it, the caller gets one sentence and the next call works."""
+"""A session in a separate process: every failure gives the caller a one-line error, and the next call succeeds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
 # A healthy process.
 
 
-def test_the_child_gives_what_the_model_gives_in_this_process(
+def test_child_process_gives_the_same_results_as_this_process(
     session: ProcessSession, spec: SessionSpec, expected: Transcript
 ) -> None:
     assert expected.text
@@ -88,7 +88,7 @@ def test_the_child_gives_what_the_model_gives_in_this_process(
         np.testing.assert_array_equal(here[stage], there[stage])
 
 
-def test_a_stream_gives_progress_segments_and_last_the_transcript(session: ProcessSession) -> None:
+def test_stream_gives_progress_then_segments_and_ends_with_the_transcript(session: ProcessSession) -> None:
     events = list(session.stream(noise(5.0), **LONG))
     kinds = [type(event).__name__ for event in events]
     assert (
@@ -97,7 +97,7 @@ def test_a_stream_gives_progress_segments_and_last_the_transcript(session: Proce
     assert not session.busy
 
 
-def test_a_path_means_the_same_file_in_both_processes(
+def test_relative_path_is_resolved_in_the_folder_of_the_caller(
     session: ProcessSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.start()  # its folder is the one from before
@@ -110,12 +110,12 @@ def test_a_path_means_the_same_file_in_both_processes(
 
 
 @pytest.mark.parametrize("audio", [None, 7, b"x.wav", [1, 2], (np.zeros(5),), ""])
-def test_what_is_no_recording_is_bad_input(session: ProcessSession, audio: Any) -> None:
+def test_invalid_recording_argument_raises_bad_input(session: ProcessSession, audio: Any) -> None:
     with pytest.raises(BadInput):
         session.transcribe(audio)
 
 
-def test_calls_from_several_threads_wait_for_each_other(session: ProcessSession, spec: SessionSpec) -> None:
+def test_calls_from_several_threads_are_serialised(session: ProcessSession, spec: SessionSpec) -> None:
     recordings = [noise(1.0 + 0.5 * n, seed=n) for n in range(4)]
     here = open_here(spec)
     with ThreadPoolExecutor(4) as pool:
@@ -123,7 +123,7 @@ def test_calls_from_several_threads_wait_for_each_other(session: ProcessSession,
     assert [heard(t) for t in transcripts] == [heard(here.transcribe(r)) for r in recordings] * 3
 
 
-def test_unloading_frees_the_process_and_the_next_call_starts_another(
+def test_unload_ends_the_process_and_the_next_call_starts_a_new_one(
     session: ProcessSession, expected: Transcript
 ) -> None:
     session.start()
@@ -145,7 +145,7 @@ def test_a_session_at_work_is_not_unloaded(session: ProcessSession) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-def test_a_crash_during_a_call_is_one_error_and_the_next_call_works(
+def test_crash_during_a_call_raises_one_line_error_and_the_next_call_succeeds(
     session: ProcessSession, expected: Transcript, number: signal.Signals
 ) -> None:
     events = session.stream(long_noise(), **LONG)
@@ -162,7 +162,7 @@ def test_a_crash_during_a_call_is_one_error_and_the_next_call_works(
     assert heard(session.transcribe(noise(2.0))) == heard(expected)
 
 
-def test_a_process_killed_between_calls_costs_nothing(fake: FakeMaker) -> None:
+def test_process_killed_between_calls_is_replaced_without_an_error(fake: FakeMaker) -> None:
     session = fake()
     for _ in range(5):
         session.start()
@@ -171,7 +171,7 @@ def test_a_process_killed_between_calls_costs_nothing(fake: FakeMaker) -> None:
         assert session.transcribe("x").text.endswith("/x")
 
 
-def test_a_process_killed_before_it_took_the_call_costs_nothing(fake: FakeMaker) -> None:
+def test_process_killed_before_it_received_the_call_is_replaced_without_an_error(fake: FakeMaker) -> None:
     session = fake()
     session.start()
     first = session.pid
@@ -184,7 +184,7 @@ def test_a_process_killed_before_it_took_the_call_costs_nothing(fake: FakeMaker)
     assert call.result.meta["pid"] not in (None, first)
 
 
-def test_a_native_abort_is_one_error(fake: FakeMaker) -> None:
+def test_native_abort_raises_one_line_error(fake: FakeMaker) -> None:
     session = fake()
     with pytest.raises(
         SessionDied, match=r"^the process of fake on fake was ended by SIGABRT while tracing; .* new one$"
@@ -193,21 +193,21 @@ def test_a_native_abort_is_one_error(fake: FakeMaker) -> None:
     assert len(session.trace("x")["encoder.output"]) == 4
 
 
-def test_a_model_that_exits_is_one_error(fake: FakeMaker) -> None:
+def test_exiting_model_raises_an_error_with_the_exit_status(fake: FakeMaker) -> None:
     session = fake()
     with pytest.raises(SessionDied, match="ended with status 3 while tracing"):
         session.trace("x", do="exit")
     assert session.trace("x")
 
 
-def test_a_process_that_dies_while_loading_is_one_error(fake: FakeMaker) -> None:
+def test_process_that_dies_while_loading_raises_an_error(fake: FakeMaker) -> None:
     session = fake("abort")
     with pytest.raises(SessionDied, match="of abort on fake was ended by SIGABRT while loading"):
         session.start()
     assert session.pid is None
 
 
-def test_death_inside_a_large_message_is_one_error(fake: FakeMaker) -> None:
+def test_process_killed_while_sending_a_large_message_raises_an_error(fake: FakeMaker) -> None:
     session = fake()
     session.start()
     pid = session.pid
@@ -225,13 +225,13 @@ def test_death_inside_a_large_message_is_one_error(fake: FakeMaker) -> None:
     assert session.transcribe("x").text.endswith("/x")
 
 
-def test_a_large_result_passes(fake: FakeMaker) -> None:
+def test_result_of_100_megabytes_is_transferred(fake: FakeMaker) -> None:
     values = fake().trace("x", do="large")["encoder.output"]
     assert values.nbytes == 100_000_000
     np.testing.assert_array_equal(values, np.arange(len(values), dtype=np.float32))
 
 
-def test_of_a_trace_that_is_written_to_a_file_only_the_path_passes(fake: FakeMaker, tmp_path: Path) -> None:
+def test_trace_written_to_a_file_is_not_transferred_between_processes(fake: FakeMaker, tmp_path: Path) -> None:
     session = fake()
     place = tmp_path / "t.safetensors"
     session.start()
@@ -244,14 +244,14 @@ def test_of_a_trace_that_is_written_to_a_file_only_the_path_passes(fake: FakeMak
         session.trace("x", out=tmp_path / "none" / "t.safetensors")
 
 
-def test_nothing_stays_of_a_trace_whose_process_died(fake: FakeMaker, tmp_path: Path) -> None:
+def test_trace_file_is_removed_when_the_process_dies(fake: FakeMaker, tmp_path: Path) -> None:
     session = fake()
     with pytest.raises(SessionDied, match="while tracing"):
         session.trace("x", do="half", out=tmp_path / "t.safetensors")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:
+def test_child_process_ends_with_its_parent(spec: SessionSpec) -> None:
     script = f"""
         import sys
         from pathlib import Path
@@ -271,7 +271,7 @@ def test_a_child_ends_with_its_parent(spec: SessionSpec) -> None:
     assert not child.is_running()
 
 
-def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
+def test_child_process_ends_with_its_parent_while_loading() -> None:
     script = """
         import sys, threading
         from pathlib import Path
@@ -297,7 +297,7 @@ def test_a_child_ends_with_its_parent_even_while_it_loads() -> None:
 # Errors of the model.
 
 
-def test_a_bad_checkpoint_is_the_childs_own_sentence_and_leaves_no_process(spec: SessionSpec, tmp_path: Path) -> None:
+def test_bad_checkpoint_raises_the_error_of_the_child_and_leaves_no_process(spec: SessionSpec, tmp_path: Path) -> None:
     broken = tiny_sensevoice(tmp_path / "broken")
     (broken / "model.pt").write_bytes((broken / "model.pt").read_bytes()[:2000])
     before = children()
@@ -335,14 +335,14 @@ def test_any_error_of_the_model_reaches_the_caller(
     assert session.trace("x") and (session.pid == pid) == (do != "memory")
 
 
-def test_arguments_that_cannot_be_sent_are_bad_input(fake: FakeMaker) -> None:
+def test_arguments_that_cannot_be_pickled_raise_bad_input(fake: FakeMaker) -> None:
     session = fake()
     with pytest.raises(BadInput, match="cannot be sent to the session's process"):
         session.trace("x", hook=lambda: None)
     assert session.trace("x")
 
 
-def test_arguments_that_cannot_be_received_are_bad_input(fake: FakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_that_cannot_be_unpickled_raise_bad_input(fake: FakeMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("only_in_this_process")
     exec("class Thing: pass", module.__dict__)
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -352,7 +352,7 @@ def test_arguments_that_cannot_be_received_are_bad_input(fake: FakeMaker, monkey
     assert session.trace("x")
 
 
-def test_a_start_that_is_not_admitted_starts_nothing(fake: FakeMaker) -> None:
+def test_refused_admission_starts_no_process(fake: FakeMaker) -> None:
     refusals = [Unavailable("no room")]
 
     def admitted(newcomer: ProcessSession) -> AbstractContextManager[None]:
@@ -370,7 +370,7 @@ def test_a_start_that_is_not_admitted_starts_nothing(fake: FakeMaker) -> None:
 # Batches and texts.
 
 
-def test_a_batch_of_recordings_keeps_their_numbers_and_a_bad_one_spoils_no_other(fake: FakeMaker) -> None:
+def test_batch_results_keep_their_numbers_and_a_bad_recording_affects_no_other(fake: FakeMaker) -> None:
     session = fake()
     results = [
         (number, event)
@@ -385,7 +385,7 @@ def test_a_batch_of_recordings_keeps_their_numbers_and_a_bad_one_spoils_no_other
     assert [transcript.text for transcript in session.transcribe_batch(["one.wav", "two.wav"])] == [one.text, two.text]
 
 
-def test_a_batch_with_a_bad_recording_names_it(fake: FakeMaker) -> None:
+def test_error_of_a_batch_names_the_bad_recording(fake: FakeMaker) -> None:
     session = fake()
     with pytest.raises(BadInput, match=r"^recording 2 of 3 \(refuse\.wav\): the fake refuses$"):
         session.transcribe_batch(["one.wav", "refuse.wav", "two.wav"])
@@ -393,12 +393,12 @@ def test_a_batch_with_a_bad_recording_names_it(fake: FakeMaker) -> None:
 
 
 @pytest.mark.parametrize("audios", ["one.wav", Path("one.wav"), (np.zeros(16), 16000), None, 7])
-def test_one_recording_is_no_batch(fake: FakeMaker, audios: Any) -> None:
+def test_single_recording_instead_of_a_list_is_refused(fake: FakeMaker, audios: Any) -> None:
     with pytest.raises(BadInput, match="is not a list of recordings; expected a list"):
         fake().transcribe_batch(audios)
 
 
-def test_a_text_comes_in_pieces_and_last_the_generation(fake: FakeMaker) -> None:
+def test_generated_text_is_streamed_in_pieces_and_ends_with_the_generation(fake: FakeMaker) -> None:
     session = fake()
     *pieces, generation = session.generate_stream("seven.wav")
     assert pieces == [Piece(f"{number} ", (number,)) for number in (1, 2, 3)]
@@ -406,7 +406,7 @@ def test_a_text_comes_in_pieces_and_last_the_generation(fake: FakeMaker) -> None
     assert session.generate([{"role": "user", "content": "x"}]).tokens == (1, 2, 3)
 
 
-def test_closing_a_text_stops_the_work(fake: FakeMaker) -> None:
+def test_closing_a_text_stream_stops_the_generation(fake: FakeMaker) -> None:
     session = fake()
     with closing(session.generate_stream("x", do="many")) as pieces:
         assert [type(next(pieces)) for _ in range(3)] == [Piece] * 3
@@ -414,7 +414,7 @@ def test_closing_a_text_stops_the_work(fake: FakeMaker) -> None:
     assert 0 < int(session.transcribe("x", do="report").text) < fake_worker.MANY and session.pid == pid
 
 
-def test_a_death_while_a_text_is_written_is_one_error(fake: FakeMaker) -> None:
+def test_process_death_during_generation_raises_an_error(fake: FakeMaker) -> None:
     session = fake()
     with pytest.raises(SessionDied, match="ended with status 3 while generating; the next call starts a new one"):
         session.generate("x", do="exit")
@@ -422,7 +422,7 @@ def test_a_death_while_a_text_is_written_is_one_error(fake: FakeMaker) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_language_model_on_gguf_loads_no_torch(tmp_path: Path) -> None:
+def test_gguf_language_model_session_loads_no_torch(tmp_path: Path) -> None:
     """Its tokenizer is transformers', which would bring torch along, in seconds and hundreds of megabytes."""
     directory = assets() / "demo-funasr-nano"
     [path] = writer.write(causal_lm.plans(directory, "workbench"), "f16", tmp_path / "it.gguf")

@@ -1,4 +1,4 @@
-"""Several recordings side by side: what each is told, in which order, and that a dropped call stops the model."""
+"""Several recordings in one batch: events per recording and their order, and cancellation of a dropped call."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def of_kind(events: Sequence[Any], kind: type) -> list[Any]:
     return [event for event in events if isinstance(event, kind)]
 
 
-def test_every_recording_has_its_own_story() -> None:
+def test_batch_gives_each_recording_its_own_events_in_order() -> None:
     writer = FakeWriter()
     assert isinstance(writer, StreamingRecogniser)
     found = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(3.0), noise(2.0)], batch_size=2)
@@ -95,7 +95,7 @@ def test_every_recording_has_its_own_story() -> None:
     assert [event.text for event in of_kind(found[0], Partial)] == ["a"], "a text that stays as it is is not repeated"
 
 
-def test_one_recording_alone_says_something_after_every_token() -> None:
+def test_single_recording_gives_an_event_after_every_token() -> None:
     """Whoever cancels is heard between two events only."""
     writer = FakeWriter()
     writer.recognise_stream = lambda stretches, options: steady()  # type: ignore[method-assign]
@@ -109,7 +109,7 @@ def test_one_recording_alone_says_something_after_every_token() -> None:
     assert of_kind(events, Partial) == [Partial(0.0, 1.0, "same")] * 5
 
 
-def test_partial_texts_name_their_stretch() -> None:
+def test_partial_texts_have_the_times_of_their_segment() -> None:
     session = SpeechSession("m", "r", FakeWriter())
     events = list(session.stream(noise(5.0), vad="none", max_segment_seconds=2.0))
     segments = of_kind(events, Segment)
@@ -121,7 +121,7 @@ def test_partial_texts_name_their_stretch() -> None:
         assert mine[-1] == segment.text
 
 
-def test_a_batch_may_hold_the_end_of_one_recording_and_the_start_of_the_next() -> None:
+def test_batch_combines_segments_of_consecutive_recordings() -> None:
     writer = FakeWriter()
     audios = [noise(5.0), noise(2.0, seed=2), noise(4.0, seed=3)]
     found = by_number(SpeechSession("m", "r", writer), audios, vad="none", max_segment_seconds=2.0, batch_size=3)
@@ -139,7 +139,7 @@ def test_a_batch_may_hold_the_end_of_one_recording_and_the_start_of_the_next() -
     size=st.integers(1, 5),
     streams=st.booleans(),
 )
-def test_the_batch_size_changes_no_transcript(seconds: list[float], size: int, streams: bool) -> None:
+def test_batch_size_does_not_change_transcripts(seconds: list[float], size: int, streams: bool) -> None:
     def session() -> SpeechSession:
         if streams:
             return SpeechSession("m", "r", FakeWriter())
@@ -153,7 +153,7 @@ def test_the_batch_size_changes_no_transcript(seconds: list[float], size: int, s
         assert (found[number][-1].text, found[number][-1].segments) == (alone.text, alone.segments)
 
 
-def test_the_work_on_a_batch_is_shared_out_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compute_time_of_a_batch_is_divided_by_recording_length(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0.0, 1000.0, 1.0))  # every look at it is a second later
     monkeypatch.setattr("workbench.pipelines.speech_session.time.perf_counter", lambda: float(next(clock)))
     found = by_number(SpeechSession("m", "r", FakeWriter()), [noise(1.0), noise(3.0)], batch_size=2)
@@ -162,7 +162,7 @@ def test_the_work_on_a_batch_is_shared_out_by_length(monkeypatch: pytest.MonkeyP
     assert (short, long) == (pytest.approx(1 + 0.25), pytest.approx(1 + 0.75))
 
 
-def test_a_recording_that_cannot_be_read_stands_back(tmp_path: Path) -> None:
+def test_unreadable_recording_gives_an_error_and_the_others_are_transcribed(tmp_path: Path) -> None:
     bad = tmp_path / "bad.wav"
     bad.write_text("this is no sound\n" * 40)
     writer = FakeWriter()
@@ -176,7 +176,7 @@ def test_a_recording_that_cannot_be_read_stands_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tokens", [1, 3])
 @pytest.mark.parametrize("batch", [False, True])
-def test_a_dropped_call_stops_the_model_within_one_token(tokens: int, batch: bool) -> None:
+def test_closed_stream_stops_the_model_within_one_token(tokens: int, batch: bool) -> None:
     writer = FakeWriter()
     session = SpeechSession("m", "r", writer)
     events: Generator[Any, None, None]
@@ -194,13 +194,13 @@ def test_a_dropped_call_stops_the_model_within_one_token(tokens: int, batch: boo
     assert session.transcribe(noise(1.0)).text == "a", "the session is free again"
 
 
-def test_notes_of_stretches_are_notes_of_the_recording_each_once() -> None:
+def test_segment_notes_are_merged_into_the_transcript_without_duplicates() -> None:
     session = SpeechSession("m", "r", FakeWriter(notes=("cut off",)))
     transcript = session.transcribe(noise(5.0), vad="none", max_segment_seconds=2.0)
     assert len(transcript.segments) > 1 and transcript.notes == ("cut off",)
 
 
-def test_a_recording_without_speech_is_finished_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_without_speech_ends_without_a_model_call(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.pipelines.test_speech_session import put_spans
 
     put_spans(monkeypatch, notes=("found no speech",))
@@ -210,7 +210,7 @@ def test_a_recording_without_speech_is_finished_at_once(monkeypatch: pytest.Monk
     assert writer.batches == []
 
 
-def test_a_model_without_the_option_hears_one_stretch_at_a_time() -> None:
+def test_model_without_batching_transcribes_segments_one_by_one() -> None:
     recogniser = FakeRecogniser(lambda n, samples: words((0.0, 0.5), first=n))
     found = by_number(SpeechSession("m", "r", recogniser), [noise(1.0), noise(1.0)])
     assert [found[number][-1].text for number in (0, 1)] == ["w0", "w1"]
@@ -229,7 +229,7 @@ class ChoosyWriter(FakeWriter):
         return (yield from super().recognise_stream(stretches, options))
 
 
-def test_a_recording_that_the_model_refuses_does_not_end_the_others() -> None:
+def test_recording_refused_by_the_model_does_not_affect_the_others() -> None:
     session = SpeechSession("m", "pytorch", ChoosyWriter())
     sounds = [noise(seconds) for seconds in (1, 5, 2)]
     ends = {
@@ -243,7 +243,7 @@ def test_a_recording_that_the_model_refuses_does_not_end_the_others() -> None:
         session.transcribe(sounds[1])
 
 
-def test_a_refused_recording_is_not_gone_on_with() -> None:
+def test_refused_recording_gives_a_single_error_and_no_transcript() -> None:
     writer = ChoosyWriter()
     events = list(SpeechSession("m", "pytorch", writer).stream_batch([noise(8)], vad="none", max_segment_seconds=7.0))
     assert sum(isinstance(event, BadInput) for _, event in events) == 1

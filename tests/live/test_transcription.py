@@ -1,4 +1,4 @@
-"""Live transcription: partial texts, the final one as of a file, and no growth, however long somebody listens."""
+"""Live transcription: partial texts, final texts equal to those of a file, endpointed segments and bounded memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def loudness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpointing, "SileroStream", Loudness)
 
 
-def test_the_network_is_that_of_the_package(digits: np.ndarray) -> None:
+def test_streaming_silero_gives_the_probabilities_of_the_package(digits: np.ndarray) -> None:
     whole = digits[: 60 * CHUNK]
     network = SileroStream()
     mine = [network.probability(chunk) for chunk in whole.reshape(-1, CHUNK)]
@@ -66,7 +66,7 @@ def test_the_network_is_that_of_the_package(digits: np.ndarray) -> None:
     assert network.probability(whole[:CHUNK]) == pytest.approx(mine[0], abs=1e-6)
 
 
-def test_segments_share_no_speech_and_hold_all_of_it(digits: np.ndarray) -> None:
+def test_endpointed_segments_do_not_overlap_and_hold_all_speech(digits: np.ndarray) -> None:
     finding, ended = Endpointer(), []
     for first in range(0, len(digits), 1600):
         ended += finding.feed(digits[first : first + 1600])
@@ -83,7 +83,7 @@ def test_segments_share_no_speech_and_hold_all_of_it(digits: np.ndarray) -> None
     assert [(each.start, each.end) for each in again] == [(each.start, each.end) for each in ended], "in any pieces"
 
 
-def test_the_final_text_is_that_of_the_same_sound_as_a_file(digits: np.ndarray) -> None:
+def test_final_text_equals_the_transcript_of_the_same_samples_as_a_file(digits: np.ndarray) -> None:
     told: list[LiveEvent] = []
     asked: list[np.ndarray] = []
     changed = threading.Condition()
@@ -118,7 +118,7 @@ def test_the_final_text_is_that_of_the_same_sound_as_a_file(digits: np.ndarray) 
     assert whole is not None and len(whole.segments) == 2 and whole.audio_seconds == pytest.approx(len(digits) / RATE)
 
 
-def test_a_failing_model_fails_a_segment_and_not_the_rest(loudness: None) -> None:
+def test_model_error_is_reported_for_each_segment_separately(loudness: None) -> None:
     told: list[LiveEvent] = []
 
     def transcribe(samples: np.ndarray) -> Transcript:
@@ -132,7 +132,7 @@ def test_a_failing_model_fails_a_segment_and_not_the_rest(loudness: None) -> Non
     assert [each.number for each in told if isinstance(each, Failed)] == [1, 2]
 
 
-def test_long_speech_is_cut_and_nothing_is_lost(loudness: None) -> None:
+def test_long_speech_is_split_without_loss_of_samples(loudness: None) -> None:
     finding = Endpointer(EndpointingLimits(longest=5.0))
     sound = np.random.default_rng(0).choice([-0.5, 0.5], 20 * RATE).astype(np.float32)
     ended = [*finding.feed(sound), *finding.finish()]
@@ -147,7 +147,7 @@ def sound_of(minutes: int) -> Iterator[np.ndarray]:
         yield np.concatenate([np.full(loud * RATE, 0.5, np.float32), np.zeros((5 - loud) * RATE, np.float32)])
 
 
-def test_two_hours_do_not_grow(loudness: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stays_bounded_over_two_hours_of_audio(loudness: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_transcription, "EVERY", 0.0)
     finished = 0
 
@@ -165,7 +165,7 @@ def test_two_hours_do_not_grow(loudness: None, monkeypatch: pytest.MonkeyPatch) 
     assert most < 300, "seconds of sound that are kept"
 
 
-def test_closing_ends_at_once_while_the_model_works(loudness: None) -> None:
+def test_close_during_a_transcription_returns_and_can_be_repeated(loudness: None) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
     def transcribe(samples: np.ndarray) -> Transcript:

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's form: whole and streamed they say the same, and neither makes anything up."""
+"""Chat completion answers in OpenAI's form: joined stream chunks, usage counts and server-sent events."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def joined(chunks: list[Any]) -> dict[str, Any]:
 
 @settings(max_examples=40)
 @given(st.sampled_from(MODALITIES), st.integers(0, 50), st.sampled_from([0.0, 3.0]), st.booleans())
-def test_chunks_are_the_whole(modalities: Any, seed: int, ends: float, ids: bool) -> None:
+def test_joined_stream_chunks_equal_the_whole_answer(modalities: Any, seed: int, ends: float, ids: bool) -> None:
     kept = KeptAnswers()
     asked = {"modalities": modalities, "seed": seed, "audio": {"format": "pcm16"}, "return_token_ids": ids}
     whole, chunks, answer = told(kept, ends, **asked)
@@ -84,14 +84,14 @@ def test_chunks_are_the_whole(modalities: Any, seed: int, ends: float, ids: bool
     json.dumps([whole, chunks], allow_nan=False)
 
 
-def test_speech_alone_has_no_transcript_and_says_so() -> None:
+def test_audio_only_answer_has_an_empty_transcript_and_a_note() -> None:
     whole, chunks, _ = told(KeptAnswers(), modalities=["audio"])
     assert whole["choices"][0]["message"]["audio"]["transcript"] == "" and whole["notes"] == [NO_TEXT]
     assert chunks[-1]["notes"] == [NO_TEXT]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_later_request_has_the_exact_rows(stream: bool) -> None:
+def test_later_request_gets_the_exact_code_rows_by_audio_id(stream: bool) -> None:
     """By the id of the audio, until its time is over."""
     kept = KeptAnswers()
     whole, chunks, answer = told(kept, modalities=["text", "audio"])
@@ -104,7 +104,7 @@ def test_a_later_request_has_the_exact_rows(stream: bool) -> None:
     assert own.token_ids == fake_conversation().converse([*ASK, answer.message(), *ASK], modalities="text").token_ids
 
 
-def test_usage_counts_positions() -> None:
+def test_usage_counts_prompt_completion_and_audio_tokens() -> None:
     kept = KeptAnswers()
     asked = {"modalities": ["text", "audio"], "max_completion_tokens": 30}
     whole, _, answer = told(kept, **asked)
@@ -115,12 +115,12 @@ def test_usage_counts_positions() -> None:
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"] == whole["usage"]
 
 
-def test_a_file_in_another_format() -> None:
+def test_audio_data_in_wav_format_equals_the_wav_file_of_the_answer() -> None:
     whole, _, answer = told(KeptAnswers(), modalities=["audio"], audio={"voice": "default", "format": "wav"})
     assert base64.b64decode(whole["choices"][0]["message"]["audio"]["data"]) == answer.wav()
 
 
-def test_the_classes_of_openai_take_it() -> None:
+def test_openai_client_classes_validate_the_answer_and_its_chunks() -> None:
     types = pytest.importorskip("openai.types.chat", reason="needs OpenAI's client")
     whole, chunks, answer = told(KeptAnswers(), modalities=["text", "audio"])
     found = types.ChatCompletion.model_validate(whole, strict=True)
@@ -129,13 +129,13 @@ def test_the_classes_of_openai_take_it() -> None:
         types.ChatCompletionChunk.model_validate(chunk, strict=True)
 
 
-def test_server_sent_events() -> None:
+def test_server_sent_events_carry_chunks_and_errors_as_json() -> None:
     assert events([{"a": "é"}, {"b": 1}]) == 'data: {"a": "é"}\n\ndata: {"b": 1}\n\n'
     line = error_event(SessionDied("the engine has ended"))
     assert json.loads(line.removeprefix("data: "))["error"]["message"] == "the engine has ended"
 
 
-def test_probabilities_go_along() -> None:
+def test_answer_contains_token_probabilities_when_requested() -> None:
     whole, _, answer = told(
         KeptAnswers(), modalities=["text"], probabilities=True, temperature=0.5, return_token_ids=True
     )

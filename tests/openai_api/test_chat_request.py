@@ -1,4 +1,4 @@
-"""Requests for chat completions: what is read from them, and every refusal in one sentence that names the field."""
+"""Reading of chat completion requests: the accepted fields, and one-line errors that name the wrong field."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def request(kept: KeptAnswers | None = None, **fields: Any) -> ChatRequest:
     return read_chat_request({"messages": ASK, **fields}, ["mine", "also"], NAMES, kept or KeptAnswers())
 
 
-def test_the_least() -> None:
+def test_minimal_request_gets_the_default_options() -> None:
     found = request()
     assert found.model == "mine" and found.messages == ASK and found.options == {"modalities": "text"}
     assert not (found.stream or found.include_usage or found.token_ids or found.notes or found.spoken)
 
 
-def test_everything() -> None:
+def test_request_with_all_fields_is_read() -> None:
     found = request(
         model="also",
         modalities=["text", "audio"],
@@ -68,16 +68,16 @@ def test_everything() -> None:
     ("given", "read"),
     [(["text"], "text"), (["audio"], "audio"), (["audio", "text"], "text_audio"), ("auto", "auto"), (None, "text")],
 )
-def test_modalities(given: Any, read: str) -> None:
+def test_modalities_field_is_read_in_all_forms(given: Any, read: str) -> None:
     assert request(modalities=given).modalities == read
 
 
 @pytest.mark.parametrize(("stream", "expected"), [(False, "wav"), (True, "pcm16")])
-def test_the_format_that_is_not_asked_for(stream: bool, expected: str) -> None:
+def test_default_audio_format_is_wav_or_pcm16_when_streamed(stream: bool, expected: str) -> None:
     assert request(modalities=["audio"], stream=stream).format == expected
 
 
-def test_messages_of_all_forms_are_ones_that_a_session_takes() -> None:
+def test_messages_of_all_forms_pass_the_check_of_the_session() -> None:
     kept = KeptAnswers()
     kept.keep("audio_1", "said before", ROWS)
     messages = [
@@ -150,14 +150,14 @@ def test_messages_of_all_forms_are_ones_that_a_session_takes() -> None:
         ({"messages": [{"role": "user", "audio": {"id": "a"}}]}, "messages[0].audio", "messages[0] of the user has"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_by_name(fields: dict[str, Any], param: str, said: str) -> None:
+def test_invalid_field_raises_one_line_error_with_the_field_name(fields: dict[str, Any], param: str, said: str) -> None:
     with pytest.raises(Refusal) as caught:
         request(**fields)
     assert str(caught.value).startswith(said) and "\n" not in str(caught.value) and caught.value.param == param
 
 
 @pytest.mark.parametrize("name", UNFOLLOWED)
-def test_fields_of_openai_that_no_model_here_follows(name: str) -> None:
+def test_unsupported_openai_fields_are_refused_unless_they_have_no_effect(name: str) -> None:
     """They may be there with the values that change nothing."""
     for harmless in UNFOLLOWED[name][0]:
         assert name not in request(**{name: harmless}).options
@@ -178,7 +178,7 @@ JSON = st.recursive(
 
 
 @given(JSON | st.dictionaries(st.sampled_from(["messages", "model", "audio", "n", "stream", "modalities"]), JSON))
-def test_no_body_ends_in_anything_but_a_request_or_a_refusal(body: Any) -> None:
+def test_any_json_body_gives_a_request_or_a_refusal(body: Any) -> None:
     with contextlib.suppress(Refusal):
         found = read_chat_request(body, ["mine"], NAMES, KeptAnswers())
         assert found.model == "mine" and found.messages

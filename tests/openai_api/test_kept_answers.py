@@ -1,4 +1,4 @@
-"""Earlier answers stay exactly as long as they are promised to, and no longer."""
+"""The store of earlier audio answers: expiry times and the memory limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
 ROWS = np.arange(40).reshape(10, 4)  # 160 bytes, as they are kept
 
 
-def test_an_answer_stays_until_its_time_is_over() -> None:
+def test_stored_answer_is_available_until_it_expires() -> None:
     now = [1000.7]
     kept = KeptAnswers(60, 10_000, lambda: now[0])
     assert kept.keep("a", "one", ROWS) == 1060
@@ -21,7 +21,7 @@ def test_an_answer_stays_until_its_time_is_over() -> None:
     assert kept.get("a") is None and len(kept) == 0
 
 
-def test_an_answer_without_room_or_rows_has_no_time() -> None:
+def test_answer_without_room_or_rows_is_not_stored() -> None:
     """Those that were promised a time keep their place."""
     now = [0.0]
     kept = KeptAnswers(60, 500, lambda: now[0])
@@ -32,5 +32,5 @@ def test_an_answer_without_room_or_rows_has_no_time() -> None:
     assert kept.keep("d", "", ROWS) == 121 and len(kept) == 1
 
 
-def test_ids_differ() -> None:
+def test_audio_ids_are_unique() -> None:
     assert len({new_audio_id() for _ in range(100)}) == 100

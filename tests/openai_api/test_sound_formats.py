@@ -15,12 +15,12 @@ RATE = 16000
 TONE = (0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE * 5 // 2) / RATE)).astype(np.float32)
 
 
-def test_what_this_machine_writes() -> None:
+def test_wav_pcm_and_flac_are_always_available() -> None:
     assert {"wav", PCM, "flac"} <= set(formats())
 
 
 @pytest.mark.parametrize("name", formats())
-def test_a_file_holds_the_sound(name: str) -> None:
+def test_encoded_audio_decodes_to_the_same_signal(name: str) -> None:
     content = written(TONE, RATE, name)
     if name == PCM:
         assert np.abs(np.frombuffer(content, "<i2") / 32768 - TONE).max() < 1e-4
@@ -40,17 +40,17 @@ def test_samples_beyond_the_range_are_clipped() -> None:
     assert np.frombuffer(written(np.array([2.0, -3.0], np.float32), RATE, PCM), "<i2").tolist() == [32767, -32768]
 
 
-def test_no_samples_are_no_bytes() -> None:
+def test_empty_audio_encodes_to_empty_bytes() -> None:
     assert [written(TONE[:0], RATE, name) for name in formats()] == [b""] * len(formats())
 
 
 @pytest.mark.parametrize("name", ["aac", "", None, 3, "WAV"])
-def test_another_format_is_refused_by_name(name: object) -> None:
+def test_unknown_audio_format_is_refused_with_a_list_of_formats(name: object) -> None:
     with pytest.raises(Refusal, match=r"^audio\.format is .*, and this server writes wav, pcm16"):
         check_format(name, "audio.format")
 
 
-def test_opus_has_few_sample_rates() -> None:
+def test_opus_refuses_an_unsupported_sample_rate() -> None:
     if "opus" in formats():
         with pytest.raises(Refusal, match="which has no 22050 Hz"):
             written(TONE, 22050, "opus")

@@ -1,4 +1,4 @@
-"""Stop texts: whatever the pieces, the text ends before the first one."""
+"""Stop texts: streamed text ends before the first stop text, however it is split into pieces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORDS = st.text("ab", max_size=6)
 
 
 @given(st.lists(WORDS, max_size=8), st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3))
-def test_the_text_ends_before_the_first_stop_however_it_is_cut(pieces: list[str], stops: list[str]) -> None:
+def test_streamed_text_ends_before_the_first_stop_text_for_any_split(pieces: list[str], stops: list[str]) -> None:
     whole = "".join(pieces)
     places = [whole.find(stop) for stop in stops if stop in whole]
     stopping = Stopping(stops)
@@ -32,7 +32,7 @@ def test_the_text_ends_before_the_first_stop_however_it_is_cut(pieces: list[str]
         assert stopping.text == (whole[: places[0]] if places else whole)
 
 
-def test_stops_are_a_text_or_a_list() -> None:
+def test_stop_field_accepts_a_text_or_a_list_and_refuses_other_types() -> None:
     assert (
         read_stops("x") == ("x",) and read_stops(["x", "y"]) == ("x", "y") and read_stops("") == read_stops(None) == ()
     )

@@ -1,4 +1,4 @@
-"""What a stranger tries on a public page: each is refused with a sentence, and the page goes on.
+"""Attacks on the public page: each is refused with a one-line error, and the server stays available.
 
 docs/security.md names the line that each test shows.
 """
@@ -98,7 +98,7 @@ def transcribe(
     return call(client, "transcribe", path, model, "pytorch", options or {}, "", "basic", engine or {})
 
 
-def test_a_visitor_who_keeps_the_rules_is_served(client: httpx.Client) -> None:
+def test_normal_visitor_gets_a_transcript(client: httpx.Client) -> None:
     assert '"text"' in transcribe(client)
 
 
@@ -111,7 +111,7 @@ def test_paths_of_the_server_are_refused(client: httpx.Client, path: str) -> Non
     assert "there is no" in transcribe(client, model=path)
 
 
-def test_the_tools_of_mcp_stand_beside_the_page_and_take_no_paths(client: httpx.Client) -> None:
+def test_mcp_tools_accept_upload_ids_and_refuse_paths(client: httpx.Client) -> None:
     sent = client.post("/mcp/files", files={"file": ("a.wav", SAMPLE.read_bytes())}).json()["id"]
 
     def called(**audio: str) -> dict[str, Any]:
@@ -137,13 +137,13 @@ def test_the_tools_of_mcp_stand_beside_the_page_and_take_no_paths(client: httpx.
         "//x/a",
     ],
 )
-def test_nothing_is_fetched(client: httpx.Client, address: str) -> None:
+def test_server_fetches_no_urls_from_requests(client: httpx.Client, address: str) -> None:
     assert "none is fetched here" in transcribe(client, {"path": address, "meta": META})
     assert client.get(f"/gradio_api/file={address}", follow_redirects=False).status_code == 404
     assert client.get(f"/gradio_api/proxy={address}", follow_redirects=False).status_code == 404
 
 
-def test_a_link_in_an_upload_leads_nowhere(client: httpx.Client) -> None:
+def test_symlink_in_an_upload_folder_is_not_followed(client: httpx.Client) -> None:
     path = Path(upload(client, b"x", "link.wav").json()[0])
     path.unlink()
     path.symlink_to("/etc/passwd")
@@ -154,7 +154,7 @@ def test_a_link_in_an_upload_leads_nowhere(client: httpx.Client) -> None:
         path.unlink()
 
 
-def test_names_of_files_cannot_be_guessed_and_visitors_have_folders(client: httpx.Client) -> None:
+def test_upload_paths_are_unguessable_and_inside_the_folder_of_the_visitor(client: httpx.Client) -> None:
     one, two = (Path(upload(client, b"same").json()[0]) for _ in range(2))
     assert one != two and one.parents[2] == two.parents[2]
     assert len(one.parents[1].name) == 32
@@ -163,7 +163,7 @@ def test_names_of_files_cannot_be_guessed_and_visitors_have_folders(client: http
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>.wav", "../../../a.wav", "a\0b.wav", "x" * 300 + ".wav"])
-def test_names_of_files_do_no_harm(client: httpx.Client, name: str) -> None:
+def test_malicious_upload_names_cause_no_harm(client: httpx.Client, name: str) -> None:
     answer = upload(client, b"x", name)
     assert answer.status_code in (200, 400, 507)
     assert "<img" not in transcribe(client, {"path": answer.json()[0], "meta": META}) if answer.is_success else True
@@ -184,13 +184,13 @@ def test_names_of_files_do_no_harm(client: httpx.Client, name: str) -> None:
         ({"options": {"vad": "/etc"}}, "option vad"),
     ],
 )
-def test_what_costs_too_much_or_is_the_owners_is_refused(client: httpx.Client, changed: Any, sentence: str) -> None:
+def test_expensive_or_owner_only_parameters_are_refused(client: httpx.Client, changed: Any, sentence: str) -> None:
     answer = transcribe(client, **changed)
     assert sentence in answer and len(answer) < 1000
 
 
 @pytest.mark.parametrize("how", ["leaves", "cancels"])
-def test_a_call_ends_when_its_visitor(client: httpx.Client, public: Served, how: str) -> None:
+def test_call_is_abandoned_when_its_visitor_leaves_or_cancels(client: httpx.Client, public: Served, how: str) -> None:
     session = public.registry.sessions["fake/sense"]
     session.abandoned.clear()
     before = len(session.calls)
@@ -210,7 +210,7 @@ def test_a_call_ends_when_its_visitor(client: httpx.Client, public: Served, how:
     assert session.abandoned.wait(20), "the model went on"
 
 
-def test_small_files_that_become_large_are_refused(client: httpx.Client) -> None:
+def test_zip_bomb_is_refused(client: httpx.Client) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
         for _ in range(9):
@@ -221,7 +221,7 @@ def test_small_files_that_become_large_are_refused(client: httpx.Client) -> None
     assert "unpacks into 9 MB; expected at most 8 MB" in answer
 
 
-def test_a_comparison_runs_apart_with_a_memory_limit_of_its_own(tmp_path: Path) -> None:
+def test_comparison_runs_in_a_separate_process_with_a_memory_limit(tmp_path: Path) -> None:
     files = [tmp_path / "a.npz", tmp_path / "b.npz"]
     for value, file in enumerate(files):
         np.savez_compressed(file, encoder=np.full((80 << 20, 1), value, np.int8))
@@ -238,7 +238,7 @@ def test_a_comparison_runs_apart_with_a_memory_limit_of_its_own(tmp_path: Path) 
     assert not guard.queue.running
 
 
-def test_events_of_a_call_that_is_not_there_are_a_sentence(
+def test_events_of_an_unknown_call_return_a_one_line_error(
     client: httpx.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     answer = client.get("/gradio_api/call/transcribe/nothing")
@@ -263,7 +263,7 @@ def test_events_of_a_call_that_is_not_there_are_a_sentence(
         (b'{"data": [], "event_id": {}}', "event_id is {}; expected a text"),
     ],
 )
-def test_a_body_that_cannot_be_read_is_a_sentence(
+def test_malformed_request_body_returns_a_one_line_error(
     client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str, body: bytes, sentence: str
 ) -> None:
     answer = client.post(f"/gradio_api/{path}", content=body, headers={"content-type": "application/json"})
@@ -283,7 +283,7 @@ def test_a_body_that_cannot_be_read_is_a_sentence(
         ("run/transcribe", {"data": None, "fn_index": 0}, 400),
     ],
 )
-def test_a_function_that_is_not_there_is_a_sentence(
+def test_unknown_function_or_missing_data_returns_a_one_line_error(
     client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], status: int
 ) -> None:
     answer = client.post(f"/gradio_api/{path}", json=body)
@@ -291,7 +291,7 @@ def test_a_function_that_is_not_there_is_a_sentence(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_a_refusal_has_the_status_of_a_refusal(client: httpx.Client) -> None:
+def test_refused_input_returns_status_400(client: httpx.Client) -> None:
     missing: list[Any] = [None, "nobody/nothing", "pytorch", {}, "", "basic", {}]
     answer = client.post("/gradio_api/run/transcribe", json={"data": missing})
     assert answer.status_code == 400 and answer.json()["error"]
@@ -300,7 +300,7 @@ def test_a_refusal_has_the_status_of_a_refusal(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("error", "status"), [(BadInput("no"), 400), (Busy("later", 3.0), 429), (RuntimeError("a fault"), 500)]
 )
-def test_a_fault_keeps_the_status_of_a_fault(error: Exception, status: int) -> None:
+def test_http_status_matches_the_kind_of_error(error: Exception, status: int) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -332,7 +332,7 @@ def test_large_requests_are_refused(client: httpx.Client) -> None:
     assert client.get("/", headers={"x-large": "x" * (70 << 10)}).status_code in (400, 431)
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(client: httpx.Client, public: Served, uploads: Path) -> None:
+def test_interrupted_upload_leaves_no_file(client: httpx.Client, public: Served, uploads: Path) -> None:
     before = files_in(uploads)
     where = urlsplit(public.url)
     with socket.create_connection((where.hostname, where.port)) as sent:
@@ -346,7 +346,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(client: httpx.Client, public: 
     until(lambda: files_in(uploads) == before)
 
 
-def test_a_body_that_comes_too_slowly_is_given_up(
+def test_slow_request_body_ends_with_status_408(
     client: httpx.Client, public: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.2)
@@ -359,7 +359,7 @@ def test_a_body_that_comes_too_slowly_is_given_up(
         assert "408" in sent.recv(1000).decode().splitlines()[0]
 
 
-def test_each_file_of_a_form_counts(
+def test_each_file_of_a_multipart_form_counts_as_an_upload(
     client: httpx.Client, public: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(public.pool.guard, "_uploads", Rate(3, 3600.0, "uploads", 1))
@@ -369,12 +369,14 @@ def test_each_file_of_a_form_counts(
     assert files_in(uploads) == before
 
 
-def test_files_beyond_a_visitors_share_go_oldest_first(client: httpx.Client) -> None:
+def test_oldest_uploads_are_deleted_when_a_visitor_exceeds_the_disk_quota(client: httpx.Client) -> None:
     paths = [Path(upload(client, bytes([each]) * 400_000).json()[0]) for each in range(4)]
     assert [path.exists() for path in paths] == [False, False, True, True]
 
 
-def test_a_full_disk_is_a_sentence_and_passes(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_returns_status_507_until_space_is_free(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as full:
         full.setattr(kept_files, "SPARE", 1 << 60)
         answer = upload(client, b"x")
@@ -382,14 +384,14 @@ def test_a_full_disk_is_a_sentence_and_passes(client: httpx.Client, monkeypatch:
     assert upload(client, b"x").status_code == 200
 
 
-def test_other_sites_may_not_ask(client: httpx.Client) -> None:
+def test_cross_origin_requests_are_refused(client: httpx.Client) -> None:
     for origin in ("http://evil.example", "null"):
         for path in ("/gradio_api/queue/join", "/chat/open"):
             answer = client.post(path, json={}, headers={"origin": origin})
             assert answer.status_code == 403 and "another site" in answer.json()["error"]
 
 
-def test_answers_keep_scripts_out(client: httpx.Client) -> None:
+def test_security_headers_block_foreign_scripts(client: httpx.Client) -> None:
     page = client.get("/")
     policy = page.headers["content-security-policy"]
     assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
@@ -404,11 +406,11 @@ def test_answers_keep_scripts_out(client: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "path", ["/monitoring", "/gradio_api/deep_link", "/gradio_api/dev/reload", "/gradio_api/vibe-code"]
 )
-def test_routes_that_nobody_needs_are_closed(client: httpx.Client, path: str) -> None:
+def test_unused_gradio_routes_return_404(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 404
 
 
-def test_the_owners_buttons_do_nothing_for_visitors(public: Served, client: httpx.Client) -> None:
+def test_owner_only_events_are_refused_for_visitors(public: Served, client: httpx.Client) -> None:
     config = client.get("/config").json()
     private = [each for each in config["dependencies"] if each.get("api_visibility") == "private"]
     components = {each["id"]: each for each in config["components"]}

@@ -39,7 +39,7 @@ def choose(page: Any, name: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("card", ["phone"], indirect=True)
-def test_a_planted_fault_is_named_and_comes_into_view(card: Any) -> None:
+def test_planted_fault_is_reported_with_its_stage_and_scrolled_into_view(card: Any) -> None:
     card.get_by_label("Layer 2 skipped").check()
     card.locator("#parity-plant").click()
     verdict = card.locator("#parity-results section.verdict.beyond")
@@ -51,7 +51,7 @@ def test_a_planted_fault_is_named_and_comes_into_view(card: Any) -> None:
 
 
 @pytest.mark.parametrize("card", ["desktop"], indirect=True)
-def test_a_hidden_fault_is_guessed_for_points(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guess_of_a_hidden_fault_is_scored(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaking.random, "choice", lambda _: find_fault("cmvn"))
     answer, reveal = card.locator("#parity-answer"), card.locator("#parity-reveal")
     reveal.click()

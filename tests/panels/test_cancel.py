@@ -1,4 +1,4 @@
-"""Runs that their users can stop."""
+"""The stop flags of active runs, one per user."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from panels.running.cancel import ActiveRuns
 
 
-def test_only_the_run_of_that_user_is_stopped() -> None:
+def test_stop_affects_only_the_run_of_that_user() -> None:
     runs = ActiveRuns()
     with runs.run("one") as one, runs.run("other") as other:
         runs.stop("one")
@@ -16,7 +16,7 @@ def test_only_the_run_of_that_user_is_stopped() -> None:
     runs.stop("one")  # none is left
 
 
-def test_of_two_runs_the_later_is_stopped_and_an_end_of_the_earlier_leaves_it() -> None:
+def test_later_run_can_be_stopped_after_the_earlier_run_has_ended() -> None:
     runs = ActiveRuns()
     with runs.run("one") as earlier:
         later = runs.run("one")
@@ -27,7 +27,7 @@ def test_of_two_runs_the_later_is_stopped_and_an_end_of_the_earlier_leaves_it() 
     later.__exit__(None, None, None)
 
 
-def test_a_run_that_fails_is_over() -> None:
+def test_failed_run_is_marked_as_stopped() -> None:
     runs = ActiveRuns()
     with pytest.raises(ZeroDivisionError), runs.run("one") as stop:
         raise ZeroDivisionError

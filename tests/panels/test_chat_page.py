@@ -1,7 +1,6 @@
 """The Chat tab in a real browser, at desktop and phone size, over one page with models that need no network.
 
-The speech that is heard is measured: samples that the audio thread has played, samples that it missed, and the level of
-what goes out.
+Playback is measured: samples that the audio thread has played, samples that it missed, and the output level.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ window.speak = async (file) => {
 
 
 @pytest.mark.browser
-def test_who_speaks_is_answered_and_who_speaks_again_interrupts(visit: Any, chat: Served) -> None:
+def test_spoken_turn_is_answered_and_new_speech_interrupts_the_answer(visit: Any, chat: Served) -> None:
     visitor = visit(before=MICROPHONE)
     page, speaker = visitor.page, chat.registry.speaker
     speaker.pace = 0.01
@@ -158,7 +157,7 @@ def test_who_speaks_is_answered_and_who_speaks_again_interrupts(visit: Any, chat
 
 @pytest.mark.browser
 @pytest.mark.parametrize("size", SIZES)
-def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, tmp_path: Path) -> None:
+def test_speech_plays_while_it_is_generated(visit: Any, chat: Served, size: str, tmp_path: Path) -> None:
     """The whole loop: an example, text and speech as they come, then a player, a download and a look inside."""
     visitor = visit(size)
     page = visitor.page
@@ -202,7 +201,7 @@ def test_speech_is_heard_while_it_is_made(visit: Any, chat: Served, size: str, t
 
 
 @pytest.mark.browser
-def test_speech_that_is_made_slowly_waits_and_then_has_no_gap(visit: Any, chat: Served) -> None:
+def test_slowly_generated_speech_is_buffered_and_plays_without_gaps(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page
     chat.registry.speaker.pace = 0.03  # two thirds of real time
@@ -232,7 +231,7 @@ setInterval(() => {
 
 @pytest.mark.browser
 @pytest.mark.parametrize("stalls", [False, True])
-def test_without_worklets_the_speech_is_heard_too(visit: Any, chat: Served, stalls: bool) -> None:
+def test_speech_plays_without_audio_worklets(visit: Any, chat: Served, stalls: bool) -> None:
     """Browsers give AudioWorklet to secure pages only; over plain http the page plays buffers one after another."""
     visitor = visit(before=WITHOUT_WORKLETS)
     page = visitor.page
@@ -265,7 +264,7 @@ def test_without_worklets_the_speech_is_heard_too(visit: Any, chat: Served, stal
 
 
 @pytest.mark.browser
-def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> None:
+def test_stop_ends_playback_at_once_and_keeps_the_partial_answer(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page
     chat.registry.speaker.pace = 0.01
@@ -299,7 +298,7 @@ def test_a_stop_is_at_once_and_keeps_what_was_made(visit: Any, chat: Served) -> 
 
 
 @pytest.mark.browser
-def test_loading_the_model_is_told_apart_from_the_first_sound(visit: Any, chat: Served) -> None:
+def test_model_load_time_is_shown_separately_from_the_first_sound_latency(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page
     chat.registry.speaker.pid = None
@@ -316,7 +315,7 @@ def test_loading_the_model_is_told_apart_from_the_first_sound(visit: Any, chat: 
 
 
 @pytest.mark.browser
-def test_edits_go_on_from_there_chats_survive_a_reload_and_are_ones_own(visit: Any, chat: Served) -> None:
+def test_turns_can_be_edited_and_chats_are_stored_per_browser_across_reloads(visit: Any, chat: Served) -> None:
     visitor = visit()
     page = visitor.page
     visitor.set("max_audio_rows", "10")
@@ -356,7 +355,9 @@ def test_edits_go_on_from_there_chats_survive_a_reload_and_are_ones_own(visit: A
 
 
 @pytest.mark.browser
-def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_path: Path) -> None:
+def test_microphone_recording_is_sent_and_bad_input_shows_one_line_errors(
+    visit: Any, chat: Served, tmp_path: Path
+) -> None:
     visitor = visit("phone")
     page = visitor.page
     visitor.set("max_audio_rows", "10")
@@ -401,7 +402,7 @@ def test_a_recording_a_dropped_file_and_bad_input(visit: Any, chat: Served, tmp_
 
 
 @pytest.mark.browser
-def test_side_by_side_a_bundle_and_its_replay(visit: Any, chat: Served, tmp_path: Path) -> None:
+def test_answers_side_by_side_are_saved_as_a_bundle_and_replayed(visit: Any, chat: Served, tmp_path: Path) -> None:
     visitor = visit()
     page = visitor.page
     visitor.set("max_audio_rows", "10")
@@ -451,7 +452,7 @@ def test_the_runtimes_of_a_model_answer_side_by_side(visit: Any, chat: Served) -
     assert [options.get("max_audio_rows") for _, options in chat.registry.speaker.calls[-2:]] == [10, 10]
 
 
-def test_a_script_gets_text_a_file_and_the_answer(chat: Served) -> None:
+def test_chat_endpoint_returns_text_audio_file_and_answer(chat: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(chat.url, verbose=False)
     asked = {"model": "fake/speech", "options": {"max_audio_rows": 10}}

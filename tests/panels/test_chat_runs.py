@@ -1,4 +1,4 @@
-"""The Chat tab without a browser: parcels, requests, the runs of a turn, and the addresses of the server."""
+"""The Chat tab without a browser: binary parcels, requests, the runs of a turn, and the routes of the server."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_is_no_sound_is_refused_before_a_model_is_loaded(
 
 
 @given(st.dictionaries(st.text(), st.integers()), st.lists(st.lists(st.integers(-32768, 32767)), max_size=3))
-def test_a_parcel_comes_back(content: dict[str, int], sounds: list[list[int]]) -> None:
+def test_packed_parcel_unpacks_to_the_same_content_and_sounds(content: dict[str, int], sounds: list[list[int]]) -> None:
     sent = [Sound(np.array(each, np.int16), 8000 + len(each)) for each in sounds]
     back, heard = unpack(pack(content, sent))
     assert back == content and [(each.samples.tolist(), each.rate) for each in heard] == [
@@ -111,7 +111,7 @@ def test_a_damaged_parcel_is_refused(noise: bytes, end: int) -> None:
 # What is offered and asked for.
 
 
-def test_models_that_converse_are_offered_with_their_options(registry: FakeChatRegistry) -> None:
+def test_catalogue_lists_chat_models_with_their_options(registry: FakeChatRegistry) -> None:
     told = catalogue(registry, read_samples())  # type: ignore[arg-type]
     assert [(each["model"], each["runtime"], each["speaks"], each["hears"]) for each in told["models"]] == [
         ("fake/speech", "pytorch", True, True),
@@ -128,13 +128,13 @@ def test_models_that_converse_are_offered_with_their_options(registry: FakeChatR
     json.dumps(told, allow_nan=False)
 
 
-def test_without_such_a_model_it_says_how_to_get_one(registry: FakeChatRegistry) -> None:
+def test_catalogue_without_chat_models_explains_how_to_install_one(registry: FakeChatRegistry) -> None:
     registry.listed = ()
     told = catalogue(registry, ())  # type: ignore[arg-type]
     assert not told["models"] and "pip install torch" in told["nobody"]
 
 
-def test_a_recording_becomes_samples_and_streams_become_ids(pool: SessionPool) -> None:
+def test_request_recordings_become_samples_and_streams_become_id_arrays(pool: SessionPool) -> None:
     spoken = [
         {"role": "user", "content": [{"type": "audio", "sound": 0}, {"type": "text", "text": "and"}]},
         {"role": "assistant", "content": [{"type": "audio", "streams": [[1, 2], [3, 4]]}]},
@@ -167,7 +167,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 @pytest.mark.parametrize(("content", "sentence"), WRONG)
-def test_a_wrong_request_is_one_sentence(pool: SessionPool, content: dict[str, Any], sentence: str) -> None:
+def test_invalid_request_raises_one_line_error(pool: SessionPool, content: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput) as caught:
         ask(pool, content)
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
@@ -176,7 +176,7 @@ def test_a_wrong_request_is_one_sentence(pool: SessionPool, content: dict[str, A
 # Runs.
 
 
-def test_text_and_speech_come_as_they_are_made(pool: SessionPool) -> None:
+def test_text_and_audio_pieces_are_streamed_before_the_answer(pool: SessionPool) -> None:
     told = [each for _, each in told_by(pool, ask(pool, request()))]
     kinds = ["audio" if isinstance(each, AudioPiece) else each["type"] for each in told]
     assert kinds[0] == "state" and kinds[-1] == "answer" and kinds.index("text") < kinds.index("audio")
@@ -189,7 +189,9 @@ def test_text_and_speech_come_as_they_are_made(pool: SessionPool) -> None:
     assert {"type": "memory", "text": "412 MB"} in told
 
 
-def test_a_stop_ends_within_a_row_and_keeps_what_was_made(pool: SessionPool, registry: FakeChatRegistry) -> None:
+def test_stop_ends_generation_within_one_row_and_keeps_the_partial_answer(
+    pool: SessionPool, registry: FakeChatRegistry
+) -> None:
     told = told_by(pool, ask(pool, request(options={"max_audio_rows": 500})), stop_at=20)
     answer = told[-1][1]
     assert answer["finish"] == "cancelled" and len(answer["answer"]["streams"]) == 20 and answer["text"] == "say three"
@@ -198,7 +200,7 @@ def test_a_stop_ends_within_a_row_and_keeps_what_was_made(pool: SessionPool, reg
     assert answer["answer"]["first_audio_seconds"] < registry.speaker.load_seconds, "the load is not among it"
 
 
-def test_loading_is_told_once(pool: SessionPool, registry: FakeChatRegistry) -> None:
+def test_model_load_time_is_reported_once_per_load(pool: SessionPool, registry: FakeChatRegistry) -> None:
     loaded = {"type": "loaded", "seconds": registry.speaker.load_seconds}
     assert [told for _, told in told_by(pool, ask(pool, request())) if told == loaded] == [loaded]
     assert loaded not in [told for _, told in told_by(pool, ask(pool, request()))]
@@ -206,7 +208,7 @@ def test_loading_is_told_once(pool: SessionPool, registry: FakeChatRegistry) -> 
     assert loaded in [told for _, told in told_by(pool, ask(pool, request()))]
 
 
-def test_columns_answer_one_after_another_and_one_fault_is_its_own(
+def test_columns_answer_in_order_and_an_error_affects_only_its_column(
     pool: SessionPool, registry: FakeChatRegistry
 ) -> None:
     registry.writer.fault = BadInput("message 1, part 1 is a recording; this model reads text")
@@ -219,7 +221,7 @@ def test_columns_answer_one_after_another_and_one_fault_is_its_own(
     assert told[-1][1]["type"] == "answer"
 
 
-def test_a_replay_says_whether_the_ids_are_the_same(pool: SessionPool) -> None:
+def test_replay_reports_whether_the_token_ids_are_the_same(pool: SessionPool) -> None:
     told = told_by(pool, ask(pool, request()))[-1][1]["answer"]
     recorded = {name: told[name] for name in ("token_ids", "streams", "finish")}
     assert told_by(pool, ask(pool, request(recorded=recorded)))[-1][1]["replay"] == "same"
@@ -230,7 +232,7 @@ def test_a_replay_says_whether_the_ids_are_the_same(pool: SessionPool) -> None:
 # The server's addresses.
 
 
-def test_a_turn_over_the_websocket(client: TestClient, registry: FakeChatRegistry) -> None:
+def test_turn_over_the_websocket_streams_text_and_audio_chunks(client: TestClient, registry: FakeChatRegistry) -> None:
     with client.websocket_connect("/chat/live") as socket:
         socket.send_bytes(pack(request(), []))
         texts, chunks = [], []
@@ -246,7 +248,7 @@ def test_a_turn_over_the_websocket(client: TestClient, registry: FakeChatRegistr
     assert {(column, rate) for column, rate, _ in heads} == {(0, 16000)} and heads[-1][2] == 19
 
 
-def test_a_page_that_goes_away_stops_its_turn(client: TestClient, registry: FakeChatRegistry) -> None:
+def test_closed_websocket_stops_the_generation(client: TestClient, registry: FakeChatRegistry) -> None:
     registry.speaker.pace = 0.002
     with client.websocket_connect("/chat/live") as socket:
         socket.send_bytes(pack(request(options={"max_audio_rows": 6000}), []))
@@ -255,7 +257,7 @@ def test_a_page_that_goes_away_stops_its_turn(client: TestClient, registry: Fake
     assert registry.speaker.rows < 6000
 
 
-def test_a_turn_that_cannot_be_read_is_refused(client: TestClient) -> None:
+def test_unreadable_or_invalid_turn_is_refused_over_the_websocket(client: TestClient) -> None:
     with client.websocket_connect("/chat/live") as socket:
         socket.send_text("{}")
         assert json.loads(socket.receive_text())["sentence"] == "the page sent nothing that can be read; reload it"
@@ -267,7 +269,9 @@ def test_a_turn_that_cannot_be_read_is_refused(client: TestClient) -> None:
         }
 
 
-def test_a_full_server_refuses_and_is_free_again(pool: SessionPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turn_beyond_the_run_limit_is_refused_until_a_slot_is_free(
+    pool: SessionPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(routes, "RUNS_AT_ONCE", 1)
     speaker = pool.registry.sessions["fake/speech"]  # type: ignore[attr-defined]
     speaker.pace = 0.002
@@ -288,7 +292,7 @@ def test_a_full_server_refuses_and_is_free_again(pool: SessionPool, monkeypatch:
     raise AssertionError("the slot was never free again")
 
 
-def test_a_recording_is_read_as_everywhere_else(client: TestClient) -> None:
+def test_uploaded_recording_is_decoded_and_bad_files_return_one_line_errors(client: TestClient) -> None:
     sample = read_samples()[0]
     answer = client.post("/chat/sound", params={"name": "x/../mine.wav"}, content=sample.path.read_bytes())
     told, [sound] = unpack(answer.content)
@@ -300,7 +304,7 @@ def test_a_recording_is_read_as_everywhere_else(client: TestClient) -> None:
     assert "a.wav" in client.post("/chat/sound", params={"name": "a.wav"}, content=b"no sound" * 50).json()["error"]
 
 
-def test_a_conversation_goes_into_a_file_and_comes_back(client: TestClient) -> None:
+def test_conversation_bundle_is_written_and_read_back(client: TestClient) -> None:
     column = {"model": SPEECH, "system": "", "options": {}}
     turn = {"user": {"text": "", "sound": 0}, "answers": [None]}
     chat = {"title": "t", "created": "", "columns": [column], "turns": [turn]}
@@ -312,13 +316,13 @@ def test_a_conversation_goes_into_a_file_and_comes_back(client: TestClient) -> N
     assert client.post("/chat/open", content=b"nothing").json()["error"].startswith("the file is not a replay bundle")
 
 
-def test_a_browser_asks_each_time_whether_its_scripts_are_up_to_date() -> None:
+def test_page_scripts_are_served_with_a_no_cache_header() -> None:
     with TestClient(Starlette(routes=script_routes())) as client:
         for script in ("chat/scripts/app.js", "timeline/scripts/app.js", "visualise/scripts/app.js"):
             assert client.get(f"/{script}").headers["cache-control"] == "no-cache"
 
 
-def test_the_fake_says_what_it_was_told(registry: FakeChatRegistry) -> None:
+def test_fake_speaker_streams_the_audio_of_its_answer(registry: FakeChatRegistry) -> None:
     """The helper of these tests: its pieces are its answer."""
     speaker: FakeConverser = registry.speaker
     events = list(speaker.converse_stream(SAY, max_audio_rows=5))

@@ -1,4 +1,4 @@
-"""The search that is followed, and why its best text is this one, without a browser."""
+"""The followed beam search of the Decode tab without a browser: frames, pruned winners and rival words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def text_at(value: dict[str, Any], index: int) -> str:
     return said
 
 
-def test_a_search_as_the_browser_gets_it(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_followed_search_contains_frames_labels_prefixes_and_moments(pool: SessionPool, files: dict[str, Path]) -> None:
     value = follow(*guided(pool, files))
     frames, labels = value["frames"], value["labels"]
     assert len(frames) == 16 and labels[-1] == "blank" and set(labels) == {"T", "UW", "L", "EY", "blank"}
@@ -59,7 +59,7 @@ def test_a_search_as_the_browser_gets_it(pool: SessionPool, files: dict[str, Pat
     assert value["lost"] is None
 
 
-def test_a_search_is_followed_once_and_the_last_one_is_shown(
+def test_search_is_computed_once_and_the_last_selected_one_is_shown(
     pool: SessionPool, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     computed: list[str] = []
@@ -84,7 +84,9 @@ def test_a_search_is_followed_once_and_the_last_one_is_shown(
     assert [each[2] for each in press("0:beam")] == [None, "0:beam"]
 
 
-def test_the_frame_in_which_the_winner_was_pruned(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
+    pool: SessionPool, files: dict[str, Path]
+) -> None:
     kept, row = guided(pool, files, beam_size=1)
     decoder, logits, _ = kept.search_of(row)
     record = decoder.explain(logits)
@@ -107,7 +109,7 @@ def test_the_frame_in_which_the_winner_was_pruned(pool: SessionPool, files: dict
     assert value["at"] == value["lost"]["frame"] == loss.frame and "would have won" in value["moments"][0]["said"]
 
 
-def test_why_a_word_and_not_the_other(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_choice_between_rival_words_is_explained_by_score_terms(pool: SessionPool, files: dict[str, Path]) -> None:
     _, row = guided(pool, files)
     rival = find_rival(row.hypotheses, row.words, 0)
     assert rival is not None and rival.instead == ("two",) and rival.terms["acoustic"] == pytest.approx(0)

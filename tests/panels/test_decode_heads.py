@@ -1,4 +1,4 @@
-"""What the Decode tab asks of a vocabulary, and how often it reads one of tens of thousands of tokens for that."""
+"""Vocabulary checks of the Decode tab: word marks, separated tokens, and few reads of a large vocabulary."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def pieces(mark: str) -> Iterator[str]:
         yield Counted(f"{mark}t{number}")
 
 
-def test_tokens_stand_apart_unless_words_are_marked_or_most_are_letters() -> None:
+def test_tokens_are_separated_unless_words_are_marked_or_most_are_letters() -> None:
     assert stand_apart(["<blk>", "T", "UW", "AH"]) and not stand_apart(["<blk>", "a", "b", "c"])
     assert not stand_apart(["<blk>", "▁to", "day"]) and marks_words(["<blk>", "▁to", "day"])
     assert not stand_apart(["<blk>", "TO", "|"]) and not marks_words(["<blk>", "TO", "|"])
 
 
-def test_a_followed_search_reads_the_vocabulary_a_few_times_and_not_for_each_frame() -> None:
+def test_followed_search_reads_the_vocabulary_at_most_twice() -> None:
     heads._stand_apart.cache_clear()
     heads._marks_words.cache_clear()
     Counted.looks = 0

@@ -31,7 +31,7 @@ def upload(page: Any, where: str, *paths: Path) -> None:
 
 
 @pytest.mark.browser
-def test_files_of_logits_from_a_broken_lexicon_to_a_swept_weight(served: Served, page: Any, tmp_path: Path) -> None:
+def test_logits_files_are_decoded_followed_explained_and_swept(served: Served, page: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     takes = {f"take{number}": sounds_like(seed=number) for number in range(2)}
     files = write_files(tmp_path, **takes)
@@ -92,7 +92,7 @@ def test_files_of_logits_from_a_broken_lexicon_to_a_swept_weight(served: Served,
     assert no_sideways_scroll(page)
 
 
-def test_the_endpoint(served: Served, tmp_path: Path) -> None:
+def test_decode_endpoint_returns_hypotheses_and_one_line_errors(served: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(served.url, verbose=False)
     files = write_files(tmp_path)
@@ -121,7 +121,7 @@ def test_the_endpoint(served: Served, tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_a_sample_through_the_demo_model(demos: Served, page: Any) -> None:
+def test_sample_is_decoded_with_the_demo_model(demos: Served, page: Any) -> None:
     open_tab(page, demos)
     page.locator("#decode-samples .sample").first.click()
     expect(page.locator("#decode-reference textarea")).to_have_value(read_samples()[0].text)

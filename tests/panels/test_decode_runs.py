@@ -1,4 +1,4 @@
-"""Decoders side by side, and the files that are checked, without a browser."""
+"""Decoders side by side, and the checks of language model, lexicon and phrase files, without a browser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 # Runs.
 
 
-def test_three_decoders_of_one_file(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_greedy_beam_and_guided_decoders_run_on_one_logits_file(pool: SessionPool, files: dict[str, Path]) -> None:
     kept = ran(pool, job(pool, files, options(files, "lexicon", "word_lm"), "too late"))
     greedy, beam, guided = kept.state.rows
     assert [row.status for row in kept.state.rows] == ["done"] * 3
@@ -50,14 +50,14 @@ def test_three_decoders_of_one_file(pool: SessionPool, files: dict[str, Path]) -
     assert "3 results in" in status_html(kept.state)
 
 
-def test_a_decoder_that_cannot_be_made_leaves_the_others(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_broken_lexicon_fails_only_the_guided_decoder(pool: SessionPool, files: dict[str, Path]) -> None:
     files["lexicon"].write_text("two T UW\n")
     kept = ran(pool, job(pool, files, options(files, "lexicon")))
     assert [row.status for row in kept.state.rows] == ["done", "done", "failed"]
     assert kept.state.rows[2].error.startswith("line 1 of the lexicon words.lex is 'two T UW'; expected a word, a tab")
 
 
-def test_a_file_that_cannot_be_read_leaves_the_others(
+def test_logits_file_of_the_wrong_width_fails_only_its_own_rows(
     pool: SessionPool, files: dict[str, Path], tmp_path: Path
 ) -> None:
     np.save(tmp_path / "wide.npy", np.zeros((4, 9), np.float32))
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_read_leaves_the_others(
     assert "wide.npy is 9 wide" in kept.state.rows[0].error
 
 
-def test_a_stop_keeps_what_is_done(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_stop_keeps_the_finished_results(pool: SessionPool, files: dict[str, Path]) -> None:
     stop = threading.Event()
     kept = Decodings(job(pool, files, options(files), logits=[files["logits"]] * 3))
     for _ in run(pool, kept, stop):
@@ -90,7 +90,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 @pytest.mark.parametrize(("given", "sentence"), WRONG)
-def test_a_wrong_request_is_one_sentence(
+def test_invalid_request_raises_one_line_error(
     pool: SessionPool, files: dict[str, Path], given: dict[str, Any], sentence: str | None
 ) -> None:
     asked: dict[str, Any] = {
@@ -109,7 +109,7 @@ def test_a_wrong_request_is_one_sentence(
         prepare(pool.registry, **asked | given)
 
 
-def test_a_neural_model_must_be_one_of_those_offered(language_pool: SessionPool, files: dict[str, Path]) -> None:
+def test_unlisted_neural_language_model_is_refused(language_pool: SessionPool, files: dict[str, Path]) -> None:
     for value in ("/etc/passwd", "fake/sense"):
         with pytest.raises(BadInput, match="there is no"):
             job(language_pool, files, options(files, "lexicon", neural_lm=value))
@@ -124,7 +124,7 @@ def test_what_is_no_sound_is_refused_before_a_model_is_loaded(pool: SessionPool,
     assert pool.registry.opened == []  # type: ignore[attr-defined]
 
 
-def test_a_models_logits_are_those_of_its_trace(
+def test_model_logits_come_from_its_trace_and_exclude_tag_tokens(
     pool: SessionPool, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tagged = np.concatenate([sounds_like(), np.full((16, 1), -9.0, np.float32)], axis=1)
@@ -150,7 +150,7 @@ def test_a_models_logits_are_those_of_its_trace(
 # Differences.
 
 
-def test_marks_of_differences() -> None:
+def test_word_differences_are_marked_as_same_missing_or_added() -> None:
     found = marks(["Three", "one", "nine", "five"], ["three", "seven", "one", "five", "oh"])
     kinds = [(each.text, each.kind, each.place) for each in found]
     assert kinds == [
@@ -167,7 +167,7 @@ def test_marks_of_differences() -> None:
 # Files.
 
 
-def test_what_is_found_in_a_file(files: dict[str, Path]) -> None:
+def test_file_check_summarises_each_kind_of_file(files: dict[str, Path]) -> None:
     layout = LogitsLayout(TOKENS, 0)
     lexicon = str(files["lexicon"])
     said = {name: check_file(name, str(files[name]), layout, lexicon) for name in FILES}
@@ -194,7 +194,7 @@ BROKEN: tuple[tuple[str, str, str], ...] = (
 
 
 @pytest.mark.parametrize(("option", "content", "sentence"), BROKEN)
-def test_a_broken_file_is_one_sentence(files: dict[str, Path], option: str, content: str, sentence: str) -> None:
+def test_broken_file_gives_a_one_line_error(files: dict[str, Path], option: str, content: str, sentence: str) -> None:
     files[option].write_text(content)
     lexicon = None if option == "lexicon" else str(files["lexicon"])
     found = check_file(option, str(files[option]), LogitsLayout(TOKENS, 0), lexicon)
@@ -207,7 +207,7 @@ def test_a_huge_file_is_refused_before_it_is_read(files: dict[str, Path], monkey
     assert found is not None and found.wrong and "workbench decode" in found.message
 
 
-def test_the_examples_ship_and_are_whole() -> None:
+def test_shipped_examples_name_existing_files_options_and_samples() -> None:
     listed = read_examples()
     assert [each.key for each in listed] == [each.key for each in EXAMPLES]
     names = {spec.name for spec in option_specs(SearchOptions)}
@@ -219,7 +219,7 @@ def test_the_examples_ship_and_are_whole() -> None:
         find_example("x")
 
 
-def test_the_example_of_homophones(pool: SessionPool) -> None:
+def test_homophones_example_has_no_word_errors_with_the_guided_decoder(pool: SessionPool) -> None:
     found = find_example("homophones")
     given = {name: found.path(file) for name, file in found.files.items()}
     chosen = build_options(CtcBeamOptions, {**given, **found.options, "beam_size": 8}, "the beam search")
@@ -233,7 +233,7 @@ def test_the_example_of_homophones(pool: SessionPool) -> None:
 # For scripts.
 
 
-def test_what_a_script_gets(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_script_result_contains_hypotheses_with_score_terms(pool: SessionPool, files: dict[str, Path]) -> None:
     given = {name: str(files[name]) for name in ("lexicon", "word_lm", "boost")}
     [found] = decoded(
         pool,

@@ -27,7 +27,9 @@ def swept(pool: SessionPool, files: dict[str, Path], lists: NBestLists, *grid: t
     return list(run_sweep(pool, lists, None, *grid, threading.Event()))[-1].result
 
 
-def test_a_sweep_finds_the_weights_of_a_search(pool: SessionPool, files: dict[str, Path], tmp_path: Path) -> None:
+def test_sweep_error_counts_equal_those_of_searches_with_the_same_weights(
+    pool: SessionPool, files: dict[str, Path], tmp_path: Path
+) -> None:
     several = {f"take{number}": sounds_like(seed=number) for number in range(6)}
     paths = write_files(tmp_path, **several)
     sources = [paths[name] for name in several]
@@ -58,7 +60,7 @@ def test_a_sweep_finds_the_weights_of_a_search(pool: SessionPool, files: dict[st
     assert same_lists(asked, other, pair) and not same_lists(asked, other, SWEPT["tokens"])
 
 
-def test_what_cannot_be_swept_is_refused(pool: SessionPool, files: dict[str, Path]) -> None:
+def test_sweep_without_references_or_language_model_is_refused(pool: SessionPool, files: dict[str, Path]) -> None:
     for names, reference, pair, sentence in (
         (("lm",), "", "tokens", "1 of 1 recordings have no reference text"),
         ((), "too late", "tokens", "there is no language model of tokens to weigh; add one, or click an example"),

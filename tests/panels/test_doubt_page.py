@@ -1,4 +1,4 @@
-"""The line under a recording that a model was not made for, and its button, in a real browser at both widths."""
+"""The doubt line under a recording outside a model's domain, and its button, in a real browser at both widths."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def narrow(tabs: str | None) -> Iterator[Served]:
 
 
 @pytest.mark.browser
-def test_a_doubt_is_one_line_whose_button_chooses_a_model_that_knows_more(
-    narrow: Served, page: Any, tmp_path: Path
-) -> None:
+def test_doubt_line_has_a_button_that_selects_a_broader_model(narrow: Served, page: Any, tmp_path: Path) -> None:
     open_page(page, narrow)
     add_files(page, tone(tmp_path / "speech.wav"))
     page.locator("#run").click()

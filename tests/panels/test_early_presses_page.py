@@ -1,4 +1,4 @@
-"""Presses that come before an answer that they need, as on a server that has just started, in a real browser."""
+"""Button presses before the server has answered an event that they depend on, in a real browser."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def slow_models(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
 
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
-def test_a_run_begins_when_the_sample_and_the_models_are_there(
+def test_run_starts_after_the_pending_sample_and_models_arrive(
     slow_samples: None, slow_models: None, gate: threading.Event, served: Served, page: Any
 ) -> None:
     page.goto(served.url)
@@ -67,7 +67,9 @@ def test_a_run_begins_when_the_sample_and_the_models_are_there(
 
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
-def test_the_last_of_two_samples_is_taken(slow_samples: None, gate: threading.Event, served: Served, page: Any) -> None:
+def test_last_of_two_clicked_samples_is_used(
+    slow_samples: None, gate: threading.Event, served: Served, page: Any
+) -> None:
     open_page(page, served)
     first, second = page.locator("button.sample").all()[:2]
     first.click()
@@ -80,7 +82,7 @@ def test_the_last_of_two_samples_is_taken(slow_samples: None, gate: threading.Ev
 
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
-def test_a_press_goes_on_when_what_it_waited_for_fails(
+def test_waiting_run_continues_when_the_pending_sample_fails(
     monkeypatch: pytest.MonkeyPatch, gate: threading.Event, request: pytest.FixtureRequest, page: Any
 ) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -98,7 +100,7 @@ def test_a_press_goes_on_when_what_it_waited_for_fails(
 
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
-def test_the_last_of_two_rows_is_opened(
+def test_last_of_two_clicked_rows_is_opened(
     monkeypatch: pytest.MonkeyPatch, gate: threading.Event, request: pytest.FixtureRequest, page: Any
 ) -> None:
     slow(monkeypatch, gate, Actions, "look")
@@ -114,7 +116,7 @@ def test_the_last_of_two_rows_is_opened(
     expect(page.locator("#closer h3")).to_contain_text(rows.nth(1).locator("h4").inner_text().split()[0])
 
 
-def test_no_event_repeats_the_data_of_its_first_press(pool: SessionPool) -> None:
+def test_events_with_data_do_not_use_trigger_mode_always_last(pool: SessionPool) -> None:
     """As Gradio does for the trigger mode "always_last"."""
     page = build_page(pool)
     with_data = [each for each in page.fns.values() if each.fn and "EventData" in str(inspect.signature(each.fn))]
@@ -122,7 +124,7 @@ def test_no_event_repeats_the_data_of_its_first_press(pool: SessionPool) -> None
     assert not [each.name for each in with_data if each.trigger_mode == "always_last"]
 
 
-def test_every_tab_with_samples_waits(pool: SessionPool) -> None:
+def test_run_button_of_every_tab_with_samples_waits_for_the_sample(pool: SessionPool) -> None:
     """What the browser then does is the same in all of them."""
     scripts = [str(each.js) for each in build_page(pool).fns.values() if each.name == "pick_sample"]
     for tab in ("run", "parity-run", "decode-run", "visualise-run"):
@@ -131,7 +133,7 @@ def test_every_tab_with_samples_waits(pool: SessionPool) -> None:
 
 @pytest.mark.browser
 @pytest.mark.tabs("chat")
-def test_the_chat_is_drawn_when_somebody_can_be_written_to(served: Served, page: Any) -> None:
+def test_chat_is_drawn_after_the_model_list_arrives(served: Served, page: Any) -> None:
     asked, answered = list[Any](), threading.Event()
     page.route("**/chat/offer", lambda route: route.continue_() if answered.is_set() else asked.append(route))
     with page.expect_request("**/chat/offer"):

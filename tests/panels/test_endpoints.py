@@ -1,4 +1,4 @@
-"""What the page tells scripts of its endpoints, that the programs it shows run, and how a wrong call is refused."""
+"""Endpoints for scripts: their descriptions, the code snippets of the page, and the errors of wrong calls."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_endpoints_and_parameters_are_described(served: Served) -> None:
     assert compared["candidates"] == "list[str] | str"
 
 
-def test_the_programs_that_the_page_shows_run(served: Served, tmp_path: Path) -> None:
+def test_code_snippets_of_the_page_run(served: Served, tmp_path: Path) -> None:
     shown = described(served)
     name = read_samples()[0].path.name
     for endpoint, expected in (("/transcribe", "three eleven one"), ("/models", "Fake SenseVoice")):
@@ -87,13 +87,13 @@ def test_the_programs_that_the_page_shows_run(served: Served, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_comparison_as_the_page_shows_it_runs(demos: Served, tmp_path: Path) -> None:
+def test_code_snippet_of_the_compare_endpoint_runs(demos: Served, tmp_path: Path) -> None:
     program = described(demos)["/compare"]["code_snippets"]["python"]
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and "'candidates'" in done.stdout, done.stderr
 
 
-def test_values_with_quotes_stay_whole_in_a_shell(tmp_path: Path) -> None:
+def test_shell_snippet_escapes_values_with_quotes(tmp_path: Path) -> None:
     call = {"prompt": 'it\'s a "text"', "isolated": True, "embeddings": File("x.npy", served=False)}
     written = snippets("http://127.0.0.1:1", "/inject", call)
     compile(written["python"], "snippet", "exec")
@@ -102,7 +102,7 @@ def test_values_with_quotes_stay_whole_in_a_shell(tmp_path: Path) -> None:
     assert '"it\'s a \\"text\\""' in said and '"isolated": true' in said
 
 
-def test_one_value_is_taken_as_a_list_is(client: Any, served: Served, tmp_path: Path) -> None:
+def test_single_value_is_accepted_like_a_list(client: Any, served: Served, tmp_path: Path) -> None:
     sound = upload(tone(tmp_path / "a.wav"))
 
     def transcribe(**given: Any) -> Any:
@@ -128,7 +128,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-def test_a_wrong_value_is_one_sentence(client: Any, tmp_path: Path) -> None:
+def test_wrong_value_raises_one_line_error(client: Any, tmp_path: Path) -> None:
     from gradio_client.exceptions import AppError
 
     fine: dict[str, Any] = {"audio": upload(tone(tmp_path / "a.wav")), "models": "fake/sense"}
@@ -138,7 +138,7 @@ def test_a_wrong_value_is_one_sentence(client: Any, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_what_the_toolkit_refuses_is_said_in_our_words(served: Served, tmp_path: Path) -> None:
+def test_gradio_refusals_are_reported_as_one_line_errors_without_internals(served: Served, tmp_path: Path) -> None:
     path = str(tone(tmp_path / "never_uploaded.wav"))
     rest = ["fake/sense", "pytorch", "{}", "", "basic", "{}"]
     for values, sentence in [
@@ -152,7 +152,7 @@ def test_what_the_toolkit_refuses_is_said_in_our_words(served: Served, tmp_path:
         assert str(tmp_path) not in told and "pydantic" not in told and "gradio_api" not in told
 
 
-def test_a_call_by_name_with_wrong_names_is_refused(served: Served) -> None:
+def test_call_with_wrong_parameter_or_endpoint_name_is_refused(served: Served) -> None:
     def call(endpoint: str, **given: Any) -> httpx.Response:
         return httpx.post(f"{served.url}gradio_api/call/v2/{endpoint}", json=given)
 

@@ -65,7 +65,7 @@ def open_tab(page: Any, bench: Served) -> None:
 
 
 @pytest.mark.browser
-def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> None:
+def test_samples_are_evaluated_filtered_exported_and_sent_to_other_tabs(bench: Served, page: Any) -> None:
     open_tab(page, bench)
     page.locator("#evaluate-run").click()
     expect(page.locator("#evaluate-status")).to_contain_text("18 results in")
@@ -107,7 +107,9 @@ def test_the_samples_from_a_press_to_another_tab(bench: Served, page: Any) -> No
 
 
 @pytest.mark.browser
-def test_cancel_keeps_what_is_done_on_a_phone(bench: Served, fake: FakeEvaluation, page: Any, tmp_path: Path) -> None:
+def test_cancel_keeps_the_finished_results_on_a_phone(
+    bench: Served, fake: FakeEvaluation, page: Any, tmp_path: Path
+) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_tab(page, bench)
     unfold(page, "Or a path on this machine")
@@ -130,7 +132,7 @@ def test_cancel_keeps_what_is_done_on_a_phone(bench: Served, fake: FakeEvaluatio
     assert no_sideways_scroll(page)
 
 
-def test_the_endpoint(bench: Served, tmp_path: Path) -> None:
+def test_evaluate_endpoint_returns_scores_and_skipped_rows(bench: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(bench.url, verbose=False)
     found = client.predict(models=["fake/sense", "fake/para"], limit="3", rows=True, api_name="/evaluate")
@@ -148,7 +150,7 @@ def test_the_endpoint(bench: Served, tmp_path: Path) -> None:
             client.predict(**{"models": "fake/sense", **wrong}, api_name="/evaluate")
 
 
-def test_addresses_need_a_key(bench: Served) -> None:
+def test_report_urls_without_a_valid_key_are_refused(bench: Served) -> None:
     import httpx
 
     for path in ("report/x", "table/x?as=csv", "sound/x?id=a"):
@@ -156,7 +158,7 @@ def test_addresses_need_a_key(bench: Served) -> None:
         assert answer.status_code == 400 and "not kept any more" in answer.json()["error"]
 
 
-def test_uploaded_manifests_reach_nothing_else(tmp_path: Path) -> None:
+def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"")
     for number, place in enumerate(
         ("/etc/passwd", "../a.wav", "wavs/../../a.wav", "s3://bucket/a.wav", "file:///a.wav")
@@ -179,7 +181,7 @@ def test_uploaded_manifests_reach_nothing_else(tmp_path: Path) -> None:
         uploaded_corpus([str(broken)], tmp_path / "unpacked")
 
 
-def test_a_wrong_upload_is_told_before_the_run(tmp_path: Path) -> None:
+def test_wrong_upload_is_reported_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "fine.txt").write_text("one two")
     fine = [str(tone(tmp_path / "fine.wav")), str(tmp_path / "fine.txt")]
     for name, sentence in (
@@ -194,7 +196,7 @@ def test_a_wrong_upload_is_told_before_the_run(tmp_path: Path) -> None:
     assert first_fault_html(check_upload, fine) == ""
 
 
-def test_texts_beside_recordings_need_no_manifest(tmp_path: Path) -> None:
+def test_recordings_with_text_files_need_no_manifest(tmp_path: Path) -> None:
     recording = Path(tone(tmp_path / "a.wav", 1.0))
     (tmp_path / "a.txt").write_text("one two")
     corpus = uploaded_corpus([str(recording), str(tmp_path / "a.txt")], tmp_path / "corpus")
@@ -202,7 +204,7 @@ def test_texts_beside_recordings_need_no_manifest(tmp_path: Path) -> None:
     assert isinstance(row, Utterance) and row.text == "one two"
 
 
-def test_the_example_is_the_samples() -> None:
+def test_example_manifest_lists_the_shipped_samples() -> None:
     rows = list(read_manifest(example()).rows())
     assert all(isinstance(each, Utterance) for each in rows)
     listed = json.loads((Path(example()).parent / "samples.json").read_text(encoding="utf-8"))
@@ -213,7 +215,9 @@ def test_the_example_is_the_samples() -> None:
         )
 
 
-def test_choices_are_checked(pool: SessionPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_evaluation_choices_raise_one_line_errors(
+    pool: SessionPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     actions = EvaluateActions(pool)
     for given, sentence in (

@@ -25,7 +25,7 @@ def choose(page: Any, *names: str) -> None:
 
 
 @pytest.mark.browser
-def test_a_model_beside_its_quantisations(served_gguf: Served, page: Any) -> None:
+def test_model_and_its_quantisations_are_run_side_by_side_and_unloaded(served_gguf: Served, page: Any) -> None:
     open_page(page, served_gguf)
     expect(page.locator("#models input:checked")).to_have_count(2)
     expect(page.locator("#models .file").first).to_be_hidden()
@@ -80,7 +80,7 @@ def test_a_conversion_shows_its_progress_and_can_be_cancelled(served_gguf: Serve
 
 
 @pytest.mark.browser
-def test_sizes_are_looked_up_when_they_are_looked_at_and_ticks_stay(served_gguf: Served, page: Any) -> None:
+def test_file_sizes_load_when_the_list_opens_and_ticks_are_retained(served_gguf: Served, page: Any) -> None:
     registry = served_gguf.registry
     registry.measured = False
     wanted, measure = threading.Event(), registry.measure
@@ -112,7 +112,7 @@ def test_the_keyboard_reaches_the_quantisations(served_gguf: Served, page: Any) 
 
 
 @pytest.mark.browser
-def test_the_models_are_being_looked_up_until_they_are_known(served_gguf: Served, page: Any) -> None:
+def test_loading_message_is_shown_until_the_models_are_listed(served_gguf: Served, page: Any) -> None:
     known, cards = threading.Event(), served_gguf.registry.cards
     served_gguf.registry.cards = lambda: cards() if known.wait(60) else []
     page.goto(served_gguf.url)
@@ -122,7 +122,7 @@ def test_the_models_are_being_looked_up_until_they_are_known(served_gguf: Served
     expect(page.locator("#models")).not_to_contain_text("Looking up")
 
 
-def test_the_endpoint_takes_quantisations(served_gguf: Served, tmp_path: Path) -> None:
+def test_transcribe_endpoint_accepts_quantisations(served_gguf: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(served_gguf.url, verbose=False)
     audio = [client_module.handle_file(str(tone(tmp_path / "a.wav")))]
@@ -141,7 +141,7 @@ def test_the_endpoint_takes_quantisations(served_gguf: Served, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_demo_models_quantised_through_the_endpoint(demos: Served) -> None:
+def test_quantised_demo_models_transcribe_without_word_errors(demos: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     models = DEMOS[:4]  # the others take no recording
     needs(demos.registry, "gguf", *models)

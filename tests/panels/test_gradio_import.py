@@ -33,6 +33,6 @@ def seconds(first: str = "") -> float:
     return float(done.stdout)
 
 
-def test_it_is_imported_whole_and_in_less_time() -> None:
+def test_faster_gradio_import_is_complete() -> None:
     as_ever = seconds("import_gradio = lambda: None")
     assert seconds() < 0.9 * as_ever

@@ -1,4 +1,4 @@
-"""The Inject tab in a real browser, what its events do, and the endpoint for scripts."""
+"""The Inject tab: its event handlers, its endpoint for scripts, and the tab in a real browser."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def saved(path: Path, values: np.ndarray = VALUES) -> str:
 # What the events do.
 
 
-def test_files_come_behind_those_that_are_there(actions: InjectActions, tmp_path: Path) -> None:
+def test_added_files_follow_the_listed_embeddings(actions: InjectActions, tmp_path: Path) -> None:
     first = ListedEmbedding(embedding_of(VALUES, "first"))
     held, listed, *_, files = actions.add([saved(tmp_path / "more.npy")], (first,), ())
     assert [each.embedding.name for each in held] == ["first", "more.npy"] and files is None
     assert "more.npy" in listed and "6 × 8" in listed
 
 
-def test_a_bad_file_is_named_and_the_others_are_taken(
+def test_bad_file_gives_a_warning_and_the_others_are_added(
     actions: InjectActions, warned: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "text.npy").write_text("no array")
@@ -89,7 +89,7 @@ def test_a_bad_file_is_named_and_the_others_are_taken(
     assert len(warned) == 2 and "text.npy" in warned[0] and "int8" in warned[1]
 
 
-def test_of_files_with_several_arrays_some_are_chosen(actions: InjectActions, tmp_path: Path) -> None:
+def test_user_chooses_arrays_of_files_with_several_arrays(actions: InjectActions, tmp_path: Path) -> None:
     for name in ("two", "other", "third"):
         np.savez(tmp_path / f"{name}.npz", speech=VALUES, noise=VALUES[:2])
     two, *others = (str(tmp_path / f"{name}.npz") for name in ("two", "other", "third"))
@@ -112,7 +112,7 @@ def test_of_files_with_several_arrays_some_are_chosen(actions: InjectActions, tm
         actions.take(waiting, ["noise"], held)
 
 
-def test_the_list_is_put_in_order_and_thinned(actions: InjectActions) -> None:
+def test_listed_embeddings_are_moved_and_removed(actions: InjectActions) -> None:
     held = tuple(ListedEmbedding(embedding_of(VALUES, name)) for name in "abc")
     held, _ = actions.earlier(held, pressed(held[2]))
     assert [each.embedding.name for each in held] == ["a", "c", "b"]
@@ -121,20 +121,20 @@ def test_the_list_is_put_in_order_and_thinned(actions: InjectActions) -> None:
 
 
 @pytest.mark.parametrize("form", ["npy", "npz", "pt", "safetensors"])
-def test_an_embedding_is_saved_as_it_is(actions: InjectActions, form: str) -> None:
+def test_saved_embedding_reads_back_unchanged(actions: InjectActions, form: str) -> None:
     held = (ListedEmbedding(embedding_of(VALUES, "speech.npy")),)
     file = actions.save(held, pressed(held[0], form=form))
     assert file["name"] == f"speech.{form}"
     np.testing.assert_array_equal(read_embedding(base64.b64decode(file["base64"])).values, VALUES)
 
 
-def test_a_close_look_names_the_words_near_it(actions: InjectActions) -> None:
+def test_inspection_shows_the_nearest_tokens_of_an_embedding(actions: InjectActions) -> None:
     held = (ListedEmbedding(embedding_of(VALUES, "speech <i>")),)
     shown = actions.look(held, {"chosen": ["fake/text|gguf", "fake/text|pytorch"]}, pressed(held[0]))
     assert "speech &lt;i&gt;" in shown and "&lt;word 0&gt;" in shown and shown.count("<img") == 3
 
 
-def test_without_a_table_the_look_says_why_there_are_no_words(actions: InjectActions) -> None:
+def test_inspection_without_an_embedding_table_gives_the_reason(actions: InjectActions) -> None:
     held = (ListedEmbedding(embedding_of(VALUES, "speech")),)
     assert "the table is not shown" in actions.look(held, {"chosen": ["fake/text|gguf"]}, pressed(held[0]))
     assert "tick a language model" in actions.look(held, {"chosen": []}, pressed(held[0]))
@@ -142,13 +142,13 @@ def test_without_a_table_the_look_says_why_there_are_no_words(actions: InjectAct
     assert "3 wide" in actions.look(wide, {"chosen": ["fake/text|pytorch"]}, pressed(wide[0]))
 
 
-def test_a_long_embedding_lists_some_of_its_words(inject_pool: Any) -> None:
+def test_inspection_of_a_long_embedding_lists_only_some_tokens(inject_pool: Any) -> None:
     near = inject_pool.registry.texts["pytorch"].neighbours(np.zeros((80, WIDTH)))
     shown = look_html(embedding_of(np.ones((80, WIDTH)), "long"), near, "a model")
     assert "20 more tokens are not listed" in shown
 
 
-def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectActions, tmp_path: Path) -> None:
+def test_embeddings_of_a_recording_set_the_prompt_of_their_model(actions: InjectActions, tmp_path: Path) -> None:
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
@@ -170,14 +170,14 @@ def test_embeddings_of_a_recording_bring_their_prompt_with_them(actions: InjectA
     ("recording", "model", "sentence"),
     [(None, "fake/nano|pytorch", "there is no recording"), ("a.wav", "other", "no speech model is chosen")],
 )
-def test_making_embeddings_says_what_is_missing(
+def test_missing_recording_or_speech_model_raises_one_line_error(
     actions: InjectActions, recording: str | None, model: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
         list(actions.make(recording, model, (), ""))
 
 
-def test_a_state_that_is_none_is_refused() -> None:
+def test_invalid_page_state_is_refused() -> None:
     for value in (None, [1], ("a",)):
         with pytest.raises(BadInput, match="reload the page"):
             listed_embeddings(value)
@@ -185,14 +185,14 @@ def test_a_state_that_is_none_is_refused() -> None:
             array_choices(value)
 
 
-def test_an_empty_list_says_what_to_do() -> None:
+def test_empty_embedding_list_shows_instructions() -> None:
     assert "There are no embeddings yet" in listed_html(())
 
 
 # The endpoint.
 
 
-def test_the_endpoint_answers_for_every_model(inject_pool: SessionPool, tmp_path: Path) -> None:
+def test_inject_endpoint_answers_for_every_model(inject_pool: SessionPool, tmp_path: Path) -> None:
     path = saved(tmp_path / "speech.npy")
     prompt, models = f"What is {PLACEHOLDER}?", ["fake/text", "fake/text|gguf"]
     answers = injected(inject_pool, [path], models, prompt, options={"max_new_tokens": 4})
@@ -205,7 +205,7 @@ def test_the_endpoint_answers_for_every_model(inject_pool: SessionPool, tmp_path
     assert failed["error"] == "the prompt has 1 placeholders and 2 embeddings"
 
 
-def test_the_endpoint_takes_a_named_array(inject_pool: Any, tmp_path: Path) -> None:
+def test_inject_endpoint_accepts_the_name_of_an_array(inject_pool: Any, tmp_path: Path) -> None:
     path = tmp_path / "two.npz"
     np.savez(path, speech=VALUES, noise=VALUES[:2])
     with pytest.raises(BadInput, match="speech"):
@@ -230,7 +230,7 @@ def open_tab(page: Any, served: Served) -> None:
 
 
 @pytest.mark.browser
-def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp_path: Path) -> None:
+def test_embedding_is_injected_into_two_runtimes(served_inject: Served, page: Any, tmp_path: Path) -> None:
     open_tab(page, served_inject)
     page.locator("#inject").click()
     expect(page.locator(".toast-body").last).to_contain_text("there is no embedding")
@@ -262,7 +262,9 @@ def test_an_embedding_through_two_runtimes(served_inject: Served, page: Any, tmp
 
 
 @pytest.mark.browser
-def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page: Any, tmp_path: Path) -> None:
+def test_cancel_stops_the_generation_and_keeps_finished_answers(
+    served_inject: Served, page: Any, tmp_path: Path
+) -> None:
     hanging = served_inject.registry.texts["gguf"]
     hanging.gate = threading.Event()
     open_tab(page, served_inject)
@@ -285,7 +287,7 @@ def test_cancel_stops_the_writing_and_keeps_the_rest(served_inject: Served, page
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_from_a_recording_to_its_words(demos: Served, page: Any) -> None:
+def test_sample_recording_is_embedded_and_transcribed_by_the_demo_models(demos: Served, page: Any) -> None:
     open_tab(page, demos)
     page.locator("#inject-samples button.sample").first.click()
     expect(page.locator("#embeddings")).to_contain_text("three_seven_one by demo/funasr-nano", timeout=LONG)

@@ -49,7 +49,7 @@ def test_every_runtime_answers_in_the_order_chosen(inject_pool: Any) -> None:
     assert call == {"prompt": PROMPT, "lengths": [5], "alternatives": 10, "max_new_tokens": 9}
 
 
-def test_notes_stand_below_the_text(inject_pool: Any) -> None:
+def test_generation_notes_are_shown_escaped_below_the_text(inject_pool: Any) -> None:
     answers = last(inject_pool, job(inject_pool, BOTH[:1]))
     [row] = answers.rows
     assert row.generation and 'class="note"' not in answers_html(answers)
@@ -57,7 +57,7 @@ def test_notes_stand_below_the_text(inject_pool: Any) -> None:
     assert '<p class="note">runs without &lt;AMX&gt;</p>' in answers_html(replace(answers, rows=(noted,)))
 
 
-def test_the_text_grows_while_it_is_written(inject_pool: Any) -> None:
+def test_text_is_shown_while_it_is_generated(inject_pool: Any) -> None:
     session = inject_pool.registry.texts["pytorch"]
     session.gate.clear()
     seen = []
@@ -69,7 +69,7 @@ def test_the_text_grows_while_it_is_written(inject_pool: Any) -> None:
     assert seen[0] == "" and "seven" in seen and seen[-1] == "seven one three"
 
 
-def test_a_stop_keeps_what_was_written(inject_pool: Any) -> None:
+def test_stop_keeps_the_text_generated_so_far(inject_pool: Any) -> None:
     session = inject_pool.registry.texts["pytorch"]
     session.gate.clear()
     stop = threading.Event()
@@ -83,7 +83,7 @@ def test_a_stop_keeps_what_was_written(inject_pool: Any) -> None:
     assert session.abandoned.wait(60)
 
 
-def test_a_refused_prompt_fails_its_own_answer_with_the_sentence(inject_pool: Any) -> None:
+def test_refused_prompt_fails_its_answer_with_the_error_message(inject_pool: Any) -> None:
     answers = last(inject_pool, job(inject_pool, count=2))
     assert {row.error for row in answers.rows} == {"the prompt has 1 placeholders and 2 embeddings"}
     assert "the prompt has 1 placeholders" in answers_html(answers) and "2 failed" in status_html(answers)
@@ -100,9 +100,7 @@ def test_a_refused_prompt_fails_its_own_answer_with_the_sentence(inject_pool: An
         ({"beam": 2}, "no.* option 'beam'|option 'beam'"),
     ],
 )
-def test_what_is_wrong_with_a_run_is_said_before_a_model_loads(
-    inject_pool: Any, change: dict[str, Any], sentence: str
-) -> None:
+def test_invalid_run_is_refused_before_a_model_loads(inject_pool: Any, change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         job(inject_pool, **change)
     assert inject_pool.registry.opened == []
@@ -111,7 +109,7 @@ def test_what_is_wrong_with_a_run_is_said_before_a_model_loads(
 # What is shown.
 
 
-def test_first_tokens_stand_side_by_side_with_their_agreement(inject_pool: Any) -> None:
+def test_first_token_probabilities_of_runtimes_are_compared_in_a_table(inject_pool: Any) -> None:
     rows = last(inject_pool, job(inject_pool)).rows
     shown = first_token_html(rows)
     assert "90.0 %" in shown and "80.0 %" in shown and shown.count("<tr>") == 3
@@ -121,14 +119,14 @@ def test_first_tokens_stand_side_by_side_with_their_agreement(inject_pool: Any) 
     ]
 
 
-def test_other_first_tokens_are_named_as_such(inject_pool: Any) -> None:
+def test_different_first_tokens_are_reported(inject_pool: Any) -> None:
     inject_pool.registry.texts["gguf"].words = ("eight",)
     rows = last(inject_pool, job(inject_pool)).rows
     assert agreements(rows)[0].startswith("GGUF against PyTorch: another likeliest token")
     assert "2 different answers" in status_html(last(inject_pool, job(inject_pool)))
 
 
-def test_answers_cannot_break_out_of_their_card(inject_pool: Any) -> None:
+def test_answer_text_is_escaped_in_html(inject_pool: Any) -> None:
     inject_pool.registry.texts["pytorch"].words = ("<script>alert(1)</script>",)
     shown = answers_html(last(inject_pool, job(inject_pool, BOTH[:1])))
     assert "<script>" not in shown and "&lt;script&gt;" in shown
@@ -137,10 +135,10 @@ def test_answers_cannot_break_out_of_their_card(inject_pool: Any) -> None:
 @pytest.mark.parametrize(
     ("share", "written"), [(0.5, "50.0 %"), (0.012, "1.20 %"), (3e-6, "0.0003 %"), (0.0, "0.00 %")]
 )
-def test_percentages_keep_the_digits_that_matter(share: float, written: str) -> None:
+def test_small_percentages_keep_significant_digits(share: float, written: str) -> None:
     assert percent(share) == written
 
 
 @pytest.mark.parametrize(("token", "shown"), [(" one", "␣one"), ("\n", "⏎"), ("  ", "␣␣"), ("two words", "two words")])
-def test_blanks_in_tokens_can_be_seen(token: str, shown: str) -> None:
+def test_whitespace_in_tokens_is_shown_with_visible_symbols(token: str, shown: str) -> None:
     assert visible(token) == shown

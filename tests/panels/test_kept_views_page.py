@@ -1,4 +1,4 @@
-"""A link to a finished run of Parity, Decode and Inject, made at a desk, shows it again there and on a phone."""
+"""Links to finished runs of the Parity, Decode and Inject tabs reopen the stored results on a desktop and a phone."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def link_of(page: Any, tab: str) -> str:
 
 
 @pytest.mark.browser
-def test_a_comparison(lab: Served, visit: Callable[[int], Any]) -> None:
+def test_link_reopens_a_stored_parity_comparison(lab: Served, visit: Callable[[int], Any]) -> None:
     page = visit(DESK)
     page.goto(f"{lab.url}#parity")
     expect(page.locator("#parity-reference input")).not_to_have_value("")
@@ -84,7 +84,7 @@ def test_a_comparison(lab: Served, visit: Callable[[int], Any]) -> None:
 
 
 @pytest.mark.browser
-def test_a_search(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> None:
+def test_link_reopens_a_stored_decode_search(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> None:
     page, files = visit(DESK), write_files(tmp_path, take=sounds_like())
     page.goto(f"{desk.url}#decode")
     expect(page.locator("#decode-model input")).not_to_have_value("")
@@ -110,7 +110,7 @@ def test_a_search(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> 
 
 
 @pytest.mark.browser
-def test_an_answer(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> None:
+def test_link_reopens_a_stored_inject_answer(desk: Served, visit: Callable[[int], Any], tmp_path: Path) -> None:
     page, path = visit(DESK), tmp_path / "speech.npy"
     np.save(path, np.ones((6, WIDTH), np.float32))
     page.goto(f"{desk.url}#inject")

@@ -1,4 +1,4 @@
-"""How much room the Models tab takes on a phone, with the models of the workbench listed and four in memory."""
+"""The height of the Models tab on a phone, with all models of the workbench listed and four in memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def full(tabs: str | None) -> Iterator[Served]:
 
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe,models")
-def test_on_a_phone_it_is_at_most_three_screens(full: Served, page: Any, record_property: Any) -> None:
+def test_models_tab_takes_at_most_three_screens_on_a_phone(full: Served, page: Any, record_property: Any) -> None:
     page.set_viewport_size({"width": 390, "height": HEIGHT})
     page.goto(full.url)
     page.get_by_role("tab", name="Models").click()

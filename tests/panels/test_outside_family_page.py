@@ -1,4 +1,4 @@
-"""A family of another package in a real browser: the Models, Transcribe and Parity tabs over one page."""
+"""A model family of another package in a real browser: the Models, Transcribe and Parity tabs over one page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_it_is_listed_transcribes_and_is_compared(outside: Served, page: Any) -> None:
+def test_external_family_is_listed_transcribes_and_is_compared(outside: Served, page: Any) -> None:
     open_page(page, outside)
     expect(page.locator("#models input:checked")).to_have_count(1)
     page.locator("button.sample").first.click()

@@ -1,4 +1,4 @@
-"""What a browser loads first: the page's HTML, and the scripts, styles and fonts that it names."""
+"""The files that a browser loads first: the page's HTML, and the scripts, styles and fonts that it names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def get(url: str, accepted: str = BROWSER) -> tuple[httpx.Response, int]:
         return answer, answer.num_bytes_downloaded
 
 
-def test_files_are_sent_compressed_and_kept_by_browsers(served: Served) -> None:
+def test_static_files_are_compressed_and_cached_by_browsers(served: Served) -> None:
     html = get(served.url)[0].text
     names = set(re.findall(r"(?:src|href)=\"[./]*assets/([\w.-]+\.(?:js|css))\"", html))
     assert len(names) > 1
@@ -51,11 +51,11 @@ def test_browsers_without_brotli_have_the_same_files(served: Served, accepted: s
 
 
 @pytest.mark.parametrize("name", ["none.js", "../index.html", "%2e%2e%2findex.html", "..%5cindex.html"])
-def test_there_are_no_other_files(served: Served, name: str) -> None:
+def test_unknown_or_outside_asset_paths_are_refused(served: Served, name: str) -> None:
     assert httpx.get(f"{served.url}assets/{name}").status_code in (403, 404)
 
 
-def test_the_html_is_compressed_and_its_scripts_still_run(served: Served) -> None:
+def test_compressed_html_contains_the_nonce_of_its_header(served: Served) -> None:
     """The header and the HTML of an answer have the same nonce, so compression must follow its insertion."""
     answer, sent = get(served.url)
     assert answer.headers["content-encoding"] == "gzip" and sent < len(answer.content) / 3
@@ -67,7 +67,7 @@ def test_the_html_is_compressed_and_its_scripts_still_run(served: Served) -> Non
     assert len(plain.text.replace(other, nonce)) == pytest.approx(len(answer.text), abs=200)  # the visitor's cookies
 
 
-def test_outputs_are_told_of_progress_only_where_it_shows() -> None:
+def test_progress_is_sent_only_to_outputs_that_show_it() -> None:
     with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
         events = build_page(pool).get_config_file()["dependencies"]
     assert {each["show_progress"] for each in events} == {"hidden", "full"}

@@ -74,7 +74,9 @@ def compare(page: Any, *sides: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demos: Served, page: Any, tmp_path: Path) -> None:
+def test_demo_model_is_compared_on_two_runtimes_and_its_report_opens_offline(
+    demos: Served, page: Any, tmp_path: Path
+) -> None:
     needs(demos.registry, "gguf", "demo/sensevoice")
     open_tab(page, demos)
     expect(page.locator("#parity-model input")).to_have_value(re.compile("SenseVoice"))
@@ -109,7 +111,7 @@ def test_the_demo_model_on_two_runtimes_to_a_report_that_is_opened(demos: Served
 
 @pytest.mark.browser
 @pytest.mark.tabs("parity,inject")
-def test_what_has_nothing_to_say_yet_is_out_of_sight(lab: Served, page: Any) -> None:
+def test_empty_panels_are_hidden_before_the_first_run(lab: Served, page: Any) -> None:
     open_tab(page, lab)
     for each in ("#parity-prompt", "#parity-exports", "#parity-cancel", "#parity-status", "#parity-closer img"):
         expect(page.locator(each)).to_be_hidden()
@@ -121,7 +123,7 @@ def test_what_has_nothing_to_say_yet_is_out_of_sight(lab: Served, page: Any) -> 
 
 
 @pytest.mark.browser
-def test_candidates_are_pressed_written_and_experimented_with(lab: Served, page: Any) -> None:
+def test_candidates_are_selected_by_button_text_and_experiment_switches(lab: Served, page: Any) -> None:
     open_tab(page, lab)
     expect(candidates(page)).to_have_value("gguf:f32")
     for side in ("gguf:q8_0", "pytorch:f64"):
@@ -151,7 +153,7 @@ def test_candidates_are_pressed_written_and_experimented_with(lab: Served, page:
 
 
 @pytest.mark.browser
-def test_the_stage_that_is_wrong_is_open_and_others_can_be(lab: Served, page: Any) -> None:
+def test_first_wrong_stage_is_opened_and_other_stages_can_be_selected(lab: Served, page: Any) -> None:
     lab.registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
     lab.registry.missing["vllm"] = "vLLM is not installed; run: pip install vllm"
     open_tab(page, lab)
@@ -246,7 +248,7 @@ def test_isolated_mode_stages_and_tolerances_reach_the_run(
 
 
 @pytest.mark.browser
-def test_a_trace_of_another_program_is_a_candidate(lab: Served, page: Any, tmp_path: Path) -> None:
+def test_uploaded_trace_with_a_name_mapping_is_compared_as_a_candidate(lab: Served, page: Any, tmp_path: Path) -> None:
     theirs = {("enc_out" if name == "encoder.output" else name): array for name, array in computed().items()}
     theirs["enc_out"] = np.ascontiguousarray(theirs["enc_out"].T)
     arrays = {name: array for name, array in theirs.items() if name != "text"}
@@ -265,7 +267,7 @@ def test_a_trace_of_another_program_is_a_candidate(lab: Served, page: Any, tmp_p
 
 
 @pytest.mark.browser
-def test_a_phone_never_scrolls_sideways(lab: Served, page: Any) -> None:
+def test_page_has_no_horizontal_scroll_on_a_phone(lab: Served, page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     lab.registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
     open_tab(page, lab)
@@ -288,7 +290,7 @@ def test_a_phone_never_scrolls_sideways(lab: Served, page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_on_a_phone_the_first_run_comes_into_view_and_fingers_find_what_they_press(lab: Served, page: Any) -> None:
+def test_results_scroll_into_view_and_buttons_are_large_enough_on_a_phone(lab: Served, page: Any) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_tab(page, lab)
     small = """() => [...document.querySelectorAll('.bench button:not(.icon-button), .bench summary, [role=tab]')]
@@ -306,7 +308,7 @@ def test_on_a_phone_the_first_run_comes_into_view_and_fingers_find_what_they_pre
 
 
 @pytest.mark.browser
-def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path: Path) -> None:
+def test_invalid_input_shows_an_error_message_and_keeps_the_fields(lab: Served, page: Any, tmp_path: Path) -> None:
     open_tab(page, lab)
     toast = page.locator(".toast-body").last
     page.locator("#parity-run").click()
@@ -341,7 +343,7 @@ def test_mistakes_are_named_and_nothing_is_lost(lab: Served, page: Any, tmp_path
 
 
 @pytest.mark.browser
-def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: Any, tempdir: Path) -> None:
+def test_cancel_closes_all_sessions_and_keeps_the_chosen_inputs(lab: Served, page: Any, tempdir: Path) -> None:
     lab.registry.acts["gguf"] = waits
     open_tab(page, lab)
     pick(page)
@@ -362,7 +364,9 @@ def test_cancel_leaves_nothing_running_and_what_was_chosen(lab: Served, page: An
 
 
 @pytest.mark.browser
-def test_runs_belong_to_their_users_and_go_with_them(lab: Served, page: Any, chromium: Any, tempdir: Path) -> None:
+def test_stored_runs_are_separate_per_user_and_deleted_when_the_user_leaves(
+    lab: Served, page: Any, chromium: Any, tempdir: Path
+) -> None:
     open_tab(page, lab)
     compare(page, "gguf:f32")
     with chromium.new_context() as context:
@@ -382,7 +386,7 @@ def test_runs_belong_to_their_users_and_go_with_them(lab: Served, page: Any, chr
 
 
 @pytest.mark.browser
-def test_a_language_model_takes_a_prompt_and_embeddings(lab: Served, page: Any, tmp_path: Path) -> None:
+def test_language_model_is_compared_on_a_prompt_with_embeddings(lab: Served, page: Any, tmp_path: Path) -> None:
     open_tab(page, lab)
     page.locator("#parity-model input").click()
     page.get_by_role("option", name="Fake language model").click()
@@ -404,7 +408,7 @@ def test_a_language_model_takes_a_prompt_and_embeddings(lab: Served, page: Any, 
     assert given.name == "probe.npy" and given.values.shape == (3, 4)
 
 
-def test_the_endpoint_for_scripts(lab: Served, tmp_path: Path) -> None:
+def test_compare_endpoint_returns_verdicts_and_one_line_errors(lab: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(lab.url, verbose=False)
     sound = client_module.handle_file(str(tone(tmp_path / "a.wav")))

@@ -1,4 +1,4 @@
-"""What can be compared, requests as users make them, and runs that are followed, stopped and kept."""
+"""Parity runs without a browser: offered candidates, request checks, progress, cancellation and stored runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ask(registry: Any, *candidates: str, source: str | None = "a.wav", **how: An
 # What is offered.
 
 
-def test_all_models_whose_stages_can_be_seen(registry: Any) -> None:
+def test_traceable_lists_all_models_with_stages(registry: Any) -> None:
     assert [card.id for card in traceable(registry)] == [
         "fake/sense",
         "fake/para",
@@ -58,7 +58,7 @@ def test_all_models_whose_stages_can_be_seen(registry: Any) -> None:
     ]
 
 
-def test_types_are_those_that_the_model_computes_in(registry: Any) -> None:
+def test_offered_types_are_those_that_the_runtime_supports(registry: Any) -> None:
     def sides(model: str) -> list[list[str]]:
         return [[kind.side for kind in each.kinds] for each in offered(registry, registry.card(model))]
 
@@ -69,7 +69,7 @@ def test_types_are_those_that_the_model_computes_in(registry: Any) -> None:
     assert usual_sides(registry, registry.card("fake/sense")) == ("pytorch:f32", "gguf:f32")
 
 
-def test_candidates_are_buttons_and_what_is_missing_says_why(registry: Any) -> None:
+def test_candidates_are_buttons_and_unavailable_runtimes_give_the_reason(registry: Any) -> None:
     listed = offered(registry, registry.card("fake/sense"))
     shown = sides_html(listed, ['<b>"dump.npz'], ["gguf:q8_0+cmvn=off", '<b>"dump.npz'])
     pressed = re.findall(r'aria-pressed="(\w+)" data-side="([^"]*)"', shown)
@@ -78,7 +78,7 @@ def test_candidates_are_buttons_and_what_is_missing_says_why(registry: Any) -> N
 
 
 @given(st.lists(st.text("ab.n", min_size=1, max_size=4)))
-def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
+def test_uploaded_files_get_unique_names(names: list[str]) -> None:
     paths = [f"/tmp/{number}/{name}" for number, name in enumerate(names)]
     found = uploads_by_name(paths)
     assert list(found.values()) == paths
@@ -112,7 +112,7 @@ def test_every_uploaded_file_has_a_name_of_its_own(names: list[str]) -> None:
         (["gguf"], {"model": "fake/text", "embeddings": ["nowhere.npy"]}, "nowhere.npy"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_runs(
+def test_invalid_request_raises_one_line_error_before_any_trace(
     registry: Any, candidates: list[str], how: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(BadInput, match=re.escape(says)) as caught:
@@ -128,7 +128,7 @@ def test_traces_alone_need_no_input(registry: Any, tmp_path: Path) -> None:
         assert run.outcomes[0].name == "b.safetensors" and registry.traced == []
 
 
-def test_sides_are_a_line_each() -> None:
+def test_candidates_are_read_one_per_line_without_duplicates() -> None:
     assert lines_of(" gguf \n\npytorch:f64\ngguf\n") == ["gguf", "pytorch:f64"]
     assert lines_of(None) == []
 
@@ -136,7 +136,7 @@ def test_sides_are_a_line_each() -> None:
 # Runs.
 
 
-def test_a_run_is_followed_to_what_came_of_it(registry: Any) -> None:
+def test_followed_run_reports_progress_and_ends_with_the_result(registry: Any) -> None:
     steps = list(follow(registry, ask(registry, "gguf:f32", "vllm"), threading.Event()))
     shares = [step.share for step in steps]
     assert shares == sorted(shares) and shares[-1] == 1.0 and not any(step.run for step in steps[:-1])
@@ -148,7 +148,7 @@ def test_a_run_is_followed_to_what_came_of_it(registry: Any) -> None:
     run.close()
 
 
-def test_a_stopped_run_says_so_when_it_has_ended(registry: Any) -> None:
+def test_stopped_run_is_reported_as_stopped_after_it_ends(registry: Any) -> None:
     registry.acts["gguf"] = waits
     stop = threading.Event()
     steps = []
@@ -161,7 +161,7 @@ def test_a_stopped_run_says_so_when_it_has_ended(registry: Any) -> None:
     assert "stopping" in status_html(Step(0.5, "tracing", 1.0, stopping=True))
 
 
-def test_a_run_that_nobody_follows_any_more_is_stopped(registry: Any) -> None:
+def test_run_is_stopped_when_its_follower_closes(registry: Any) -> None:
     registry.acts["gguf"] = waits
     following = follow(registry, ask(registry, "gguf"), threading.Event())
     for step in following:
@@ -172,13 +172,13 @@ def test_a_run_that_nobody_follows_any_more_is_stopped(registry: Any) -> None:
     assert session.released.wait(60)
 
 
-def test_what_keeps_the_reference_from_being_computed_is_raised(registry: Any) -> None:
+def test_error_in_the_reference_trace_is_raised(registry: Any) -> None:
     registry.acts["pytorch"] = dies
     with pytest.raises(SessionDied, match="ended"):
         list(follow(registry, ask(registry, "gguf"), threading.Event()))
 
 
-def test_the_first_look_is_at_what_is_wrong(registry: Any) -> None:
+def test_first_opened_stage_is_the_first_wrong_stage(registry: Any) -> None:
     registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
     with compute(registry, ask(registry, "pytorch:f64", "gguf")) as run:
         assert first_look(run) == (1, "encoder.layers.3")
@@ -187,7 +187,7 @@ def test_the_first_look_is_at_what_is_wrong(registry: Any) -> None:
         assert place == 0 and stage in run.reference.trace
 
 
-def test_an_uploaded_dump_is_isolated_from_its_own_inputs(registry: Any, tmp_path: Path) -> None:
+def test_isolated_comparison_of_an_uploaded_trace_uses_its_own_stage_inputs(registry: Any, tmp_path: Path) -> None:
     whole = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
     dump = Trace({stage: array for stage, array in whole.items() if stage.startswith("encoder.")}, {})
     traces = {"port.npz": str(dump.save(tmp_path / "port.safetensors"))}
@@ -200,7 +200,7 @@ def test_an_uploaded_dump_is_isolated_from_its_own_inputs(registry: Any, tmp_pat
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_a_server_reads_no_trace_and_finds_the_same(
+def test_public_server_compares_traces_in_another_process_with_equal_results(
     registry: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated: bool
 ) -> None:
     registry.faults["gguf"] = {"encoder.layers.1": lambda x: 1.01 * x}
@@ -223,7 +223,9 @@ def test_a_server_reads_no_trace_and_finds_the_same(
     last.run.close()
 
 
-def test_a_server_reads_no_trace_for_a_stage_or_a_report(registry: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_public_server_renders_stages_and_reports_without_reading_traces(
+    registry: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry.faults["gguf"] = {"encoder.layers.1": lambda x: 1.01 * x}
     user = gr.Request(session_hash="a visitor")
     with SessionPool(registry, guard=Guard("public")) as pool, compute(registry, ask(registry, "gguf")) as run:
@@ -249,7 +251,7 @@ def told(run: Any) -> str:
     return re.sub(r'"(load_|trace_)?seconds": [0-9.e-]+', "", run.to_json(profiles=True))
 
 
-def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> None:
+def test_store_retains_the_last_run_of_each_user_up_to_a_limit(registry: Any) -> None:
     kept = LastRuns(most=2)
     runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]
     kept.put("a", runs[0])
@@ -266,7 +268,7 @@ def test_the_last_run_of_each_user_is_kept_and_not_too_many(registry: Any) -> No
     assert not any(run.folder.is_dir() for run in runs)
 
 
-def test_a_model_that_answers_speech_gets_text_recording_or_both() -> None:
+def test_speech_language_model_input_is_text_recording_or_both() -> None:
     family = FAMILIES["speechlm"]
     spoken = {"type": "audio", "audio": "a.wav"}
     written = {"type": "text", "text": "x.wav"}  # of a user of the page: no file of this machine
@@ -282,7 +284,7 @@ def test_a_model_that_answers_speech_gets_text_recording_or_both() -> None:
 # Several inputs.
 
 
-def test_the_endpoint_gives_one_verdict_over_several_inputs(registry: Any) -> None:
+def test_endpoint_returns_one_verdict_over_several_inputs(registry: Any) -> None:
     sounds = ["/uploads/1/a.wav", "/uploads/2/a.wav"]
     inputs = inputs_of(sounds, FAMILIES["sensevoice"])
     found = compared(registry, UncheckedRequest("fake/sense", None, "pytorch:f32", ["gguf:f32"], inputs=inputs))
@@ -292,7 +294,7 @@ def test_the_endpoint_gives_one_verdict_over_several_inputs(registry: Any) -> No
     assert registry.open_now == []
 
 
-def test_several_uploaded_inputs_are_followed_to_one_verdict(registry: Any) -> None:
+def test_followed_run_over_several_uploaded_inputs_ends_with_one_verdict(registry: Any) -> None:
     registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
     inputs = uploaded_inputs(["/uploads/1/a.wav", "/uploads/2/<b>.wav"], FAMILIES["sensevoice"])
     asked = ask(registry, "gguf:f32", "pytorch:f64", source=None, inputs=inputs)
@@ -313,7 +315,7 @@ def test_several_uploaded_inputs_are_followed_to_one_verdict(registry: Any) -> N
     kept.close()  # there is nothing to remove
 
 
-def test_uploaded_lists_hold_prompts_and_never_name_recordings(tmp_path: Path) -> None:
+def test_uploaded_list_files_give_prompts_and_are_refused_for_recordings(tmp_path: Path) -> None:
     listed = tmp_path / "prompts.txt"
     listed.write_text("one\n\ntwo\n")
     found = uploaded_inputs([str(listed)], FAMILIES["causal_lm"])
@@ -334,7 +336,9 @@ def test_uploaded_lists_hold_prompts_and_never_name_recordings(tmp_path: Path) -
         ("fake/sense", {"precision": "f33"}, "precision is 'f33'"),
     ],
 )
-def test_what_several_inputs_or_a_precision_cannot_be(registry: Any, model: str, how: Any, says: str) -> None:
+def test_invalid_several_input_or_precision_requests_are_refused(
+    registry: Any, model: str, how: Any, says: str
+) -> None:
     inputs = [Input("a", "a"), Input("b", "b")]
     candidates = how.pop("candidates", ["gguf:f32"])
     with pytest.raises(BadInput, match=re.escape(says)):
@@ -342,7 +346,7 @@ def test_what_several_inputs_or_a_precision_cannot_be(registry: Any, model: str,
     assert registry.traced == []
 
 
-def test_the_precision_reaches_the_verdict_on_a_trace(registry: Any, tmp_path: Path) -> None:
+def test_given_precision_is_used_in_the_verdict_on_a_trace(registry: Any, tmp_path: Path) -> None:
     meta = {name: value for name, value in META.items() if name not in ("dtype", "runtime", "quantization")}
     path = str(Trace(computed(), meta).save(tmp_path / "port.safetensors"))
     asked = ask(registry, "port.safetensors", uploads={"port.safetensors": path}, precision="bf16")
@@ -354,7 +358,7 @@ def test_the_precision_reaches_the_verdict_on_a_trace(registry: Any, tmp_path: P
         check_precision(value)
 
 
-def test_an_uploaded_gguf_file_is_a_candidate_or_the_precision_of_a_trace(registry: Any, tmp_path: Path) -> None:
+def test_uploaded_gguf_file_is_accepted_as_candidate_or_trace_precision(registry: Any, tmp_path: Path) -> None:
     uploads = {name: str(tmp_path / name) for name in ("port.gguf", "port.npz")}
     Path(uploads["port.gguf"]).write_bytes(b"GGUF")
     asked = ask(registry, "port.gguf", "port.npz", uploads=uploads, precision="port.gguf")
@@ -376,7 +380,7 @@ def test_an_uploaded_gguf_file_is_a_candidate_or_the_precision_of_a_trace(regist
             ask(registry, "port.npz", uploads=uploads, **how)
 
 
-def test_visitors_of_a_public_page_run_no_gguf_file_of_their_own() -> None:
+def test_public_page_refuses_uploaded_gguf_files() -> None:
     check_uploads(Guard("local"), ["/uploads/1/port.gguf"])
     check_uploads(Guard("public"), ["/uploads/1/port.npz"])
     for name in ("port.gguf", "PORT.GGUF"):
@@ -384,7 +388,7 @@ def test_visitors_of_a_public_page_run_no_gguf_file_of_their_own() -> None:
             check_uploads(Guard("public"), ["/uploads/1/port.npz", f"/uploads/1/{name}"])
 
 
-def test_a_prompt_is_never_the_name_of_a_list(tmp_path: Path) -> None:
+def test_prompt_equal_to_a_file_path_is_not_read_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("secret")
     [one] = inputs_of([str(tmp_path / "list.txt")], FAMILIES["causal_lm"])
     assert one.source == str(tmp_path / "list.txt")

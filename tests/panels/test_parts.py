@@ -48,7 +48,7 @@ ROW = Row(
 # Options.
 
 
-def test_options_become_inputs_once(pool: Any) -> None:
+def test_each_option_becomes_one_input_of_the_matching_kind(pool: Any) -> None:
     options = shown_options(pool.registry)
     names = [option.spec.name for option in options]
     assert names[:6] == ["vad", "max_segment_seconds", "end_silence_ms", "dither", "cmvn", "timestamps"]
@@ -64,7 +64,7 @@ def test_options_become_inputs_once(pool: Any) -> None:
     assert options[names.index("itn")].label == "ITN" and options[names.index("itn")].info.endswith("(SenseVoice)")
 
 
-def test_inputs_give_the_options_back(pool: Any) -> None:
+def test_input_values_convert_back_to_options_with_defaults(pool: Any) -> None:
     options = shown_options(pool.registry)
     defaults = {option.spec.name: option.spec.default for option in options}
     assert read_inputs(options, list(defaults.values())) == defaults
@@ -74,7 +74,7 @@ def test_inputs_give_the_options_back(pool: Any) -> None:
 
 
 @pytest.mark.parametrize(("written", "read"), [(None, None), ("", None), (" ", None), ("0", 0), (" 800 ", 800)])
-def test_a_number_without_a_default_may_be_left_empty(pool: Any, written: str | None, read: int | None) -> None:
+def test_optional_number_input_accepts_an_empty_value(pool: Any, written: str | None, read: int | None) -> None:
     options = shown_options(pool.registry)
     asked = [written if option.spec.name == "end_silence_ms" else None for option in options]
     assert read_inputs(options, asked)["end_silence_ms"] == read
@@ -84,7 +84,7 @@ def test_a_number_without_a_default_may_be_left_empty(pool: Any, written: str | 
             read_inputs(options, wrong)
 
 
-def test_an_option_shows_while_a_model_has_it(pool: Any) -> None:
+def test_option_is_visible_while_a_chosen_model_has_it(pool: Any) -> None:
     options = shown_options(pool.registry)
     shown = {
         model: [
@@ -100,7 +100,7 @@ def test_an_option_shows_while_a_model_has_it(pool: Any) -> None:
     }
 
 
-def test_a_file_of_this_machine_is_no_value_unless_it_was_uploaded(
+def test_file_option_refuses_paths_outside_the_upload_folder(
     pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
@@ -113,7 +113,7 @@ def test_a_file_of_this_machine_is_no_value_unless_it_was_uploaded(
         options_for(pool.registry, "fake/sense", {"neural_lm": "/some/folder"})
 
 
-def test_a_script_sends_a_file_as_the_value_of_an_option(
+def test_script_can_send_an_uploaded_file_as_an_option_value(
     pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
@@ -128,14 +128,14 @@ def test_a_script_sends_a_file_as_the_value_of_an_option(
 # Samples and references.
 
 
-def test_every_sample_is_there_and_is_credited() -> None:
+def test_every_sample_exists_with_text_and_credit() -> None:
     samples = read_samples()
     assert len(samples) >= 5
     for sample in samples:
         assert sample.path.is_file() and sample.text and sample.licence in sample.credit
 
 
-def test_a_broken_list_of_samples_is_named(tmp_path: Path) -> None:
+def test_broken_sample_list_raises_an_error_with_the_file_name(tmp_path: Path) -> None:
     assert read_samples(tmp_path) == ()
     (tmp_path / "samples.json").write_text('[{"file": "x.wav"}]')
     with pytest.raises(BadInput, match=r"samples\.json cannot be read"):
@@ -158,11 +158,13 @@ def test_a_sample_names_no_file_outside_its_folder(tmp_path: Path) -> None:
         ("one\n\nthree\n", 3, ("one", None, "three")),
     ],
 )
-def test_references_by_recording(text: str, recordings: int, expected: tuple[str | None, ...]) -> None:
+def test_reference_lines_are_assigned_to_recordings(
+    text: str, recordings: int, expected: tuple[str | None, ...]
+) -> None:
     assert references(text, recordings) == expected
 
 
-def test_the_reference_of_samples_reads_back() -> None:
+def test_reference_text_of_samples_parses_back_to_one_line_per_sample() -> None:
     samples = read_samples()
     assert references(reference_text(samples), len(samples)) == tuple(sample.text for sample in samples)
     with pytest.raises(BadInput, match="2 recordings and 1 line of"):
@@ -172,7 +174,7 @@ def test_the_reference_of_samples_reads_back() -> None:
 # Segments.
 
 
-def test_the_editor_holds_segments_and_what_they_were() -> None:
+def test_editor_value_holds_current_and_original_segments() -> None:
     value = editor_value(ROW)
     assert value["rows"] == value["original"] == [["0.00", "0.50", "three"], ["0.50", "1.25", "eleven"]]
     assert not is_edited(value)
@@ -182,7 +184,7 @@ def test_the_editor_holds_segments_and_what_they_were() -> None:
     assert editor_value(ROW, changed["rows"])["rows"] == changed["rows"]
 
 
-def test_an_export_holds_the_edits() -> None:
+def test_export_contains_the_edited_segments() -> None:
     value = {**editor_value(ROW), "rows": [["0", "0.5", "three"], ["0:00.5", "1.25", "seven"]]}
     file = export(ROW, value, "srt")
     text = base64.b64decode(file["base64"]).decode()
@@ -200,7 +202,7 @@ def test_an_export_holds_the_edits() -> None:
 # Models.
 
 
-def test_cards_and_residents(pool: Any) -> None:
+def test_model_cards_and_loaded_models_are_shown(pool: Any) -> None:
     html = cards_html(pool.registry)
     assert "Fake Paraformer" in html and "not downloaded yet" in html and html.count("<tr>") == 5
     assert "No model is loaded: 0 MB of 8.6 GB" in residents_html(pool)
@@ -241,7 +243,7 @@ print(*sorted({heavy!r} & set(sys.modules)))
 # Errors.
 
 
-def test_our_errors_show_their_sentence_as_text() -> None:
+def test_workbench_error_message_is_shown_escaped() -> None:
     def fail() -> None:
         raise BadInput("the file <img> & co")
 
@@ -250,7 +252,7 @@ def test_our_errors_show_their_sentence_as_text() -> None:
     assert caught.value.message == "the file &lt;img&gt; &amp; co"
 
 
-def test_other_errors_show_no_detail(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_error_is_logged_and_shown_without_details(caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> Any:
         yield 1
         raise ZeroDivisionError("secret")
@@ -262,13 +264,13 @@ def test_other_errors_show_no_detail(caplog: pytest.LogCaptureFixture) -> None:
     assert caught.value.message == FAULT and "secret" in caplog.text
 
 
-def test_an_event_that_carries_nothing_is_refused() -> None:
+def test_event_without_data_is_refused() -> None:
     for data in (None, {}, {"key": 3}):
         with pytest.raises(BadInput, match="no key"):
             datum(data, "key")
 
 
-def test_the_models_tab_has_a_line_for_each_card_that_cannot_be_used(pool: Any) -> None:
+def test_models_tab_lists_each_unusable_card_with_its_reason(pool: Any) -> None:
     assert "cannot be used" not in cards_html(pool.registry)
     pool.registry.bad = (BadCard("mine", "model 'mine' has <b>"), BadCard("", "the model list is not valid TOML"))
     shown = cards_html(pool.registry)

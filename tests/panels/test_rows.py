@@ -1,4 +1,4 @@
-"""What the table of results says, as HTML."""
+"""The HTML of the results table: rows, marked differences, notes, the summary and the status line."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def done(text: str = HEARD.text, reference: str | None = None, **changes: object
     )  # type: ignore[arg-type]
 
 
-def test_an_empty_table_says_what_to_do() -> None:
+def test_empty_results_table_shows_instructions() -> None:
     assert results_html(RunState()) == NOTHING_YET
     assert "Transcribe" in Tags(NOTHING_YET).words
 
 
 @pytest.mark.parametrize("reference", [None, "three seven one"])
-def test_a_row_without_a_word_says_so(reference: str | None) -> None:
+def test_empty_transcript_shows_no_words_recognised(reference: str | None) -> None:
     page = results_html(RunState((done("", reference=reference),), finished=True))
     assert "no words recognised" in Tags(page).words
     assert "raw same" not in page, "the style sheet hides that"
 
 
-def test_a_row_shows_text_rates_times_and_memory() -> None:
+def test_result_row_shows_text_error_rates_times_and_memory() -> None:
     words = Tags(results_html(RunState((done(reference="three seven one"),), finished=True))).words
     for expected in (
         "a.wav",
@@ -97,14 +97,14 @@ def differences(reference: str, text: str) -> str:
     return "<p" + html.partition('<p class="heard marked"')[2].partition("</p>")[0] + "</p>"
 
 
-def test_differences_are_marked_by_shape_and_words() -> None:
+def test_differences_are_marked_with_labels_and_not_only_by_colour() -> None:
     marked = differences("three seven one two", "three eleven one")
     assert '<span class="wrong"><span>eleven</span>' in marked and "instead of" in marked and "missing: " in marked
     assert "added: " in differences("three", "three four")
     assert Tags(marked).words.replace("missing: ", "") == "three eleven instead of seven one two"
 
 
-def test_differences_of_chinese_have_no_spaces() -> None:
+def test_chinese_differences_contain_no_spaces() -> None:
     assert Tags(differences("今天天气", "今天天汽")).words == "今天天汽 instead of 气"
 
 
@@ -114,7 +114,7 @@ def test_the_raw_text_stays_beside_the_normalised() -> None:
 
 
 @pytest.mark.parametrize("where", ["text", "note", "error", "name", "tag", "reference"])
-def test_nothing_from_outside_becomes_markup(where: str) -> None:
+def test_external_text_is_escaped_in_the_results_html(where: str) -> None:
     rows = {
         "text": done(HOSTILE),
         "note": done(notes=(HOSTILE,)),
@@ -129,7 +129,7 @@ def test_nothing_from_outside_becomes_markup(where: str) -> None:
     assert "img" not in tags.seen and "onerror" in tags.words
 
 
-def test_a_failed_row_says_why_and_offers_nothing_else() -> None:
+def test_failed_row_shows_its_error_and_no_buttons() -> None:
     html = results_html(RunState((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
     assert "a.wav is empty" in html and "button" not in Tags(html).seen
 
@@ -146,7 +146,7 @@ def test_a_doubt_is_one_line_for_all_models_with_a_button() -> None:
     Tags(html)
 
 
-def test_several_recordings_are_summed_up_by_model() -> None:
+def test_several_recordings_get_a_summary_row_per_model() -> None:
     rows = (
         done(reference="three seven one"),
         replace(done(reference="three eleven one"), key="1:demo/x|pytorch", recording="b.wav"),
@@ -155,7 +155,7 @@ def test_several_recordings_are_summed_up_by_model() -> None:
     assert "All recordings together" in words and "WER 16.7 %" in words
 
 
-def test_the_status_line_names_model_recording_and_moment() -> None:
+def test_status_line_shows_model_recording_and_progress() -> None:
     running = replace(ROW, status="running", progress=Progress(12, 44, "transcribing"))
     line = Tags(status_line(RunState((running, replace(ROW, key="1:x"))))).words
     assert line == "1 of 2 · Demo X · PyTorch · a.wav · transcribing, 12.0 s of 44.0 s"
@@ -174,7 +174,7 @@ def test_the_status_line_names_model_recording_and_moment() -> None:
         (RunState((done(), replace(ROW, status="stopped")), True, True, 2.0), "Stopped: 1 of 2 transcripts in 2.0 s"),
     ],
 )
-def test_the_status_line_sums_a_finished_run_up(state: RunState, line: str) -> None:
+def test_status_line_summarises_a_finished_run(state: RunState, line: str) -> None:
     assert status_line(state) == line
 
 

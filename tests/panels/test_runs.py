@@ -1,4 +1,4 @@
-"""Running models over recordings: what the table says after every step."""
+"""Runs of models over recordings: row states after every step, stops, options, request checks and loaded sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def last(pool: Any, prepared: Any) -> RunState:
     return state
 
 
-def test_every_model_on_every_recording_recording_by_recording(pool: Any, tmp_path: Path) -> None:
+def test_every_model_runs_on_every_recording_in_order_and_loads_once(pool: Any, tmp_path: Path) -> None:
     first, second = tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")
     state = last(pool, job(pool, [first, second], reference="three seven one\nthree"))
     assert [(row.recording, row.cell.model, row.status) for row in state.rows] == [
@@ -50,14 +50,14 @@ def test_every_model_on_every_recording_recording_by_recording(pool: Any, tmp_pa
     assert pool.registry.opened == ["fake/sense", "fake/para"], "each model loads once"
 
 
-def test_rows_come_in_one_by_one(pool: Any, tmp_path: Path) -> None:
+def test_rows_start_as_waiting_and_progress_grows_to_one(pool: Any, tmp_path: Path) -> None:
     states = list(run(pool, job(pool, [tone(tmp_path / "a.wav")]), threading.Event()))
     assert [row.status for row in states[0].rows] == ["waiting", "waiting"]
     fractions = [state.fraction for state in states]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
 
 
-def test_the_same_recording_twice_is_two_recordings(pool: Any, tmp_path: Path) -> None:
+def test_same_recording_given_twice_makes_two_rows(pool: Any, tmp_path: Path) -> None:
     path = tone(tmp_path / "a.wav")
     state = last(pool, job(pool, [path, path], BOTH[:1], "three eleven one\nthree"))
     assert [row.score.wer for row in state.rows if row.score] == [0.0, 2.0]
@@ -108,7 +108,7 @@ def test_a_stop_keeps_finished_rows_and_stops_the_model(pool: Any, tmp_path: Pat
     assert second.abandoned.wait(60), "the model's work went on"
 
 
-def test_an_idle_model_runs_while_another_is_at_work_for_somebody_else(pool: Any, tmp_path: Path) -> None:
+def test_idle_model_runs_first_while_another_model_is_occupied(pool: Any, tmp_path: Path) -> None:
     busy = pool.registry.sessions["fake/sense"]
     pool.session("fake/sense", "pytorch")
     busy.occupied, busy.gate = True, threading.Event()
@@ -122,7 +122,7 @@ def test_an_idle_model_runs_while_another_is_at_work_for_somebody_else(pool: Any
     assert [model for _, model in order] == ["fake/para"] * 2 + ["fake/sense"] * 2
 
 
-def test_a_model_that_another_run_loads_lets_others_go_first(gguf_pool: Any) -> None:
+def test_model_that_is_being_loaded_counts_as_occupied(gguf_pool: Any) -> None:
     registry = gguf_pool.registry
     registry.conversion.clear()
     opening = Background(lambda: gguf_pool.session("fake/sense", "gguf", "q8_0", lambda *_: None))
@@ -133,12 +133,12 @@ def test_a_model_that_another_run_loads_lets_others_go_first(gguf_pool: Any) -> 
 
 
 @given(st.lists(st.booleans(), max_size=6))
-def test_every_step_is_given_once_and_idle_ones_first(busy: list[bool]) -> None:
+def test_idle_first_yields_every_step_once_with_idle_steps_first(busy: list[bool]) -> None:
     found = list(idle_first(range(len(busy)), busy.__getitem__))
     assert found == sorted(range(len(busy)), key=lambda number: busy[number])
 
 
-def test_a_run_says_what_it_waits_for(pool: Any, tmp_path: Path) -> None:
+def test_waiting_row_shows_the_progress_message_of_the_session(pool: Any, tmp_path: Path) -> None:
     """What the session reports before its first event is shown in the row, and nothing claims that the model loads."""
     session, told = pool.registry.sessions["fake/sense"], threading.Event()
     pool.session("fake/sense", "pytorch")
@@ -158,7 +158,7 @@ def test_a_run_says_what_it_waits_for(pool: Any, tmp_path: Path) -> None:
     assert seen[0] == "waiting for another run of this model" and "loading the model" not in seen
 
 
-def test_a_closed_run_abandons_the_models_work(pool: Any, tmp_path: Path) -> None:
+def test_closed_run_abandons_the_transcription(pool: Any, tmp_path: Path) -> None:
     pool.registry.gate.clear()
     states = run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event())
     for state in states:
@@ -169,7 +169,7 @@ def test_a_closed_run_abandons_the_models_work(pool: Any, tmp_path: Path) -> Non
     assert pool.registry.sessions["fake/sense"].abandoned.wait(60)
 
 
-def test_a_call_that_somebody_else_stopped_is_no_failure(pool: Any, tmp_path: Path) -> None:
+def test_cancelled_call_is_reported_as_stopped_and_not_failed(pool: Any, tmp_path: Path) -> None:
     def stream(*_: Any, **__: Any) -> Any:
         raise Cancelled("stopped")
 
@@ -198,14 +198,14 @@ def test_each_model_gets_the_options_it_has(pool: Any, tmp_path: Path) -> None:
         ({"options": {"vad": "/etc"}}, "option vad is '/etc'; expected one of auto, silero, none, fake/vad"),
     ],
 )
-def test_a_wrong_request_is_refused_before_any_work(pool: Any, wrong: dict[str, Any], message: str) -> None:
+def test_invalid_request_is_refused_before_a_model_loads(pool: Any, wrong: dict[str, Any], message: str) -> None:
     request = {"recordings": ["a.wav", "b.wav"], "cells": BOTH, "reference": "", "normaliser": "basic", "options": {}}
     with pytest.raises(BadInput, match=message):
         prepare(pool.registry, **(request | wrong))
     assert not pool.registry.opened
 
 
-def test_offers_name_what_can_run_first_and_why_the_rest_cannot(pool: Any) -> None:
+def test_offers_list_runnable_models_first_and_reasons_for_the_others(pool: Any) -> None:
     listed = offers(pool.registry)
     assert [offer.cell.value for offer in listed[:3]] == [*BOTH, "fake/hub|pytorch"]
     assert listed[2].title == "Fake from afar · PyTorch"
@@ -214,7 +214,7 @@ def test_offers_name_what_can_run_first_and_why_the_rest_cannot(pool: Any) -> No
     assert vad_choices(pool.registry) == ("auto", "silero", "none", "fake/vad")
 
 
-def test_a_model_without_a_runtime_is_meant_on_pytorch_and_chosen_once(pool: Any) -> None:
+def test_model_name_without_a_runtime_selects_pytorch_once(pool: Any) -> None:
     chosen = chosen_offers(["fake/sense", "fake/sense|pytorch"], offers(pool.registry))
     assert [offer.cell for offer in chosen] == [ModelOnRuntime("fake/sense", "pytorch")]
 
@@ -249,7 +249,7 @@ def test_a_conversion_shows_in_its_row_and_stops_with_the_run(gguf_pool: Any, tm
     assert state.rows[0].status == "stopped" and registry.stopped.wait(60) and not registry.opened
 
 
-def test_a_value_without_a_quantisation_means_the_usual_one(gguf_pool: Any) -> None:
+def test_value_without_a_quantisation_selects_the_default_one(gguf_pool: Any) -> None:
     listed = offers(gguf_pool.registry)
     for value in ("fake/sense|gguf", "fake/sense|gguf|auto", "fake/sense|gguf|f32"):
         [offer] = chosen_offers([value, "fake/sense|gguf"], listed)
@@ -266,7 +266,7 @@ def test_a_value_without_a_quantisation_means_the_usual_one(gguf_pool: Any) -> N
         chosen_offers(["fake/sense|pytorch|q8_0"], listed)
 
 
-def test_the_chooser_has_a_line_for_each_model_that_can_run(gguf_pool: Any) -> None:
+def test_chooser_has_one_line_for_each_runnable_model(gguf_pool: Any) -> None:
     value = chooser_value(offers(gguf_pool.registry))
     assert [model["name"] for model in value["models"]] == ["Fake SenseVoice", "Fake Paraformer", "Fake from afar"]
     assert value["chosen"] == BOTH, "each model that is ready, on the first runtime it has"
@@ -287,20 +287,20 @@ def test_the_chooser_has_a_line_for_each_model_that_can_run(gguf_pool: Any) -> N
 
 
 @pytest.mark.parametrize("value", [{"chosen": "x"}, {"chosen": [1]}, {"chosen": {}}])
-def test_what_is_no_choosers_value_is_one_sentence(value: Any) -> None:
+def test_invalid_chooser_value_raises_one_line_error(value: Any) -> None:
     with pytest.raises(BadInput, match="reload the page"):
         chosen_in(value)
     assert chosen_in(None) == chosen_in("x") == []
 
 
-def test_one_quantisation_is_unloaded_alone(gguf_pool: Any) -> None:
+def test_unload_affects_only_the_given_quantisation(gguf_pool: Any) -> None:
     for name in ("f32", "q8_0"):
         gguf_pool.session("fake/sense", "gguf", name)
     gguf_pool.unload("fake/sense", "gguf", "q8_0")
     assert [each.quantization for each in gguf_pool.residents()] == ["f32"]
 
 
-def test_the_pool_opens_once_and_unloads_what_is_idle(pool: Any) -> None:
+def test_pool_opens_a_session_once_and_unloads_idle_models(pool: Any) -> None:
     assert pool.session("fake/sense", "pytorch") is pool.session("fake/sense", "pytorch")
     pool.idle_minutes = 2
     assert [each.model for each in pool.unload_idle()] == ["fake/sense"]

@@ -1,4 +1,4 @@
-"""What a server sets up around the page and takes away when it ends."""
+"""Setup and cleanup of the page's server: upload folder, chosen tabs, environment and stored event values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.fake_panels import FakeRegistry
 from workbench.serving.guard import Guard
 
 
-def test_uploads_have_a_folder_that_goes_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_folder_is_deleted_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(UPLOADS)
     with own_uploads():
         first = Path(os.environ[UPLOADS])
@@ -27,14 +27,16 @@ def test_uploads_have_a_folder_that_goes_with_the_server(monkeypatch: pytest.Mon
     assert not first.exists() and not first.parent.exists() and UPLOADS not in os.environ
 
 
-def test_a_folder_that_the_environment_names_is_used_and_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_upload_folder_from_the_environment_is_used_and_retained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(UPLOADS, str(tmp_path))
     with own_uploads():
         assert os.environ[UPLOADS] == str(tmp_path)
     assert tmp_path.exists()
 
 
-def test_a_page_of_chosen_tabs_has_their_endpoints_alone() -> None:
+def test_page_of_chosen_tabs_has_only_their_endpoints() -> None:
     assert chosen_tabs(None) == TABS
     tabs = chosen_tabs(" models, Evaluate ")
     assert [each.key for each in tabs] == ["evaluate", "models"], "in the usual order"
@@ -45,7 +47,7 @@ def test_a_page_of_chosen_tabs_has_their_endpoints_alone() -> None:
     assert set(page.get_api_info()["named_endpoints"]) == {"/evaluate", "/models"}
 
 
-def test_a_tab_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_tab_exits_with_a_one_line_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--tabs", "transcribe,party", "--port", "0"])
     assert ended.value.code == 2
@@ -53,7 +55,7 @@ def test_a_tab_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[s
     assert said == f"workbench: there is no tab 'party'; the tabs are {', '.join(each.key for each in TABS)}\n"
 
 
-def test_building_a_page_leaves_prepared_processes_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_building_a_page_does_not_change_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process prepared before the page is built serves sessions after it only if the environment stays as it was."""
     for name in ("GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY"):
         monkeypatch.setenv(name, "1")  # so that the test puts them back
@@ -64,7 +66,7 @@ def test_building_a_page_leaves_prepared_processes_usable(monkeypatch: pytest.Mo
     assert dict(os.environ) == before
 
 
-def test_a_server_keeps_the_values_of_events_for_each_visitor_and_nothing_else() -> None:
+def test_server_stores_only_the_state_values_of_each_visitor() -> None:
     page = Page()
     with page:
         games, field = gr.State([0]), gr.Textbox("x" * 1000)

@@ -15,7 +15,7 @@ from tests.support.processes import ROOT
 from workbench.prepared.pool import SWITCH
 
 
-def test_it_starts_without_a_traceback_and_ends_without_leftovers(tmp_path: Path) -> None:
+def test_space_page_starts_without_traceback_and_leaves_no_temporary_files(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name not in ("GRADIO_TEMP_DIR", "NO_PROXY")}
     space = {"SYSTEM": "spaces", "SPACE_ID": "owner/name", "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
     page = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The page's templates: everything they are given is escaped, and what is not there is an error."""
+"""The page's templates: all values are escaped, and an undefined value raises an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from panels.widgets import templates
 from panels.widgets.templates import FOLDER, render
 
 
-def test_every_template_beside_a_tab_compiles() -> None:
+def test_every_template_compiles() -> None:
     names = [path.relative_to(FOLDER).as_posix() for path in sorted(FOLDER.rglob("*.html"))]
     assert "transcribe/view.html" in names and "widgets/parts.html" in names
     for name in names:
@@ -22,13 +22,15 @@ def test_every_template_beside_a_tab_compiles() -> None:
 
 
 @given(st.text())
-def test_text_is_escaped_and_its_blanks_stay(said: str) -> None:
+def test_template_text_is_escaped_and_keeps_its_whitespace(said: str) -> None:
     shown = render("widgets/parts.html", "progress", said, None, True)
     assert shown == Markup(f'<div class="progress"><p role="status">{escape(said)}</p></div>')
     assert render("widgets/parts.html", "progress", Markup("<b>x</b>"), None, True).count("<b>x</b>") == 1
 
 
-def test_what_is_not_there_is_an_error_that_names_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undefined_template_value_raises_an_error_with_the_line_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x.html").write_text("{% macro a(row) %}\n<p>\n  {{ row.absent }}</p>\n{% endmacro %}\n")
     monkeypatch.setattr(templates, "FOLDER", tmp_path)
     monkeypatch.setattr(templates, "_environment", templates._environment.__wrapped__)

@@ -1,4 +1,4 @@
-"""The timeline: its addresses, and in a real browser its pictures, sound, lanes and corrected times."""
+"""The timeline: its server routes, and in a real browser its pictures, sound, lanes and corrected times."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(timelines: Timelines, *requests: tuple[str, dict[str, str]]) -> list[h
     return found
 
 
-def test_any_bytes_of_the_sound_are_those_of_the_whole(tmp_path: Path) -> None:
+def test_range_requests_return_the_matching_bytes_of_the_sound(tmp_path: Path) -> None:
     path = tone(tmp_path / "a b.wav")
     timelines = Timelines()
     at = f"/timeline/{timelines.key(str(path))}"
@@ -74,7 +74,7 @@ def test_any_bytes_of_the_sound_are_those_of_the_whole(tmp_path: Path) -> None:
     timelines.close()
 
 
-def test_tiles_are_kept_by_the_browser_once_the_recording_is_known(tmp_path: Path) -> None:
+def test_tiles_are_cacheable_once_the_recording_is_read(tmp_path: Path) -> None:
     timelines = Timelines()
     at = f"/timeline/{timelines.key(str(tone(tmp_path / 'a.wav')))}"
     timelines.of(at.rpartition("/")[2]).found()
@@ -99,7 +99,7 @@ def test_tiles_are_kept_by_the_browser_once_the_recording_is_known(tmp_path: Pat
     timelines.close()
 
 
-def test_recordings_that_are_not_looked_at_are_closed_and_broken_ones_named(
+def test_oldest_recordings_are_closed_beyond_the_limit_and_broken_files_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline_module, "MOST_OPEN", 2)
@@ -122,7 +122,7 @@ def test_recordings_that_are_not_looked_at_are_closed_and_broken_ones_named(
     timelines.close()
 
 
-def test_lanes_have_words_where_models_tell_and_marks_where_they_differ() -> None:
+def test_lanes_have_timed_words_and_marks_where_models_disagree() -> None:
     def row(model: str, words: tuple[str, ...], timed: bool, status: Any = "done") -> Row:
         tokens = tuple(Token(n, f" {word}", 0.5 * n, 0.5 * n + 0.25, 0.5) for n, word in enumerate(words))
         part = Segment(0.0, 2.0, " ".join(words), tokens if timed else ())
@@ -141,7 +141,7 @@ def test_lanes_have_words_where_models_tell_and_marks_where_they_differ() -> Non
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_recording_is_seen_heard_compared_and_corrected(
+def test_recording_is_drawn_played_transcribed_and_corrected_on_the_timeline(
     served: Served, page: Any, tmp_path: Path, width: int
 ) -> None:
     page.set_viewport_size({"width": width, "height": 844})
@@ -204,7 +204,7 @@ def test_a_recording_is_seen_heard_compared_and_corrected(
     assert abs(page.evaluate(f"{WHOLE}.link.cursor") - 1.0) < 0.05
 
 
-def test_a_file_without_sound_is_answered_with_a_sentence_and_no_error_in_the_console(tmp_path: Path) -> None:
+def test_timeline_of_a_file_without_sound_returns_a_one_line_error_with_status_200(tmp_path: Path) -> None:
     notes = tmp_path / "notes.wav"
     notes.write_text("no sound")
     timelines = Timelines()

@@ -67,7 +67,7 @@ def until(page: Any, reached: Callable[[], bool]) -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_a_sample_through_all_demo_models(demos: Served, page: Any) -> None:
+def test_sample_is_transcribed_by_all_demo_models(demos: Served, page: Any) -> None:
     open_page(page, demos)
     expect(page.locator("#models input:checked")).to_have_count(4)
     page.locator("button.sample").first.click()
@@ -83,7 +83,7 @@ def test_a_sample_through_all_demo_models(demos: Served, page: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_demo_models_through_the_endpoint(demos: Served) -> None:
+def test_demo_models_transcribe_through_the_endpoint(demos: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(demos.url, verbose=False)
     sample = next(each for each in read_samples() if each.path.name == "three_seven_one.wav")
@@ -104,7 +104,7 @@ def test_the_demo_models_through_the_endpoint(demos: Served) -> None:
 
 
 @pytest.mark.browser
-def test_rows_with_differences_segments_edits_and_export(served: Served, page: Any) -> None:
+def test_result_rows_show_differences_and_export_edited_segments(served: Served, page: Any) -> None:
     open_page(page, served)
     page.locator("button.sample").first.click()
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")
@@ -136,7 +136,7 @@ def test_rows_with_differences_segments_edits_and_export(served: Served, page: A
 
 
 @pytest.mark.browser
-def test_a_wrong_time_is_said_at_its_cell_and_keeps_no_text_back(served: Served, page: Any) -> None:
+def test_invalid_segment_time_is_reported_at_its_cell_and_text_still_exports(served: Served, page: Any) -> None:
     open_page(page, served)
     page.locator("button.sample").first.click()
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")
@@ -168,7 +168,7 @@ def test_a_wrong_time_is_said_at_its_cell_and_keeps_no_text_back(served: Served,
 
 
 @pytest.mark.browser
-def test_cancel_stops_the_work_and_keeps_what_is_done(served: Served, page: Any, tmp_path: Path) -> None:
+def test_cancel_stops_the_run_and_keeps_finished_transcripts(served: Served, page: Any, tmp_path: Path) -> None:
     hanging = served.registry.sessions["fake/para"]
     hanging.gate = threading.Event()
     open_page(page, served)
@@ -205,7 +205,9 @@ def test_a_closed_page_stops_its_run(left: threading.Event, served: Served, page
 
 
 @pytest.mark.browser
-def test_a_wrong_file_has_its_sentence_and_the_others_go_on(served: Served, page: Any, tmp_path: Path) -> None:
+def test_bad_file_shows_its_error_and_the_other_files_are_transcribed(
+    served: Served, page: Any, tmp_path: Path
+) -> None:
     open_page(page, served)
     add_files(page, broken(tmp_path / "text.wav"), tone(tmp_path / "good.wav"))
     line = page.locator(".timeline")
@@ -225,7 +227,7 @@ def test_a_wrong_file_has_its_sentence_and_the_others_go_on(served: Served, page
 
 
 @pytest.mark.browser
-def test_mistakes_are_named_and_nothing_is_lost(served: Served, page: Any, tmp_path: Path) -> None:
+def test_invalid_input_shows_an_error_message_and_keeps_the_fields(served: Served, page: Any, tmp_path: Path) -> None:
     open_page(page, served)
     page.locator("#reference textarea").fill("one\ntwo")
     page.locator("#run").click()
@@ -278,7 +280,9 @@ def test_two_users_do_not_disturb_each_other(served: Served, page: Any, chromium
 
 
 @pytest.mark.browser
-def test_a_samples_reference_goes_with_the_sample(served: Served, page: Any, tmp_path: Path) -> None:
+def test_reference_of_a_sample_is_removed_when_another_file_is_chosen(
+    served: Served, page: Any, tmp_path: Path
+) -> None:
     open_page(page, served)
     page.get_by_role("button", name="All of them").click()
     expect(page.locator("#reference textarea")).to_have_value(re.compile("three seven one\n.*", re.DOTALL))
@@ -320,7 +324,7 @@ def test_options_follow_the_chosen_models(served: Served, page: Any, tmp_path: P
 
 
 @pytest.mark.browser
-def test_a_phone_never_scrolls_sideways(served: Served, page: Any, tmp_path: Path) -> None:
+def test_page_has_no_horizontal_scroll_on_a_phone(served: Served, page: Any, tmp_path: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     open_page(page, served)
     assert no_sideways_scroll(page)
@@ -337,7 +341,7 @@ def test_a_phone_never_scrolls_sideways(served: Served, page: Any, tmp_path: Pat
 
 
 @pytest.mark.browser
-def test_the_models_tab_lists_and_unloads(served: Served, page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_tab_lists_and_unloads_models(served: Served, page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     served.pool.session("fake/sense", "pytorch")
     open_page(page, served)
@@ -358,7 +362,7 @@ def test_the_models_tab_lists_and_unloads(served: Served, page: Any, monkeypatch
     assert len(asked) == 1, "Enter and Tab set it once"
 
 
-def test_the_endpoints_for_scripts(served: Served, tmp_path: Path) -> None:
+def test_transcribe_and_models_endpoints_return_results_and_errors(served: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(served.url, verbose=False)
     names = client.view_api(return_format="dict")["named_endpoints"]

@@ -1,6 +1,4 @@
-"""What a visitor of the page keeps: tabs and runs have addresses, a link shows what it leads to, a key begins the main
-job.
-"""
+"""Tab addresses, stored runs and their links, link previews, key presses and accessibility of the page."""
 
 from __future__ import annotations
 
@@ -68,7 +66,9 @@ def tab_of(page: Any) -> Any:
 
 @pytest.mark.browser
 @WIDTHS
-def test_the_address_follows_the_tab_and_back_returns(bench: Served, visit: Callable[[int], Any], width: int) -> None:
+def test_url_follows_the_selected_tab_and_the_back_button(
+    bench: Served, visit: Callable[[int], Any], width: int
+) -> None:
     page = visit(width)
     page.goto(f"{bench.url}#parity")
     expect(tab_of(page)).to_have_text("Parity")
@@ -96,7 +96,7 @@ def test_ctrl_and_enter_press_the_main_button(bench: Served, visit: Callable[[in
     expect(page.locator("#reference textarea")).to_have_value("three seven one")
 
 
-def test_a_link_shows_title_sentence_and_picture(bench: Served) -> None:
+def test_link_preview_tags_contain_title_description_and_picture(bench: Served) -> None:
     from PIL import Image
 
     request = urllib.request.Request(
@@ -114,7 +114,7 @@ def test_a_link_shows_title_sentence_and_picture(bench: Served) -> None:
     assert b"<svg" in urllib.request.urlopen(f"{bench.url}favicon.ico").read()
 
 
-def test_tags_hold_text_only() -> None:
+def test_link_preview_tags_are_escaped() -> None:
     html = with_tags(b'<head>\n<meta\n property="og:title" content="x" />\n</head>', 'A "<b>" title', "http://a/b")
     assert html.count(b"og:title") == 1 and b"A &#34;&lt;b&gt;&#34; title" in html and b"http://a/b/link.png" in html
 
@@ -128,7 +128,9 @@ def transcribe(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_run_survives_reload_back_and_another_browser(bench: Served, visit: Callable[[int], Any]) -> None:
+def test_stored_run_is_shown_after_reload_back_and_in_another_browser(
+    bench: Served, visit: Callable[[int], Any]
+) -> None:
     page = visit(1280)
     open_page(page, bench)
     page.locator("#models input").nth(1).uncheck()
@@ -168,7 +170,7 @@ def test_a_run_survives_reload_back_and_another_browser(bench: Served, visit: Ca
 
 
 @pytest.mark.browser
-def test_leaving_in_the_middle_of_a_run_asks_first(bench: Served, visit: Callable[[int], Any]) -> None:
+def test_leaving_the_page_during_a_run_asks_for_confirmation(bench: Served, visit: Callable[[int], Any]) -> None:
     page = visit(1280)
     open_page(page, bench)
     asked: list[str] = []
@@ -187,7 +189,7 @@ def test_leaving_in_the_middle_of_a_run_asks_first(bench: Served, visit: Callabl
         bench.registry.gate.set()
 
 
-def test_runs_stay_for_their_time_and_within_the_quota(tmp_path: Path) -> None:
+def test_stored_runs_are_deleted_by_age_and_quota(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "runs", hours=1, nbytes=4000)
     sound = tmp_path / "one.wav"
     sound.write_bytes(bytes(900))
@@ -211,7 +213,7 @@ def test_runs_stay_for_their_time_and_within_the_quota(tmp_path: Path) -> None:
     assert not (again.read(again.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
 
 
-def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
+def test_stored_run_reads_back_equal(tmp_path: Path, at_home: None) -> None:
     path = tmp_path / "talk.wav"
     tone(path, 1.0)
     tokens = (Token(3, "a", 0.1, 0.25), Token(4, "b"))
@@ -233,7 +235,7 @@ def test_a_kept_run_is_the_run(tmp_path: Path, at_home: None) -> None:
     assert found.state.rows == tuple(replace(row, path=kept) for row in rows)
 
 
-def test_a_view_is_kept_with_its_files(tmp_path: Path, at_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_view_is_restored_with_its_files(tmp_path: Path, at_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
     warned: list[str] = []
     monkeypatch.setattr(gr, "Warning", warned.append)
     one, two = tmp_path / "one.npy", tmp_path / "two.npy"
@@ -290,7 +292,7 @@ def test_many_recordings_are_sorted_searched_opened_and_exported(bench: Served, 
 
 
 @given(st.lists(st.text("ab ", max_size=6), max_size=4))
-def test_disagreement_is_zero_for_equal_texts_and_knows_no_order(texts: list[str]) -> None:
+def test_disagreement_is_zero_for_equal_texts_and_symmetric(texts: list[str]) -> None:
     found = disagreement(texts)
     assert (found is None) == (len(texts) < 2)
     assert found == disagreement(texts[::-1]) or found == pytest.approx(disagreement(texts[::-1]))
@@ -300,7 +302,9 @@ def test_disagreement_is_zero_for_equal_texts_and_knows_no_order(texts: list[str
 
 @pytest.mark.browser
 @WIDTHS
-def test_no_tab_has_a_serious_finding_of_axe(bench: Served, visit: Callable[[int], Any], width: int) -> None:
+def test_tabs_have_no_serious_axe_accessibility_violations(
+    bench: Served, visit: Callable[[int], Any], width: int
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.base", reason="needs axe-playwright-python")
     page = visit(width)
     open_page(page, bench)

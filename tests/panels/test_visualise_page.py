@@ -132,7 +132,7 @@ def drag(page: Any, layer: str, begin: float, end: float) -> None:
 
 
 @pytest.mark.browser
-def test_one_cursor_selection_tokens_and_sound(opened: Any) -> None:
+def test_cursor_selection_tokens_and_playback_are_shared_by_all_pictures(opened: Any) -> None:
     page = opened
     # What is pointed at shows its value, in the picture of the other side and in the difference, too.
     box = chart(page, "bands").locator(".plot").bounding_box()
@@ -200,7 +200,7 @@ def test_one_cursor_selection_tokens_and_sound(opened: Any) -> None:
 
 
 @pytest.mark.browser
-def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> None:
+def test_pictures_are_saved_as_files_python_code_and_a_link(opened: Any, made: Served, tmp_path: Path) -> None:
     page = opened
     begins = {"png": b"\x89PNG", "svg": b"<?xml", "npz": b"PK"}
     for kind, begin in begins.items():
@@ -258,7 +258,7 @@ def test_files_python_and_a_link(opened: Any, made: Served, tmp_path: Path) -> N
 
 
 @pytest.mark.browser
-def test_pictures_that_fail_late_do_not_hide_newer_ones(opened: Any) -> None:
+def test_late_picture_failure_does_not_replace_newer_pictures(opened: Any) -> None:
     page = opened
     asked: list[Any] = []
     page.locator(".looking .chart").first.evaluate("(each) => each.classList.add('before')")
@@ -275,7 +275,7 @@ def test_pictures_that_fail_late_do_not_hide_newer_ones(opened: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_phone(opened: Any, made: Served) -> None:
+def test_visualise_tab_is_usable_on_a_phone(opened: Any, made: Served) -> None:
     page = opened
     page.set_viewport_size({"width": 390, "height": 844})
     try:
@@ -353,7 +353,9 @@ def resident(browser: Any) -> int:
 
 
 @pytest.mark.browser
-def test_a_minute_of_sixteen_heads_stays_fluid(opened: Any, made: Served, chromium: Any, record_property: Any) -> None:
+def test_sixteen_attention_heads_of_a_minute_stay_within_time_and_memory(
+    opened: Any, made: Served, chromium: Any, record_property: Any
+) -> None:
     page = opened
     page.goto("about:blank")
     page.goto(made.url)
@@ -397,7 +399,7 @@ SECONDS = 20.0  # generous: a view takes under 3 s on a machine without other wo
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_the_views_of_demo_models(demos: Served, page: Any, record_property: Any) -> None:
+def test_all_views_of_the_demo_models_are_drawn_in_time(demos: Served, page: Any, record_property: Any) -> None:
     page.goto(demos.url)
     page.get_by_role("tab", name="Visualise").click()
     page.locator("#visualise-samples .sample").first.click()

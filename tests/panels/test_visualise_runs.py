@@ -1,4 +1,4 @@
-"""The Visualise tab without a browser: parcels, requests, states of links, the endpoint."""
+"""The Visualise tab without a browser: binary parcels, requests, states of links, and the endpoint."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def image(values: np.ndarray, **changes: Any) -> Picture:
 
 
 @given(arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-1e6, 1e6, width=32)))
-def test_values_of_an_image_arrive_as_they_were(values: np.ndarray) -> None:
+def test_image_values_survive_the_parcel_encoding(values: np.ndarray) -> None:
     values[..., 0, 0] = np.nan
     [layer] = read(parcel([image(values)], ["side"]))["sides"][0]["layers"]
     known = values[np.isfinite(values)]
@@ -72,7 +72,7 @@ def test_a_large_image_has_a_byte_for_each_value() -> None:
     assert abs(layer["values"] - values)[values < 1e-4].max() < 5e-5, "more codes where most values of attention are"
 
 
-def test_every_kind_of_layer_arrives_with_its_axes_and_shared_colours() -> None:
+def test_parcel_contains_every_kind_of_layer_with_axes_and_labels() -> None:
     one, other = every_kind("pytorch"), every_kind("gguf", shift=50.0)
     made = picture_set(one, other)
     header = read(parcel(made.pictures, made.titles))
@@ -99,7 +99,7 @@ def test_every_kind_of_layer_arrives_with_its_axes_and_shared_colours() -> None:
         (("one",), (), None),
     ],
 )
-def test_the_cells_of_an_axis_that_are_tokens(ticks: Any, tokens: Any, places: Any) -> None:
+def test_axis_ticks_are_matched_to_tokens_and_their_times(ticks: Any, tokens: Any, places: Any) -> None:
     spoken = tuple(Token(1, text, 0.5, 1.0) for text in tokens)
     axis = Axis("token", "tokens", ticks=ticks)
     layer = Layer("a", "image", "a", np.zeros((max(len(ticks), 1), 2)), Axis("seconds", "seconds"), axis)
@@ -119,7 +119,7 @@ def ask(
     return run.request_of(pool.registry, cells, recording, "", view, options)
 
 
-def test_what_cannot_be_looked_at_is_one_sentence(pool: Any) -> None:
+def test_invalid_view_request_raises_one_line_error(pool: Any) -> None:
     for asked, sentence in (
         (lambda: ask(pool), "no model is chosen"),
         (lambda: ask(pool, "fake/none|pytorch"), "there is no 'fake/none'"),
@@ -167,7 +167,7 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
         list(run.follow(pool, run.Scenes(), asked, threading.Event()))
 
 
-def test_what_a_view_draws_of_both_is_not_called_their_difference() -> None:
+def test_joint_layers_of_both_sides_are_separate_from_the_difference() -> None:
     one, other = every_kind("pytorch"), every_kind("gguf", shift=1.0)
     both = Drawn(
         "Alike", (Layer("both", "image", "both", np.ones((2, 2)), Axis("layer"), Axis("layer")),), notes=("n",)
@@ -186,7 +186,7 @@ def test_what_a_view_draws_of_both_is_not_called_their_difference() -> None:
     assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == both.layers
 
 
-def test_scenes_of_other_recordings_go_when_there_are_too_many() -> None:
+def test_oldest_scenes_are_dropped_beyond_the_limit() -> None:
     scenes, made = run.Scenes(), [object() for _ in range(run.MOST_SCENES + 1)]
     for place, each in enumerate(made):
         assert scenes.scene(str(place), lambda each=each: each) is each  # type: ignore[misc]
@@ -201,7 +201,7 @@ def restored(actions: VisualiseActions, **state: str) -> tuple[Any, ...]:
     return actions.restore(SimpleNamespace(_data=state))  # type: ignore[arg-type]
 
 
-def test_the_state_of_a_link_is_checked(pool: Any, tmp_path: Path) -> None:
+def test_link_state_is_validated(pool: Any, tmp_path: Path) -> None:
     actions = VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path)))
     state = {"a": "fake/sense|pytorch", "b": "fake/para|pytorch", "view": "attention", "layer": "2", "count": "5"}
     recording, _, name, one, other, view, *rest = restored(actions, sample="three_seven_one.wav", **state)
@@ -219,7 +219,7 @@ def test_the_state_of_a_link_is_checked(pool: Any, tmp_path: Path) -> None:
     assert restored(actions, view="nothing")[5] == "filterbank", "a view of another version"
 
 
-def test_pictures_are_found_by_a_key_until_the_user_leaves(
+def test_pictures_are_available_by_key_until_replaced_or_the_user_leaves(
     pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run, "compute", lambda *_: picture_set(every_kind("pytorch")))
@@ -246,7 +246,7 @@ def test_pictures_are_found_by_a_key_until_the_user_leaves(
             actions.find(key)
 
 
-def test_a_recording_of_ones_own_is_kept_once_and_found_by_its_key(
+def test_uploaded_recording_is_stored_once_and_found_by_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploads = tmp_path / "uploads"
@@ -289,7 +289,7 @@ def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.Mon
             endpoint.pictures(pool, sound, **{"model": "fake/sense", "view": "waveform", **wrong})
 
 
-def test_options_of_models_are_asked_for_and_kept_in_a_link(
+def test_model_options_are_passed_to_the_run_and_stored_in_the_link(
     pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[run.Request] = []

@@ -1,4 +1,4 @@
-"""vLLM on the page: engines chosen, set up, started with progress, shared, looked into, unloaded."""
+"""vLLM on the page: engines chosen, configured, started with progress, shared, their logs, and unloaded."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def engine_processes() -> list[str]:
 # Settings.
 
 
-def test_what_is_left_as_it_is_is_not_given_and_the_rest_has_its_type() -> None:
+def test_only_changed_engine_settings_are_passed_with_their_types() -> None:
     with gr.Blocks():
         inputs = make_settings()
     assert [spec.name for spec in SHOWN] == ["dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"]
@@ -117,12 +117,12 @@ def test_what_is_left_as_it_is_is_not_given_and_the_rest_has_its_type() -> None:
         (["int8", "", "", "", ""], "^Dtype is 'int8'; expected one of auto, float32, bfloat16, float16$"),
     ],
 )
-def test_a_wrong_setting_is_one_sentence(values: list[Any], sentence: str) -> None:
+def test_invalid_engine_setting_raises_one_line_error(values: list[Any], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         read_settings(values)
 
 
-def test_scripts_set_what_the_page_sets() -> None:
+def test_scripts_can_set_only_the_settings_of_the_page() -> None:
     with pytest.raises(BadInput, match=r"^an engine has no setting 'threads' here; it has dtype, max_length, kv_gig"):
         check_settings({"threads": 64})
     with pytest.raises(BadInput, match=r"^max_length is True; expected a whole number$"):
@@ -174,7 +174,7 @@ def _engines(registry: FakeEngineRegistry) -> list[Any]:
     return list(registry.engines.values())
 
 
-def test_other_runtimes_get_one_recording_at_a_time_and_no_settings_of_engines(
+def test_other_runtimes_and_remote_servers_get_no_engine_settings(
     engine_pool: SessionPool, registry: FakeEngineRegistry, tmp_path: Path
 ) -> None:
     recordings = [tone(tmp_path / f"{name}.wav") for name in "abc"]
@@ -183,14 +183,14 @@ def test_other_runtimes_get_one_recording_at_a_time_and_no_settings_of_engines(
     assert registry.engines.keys() == {"fake/nano {'eager': False}", "fake/far {}"}
 
 
-def test_sessions_with_other_settings_are_others(engine_pool: SessionPool) -> None:
+def test_different_settings_open_different_sessions(engine_pool: SessionPool) -> None:
     first = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 512})
     again = engine_pool.session("fake/nano", "vllm", settings={"max_length": 512})
     other = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 256})
     assert first is again and first is not other
 
 
-def test_an_engine_that_does_not_start_fails_its_rows_with_its_reason(
+def test_engine_start_failure_fails_its_rows_with_the_reason(
     engine_pool: SessionPool, registry: FakeEngineRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
@@ -204,9 +204,7 @@ def test_an_engine_that_does_not_start_fails_its_rows_with_its_reason(
 # In memory.
 
 
-def test_an_engine_shows_its_start_its_memory_and_its_log(
-    engine_pool: SessionPool, registry: FakeEngineRegistry
-) -> None:
+def test_loaded_engine_shows_start_time_memory_and_log(engine_pool: SessionPool, registry: FakeEngineRegistry) -> None:
     engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None)
     html = residents_html(engine_pool)
     assert "41.5 s" in html and "3.2 GB" in html and "idle for 30 s" in html and "vLLM" in html
@@ -226,14 +224,14 @@ def test_an_engine_shows_its_start_its_memory_and_its_log(
 
 
 @pytest.mark.browser
-def test_there_are_no_settings_of_engines_where_there_can_be_none(served: Served, page: Any) -> None:
+def test_engine_settings_are_hidden_without_vllm_models(served: Served, page: Any) -> None:
     open_page(page, served)
     expect(page.locator("#models input:checked")).to_have_count(2)
     expect(page.locator("#engine")).to_be_hidden()
 
 
 @pytest.mark.browser
-def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
+def test_engine_starts_with_progress_transcribes_and_is_unloaded(
     served_engine: Served, page: Any, tmp_path: Path
 ) -> None:
     registry = served_engine.registry
@@ -274,7 +272,7 @@ def test_an_engine_starts_with_progress_and_serves_and_is_unloaded(
 
 
 @pytest.mark.browser
-def test_a_start_can_be_stopped_and_tried_again(served_engine: Served, page: Any, tmp_path: Path) -> None:
+def test_engine_start_can_be_cancelled_and_repeated(served_engine: Served, page: Any, tmp_path: Path) -> None:
     registry = served_engine.registry
     registry.started.clear()
     open_page(page, served_engine)
@@ -293,7 +291,7 @@ def test_a_start_can_be_stopped_and_tried_again(served_engine: Served, page: Any
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_demo_model_on_vllm_from_its_start_to_its_end(demos: Served, page: Any) -> None:
+def test_demo_model_starts_transcribes_and_unloads_on_vllm(demos: Served, page: Any) -> None:
     needs(demos.registry, "vllm", "demo/funasr-nano")
     open_page(page, demos)
     choose_only(page, "Demo Fun-ASR-Nano: spoken digits · vLLM")
@@ -318,7 +316,7 @@ def test_the_demo_model_on_vllm_from_its_start_to_its_end(demos: Served, page: A
     assert engine_processes() == []
 
 
-def test_the_endpoint_takes_settings_of_engines(served_engine: Served, tmp_path: Path) -> None:
+def test_transcribe_endpoint_accepts_engine_settings(served_engine: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(served_engine.url, verbose=False)
     audio = [client_module.handle_file(str(tone(tmp_path / "a.wav")))]

@@ -1,4 +1,4 @@
-"""What a visitor sees who waits for the runs of others, in a real browser at both widths."""
+"""The waiting message of visitors behind the runs of others, in a real browser at both widths."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def line(tabs: str | None) -> Iterator[Served]:
 
 
 @pytest.mark.browser
-def test_each_visitor_in_the_line_sees_a_place_and_a_time(
+def test_waiting_visitors_see_their_queue_position_and_waiting_time(
     line: Served, page: Any, chromium: Any, tmp_path: Path
 ) -> None:
     sound = tone(tmp_path / "a.wav")

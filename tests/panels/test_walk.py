@@ -1,4 +1,4 @@
-"""A walk through all tabs: what the console says, what a screen reader hears, where the keyboard is."""
+"""A walk through all tabs: console errors, accessible names, focus rings, overlapping labels and dark colours."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def open_all(page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
+def test_all_tabs_have_no_console_errors_and_complete_names_and_focus_rings(served: Served, page: Any) -> None:
     said: list[str] = []
     refused: list[str] = []
     page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
@@ -117,7 +117,7 @@ def test_a_walk_through_all_tabs(served: Served, page: Any) -> None:
 
 
 @pytest.mark.browser
-def test_boxes_to_tick_are_dark_on_a_dark_page(served: Served, page: Any) -> None:
+def test_checkboxes_follow_the_dark_colour_scheme(served: Served, page: Any) -> None:
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)
         open_page(page, served)

@@ -1,4 +1,4 @@
-"""Text that is being written: on the table as it comes, not too often, and stopped within one token."""
+"""Streamed text in the results table: shown as it is generated, at a limited rate, and stopped within one token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def job(pool: Any, path: Path, cells: list[str] = NANO, **options: Any) -> Any:
 # The run.
 
 
-def test_the_text_grows_and_gives_way_to_the_transcript(language_pool: Any, tmp_path: Path) -> None:
+def test_streamed_text_grows_and_is_replaced_by_the_transcript(language_pool: Any, tmp_path: Path) -> None:
     writer = language_pool.registry.writer
     states = written_in_steps(language_pool, tmp_path, 12)
     texts = [state.rows[0].writing for state in states if state.rows[0].status == "running"]
@@ -45,7 +45,7 @@ def test_the_text_grows_and_gives_way_to_the_transcript(language_pool: Any, tmp_
     assert last.transcript.text == writer.words and last.transcript.notes
 
 
-def test_the_table_is_sent_ten_times_a_second_at_most(language_pool: Any, tmp_path: Path) -> None:
+def test_results_table_is_sent_at_most_ten_times_a_second(language_pool: Any, tmp_path: Path) -> None:
     states = written_in_steps(language_pool, tmp_path, 30)
     gaps = [later.seconds - earlier.seconds for earlier, later in pairwise(states[1:-1])]
     assert gaps and min(gaps) >= 0.95 * SHOW_SECONDS
@@ -62,7 +62,7 @@ def written_in_steps(pool: Any, tmp_path: Path, step: int) -> list[RunState]:
     return states
 
 
-def test_a_stop_ends_the_model_within_one_token_and_keeps_the_text(language_pool: Any, tmp_path: Path) -> None:
+def test_stop_ends_the_model_within_one_token_and_keeps_the_text(language_pool: Any, tmp_path: Path) -> None:
     writer, stop = language_pool.registry.writer, threading.Event()
     writer.allow(9)
     state = RunState()
@@ -76,7 +76,7 @@ def test_a_stop_ends_the_model_within_one_token_and_keeps_the_text(language_pool
     assert writer.letters <= 10, "more than one token was computed after the stop"
 
 
-def test_segments_of_a_model_that_does_not_stream_are_text_so_far(language_pool: Any, tmp_path: Path) -> None:
+def test_finished_segments_of_a_non_streaming_model_are_shown_as_text(language_pool: Any, tmp_path: Path) -> None:
     sense, stop = language_pool.registry.sessions["fake/sense"], threading.Event()
     sense.gate = threading.Event()
     path = tone(tmp_path / "a.wav")
@@ -92,14 +92,14 @@ def test_segments_of_a_model_that_does_not_stream_are_text_so_far(language_pool:
 
 
 @given(st.text(alphabet="ab ,。三七", max_size=120), st.text(alphabet="ab ,。三七", max_size=40))
-def test_a_phrase_that_was_read_out_never_changes(written: str, more: str) -> None:
+def test_announced_phrases_do_not_change_when_text_is_added(written: str, more: str) -> None:
     before, rest = phrases(written)
     after, _ = phrases(written + more)
     assert "".join(before) + rest == written
     assert after[: len(before)] == before
 
 
-def test_text_being_written_is_marked_as_such() -> None:
+def test_streamed_text_is_marked_as_a_busy_live_region() -> None:
     running = replace(ROW, status="running", writing="three seven one " * 4)
     html = results_html(RunState((running,)))
     assert 'aria-live="polite"' in html and 'aria-busy="true"' in html and "writing" in html
@@ -107,7 +107,7 @@ def test_text_being_written_is_marked_as_such() -> None:
     assert html.count("<span>") == 2, "two phrases are finished"
 
 
-def test_stopped_text_says_so_and_becomes_no_markup() -> None:
+def test_stopped_text_is_marked_as_stopped_and_escaped() -> None:
     stopped = replace(ROW, status="stopped", writing=HOSTILE)
     tags = Tags(results_html(RunState((stopped,), finished=True, stopped=True)))
     assert "Stopped before its end" in tags.words and "onerror" in tags.words and "img" not in tags.seen
@@ -117,7 +117,7 @@ def test_stopped_text_says_so_and_becomes_no_markup() -> None:
 # Options of which families differ, and models that do not transcribe.
 
 
-def test_an_option_that_differs_between_families_is_shown_for_each(language_pool: Any) -> None:
+def test_option_that_differs_between_families_has_one_input_per_family(language_pool: Any) -> None:
     import gradio as gr
 
     options = shown_options(language_pool.registry)
@@ -135,7 +135,7 @@ def test_an_option_that_differs_between_families_is_shown_for_each(language_pool
     assert info.startswith("Words that") and info.endswith("one per line (Fun-ASR-Nano)")
 
 
-def test_each_family_gets_its_own_value(language_pool: Any, tmp_path: Path) -> None:
+def test_each_family_gets_its_own_option_value(language_pool: Any, tmp_path: Path) -> None:
     registry = language_pool.registry
     options = shown_options(registry)
     values = {option.key: None if option.spec.kind is not tuple else "" for option in options}
@@ -148,13 +148,13 @@ def test_each_family_gets_its_own_value(language_pool: Any, tmp_path: Path) -> N
     assert (sense["language"], sense["itn"]) == ("en", False) and "hotwords" not in sense
 
 
-def test_a_value_that_one_model_cannot_take_is_explained(language_pool: Any) -> None:
+def test_option_value_that_one_model_refuses_raises_one_line_error(language_pool: Any) -> None:
     cells = ["fake/nano|pytorch", "fake/sense|pytorch"]
     with pytest.raises(BadInput, match="option language of fake/sense is 'vi'; expected one of auto, zh, en"):
         prepare(language_pool.registry, ["a.wav"], cells, "", "basic", {"language": "vi"})
 
 
-def test_a_model_that_writes_text_is_listed_but_not_offered(language_pool: Any) -> None:
+def test_text_language_model_is_listed_but_not_offered_for_transcription(language_pool: Any) -> None:
     registry = language_pool.registry
     assert not any(offer.cell.model == "fake/text" for offer in offers(registry))
     with pytest.raises(BadInput, match="there is no 'fake/text'"):
@@ -168,7 +168,9 @@ def test_a_model_that_writes_text_is_listed_but_not_offered(language_pool: Any) 
 
 
 @pytest.mark.browser
-def test_text_appears_as_it_is_written_and_cancel_stops_it(served_language: Served, page: Any, tmp_path: Path) -> None:
+def test_streamed_text_is_shown_in_the_browser_and_cancel_stops_it(
+    served_language: Served, page: Any, tmp_path: Path
+) -> None:
     writer = served_language.registry.writer
     writer.allow(60)
     open_page(page, served_language)

@@ -1,4 +1,4 @@
-"""What counts as worse than an earlier run, and how a run looks to a continuous integration."""
+"""Regressions of a parity run against a baseline, and its outputs for continuous integration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def worse(before: ParityRun, now: ParityRun, factor: float = 1.5) -> tuple[Regre
     return regressions(json.loads(before.to_json()), now.to_dict(), factor)
 
 
-def test_a_known_error_is_not_worse(fakes: FakeRegistry) -> None:
+def test_unchanged_known_error_is_not_a_regression(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.01 * x}
     with parity(fakes, stages="encoder.*") as known:
         assert known.status == 1 and worse(known, known) == ()
@@ -58,7 +58,7 @@ def test_a_known_error_is_not_worse(fakes: FakeRegistry) -> None:
             assert worse(now, known, 1.0) == ()
 
 
-def test_what_is_farther_off_is_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+def test_larger_error_than_the_baseline_is_a_regression(fakes: FakeRegistry, known: ParityRun) -> None:
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.1 * x}
     with parity(fakes) as now:
         found = worse(known, now)
@@ -67,7 +67,7 @@ def test_what_is_farther_off_is_worse(fakes: FakeRegistry, known: ParityRun) -> 
     assert all(each.candidate == "gguf" for each in found)
 
 
-def test_a_stage_newly_beyond_and_one_that_is_gone_are_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+def test_stage_newly_beyond_tolerance_and_missing_stage_are_regressions(fakes: FakeRegistry, known: ParityRun) -> None:
     fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes) as now:
         found = [each for each in worse(known, now) if each.candidate == "vllm"]
@@ -78,7 +78,7 @@ def test_a_stage_newly_beyond_and_one_that_is_gone_are_worse(fakes: FakeRegistry
     assert Regression("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in found
 
 
-def test_an_error_that_only_float64_finds_is_worse(fakes: FakeRegistry) -> None:
+def test_error_found_only_by_float64_is_a_regression(fakes: FakeRegistry) -> None:
     with parity(fakes) as clean:
         fakes.faults["gguf"] = {BROKEN: lambda x: x * (1 + 3e-5)}
         with parity(fakes, preset="f16") as now:
@@ -86,7 +86,7 @@ def test_an_error_that_only_float64_finds_is_worse(fakes: FakeRegistry) -> None:
             assert worse(clean, now)[0].sentence.startswith(f"{BROKEN} is in error now")
 
 
-def test_a_candidate_that_fails_is_worse_and_a_new_one_is_held_to_its_tolerance(
+def test_failed_candidate_is_a_regression_and_new_candidate_is_judged_by_its_tolerance(
     fakes: FakeRegistry, known: ParityRun
 ) -> None:
     fakes.acts["vllm"] = dies
@@ -111,7 +111,9 @@ def test_a_candidate_that_fails_is_worse_and_a_new_one_is_held_to_its_tolerance(
         ({"reference": {"name": "gguf"}}, "the reference of the baseline is 'gguf' and of this run 'pytorch'"),
     ],
 )
-def test_runs_of_other_things_are_not_compared(known: ParityRun, change: dict[str, Any], says: str) -> None:
+def test_comparing_runs_of_another_model_input_or_mode_is_refused(
+    known: ParityRun, change: dict[str, Any], says: str
+) -> None:
     with pytest.raises(BadInput, match=says):
         regressions({**known.to_dict(), **change}, known.to_dict())
 
@@ -125,7 +127,7 @@ def _without(run: dict[str, Any], *path: Any) -> Any:
     return changed
 
 
-def test_a_broken_baseline_is_one_sentence(known: ParityRun, tmp_path: Path) -> None:
+def test_broken_baseline_raises_an_error(known: ParityRun, tmp_path: Path) -> None:
     run = json.loads(known.to_json())
     stage = ("candidates", 0, "comparison", "stages", 0)
     broken = [
@@ -154,7 +156,7 @@ def test_a_broken_baseline_is_one_sentence(known: ParityRun, tmp_path: Path) -> 
     assert regressions(read_baseline(path), known.to_dict()) == ()
 
 
-def test_junit_has_a_case_for_each_stage(fakes: FakeRegistry, known: ParityRun, tmp_path: Path) -> None:
+def test_junit_report_has_a_test_case_for_each_stage(fakes: FakeRegistry, known: ParityRun, tmp_path: Path) -> None:
     write_junit(known, tmp_path / "parity.xml")
     root = ElementTree.parse(tmp_path / "parity.xml").getroot()
     gguf, vllm = root
@@ -166,7 +168,7 @@ def test_junit_has_a_case_for_each_stage(fakes: FakeRegistry, known: ParityRun, 
     assert message is not None and message.get("message", "").startswith("relative_l2 0.01, limit 0.0001")
 
 
-def test_junit_with_a_baseline_fails_only_what_got_worse(fakes: FakeRegistry, known: ParityRun) -> None:
+def test_junit_report_with_a_baseline_fails_only_regressions(fakes: FakeRegistry, known: ParityRun) -> None:
     root = ElementTree.fromstring(junit(known, ()))
     assert root.get("failures") == "0" and int(root.get("skipped", "")) > 1
     one = Regression("gguf", BROKEN, "got worse \x00 < & \ud800")
@@ -178,7 +180,7 @@ def test_junit_with_a_baseline_fails_only_what_got_worse(fakes: FakeRegistry, kn
         assert (root.get("errors"), root.get("skipped"), root.get("failures")) == ("1", "1", "0")
 
 
-def test_the_summary_shows_verdicts_what_got_worse_and_a_picture(known: ParityRun, tmp_path: Path) -> None:
+def test_markdown_summary_shows_verdicts_regressions_and_a_figure(known: ParityRun, tmp_path: Path) -> None:
     write_summary(known, tmp_path / "my summary.md", [Regression("gguf", BROKEN, "a|b <img src=x>\n*c*")])
     text = (tmp_path / "my summary.md").read_text(encoding="utf-8")
     assert "**1 worse than the baseline.**" in text and "![relative L2 error of each stage](my%20summary.png)" in text
@@ -191,7 +193,7 @@ def test_the_summary_shows_verdicts_what_got_worse_and_a_picture(known: ParityRu
     assert not any("baseline" in line for line in summary(known))
 
 
-def test_the_workflow_in_the_docs_calls_the_shell_as_it_is() -> None:
+def test_documented_ci_workflow_uses_valid_command_line_options() -> None:
     workflow = yaml.safe_load((ROOT / "docs" / "parity-workflow.yml").read_text(encoding="utf-8"))
     steps = workflow["jobs"]["parity"]["steps"]
     (line,) = [step["run"] for step in steps if step.get("name") == "Compare"]

@@ -1,4 +1,4 @@
-"""Faults that are planted into copies of demo models: they change what they say, and the comparison finds them."""
+"""Faults planted into copies of demo models: they change the model, and the comparison finds them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
 
-def test_every_fault_can_be_named_and_planted_in_a_model_that_is_there(registry: Registry) -> None:
+def test_every_fault_is_found_by_name_and_refers_to_a_demo_model(registry: Registry) -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     for fault in FAULTS:
         assert find_fault(fault.name) is fault
@@ -32,7 +32,7 @@ def test_every_fault_can_be_named_and_planted_in_a_model_that_is_there(registry:
     ("name", "place", "value"),
     [("epsilon", ("rms_norm_eps",), 1e-3), ("rope", ("rope_parameters", "rope_theta"), 1e4)],
 )
-def test_one_value_of_a_copy_changes(
+def test_planted_fault_changes_a_single_value_of_the_copied_checkpoint(
     registry: Registry, tmp_path: Path, name: str, place: tuple[str, ...], value: float
 ) -> None:
     copy = broken_copy(registry, find_fault(name), tmp_path)

@@ -1,4 +1,4 @@
-"""Candidates in half precision are held to the reference's own model in it: when that is computed, and what is said."""
+"""Candidates in half precision are compared with the reference model in the same precision, and reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
 
 
-def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
+def test_fault_within_the_tolerance_of_half_precision_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
     with parity(fakes, port, wrong, "vllm:bfloat16") as run:
         assert [each.status for each in run.outcomes] == ["within", "beyond", "within"]
         assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == ORDERS * [PEER]
@@ -70,17 +70,17 @@ def test_a_fault_within_the_tolerance_of_the_type_is_found(fakes: FakeRegistry, 
 
 
 @pytest.mark.parametrize("candidate", ["pytorch:bf16", "gguf:f16", "gguf:q8_0", "gguf", "vllm"])
-def test_others_need_none(fakes: FakeRegistry, candidate: str) -> None:
+def test_same_precision_reference_is_not_computed_for_other_candidates(fakes: FakeRegistry, candidate: str) -> None:
     with parity(fakes, candidate) as run:
         assert run.peers == () and not any(settings.get("stepwise") for _, settings, _ in fakes.traced)
 
 
-def test_without_float64_there_is_nothing_to_hold_it_to(fakes: FakeRegistry, port: str) -> None:
+def test_same_precision_reference_is_not_computed_without_float64(fakes: FakeRegistry, port: str) -> None:
     with parity(fakes, port, exact=False) as run:
         assert len(fakes.traced) == 1 and run.peers == () and run.outcomes[0].no_peer == ""
 
 
-def test_a_peer_that_cannot_be_computed_is_reported(fakes: FakeRegistry, wrong: str) -> None:
+def test_unavailable_same_precision_reference_is_reported(fakes: FakeRegistry, wrong: str) -> None:
     fakes.no_steps = "it does not compute in bfloat16"
     with parity(fakes, wrong) as run:
         assert run.status == 0 and run.outcomes[0].no_peer == fakes.no_steps and run.outcomes[0].noise
@@ -89,7 +89,7 @@ def test_a_peer_that_cannot_be_computed_is_reported(fakes: FakeRegistry, wrong: 
         assert "not compared with this model in the same precision: it does not" in page(run)
 
 
-def test_isolated_the_peer_uses_the_references_stages_too(fakes: FakeRegistry) -> None:
+def test_isolated_same_precision_reference_uses_the_reference_stages(fakes: FakeRegistry) -> None:
     fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.02 * x}
     with parity(fakes, "pytorch:bf16+dither=1", "gguf", isolated=True) as run:
         assert [each.trace.meta["isolated"] for each in run.peers] == [True]
@@ -97,19 +97,19 @@ def test_isolated_the_peer_uses_the_references_stages_too(fakes: FakeRegistry) -
         assert run.outcomes[1].noise and run.outcomes[1].noise.beside == "the reference"
 
 
-def test_progress_counts_it(fakes: FakeRegistry, port: str) -> None:
+def test_progress_includes_the_same_precision_reference(fakes: FakeRegistry, port: str) -> None:
     told: list[float] = []
     parity(fakes, port, on_progress=lambda share, _: told.append(share)).close()
     assert told == sorted(told) and told[0] == 0 and told[-1] == 1
 
 
-def test_the_precision_is_that_of_the_arithmetic_not_of_stored_weights() -> None:
+def test_half_precision_is_detected_from_arithmetic_dtype_not_stored_weights() -> None:
     assert half_of({"dtype": "torch.bfloat16"}) == "bfloat16" and half_of({"dtype": "fp16"}) == "float16"
     others = ({}, {"dtype": "float32"}, {"dtype": "bfloat16", "quantization": "bf16"}, {"dtype": "q8_0"}, {"dtype": 16})
     assert [half_of(meta) for meta in others] == [None] * len(others)
 
 
-def test_both_must_be_of_one_precision_input_and_way() -> None:
+def test_peer_with_another_precision_input_or_mode_is_refused() -> None:
     port, exact = computed("bfloat16", reverse=True), computed("float64")
     other = Trace(computed("bfloat16"), {"dtype": "bfloat16", "input_digest": "other"})
     alone = computed("bfloat16", given=computed())

@@ -1,4 +1,4 @@
-"""What a parity run shows of itself in a notebook."""
+"""The notebook display of a parity run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.compare import compare, judge
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 
 
-def test_a_run_shows_its_verdicts_its_heat_map_and_every_stage(tmp_path: Path) -> None:
+def test_notebook_display_shows_verdicts_heat_map_and_all_stages(tmp_path: Path) -> None:
     reference, wrong = computed(), computed(faults={"encoder.layers.1": lambda x: x * 1.5})
     found = compare(reference, wrong)
     outcomes = [
@@ -35,7 +35,7 @@ def test_a_run_shows_its_verdicts_its_heat_map_and_every_stage(tmp_path: Path) -
     assert len(list(checked(html).iter("img"))) == 1 and html.count("<details>") == 2
 
 
-def test_a_run_without_a_comparison_has_no_heat_map(tmp_path: Path) -> None:
+def test_notebook_display_without_a_comparison_has_no_heat_map(tmp_path: Path) -> None:
     none = Outcome("vllm", "unavailable", "this machine has no vLLM")
     run = ParityRun("m", "talk.wav", Computed("pytorch", computed()), None, "", [none], tmp_path, kept=True)
     assert "<img" not in run._repr_html_()

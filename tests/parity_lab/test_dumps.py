@@ -1,4 +1,4 @@
-"""Isolated runs of dumps: the reference is computed from the dump's own stages, whatever its names and layouts."""
+"""Isolated runs of dumps: the reference is computed from the dump's own stages, for any stage names and layouts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fakes() -> FakeRegistry:
     return FakeRegistry()
 
 
-def test_simultaneous_faults_are_named_and_nothing_else(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_simultaneous_faults_in_a_dump_are_named_exactly(fakes: FakeRegistry, tmp_path: Path) -> None:
     path, mapping = dump(tmp_path, **FAULTS)
     with parity(fakes, path, mapping=mapping) as run:
         [outcome] = run.outcomes
@@ -74,7 +74,7 @@ def test_simultaneous_faults_are_named_and_nothing_else(fakes: FakeRegistry, tmp
         assert "worst element" in "".join(stage_details(run, outcome, "encoder.layers.4"))
 
 
-def test_a_port_without_faults_is_within(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_dump_of_a_correct_port_is_within_tolerance(fakes: FakeRegistry, tmp_path: Path) -> None:
     path, mapping = dump(tmp_path)
     with parity(fakes, path, mapping=mapping) as run:
         assert run.status == 0 and "Arithmetic noise" in run.outcomes[0].sentence
@@ -84,7 +84,7 @@ def test_a_port_without_faults_is_within(fakes: FakeRegistry, tmp_path: Path) ->
         assert [dict(settings).get("dtype") for _, settings, _ in fakes.traced][-1] == "float16"
 
 
-def test_runtimes_and_dumps_in_one_run_are_each_computed_from_their_side(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_runtime_uses_reference_inputs_and_dump_uses_its_own_inputs(fakes: FakeRegistry, tmp_path: Path) -> None:
     path, mapping = dump(tmp_path, **{"encoder.layers.2": FAULTS["encoder.layers.1"]})
     fakes.faults["gguf"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes, "gguf", path, mapping=mapping) as run:
@@ -96,7 +96,7 @@ def test_runtimes_and_dumps_in_one_run_are_each_computed_from_their_side(fakes: 
         assert "; for a dump, from the dump's own inputs" in run.mode
 
 
-def test_float64_can_be_left_out_and_a_reference_that_takes_no_stages_is_named(
+def test_isolated_dump_runs_without_float64_and_needs_a_reference_that_accepts_stages(
     fakes: FakeRegistry, tmp_path: Path
 ) -> None:
     path, mapping = dump(tmp_path, **FAULTS)
@@ -106,7 +106,7 @@ def test_float64_can_be_left_out_and_a_reference_that_takes_no_stages_is_named(
         assert run.outcomes[0].status == "unavailable" and "takes no stages of another trace" in run.outcomes[0].reason
 
 
-def test_a_dump_with_nothing_to_continue_from_is_told_so(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_dump_without_usable_stages_is_unusable_with_a_reason(fakes: FakeRegistry, tmp_path: Path) -> None:
     path = str(Trace({"enc.1": np.ones((3, 4))}, {"dtype": "float32"}).save(tmp_path / "port.safetensors"))
     with parity(fakes, path) as run:
         assert run.outcomes[0].status == "unusable"
@@ -115,7 +115,7 @@ def test_a_dump_with_nothing_to_continue_from_is_told_so(fakes: FakeRegistry, tm
         )
 
 
-def test_the_reference_continues_only_from_whole_stages_of_its_shapes() -> None:
+def test_reference_continues_only_from_complete_stages_with_matching_shapes() -> None:
     reference = Trace(
         {
             "frontend.lfr": np.zeros((9, 4)),

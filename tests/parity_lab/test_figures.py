@@ -1,4 +1,4 @@
-"""Which stages a report shows first."""
+"""The choice of the stages that a report shows first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from workbench.compare import compare, judge, noise_or_bug
 from workbench.parity_lab.figures import stages_to_show
 
 
-def test_the_faulty_stage_is_shown_though_it_is_within_tolerance() -> None:
+def test_faulty_stage_is_shown_first_even_within_tolerance() -> None:
     faults = {"encoder.layers.3": lambda x: x * (1 + 1e-5), "encoder.output": lambda x: 1.01 * x}
     ours, bug = computed(), computed(faults=faults)
     comparison = compare(ours, bug)

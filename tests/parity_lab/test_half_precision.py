@@ -1,6 +1,6 @@
-"""Whole ports in half precision, held to the clean spread of our own model: right ones are noise, wrong ones named.
+"""Complete ports in half precision against the spread of our own model: correct ports are noise, faults are named.
 
-`tests.support.ports` makes right ones of PyTorch, whose kernels of attention are not those of the yardstick either.
+`tests.support.ports` makes correct ports of PyTorch; their attention kernels also differ from the yardstick's.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ Models = Mapping[str, Half]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_right_ports_are_noise(models: Models, family: str) -> None:
+def test_correct_half_precision_ports_are_judged_as_noise(models: Models, family: str) -> None:
     """Fifty in all, and of each family PyTorch's own kernels."""
     model, found = models[family], []
     for seed in range(SEEDS):
@@ -104,7 +104,7 @@ def test_right_ports_are_noise(models: Models, family: str) -> None:
     assert model.judged(model.ported()).within
 
 
-def test_so_are_those_in_float16() -> None:
+def test_correct_float16_ports_are_judged_as_noise() -> None:
     model = Half("causal_lm", "float16")
     with contextlib.closing(model.session):
         for seed in range(4):
@@ -142,7 +142,7 @@ def swapped_rows(parts: Parts) -> str:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("plant", [wrong_activation, swapped_rows])
 @pytest.mark.parametrize("family", ["causal_lm", "fireredasr"])
-def test_a_fault_within_the_tolerance_of_a_type_is_named(models: Models, family: str, plant: Any, seed: int) -> None:
+def test_fault_within_the_dtype_tolerance_is_named(models: Models, family: str, plant: Any, seed: int) -> None:
     model = models[family]
     with Parts(model.session, model.reference, seed) as parts:
         stage = plant(parts)
@@ -167,7 +167,7 @@ def test_a_fault_within_the_tolerance_of_a_type_is_named(models: Models, family:
         ("causal_lm", exchanged_heads),
     ],
 )
-def test_so_are_other_faults(models: Models, family: str, plant: Any) -> None:
+def test_other_faults_in_half_precision_ports_are_named(models: Models, family: str, plant: Any) -> None:
     model = models[family]
     with Parts(model.session, model.reference, 1) as parts:
         planted = plant(parts)

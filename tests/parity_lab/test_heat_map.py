@@ -1,4 +1,4 @@
-"""The heat map: what stands in which row, how it is coloured, and which layers are shown."""
+"""The heat map of a parity report: its rows, their colours, and which layers are shown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kinds(row: str) -> list[str]:
     return re.findall(r'<td class="(\w+)"', row)
 
 
-def test_a_row_for_every_stage_and_one_for_predictions_of_logits(ran: Run) -> None:
+def test_heat_map_has_a_row_per_stage_and_one_for_logits_predictions(ran: Run) -> None:
     found = rows(ran("gguf:f32", "pytorch:f64"))
     group = next(name for name in found if name.startswith("encoder.layers 0 to 7"))
     assert "worst of 8" in group
@@ -75,7 +75,7 @@ def _front(stage: str) -> int:
 @pytest.mark.parametrize(
     ("factor", "kind"), [(1.0, "h0"), (1 + 5e-6, "h3"), (1 + 5e-5, "h4"), (1.0005, "h5"), (2, "h6")]
 )
-def test_colours_go_by_error_over_limit(ran: Run, factor: float, kind: str) -> None:
+def test_heat_map_colour_depends_on_error_relative_to_the_limit(ran: Run, factor: float, kind: str) -> None:
     fault: Fault = lambda x: factor * x  # noqa: E731
     run = ran("pytorch:f32", "gguf:f32", faults={"frontend.fbank": fault})
     row = rows(run)["frontend.fbank"]
@@ -83,7 +83,7 @@ def test_colours_go_by_error_over_limit(ran: Run, factor: float, kind: str) -> N
     assert "limit 0.0001" in row
 
 
-def test_a_group_shows_its_worst(ran: Run) -> None:
+def test_layer_group_row_shows_its_worst_layer(ran: Run) -> None:
     run = ran("gguf:f32", faults={"encoder.layers.7": lambda x: 1.02 * x})
     found = rows(run)
     group = next(row for name, row in found.items() if name.startswith("encoder.layers 0"))
@@ -94,7 +94,7 @@ def test_a_group_shows_its_worst(ran: Run) -> None:
     assert kinds(group) == ["h6"] * 3 and "not finite" in group
 
 
-def test_stacks_of_a_deep_model_are_closed_unless_something_is_wrong_there(ran: Run, tmp_path: Path) -> None:
+def test_layer_groups_of_a_deep_model_are_collapsed_unless_a_layer_fails(ran: Run, tmp_path: Path) -> None:
     paths = [tmp_path / f"{name}.safetensors" for name in ("one", "same", "other")]
     for path in paths:
         trace = dict(computed(layers=60))
@@ -107,7 +107,7 @@ def test_stacks_of_a_deep_model_are_closed_unless_something_is_wrong_there(ran: 
         assert (" checked" in group) is opened
 
 
-def test_the_stage_that_is_opened_is_marked_and_to_be_seen(ran: Run, tmp_path: Path) -> None:
+def test_opened_stage_is_marked_and_its_group_is_expanded(ran: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         Trace(computed(layers=60), META).save(tmp_path / f"{name}.safetensors")
     run = ran(str(tmp_path / "b.safetensors"), reference=str(tmp_path / "a.safetensors"))
@@ -116,7 +116,7 @@ def test_the_stage_that_is_opened_is_marked_and_to_be_seen(ran: Run, tmp_path: P
     assert 'checkbox" checked' in whole and "checked" not in "".join(heat_map(run, True))
 
 
-def test_names_stay_text_and_only_a_page_with_a_script_has_buttons(ran: Run, tmp_path: Path) -> None:
+def test_stage_names_are_escaped_and_only_an_interactive_page_has_buttons(ran: Run, tmp_path: Path) -> None:
     odd = {**computed(), NASTY: np.ones(3)}
     for name in ("a", "b"):
         Trace(odd, META).save(tmp_path / f"{name}.safetensors")

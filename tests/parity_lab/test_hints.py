@@ -1,4 +1,4 @@
-"""Hints where a user meets them: in a run's sentence, its JSON, its report and the command's output."""
+"""Hints on the cause of a fault: in a run's verdict, its JSON, its report and the command output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workbench.parity_lab.sources import Sources
 from workbench.trace.trace import Trace
 
 
-def test_a_run_and_its_report_hold_the_hint(tmp_path: Path) -> None:
+def test_run_json_and_report_contain_the_hint(tmp_path: Path) -> None:
     fakes = FakeRegistry()
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: x[::-1]}
     with run_parity(fakes, "tiny", "talk.wav", candidates=("gguf",)) as run:  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def test_a_run_and_its_report_hold_the_hint(tmp_path: Path) -> None:
         assert escape(hint.sentence) in write_page(run, tmp_path / "report.html", figures=1).read_text(encoding="utf-8")
 
 
-def test_a_fault_that_only_float64_finds_is_explained_by_the_commands(
+def test_compare_command_explains_a_fault_found_only_by_float64(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = {"encoder.layers.3": lambda x: x * np.float32(1 + 5e-5)}
@@ -48,7 +48,7 @@ def test_a_fault_that_only_float64_finds_is_explained_by_the_commands(
     assert "though within tolerance" in said and "It is 1.00005 times the reference; a difference of" in said
 
 
-def test_a_run_knows_the_sound_and_names_the_filter_bank_of_another_program(tmp_path: Path) -> None:
+def test_hint_names_the_window_of_another_fbank_implementation(tmp_path: Path) -> None:
     sound = tmp_path / "talk.wav"
     write_wav(sound, 0.1 * np.random.default_rng(0).standard_normal(9000).astype(np.float32))
     samples = read(sound).samples

@@ -1,4 +1,4 @@
-"""The report: what it says, that it needs nothing else, and that nothing in it runs."""
+"""The HTML report: its content, that it is self-contained, and that it runs no scripts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def document(report: Path) -> str:
     return report.read_text(encoding="utf-8")
 
 
-def test_the_report_shows_the_findings(run: ParityRun, document: str) -> None:
+def test_html_report_shows_the_findings(run: ParityRun, document: str) -> None:
     parts = Parts(document)
     text = " ".join(parts.texts)
     for outcome in run.outcomes:
@@ -87,7 +87,7 @@ def test_the_report_shows_the_findings(run: ParityRun, document: str) -> None:
     assert len(images) >= 10 and all(each["alt"] for each in images)
 
 
-def test_it_needs_nothing_else_and_runs_nothing(document: str) -> None:
+def test_html_report_loads_no_external_resources_and_runs_no_scripts(document: str) -> None:
     parts = Parts(document)
     assert {tag for tag, _ in parts.elements} & {"link", "iframe", "object", "embed", "form", "base"} == set()
     assert [each for tag, each in parts.elements if tag == "script"] == [{"type": "application/json", "id": "data"}]
@@ -106,12 +106,14 @@ def test_user_text_is_escaped(document: str) -> None:
     assert f"a prompt {NASTY}" in text and text.count(NASTY) == 5 and f"vLLM is not installed {NASTY}" in text
 
 
-def test_the_data_are_those_of_the_run(run: ParityRun) -> None:
+def test_html_report_data_equal_the_run_json(run: ParityRun) -> None:
     [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page(run, 0), flags=re.DOTALL)
     assert json.loads(data) == json.loads(run.to_json())
 
 
-def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_html_report_is_written_to_the_given_path(
+    run: ParityRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert write_page(run, tmp_path / "out.html", figures=0).read_text(encoding="utf-8").startswith("<!doctype html>")
     monkeypatch.delattr("workbench.parity_lab.html_report.page")  # a wrong place is refused before anything is drawn
     for place in (tmp_path, tmp_path / "nowhere" / "out.html"):
@@ -122,7 +124,9 @@ def test_it_is_written_where_asked(run: ParityRun, tmp_path: Path, monkeypatch: 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("colours", ["light", "dark"])
-def test_it_is_readable_in_a_browser(run: ParityRun, report: Path, chromium: Any, width: int, colours: Any) -> None:
+def test_html_report_is_readable_in_a_browser(
+    run: ParityRun, report: Path, chromium: Any, width: int, colours: Any
+) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=colours, offline=True)
     view = context.new_page()
     said: list[str] = []
@@ -144,7 +148,7 @@ def test_it_is_readable_in_a_browser(run: ParityRun, report: Path, chromium: Any
 
 
 @pytest.mark.browser
-def test_on_paper_it_is_whole(report: Path, chromium: Any) -> None:
+def test_printed_html_report_is_complete(report: Path, chromium: Any) -> None:
     context = chromium.new_context(color_scheme="dark", offline=True)
     page = context.new_page()
     page.goto(report.as_uri())
@@ -158,7 +162,7 @@ def test_on_paper_it_is_whole(report: Path, chromium: Any) -> None:
     context.close()
 
 
-def test_an_isolated_report_says_so(tmp_path: Path) -> None:
+def test_html_report_states_isolated_or_end_to_end_mode(tmp_path: Path) -> None:
     fakes = FakeRegistry()
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.5 * x}
     for isolated, mode in ((True, "Isolated: every stage"), (False, "End to end: each side")):

@@ -1,4 +1,4 @@
-"""What the inputs of a run over several are: files, texts, folders and lists, and the dumps that belong to them."""
+"""The inputs of a run over several inputs: files, texts, folders and lists, and the dumps for each input."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_has_the_recordings_in_it(folder: Path) -> None:
+def test_folder_input_gives_its_recordings(folder: Path) -> None:
     assert is_several([str(folder)], reads_text=False) and not is_several([str(folder / "b.wav")], reads_text=False)
     found = read_inputs([str(folder), "other/c.mp3"], reads_text=False)
     assert [each.name for each in found] == ["a", "b", "c"] and found[2].source == "other/c.mp3"
 
 
-def test_a_list_names_recordings_beside_it(folder: Path) -> None:
+def test_list_file_gives_recordings_relative_to_its_folder(folder: Path) -> None:
     (folder / "list.txt").write_text("b.wav\n\nsub/x.wav\n")
     (folder / "list.jsonl").write_text('{"audio": "b.wav"}\n{"audio": "sub/b.wav", "name": "other"}\n')
     assert is_several([str(folder / "list.txt")], reads_text=False)
@@ -34,7 +34,7 @@ def test_a_list_names_recordings_beside_it(folder: Path) -> None:
     assert [each.name for each in read_inputs([str(folder / "list.jsonl")], reads_text=False)] == ["b", "other"]
 
 
-def test_texts_are_counted_unless_they_are_named(folder: Path) -> None:
+def test_texts_without_a_name_are_numbered(folder: Path) -> None:
     (folder / "list.jsonl").write_text('{"text": "Count.", "name": "count"}\n{"text": "Add."}\n')
     found = read_inputs(["Say three.", str(folder / "list.jsonl")], reads_text=True)
     assert found == [Input("text-1", "Say three."), Input("count", "Count."), Input("text-3", "Add.")]
@@ -52,13 +52,13 @@ def test_texts_are_counted_unless_they_are_named(folder: Path) -> None:
         ('{"audio": "b.wav"}\n{"audio": "sub/b.wav"}', "two inputs have the name 'b'"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused(folder: Path, content: str, says: str) -> None:
+def test_invalid_input_list_is_refused(folder: Path, content: str, says: str) -> None:
     (folder / "list.jsonl").write_text(content)
     with pytest.raises(BadInput, match=says):
         read_inputs([str(folder / "list.jsonl")], reads_text=False)
 
 
-def test_each_input_has_a_dump_of_its_name(folder: Path) -> None:
+def test_dump_of_an_input_is_found_by_its_name(folder: Path) -> None:
     (folder / "a").mkdir()
     (folder / "b.npz").write_bytes(b"")
     side = Side("dumps/", path=folder)

@@ -1,4 +1,4 @@
-"""Comparisons of candidates that were computed from the reference's own inputs, on the small network."""
+"""Comparisons of candidates computed from the reference's own inputs, on the small network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.trace.trace import Trace
 
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.integers(0, LAYERS - 1), min_size=1), st.integers(0, 1000), st.sampled_from(["float32", "float16"]))
-def test_each_faulty_layer_and_no_other_is_in_error(layers: set[int], seed: int, dtype: str) -> None:
+def test_isolated_comparison_names_exactly_the_faulty_layers(layers: set[int], seed: int, dtype: str) -> None:
     """However many there are, and as much as what follows them would inherit of it."""
 
     def worse(x: np.ndarray) -> np.ndarray:
@@ -30,7 +30,7 @@ def test_each_faulty_layer_and_no_other_is_in_error(layers: set[int], seed: int,
     assert verdict.largest_own in faulty and verdict.first_divergent == faulty[0]
 
 
-def test_an_error_is_a_stages_own_and_does_not_grow() -> None:
+def test_isolated_error_is_per_stage_and_has_no_growth() -> None:
     reference = computed()
     faults = {"encoder.layers.2": lambda x: 1.01 * x, "encoder.layers.6": lambda x: np.where(x > 2, np.nan, 1.1 * x)}
     comparison = compare(reference, computed(faults=faults, reverse=True, given=reference))
@@ -45,7 +45,7 @@ def test_an_error_is_a_stages_own_and_does_not_grow() -> None:
     assert not whole.isolated and whole["encoder.layers.3"].growth is not None
 
 
-def test_the_largest_error_is_named_where_it_is_not_the_first() -> None:
+def test_largest_error_is_named_when_it_is_not_at_the_first_faulty_stage() -> None:
     reference = computed()
     faults = {"encoder.layers.2": lambda x: 1.01 * x, "encoder.layers.5": lambda x: 1.5 * x}
     sentence = judge(compare(reference, computed(faults=faults, given=reference))).sentence
@@ -70,7 +70,7 @@ def test_isolated_results_of_the_whole_model_are_not_compared() -> None:
     )
 
 
-def test_float64_is_computed_in_the_same_way_as_the_candidate() -> None:
+def test_float64_trace_must_use_the_same_mode_as_the_candidate() -> None:
     reference = computed()
     candidates = computed(reverse=True), computed(reverse=True, given=reference)
     truths = computed("float64"), computed("float64", given=reference)
@@ -84,7 +84,7 @@ def test_float64_is_computed_in_the_same_way_as_the_candidate() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_candidate_may_be_the_source_of_substituted_stages(dtype: str) -> None:
+def test_candidate_stages_can_be_substituted_into_the_reference(dtype: str) -> None:
     """As where a port cannot go on from our stages, and we can from its."""
 
     def worse(x: np.ndarray) -> np.ndarray:
@@ -105,7 +105,7 @@ def test_a_candidate_may_be_the_source_of_substituted_stages(dtype: str) -> None
     assert judge(compare(ours, clean), noise_or_bug(ours, clean, exact)).within
 
 
-def test_float64_must_use_the_candidates_stages_too() -> None:
+def test_float64_trace_must_use_the_same_substituted_stages() -> None:
     port, other = computed(reverse=True), computed(seed=1)
     ours = computed(given=port)
     for exact in (computed("float64"), computed("float64", given=other)):

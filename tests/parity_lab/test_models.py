@@ -14,7 +14,7 @@ SAMPLE = assets() / "samples" / "three_seven_one.wav"
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
-def test_sensevoice_on_ggml_is_noise_and_a_missing_cmvn_is_found() -> None:
+def test_sensevoice_on_ggml_is_within_noise_and_missing_cmvn_is_found() -> None:
     pytest.importorskip("torch")
     pytest.importorskip("llama_cpp")
     candidates = ["gguf:f32", "gguf:q8_0", "pytorch+cmvn=off"]
@@ -37,7 +37,7 @@ def test_sensevoice_on_ggml_is_noise_and_a_missing_cmvn_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_nano_on_vllm_and_ggml_is_noise_in_processes_of_their_own(registry: Registry, tmp_path: Path) -> None:
+def test_funasr_nano_on_vllm_and_ggml_in_separate_processes_is_within_noise(registry: Registry, tmp_path: Path) -> None:
     for package in ("torch", "llama_cpp", "vllm"):
         pytest.importorskip(package)
     candidates = ["vllm+kv-gigabytes=0.1+threads=1", "gguf:f32"]

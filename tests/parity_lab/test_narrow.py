@@ -1,4 +1,4 @@
-"""Narrowing names the stage inside the layer that is wrong, and asks no side more than once for a layer."""
+"""Narrowing names the faulty stage inside a layer, and traces each side at most once per layer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> Any:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, narrow=True, **how)  # type: ignore[arg-type]
 
 
-def test_a_layer_is_looked_into_once_on_each_side(fakes: FakeRegistry) -> None:
+def test_faulty_layer_is_traced_in_detail_once_per_side(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "vllm") as run:
         again = [asked for asked, _ in fakes.asked if asked != "*"]
@@ -84,7 +84,9 @@ def test_each_candidate_is_looked_into_in_its_own_layer(fakes: FakeRegistry) -> 
         ("steps.4.beams.parents", None, [], set()),
     ],
 )
-def test_a_step_is_looked_into_with_its_caches(stage: str, layer: str | None, steps: list[str], caches: Any) -> None:
+def test_faulty_decoding_step_is_traced_in_detail_with_its_kv_caches(
+    stage: str, layer: str | None, steps: list[str], caches: Any
+) -> None:
     outcome = cast("Outcome", SimpleNamespace(verdict=SimpleNamespace(faulty_stage=stage)))
     assert layer_in_error(outcome) == layer
     if layer:
@@ -94,14 +96,14 @@ def test_a_step_is_looked_into_with_its_caches(stage: str, layer: str | None, st
 
 
 @pytest.mark.parametrize("faults", [{}, {"logits": lambda x: 1.01 * x}, {"frontend.fbank": lambda x: 2 * x}])
-def test_nothing_more_is_traced_where_no_layer_is_wrong(fakes: FakeRegistry, faults: Any) -> None:
+def test_no_detail_trace_is_made_without_a_faulty_layer(fakes: FakeRegistry, faults: Any) -> None:
     fakes.faults["gguf"] = faults
     with parity(fakes, "gguf:f32") as run:
         assert run.outcomes[0].inside is None and len(fakes.asked) == 3
         assert run.outcomes[0].faulty_stage == next(iter(faults), None)
 
 
-def test_what_cannot_be_traced_again_is_said(fakes: FakeRegistry) -> None:
+def test_failed_detail_trace_is_reported(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
 
     def refuses(session: Any) -> None:
@@ -115,13 +117,13 @@ def test_what_cannot_be_traced_again_is_said(fakes: FakeRegistry) -> None:
         assert run.outcomes[0].faulty_stage == "encoder.layers.3"
 
 
-def test_limits_of_other_stages_do_not_matter_inside(fakes: FakeRegistry) -> None:
+def test_rules_for_other_stages_are_ignored_inside_a_layer(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", rules=["logits:relative_l2=0.1"]) as run:
         assert run.outcomes[0].inside and run.outcomes[0].inside.outcome.status == "beyond"
 
 
-def test_isolated_runs_are_not_narrowed(fakes: FakeRegistry) -> None:
+def test_narrowing_an_isolated_run_is_refused(fakes: FakeRegistry) -> None:
     with pytest.raises(BadInput, match="expected narrow or isolated, not both"):
         parity(fakes, "gguf", isolated=True)
 

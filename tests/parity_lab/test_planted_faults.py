@@ -42,7 +42,7 @@ Models = Mapping[str, Candidate]
 
 @pytest.mark.parametrize("isolated", [False, True])
 @pytest.mark.parametrize("family", [*FAMILIES, *ELSEWHERE])
-def test_without_a_fault_none_is_named(models: Models, family: str, isolated: bool) -> None:
+def test_model_without_a_fault_is_within_noise(models: Models, family: str, isolated: bool) -> None:
     verdict = models[family].verdict(models[family].session, isolated)
     assert verdict.within and verdict.faulty_stage is None and verdict.faulty_stages == ()
     assert "Arithmetic noise" in verdict.sentence
@@ -51,13 +51,13 @@ def test_without_a_fault_none_is_named(models: Models, family: str, isolated: bo
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_planted_fault_is_named(models: Models, family: str, fault: str, seed: int) -> None:
+def test_planted_fault_is_named(models: Models, family: str, fault: str, seed: int) -> None:
     _is_named(models[family], FAULTS[fault], seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("family", "fault"), [(family, fault) for family in ELSEWHERE for fault in ELSEWHERE[family]])
-def test_so_is_one_in_another_family(models: Models, family: str, fault: str, seed: int) -> None:
+def test_planted_fault_in_another_model_family_is_named(models: Models, family: str, fault: str, seed: int) -> None:
     _is_named(models[family], ELSEWHERE[family][fault], seed)
 
 
@@ -72,7 +72,7 @@ def _is_named(model: Candidate, plant: Planter, seed: int) -> None:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *ELSEWHERE])
-def test_planted_faults_leave_the_model_as_it_was(models: Models, family: str) -> None:
+def test_model_is_restored_after_planted_faults(models: Models, family: str) -> None:
     model = models[family]
     before = model.traced(model.session)
     planters: Mapping[str, Any] = FAULTS if family in FAMILIES else ELSEWHERE[family]

@@ -1,4 +1,4 @@
-"""Planted faults as a user meets them: `run_parity`, `workbench parity`, and a trace of a model that is wrong."""
+"""Planted faults through the user interfaces: `run_parity`, `workbench parity`, and a trace of a faulty model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def registry() -> Iterator[Registry]:
         yield registry
 
 
-def test_a_run_names_the_stage_of_the_candidate_that_is_wrong(
+def test_run_and_command_name_the_faulty_stage_of_the_candidate(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One test for the library and the command, since the model is converted once for each."""
@@ -62,7 +62,7 @@ def test_a_run_names_the_stage_of_the_candidate_that_is_wrong(
 
 
 @pytest.mark.parametrize("plant", [fsmn_tap, rope_base, f16_overflow])
-def test_a_trace_of_a_wrong_model_is_named(
+def test_faulty_stage_of_a_saved_trace_is_named(
     registry: Registry, tmp_path: Path, plant: Callable[[Port], Planted]
 ) -> None:
     """Traced by itself, as in another program, and compared as a file."""

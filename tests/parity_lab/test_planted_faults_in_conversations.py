@@ -61,7 +61,7 @@ def judged(reference: Trace, candidate: Trace, exact: Trace | None = None) -> tu
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_named(sides: Sides, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_planted_fault_in_a_conversation_is_named(sides: Sides, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     fault = FAULTS[name]
     options = {**BOTH, **GREEDY, **fault.options}
     if "text_temperature" in fault.options:
@@ -77,7 +77,9 @@ def test_a_planted_fault_is_named(sides: Sides, monkeypatch: pytest.MonkeyPatch,
     assert judged(reference, sides.candidate.trace(ASK, **options))[1].within, "the fault stayed"
 
 
-def test_pads_of_earlier_speech_show_in_the_prompt(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pads_of_earlier_speech_are_found_in_the_prompt_embeddings(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = {**BOTH, **GREEDY, "modalities": "audio"}
     spoken = {"role": "assistant", "content": [{"type": "audio", "audio": noise(0.5)}]}
     messages = [*ASK, spoken, *ASK]
@@ -102,7 +104,7 @@ RUNS = [
 ]
 
 
-def test_clean_runs_raise_no_alarm(sides: Sides) -> None:
+def test_conversations_without_faults_are_within_noise(sides: Sides) -> None:
     """Float64 against float32, and float32 with two threads, over seeds, lengths, modalities, draws and guidance."""
     assert len(RUNS) >= 20
     for number, options in enumerate(RUNS):
@@ -117,7 +119,7 @@ def test_clean_runs_raise_no_alarm(sides: Sides) -> None:
             assert verdict.within, (options, verdict.sentence)
 
 
-def test_a_verdict_names_row_and_stream_of_a_fault_in_the_ids(sides: Sides) -> None:
+def test_verdict_names_row_and_stream_of_the_first_different_id(sides: Sides) -> None:
     options = {**BOTH, **GREEDY}
     trace = sides.traced(options)
     rows = np.array(trace["codec.rows"])

@@ -1,7 +1,7 @@
 """The ten planted faults are named where the candidate is a converted model on ggml, in float32 and in 8 bits.
 
-What a quantised candidate's noise hides, no comparison of its stages with the reference's can find: a test says which
-of the ten that are.
+No stage comparison can find a fault that is smaller than the noise of a quantised candidate; a test lists which of the
+ten faults these are.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ Models = Mapping[str, Model]
 
 @pytest.mark.parametrize("quantization", ["f32", "f16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("family", [*FAMILIES, *ELSEWHERE])
-def test_without_a_fault_none_is_named(models: Models, family: str, quantization: str, tmp_path: Path) -> None:
+def test_ggml_model_without_a_fault_is_within_noise(
+    models: Models, family: str, quantization: str, tmp_path: Path
+) -> None:
     with Port(family, tmp_path, models[family].reference, quantization=quantization) as port:
         for verdict in _verdicts(models[family], port):
             assert verdict.within and verdict.faulty_stages == (), verdict.sentence
@@ -49,7 +51,7 @@ def test_without_a_fault_none_is_named(models: Models, family: str, quantization
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_planted_fault_is_named(models: Models, family: str, fault: str, tmp_path: Path) -> None:
+def test_planted_fault_on_ggml_in_float32_is_named(models: Models, family: str, fault: str, tmp_path: Path) -> None:
     verdict, alone, planted = _found(models[family], family, fault, tmp_path, "f32")
     assert verdict.faulty_stage == planted.stage, verdict.sentence
     assert alone.faulty_stage == planted.stage, alone.sentence
@@ -58,7 +60,9 @@ def test_a_planted_fault_is_named(models: Models, family: str, fault: str, tmp_p
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "f16 overflow in the adaptor"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_of_blocks_of_8_bits_the_large_ones_are_named(models: Models, family: str, fault: str, tmp_path: Path) -> None:
+def test_large_planted_faults_on_ggml_in_q8_0_are_named(
+    models: Models, family: str, fault: str, tmp_path: Path
+) -> None:
     verdict, alone, planted = _found(models[family], family, fault, tmp_path, "q8_0")
     expected = None if fault in HIDDEN[family] else planted.stage
     assert verdict.faulty_stage == SEEN_LATER.get((family, fault), expected), verdict.sentence

@@ -1,4 +1,4 @@
-"""A fault in a checkpoint is named where vLLM computes it."""
+"""A fault in a checkpoint computed by vLLM is named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.registry.registry import Registry
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_wrong_base_of_the_rotary_positions_is_named(registry: Registry, tmp_path: Path) -> None:
+def test_wrong_rope_base_on_vllm_is_named(registry: Registry, tmp_path: Path) -> None:
     model = Model("funasr_nano")
     with Port("funasr_nano", tmp_path, model.reference) as port:
         planted = rope_base(port)

@@ -1,4 +1,4 @@
-"""A parity run: who is computed, in what order, and what happens where something is missing, fails or is stopped."""
+"""A parity run: which sides are computed, in which order, and what happens on missing parts, failures and stops."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parity(fakes: FakeRegistry, *candidates: str, source: str = "talk.wav", **ho
     return run_parity(fakes, "tiny", source, candidates=candidates, **how)  # type: ignore[arg-type]
 
 
-def test_each_is_judged_by_its_own_arithmetic(fakes: FakeRegistry) -> None:
+def test_candidates_are_judged_by_the_tolerance_of_their_precision(fakes: FakeRegistry) -> None:
     fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "gguf:q4_0", "vllm") as run:
         assert [each.status for each in run.outcomes] == ["within", "within", "beyond"]
@@ -58,13 +58,13 @@ def test_each_is_judged_by_its_own_arithmetic(fakes: FakeRegistry) -> None:
             run["gguf"]
 
 
-def test_a_run_and_its_outcomes_print_as_one_line_each(fakes: FakeRegistry) -> None:
+def test_repr_of_a_run_and_of_an_outcome_is_one_line(fakes: FakeRegistry) -> None:
     with parity(fakes, "gguf:f32", "vllm") as run:
         assert repr(run) == "<ParityRun of tiny on talk.wav: pytorch against gguf:f32 within, vllm within>"
         assert repr(run["vllm"]).startswith("<Outcome of vllm: within, ") and len(repr(run["vllm"])) < 250
 
 
-def test_a_trace_reports_what_it_waits_for(fakes: FakeRegistry) -> None:
+def test_trace_reports_the_reason_for_waiting(fakes: FakeRegistry) -> None:
     heard: list[str] = []
     told = threading.Event()
 
@@ -86,7 +86,7 @@ def test_a_trace_reports_what_it_waits_for(fakes: FakeRegistry) -> None:
     assert any(each.startswith("gguf: waiting for another run of this model, ") for each in heard)
 
 
-def test_one_session_is_open_at_a_time_and_the_reference_is_in_float32(fakes: FakeRegistry) -> None:
+def test_single_session_is_open_at_a_time_and_the_reference_uses_float32(fakes: FakeRegistry) -> None:
     parity(fakes, "gguf:f16", "pytorch", settings={"threads": 2, "device": "cpu"}).close()
     assert fakes.most_open == 1 and fakes.open_now == []
     assert [(runtime, settings) for runtime, settings, _ in fakes.traced] == [
@@ -97,7 +97,7 @@ def test_one_session_is_open_at_a_time_and_the_reference_is_in_float32(fakes: Fa
     ]
 
 
-def test_options_are_for_all_and_a_sides_own_win(fakes: FakeRegistry) -> None:
+def test_options_apply_to_all_sides_and_side_options_override_them(fakes: FakeRegistry) -> None:
     with parity(fakes, "pytorch+cmvn=off", options={"dither": 1.0, "cmvn": "checkpoint"}, exact=False) as run:
         assert [options for _, _, options in fakes.traced] == [
             {"dither": 1.0, "cmvn": "checkpoint"},
@@ -108,13 +108,13 @@ def test_options_are_for_all_and_a_sides_own_win(fakes: FakeRegistry) -> None:
         assert run.outcomes[0].noise is None and run.no_exact == ""
 
 
-def test_the_float64_reference_has_the_references_options(fakes: FakeRegistry) -> None:
+def test_float64_reference_uses_the_options_of_the_reference(fakes: FakeRegistry) -> None:
     with parity(fakes, "gguf", reference="pytorch+cmvn=off") as run:
         assert [options for _, _, options in fakes.traced] == [{"cmvn": "off"}, {"cmvn": "off"}, {}]
         assert run.exact is not None
 
 
-def test_only_the_asked_stages_are_traced_and_compared(fakes: FakeRegistry) -> None:
+def test_only_the_requested_stages_are_traced_and_compared(fakes: FakeRegistry) -> None:
     with parity(fakes, "gguf", stages="encoder.layers.*") as run:
         expected = [stage for stage in STAGES if stage.startswith("encoder.layers.")]
         assert list(run.reference.trace) == expected
@@ -122,7 +122,7 @@ def test_only_the_asked_stages_are_traced_and_compared(fakes: FakeRegistry) -> N
         assert comparison and [each.stage for each in comparison.stages] == expected
 
 
-def test_a_preset_and_limits_of_ones_own_hold(fakes: FakeRegistry) -> None:
+def test_custom_preset_and_rules_are_applied(fakes: FakeRegistry) -> None:
     with parity(fakes, "gguf:q4_0", preset="f32", exact=False) as run:
         assert run.status == 1
     loose = "relative_l2=9,peak=99,cosine_distance=2,kl=99,top1=0,token_errors=9,text_errors=9"
@@ -146,7 +146,7 @@ def test_missing_or_failed_candidates_are_reported_and_the_others_continue(fakes
         assert run.outcomes[0].sentence == "the process of tiny ended" and run.status == 2
 
 
-def test_without_float64_the_comparison_stands(fakes: FakeRegistry) -> None:
+def test_run_without_float64_still_compares(fakes: FakeRegistry) -> None:
     fakes.missing["float64"] = "not enough memory for float64"
     with parity(fakes, "gguf") as run:
         assert (run.exact, run.no_exact, run.status) == (None, "not enough memory for float64", 0)
@@ -154,7 +154,7 @@ def test_without_float64_the_comparison_stands(fakes: FakeRegistry) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["pytorch", "vllm"])
-def test_without_a_reference_there_is_no_run(fakes: FakeRegistry, tempdir: Path, runtime: str) -> None:
+def test_missing_or_failed_reference_ends_the_run(fakes: FakeRegistry, tempdir: Path, runtime: str) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     fakes.acts["pytorch"] = dies
     with pytest.raises(SessionDied if runtime == "pytorch" else Unavailable):
@@ -162,7 +162,7 @@ def test_without_a_reference_there_is_no_run(fakes: FakeRegistry, tempdir: Path,
     assert list(tempdir.iterdir()) == [] and fakes.open_now == []
 
 
-def test_traces_of_other_programs_take_part(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_saved_traces_of_other_programs_are_accepted(fakes: FakeRegistry, tmp_path: Path) -> None:
     good, other = tmp_path / "good.safetensors", tmp_path / "other.safetensors"
     computed(reverse=True).save(good)
     wrong = computed()
@@ -179,7 +179,7 @@ def test_traces_of_other_programs_take_part(fakes: FakeRegistry, tmp_path: Path)
     assert good.is_file() and other.is_file()
 
 
-def test_traces_lie_in_files_until_the_run_is_closed(fakes: FakeRegistry, tempdir: Path) -> None:
+def test_traces_are_memory_mapped_files_until_the_run_is_closed(fakes: FakeRegistry, tempdir: Path) -> None:
     with parity(fakes, "gguf", "gguf") as run:
         [folder] = tempdir.iterdir()
         assert run.folder == folder and len([each for each in folder.iterdir() if each.name != OWNER]) == 4
@@ -192,7 +192,7 @@ def test_traces_lie_in_files_until_the_run_is_closed(fakes: FakeRegistry, tempdi
     run.close()
 
 
-def test_traces_may_be_kept(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_traces_are_stored_in_the_keep_folder(fakes: FakeRegistry, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "traces"
     parity(fakes, "gguf:q4_0", keep=folder).close()
     assert sorted(each.name for each in folder.iterdir()) == [
@@ -205,7 +205,7 @@ def test_traces_may_be_kept(fakes: FakeRegistry, tmp_path: Path) -> None:
         parity(fakes, "gguf", keep=tmp_path / "file")
 
 
-def test_progress_grows_to_the_end(fakes: FakeRegistry) -> None:
+def test_progress_increases_from_zero_to_one(fakes: FakeRegistry) -> None:
     told: list[tuple[float, str]] = []
     parity(fakes, "gguf", "vllm", on_progress=lambda share, activity: told.append((share, activity))).close()
     shares = [share for share, _ in told]
@@ -226,7 +226,7 @@ class Stop(Exception):
 
 @pytest.mark.parametrize("when", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"])
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_run_can_be_stopped_and_leaves_nothing(
+def test_stopped_run_leaves_no_files_or_sessions(
     fakes: FakeRegistry, tempdir: Path, tmp_path: Path, when: str, kept: bool
 ) -> None:
     def stop(share: float, activity: str) -> None:
@@ -240,7 +240,7 @@ def test_a_run_can_be_stopped_and_leaves_nothing(
     assert keep is None or list(keep.iterdir()) == []
 
 
-def test_a_long_trace_is_told_to_stop(fakes: FakeRegistry) -> None:
+def test_long_trace_is_cancelled_when_the_run_stops(fakes: FakeRegistry) -> None:
     fakes.acts["gguf"] = waits
 
     def stop(share: float, activity: str) -> None:
@@ -253,7 +253,7 @@ def test_a_long_trace_is_told_to_stop(fakes: FakeRegistry) -> None:
     assert fakes.cancelled == 1 and fakes.open_now == [] and time.monotonic() - begun < 30
 
 
-def test_a_limit_for_no_stage_is_refused_before_a_candidate_is_computed(fakes: FakeRegistry) -> None:
+def test_rule_matching_no_stage_is_refused_before_a_candidate_is_computed(fakes: FakeRegistry) -> None:
     with pytest.raises(
         BadInput, match=r"'encoder\.layer\.\*' matches no compared stage; the nearest stages are encoder\.layers\."
     ):
@@ -273,13 +273,13 @@ def test_a_limit_for_no_stage_is_refused_before_a_candidate_is_computed(fakes: F
         ({"candidates": "gguf,gguf:q99"}, "^gguf:q99: quantization is 'q99'; expected one of auto, f32"),
     ],
 )
-def test_bad_input_is_found_before_anything_is_loaded(fakes: FakeRegistry, how: dict[str, Any], says: str) -> None:
+def test_bad_input_is_refused_before_any_model_is_loaded(fakes: FakeRegistry, how: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         run_parity(fakes, "tiny", "talk.wav", **{"candidates": "gguf", **how})  # type: ignore[arg-type]
     assert fakes.traced == []
 
 
-def test_json_holds_all_but_the_arrays(fakes: FakeRegistry) -> None:
+def test_run_json_contains_everything_except_the_arrays(fakes: FakeRegistry) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     with parity(fakes, "gguf", "vllm") as run:
         found = json.loads(run.to_json())
@@ -301,7 +301,7 @@ def test_json_holds_all_but_the_arrays(fakes: FakeRegistry) -> None:
 # Isolated.
 
 
-def test_isolated_all_are_computed_from_the_references_own_inputs(fakes: FakeRegistry) -> None:
+def test_isolated_sides_are_computed_from_the_reference_inputs(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {stage: lambda x: 1.01 * x for stage in ("encoder.layers.3", "encoder.layers.6")}
     with parity(fakes, "gguf", "pytorch", isolated=True, stages="encoder.*") as run:
         (first, none), *rest = fakes.asked
@@ -323,7 +323,7 @@ def test_isolated_all_are_computed_from_the_references_own_inputs(fakes: FakeReg
         assert run.isolated and run.to_dict()["isolated"] is True and run.mode.startswith("Isolated: ")
 
 
-def test_a_stages_own_error_is_smaller_than_the_sum_of_all(fakes: FakeRegistry) -> None:
+def test_isolated_stage_error_is_smaller_than_the_accumulated_error(fakes: FakeRegistry) -> None:
     ends = {}
     for isolated in (True, False):
         with parity(fakes, "gguf:f16", isolated=isolated) as run:
@@ -333,7 +333,7 @@ def test_a_stages_own_error_is_smaller_than_the_sum_of_all(fakes: FakeRegistry) 
     assert ends[True] and ends[False] and ends[True].relative_l2 < ends[False].relative_l2 / 2
 
 
-def test_isolated_the_reference_may_be_a_trace_and_a_candidate_may_not(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_isolated_run_accepts_a_trace_as_reference_but_not_as_candidate(fakes: FakeRegistry, tmp_path: Path) -> None:
     whole = computed()
     theirs = {stage.replace("encoder.layers.", "blk."): array for stage, array in whole.items()}
     path = Trace(theirs, {"dtype": "float32"}).save(tmp_path / "theirs.safetensors")
@@ -349,7 +349,7 @@ def test_isolated_the_reference_may_be_a_trace_and_a_candidate_may_not(fakes: Fa
         assert run.outcomes[0].status == "within"
 
 
-def test_isolated_a_trace_with_substituted_stages_is_accepted(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_isolated_run_accepts_a_trace_with_substituted_stages(fakes: FakeRegistry, tmp_path: Path) -> None:
     with parity(fakes, "gguf", isolated=True) as run:
         own = run.outcomes[0].computed
         assert own and own.trace.meta["isolated"]
@@ -359,7 +359,7 @@ def test_isolated_a_trace_with_substituted_stages_is_accepted(fakes: FakeRegistr
         assert found.status == "within" and found.comparison and found.comparison.isolated and found.noise
 
 
-def test_isolated_a_runtime_that_takes_no_stages_is_not_even_loaded(fakes: FakeRegistry) -> None:
+def test_isolated_run_does_not_load_a_runtime_without_stage_substitution(fakes: FakeRegistry) -> None:
     with parity(fakes, "vllm", "gguf", isolated=True) as run:
         assert [each.status for each in run.outcomes] == ["unavailable", "within"]
         assert run["vllm"].sentence.startswith("vLLM goes through all layers by itself and takes no stages of another")
@@ -368,7 +368,9 @@ def test_isolated_a_runtime_that_takes_no_stages_is_not_even_loaded(fakes: FakeR
         assert run.outcomes[0].status == "within"
 
 
-def test_a_prompt_is_never_a_path(fakes: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_prompt_is_never_read_as_a_path(
+    fakes: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "secret").touch()
     monkeypatch.chdir(tmp_path)
@@ -382,7 +384,7 @@ def test_a_prompt_is_never_a_path(fakes: FakeRegistry, tmp_path: Path, monkeypat
         assert run.source == "talk.wav"
 
 
-def test_embeddings_go_into_every_prompt_and_into_no_recording(fakes: FakeRegistry) -> None:
+def test_embeddings_are_passed_to_every_prompt_and_refused_for_recordings(fakes: FakeRegistry) -> None:
     probe = np.ones((3, 8), np.float32)
     with pytest.raises(BadInput, match="tiny takes a recording"):
         parity(fakes, "gguf", embeddings=[probe])

@@ -1,4 +1,4 @@
-"""A run over several inputs: each side loads once, nothing stays, and small faults show by all inputs together."""
+"""A run over several inputs: each side loads once, no trace remains, and small faults are found over all inputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRuns:
     return run_parity_on_inputs(fakes, "tiny", INPUTS, candidates=candidates, **how)  # type: ignore[arg-type]
 
 
-def test_each_side_loads_once_and_no_trace_stays(fakes: FakeRegistry) -> None:
+def test_each_side_is_loaded_once_and_no_trace_file_remains(fakes: FakeRegistry) -> None:
     folders: list[Path] = []
 
     def look(_: Input, run: ParityRun) -> None:
@@ -52,7 +52,7 @@ def test_each_side_loads_once_and_no_trace_stays(fakes: FakeRegistry) -> None:
     assert "No stage is in error over 6 inputs" in runs["gguf"].sentence
 
 
-def test_a_fault_is_named_over_all_inputs(fakes: FakeRegistry) -> None:
+def test_small_fault_is_named_from_all_inputs_together(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: x * (1 + 1e-6)}
     runs = parity(fakes, "gguf")
     found = runs["gguf"]
@@ -69,7 +69,7 @@ def test_a_fault_is_named_over_all_inputs(fakes: FakeRegistry) -> None:
     assert "encoder.layers.3 is the first stage in error over 6 inputs" in page and 'id="data"' in page
 
 
-def test_a_candidate_that_is_not_there_is_told_of(fakes: FakeRegistry) -> None:
+def test_unavailable_candidate_is_reported_for_all_inputs(fakes: FakeRegistry) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     runs = parity(fakes, "vllm")
     assert runs.status == 3 and runs["vllm"].consistency is None
@@ -78,7 +78,7 @@ def test_a_candidate_that_is_not_there_is_told_of(fakes: FakeRegistry) -> None:
         runs["gguf"]
 
 
-def test_a_folder_of_dumps_must_have_each_input(fakes: FakeRegistry, tmp_path: Path) -> None:
+def test_dump_folder_without_a_dump_for_an_input_is_refused(fakes: FakeRegistry, tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     with pytest.raises(BadInput, match="has no dump of the input two"):
         parity(fakes, str(tmp_path))

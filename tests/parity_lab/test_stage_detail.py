@@ -1,4 +1,4 @@
-"""A stage looked at closely: what is said of it is what was measured."""
+"""The detail view of a stage: the reported statistics match the arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def said(run: ParityRun, stage: str) -> tuple[str, Parts]:
     return " ".join(text.strip() for text in parts.texts if text.strip()), parts
 
 
-def test_the_statistics_are_those_of_the_arrays(run: ParityRun) -> None:
+def test_stage_detail_statistics_match_the_arrays(run: ParityRun) -> None:
     text, parts = said(run, "encoder.layers.3")
     computed = run.outcomes[0].computed
     assert computed
@@ -47,13 +47,13 @@ def test_the_statistics_are_those_of_the_arrays(run: ParityRun) -> None:
     assert len([each for tag, each in parts.elements if tag == "tr" and each.get("class") == "over"]) == 2
 
 
-def test_a_stage_before_the_fault_would_pass_the_strictest(run: ParityRun) -> None:
+def test_stage_before_the_fault_passes_the_strictest_preset(run: ParityRun) -> None:
     text, _ = said(run, "frontend.fbank")
     assert "verdict within tolerance strictest preset that passes exact" in text
     assert "signal to noise no noise" in text
 
 
-def test_logits_tokens_and_text_show_their_measures(run: ParityRun) -> None:
+def test_stage_details_of_logits_tokens_and_text_show_their_measures(run: ParityRun) -> None:
     text, _ = said(run, "logits")
     assert "rows with another favourite" in text and "overlap of the best 5" in text
     candidate = run.outcomes[0].computed

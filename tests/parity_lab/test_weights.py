@@ -1,4 +1,4 @@
-"""A GGUF file of somebody else as a candidate: its stages are judged, and its weights compared with the checkpoint."""
+"""A third-party GGUF file as a candidate: its stages are judged, and its weights compared with the checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ TENSOR = "encoder.encoders.1.self_attn.linear_out.bias"
 HOW: dict[str, Any] = {"exact": False, "settings": {"threads": 1}}
 
 
-def test_a_file_is_a_candidate_and_its_wrong_tensor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gguf_file_is_a_candidate_and_its_wrong_tensor_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checks, "checked", lambda directory, family, file, _: check_file(directory, family, file))
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
     with Registry(isolate=False) as registry:

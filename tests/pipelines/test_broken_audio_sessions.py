@@ -1,4 +1,4 @@
-"""Broken and unusual recordings through whole sessions and the command: a transcript or one sentence, no traceback."""
+"""Damaged and unusual recordings through whole sessions and the command: a transcript or a one-line error."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def heard(transcript: Transcript) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_same_sound_in_another_form_is_heard_the_same(session: OpenSession, recordings: Path, name: str) -> None:
+def test_same_sound_in_another_file_format_gives_the_same_transcript(
+    session: OpenSession, recordings: Path, name: str
+) -> None:
     plain = session.transcribe(recordings / "plain.wav")
     assert plain.text and plain.audio_seconds == SECONDS
     assert heard(session.transcribe(recordings / f"{name}.wav")) == heard(plain)
@@ -115,20 +117,18 @@ def test_an_unusual_recording_gives_a_transcript_and_a_trace(session: OpenSessio
 
 @pytest.mark.parametrize("name", ["10ms", "one_sample"])
 @pytest.mark.parametrize("vad", ["none", "silero"])
-def test_a_clip_shorter_than_any_window_passes_the_detector_too(
-    session: OpenSession, recordings: Path, name: str, vad: str
-) -> None:
+def test_clip_shorter_than_a_window_passes_the_vad(session: OpenSession, recordings: Path, name: str, vad: str) -> None:
     assert session.transcribe(recordings / f"{name}.wav", vad=vad).audio_seconds <= 0.01
 
 
 @pytest.mark.parametrize("name", ["promises_more", "promises_4GB"])
-def test_a_header_that_lies_about_its_length_is_noted(session: OpenSession, recordings: Path, name: str) -> None:
+def test_wrong_length_in_the_header_gives_a_note(session: OpenSession, recordings: Path, name: str) -> None:
     [note] = session.transcribe(recordings / f"{name}.wav").notes
     assert "the 2.0 s" in note
 
 
 @pytest.mark.parametrize("name", sorted(USELESS))
-def test_what_holds_no_sound_is_one_sentence_and_the_session_goes_on(
+def test_unusable_recording_raises_one_line_error_and_the_session_stays_usable(
     session: OpenSession, recordings: Path, name: str
 ) -> None:
     pid = session.pid
@@ -141,7 +141,7 @@ def test_what_holds_no_sound_is_one_sentence_and_the_session_goes_on(
     assert session.transcribe(recordings / "plain.wav").text and session.pid == pid
 
 
-def test_the_command_writes_down_what_it_can_and_says_one_line_for_the_rest(
+def test_command_transcribes_good_recordings_and_prints_one_line_per_bad_recording(
     recordings: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = str(tiny_sensevoice(tmp_path / "tiny"))

@@ -1,4 +1,4 @@
-"""The plain language model's writer around a language model that is made up."""
+"""The text language model pipeline with a fake language model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> CausalLmModel:
     return read_causal_lm(directory)
 
 
-def test_tokens_come_one_by_one_until_the_models_own_end(model: CausalLmModel) -> None:
+def test_tokens_are_generated_one_by_one_until_a_stop_token(model: CausalLmModel) -> None:
     language = FakeLanguage()
     writer = CausalLm(model, language)
     assert list(writer.write(TokenPrompt([3, 1, 2]), CausalLmOptions(max_new_tokens=9))) == [2, 1, 3]
@@ -62,7 +62,7 @@ def test_tokens_come_one_by_one_until_the_models_own_end(model: CausalLmModel) -
     assert (writer.dtype, writer.stop_ids) == ("q4_0", model.stop_ids)
 
 
-def test_who_watches_is_told_of_each_token_before_it_comes(model: CausalLmModel) -> None:
+def test_alternatives_are_recorded_before_each_token_is_yielded(model: CausalLmModel) -> None:
     watched = AlternativesRecorder()
     for number, token in enumerate(
         CausalLm(model, FakeLanguage()).write(TokenPrompt([3, 1]), CausalLmOptions(), 1, watched), 1
@@ -70,7 +70,7 @@ def test_who_watches_is_told_of_each_token_before_it_comes(model: CausalLmModel)
         assert len(watched.steps) == number and watched.steps[-1][0].tolist() == [token]
 
 
-def test_embeddings_stand_in_the_place_of_their_placeholders(model: CausalLmModel) -> None:
+def test_embeddings_replace_their_placeholders_in_the_prompt(model: CausalLmModel) -> None:
     """One after another, each of its own length, however many stand side by side."""
     rows = [embedding_of(np.array([[0.25], [0.5]], np.float32)), embedding_of(np.array([[0.75]], np.float32))]
     prompt = injected([7, 99, 99, 8], 99, rows)
@@ -79,7 +79,7 @@ def test_embeddings_stand_in_the_place_of_their_placeholders(model: CausalLmMode
     assert stages["llm.embeddings"].tolist() == [[7.0], [0.25], [0.5], [0.75], [8.0]]
 
 
-def test_half_precision_has_less_range(model: CausalLmModel) -> None:
+def test_injected_values_beyond_float16_are_refused(model: CausalLmModel) -> None:
     language = FakeLanguage()
     language.dtype = "float16"
     prompt = injected([99], 99, [embedding_of(np.array([[7e4]], np.float32), "speech")])
@@ -89,6 +89,6 @@ def test_half_precision_has_less_range(model: CausalLmModel) -> None:
         list(CausalLm(model, language).write(prompt, CausalLmOptions()))
 
 
-def test_a_trace_is_of_the_prompt(model: CausalLmModel) -> None:
+def test_trace_has_the_prompt_embeddings(model: CausalLmModel) -> None:
     stages = CausalLm(model, FakeLanguage()).trace(TokenPrompt([3, 1]), StageFilter("llm.*"))
     assert {name: value.tolist() for name, value in stages.items()} == {"llm.embeddings": [[3.0], [1.0]]}

@@ -1,4 +1,4 @@
-"""A conversation in text and speech: events and answer agree, audio equals decoding the whole, and what is refused."""
+"""Conversations in text and speech: streamed events match the answer, and invalid input is refused."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def whole(streams: np.ndarray) -> np.ndarray:
     return FakeCodec().decode(np.array(codes))
 
 
-def test_it_is_a_session_that_converses_and_traces() -> None:
+def test_conversation_session_converses_and_traces() -> None:
     session = fake_conversation()
     assert all(isinstance(session, each) for each in (Session, Converses, Traces))
 
 
 @settings(max_examples=40)
 @given(st.sampled_from(MODES), st.integers(0, 50), st.sampled_from([1.0, 3.0]), st.sampled_from([0.0, 3.0]))
-def test_events_are_the_answer(modalities: str, seed: int, cfg: float, ends: float) -> None:
+def test_streamed_events_add_up_to_the_answer(modalities: str, seed: int, cfg: float, ends: float) -> None:
     session = fake_conversation(ends=ends)
     made = AnswerSoFar("fake", "pytorch")
     *events, answer = session.converse_stream(ASK, modalities=modalities, seed=seed, cfg=cfg)
@@ -65,7 +65,7 @@ def test_events_are_the_answer(modalities: str, seed: int, cfg: float, ends: flo
     assert sum(len(piece.samples) > 0 for piece in pieces) > 2, "audio comes while rows are generated"
 
 
-def test_an_answer_says_how_it_came_about() -> None:
+def test_answer_has_settings_timings_and_probabilities() -> None:
     answer = fake_conversation().converse(ASK, modalities="text_audio", seed=3, temperature=0.5, probabilities=True)
     assert answer.finish == "stop" or answer.finish == "length"
     assert answer.prompt_rows == 1 + 2 + len("say three") + 1 + 1
@@ -84,7 +84,7 @@ def test_an_answer_says_how_it_came_about() -> None:
     json.loads(answer.to_json())
 
 
-def test_what_was_said_goes_back_in_exactly() -> None:
+def test_previous_answer_returns_to_the_prompt_unchanged() -> None:
     session = fake_conversation()
     first = session.converse(ASK, modalities="text_audio")
     both = [*ASK, first.message(), SOUND]
@@ -98,7 +98,7 @@ def test_what_was_said_goes_back_in_exactly() -> None:
     assert heard.prompt_rows == 13 + 2 + (160 // 4 + LAYOUT.streams - 1) + 1 + 12 + 1
 
 
-def test_closing_stops_within_one_row() -> None:
+def test_closing_the_stream_stops_generation_within_one_row() -> None:
     session = fake_conversation()
     network: Any = session.network
     stream = session.converse_stream(ASK, modalities="audio")
@@ -117,7 +117,7 @@ def test_closing_stops_within_one_row() -> None:
     assert isinstance(begun, Begun) and begun.settings["seed"] == 3 and len(network.calls) == fed
 
 
-def test_an_answer_without_audio_says_why() -> None:
+def test_answer_without_audio_has_a_note_with_the_reason() -> None:
     answer = fake_conversation(context=40, ends=-50.0).converse(ASK, modalities="text_audio", max_text_tokens=100)
     assert answer.finish == "length" and answer.audio is None
     assert "the answer has no audio: the context was full before it began" in answer.notes
@@ -175,7 +175,7 @@ def test_an_answer_without_audio_says_why() -> None:
         ),
     ],
 )
-def test_what_it_cannot_answer_is_one_sentence(messages: Any, options: Any, said: str) -> None:
+def test_invalid_conversation_raises_one_line_error(messages: Any, options: Any, said: str) -> None:
     session = fake_conversation()
     with pytest.raises(BadInput) as raised:
         session.converse(messages, **options)
@@ -183,7 +183,7 @@ def test_what_it_cannot_answer_is_one_sentence(messages: Any, options: Any, said
     assert session.converse(ASK, modalities="text").text, "nothing is lost"
 
 
-def test_a_recording_may_be_as_long_as_the_context_allows() -> None:
+def test_recording_length_is_limited_only_by_the_context() -> None:
     minute = {"role": "user", "content": [{"type": "audio", "audio": noise(60.0)}]}
     answer = fake_conversation(context=2000).converse([minute], modalities="text")
     assert answer.prompt_rows == 60 * 16000 // HEARD + 5
@@ -192,7 +192,7 @@ def test_a_recording_may_be_as_long_as_the_context_allows() -> None:
     )
 
 
-def test_a_checkpoint_that_lacks_a_part_says_so() -> None:
+def test_missing_codec_or_audio_encoder_is_reported() -> None:
     mute = fake_conversation(speaks=False)
     assert mute.converse(ASK).audio is None and mute.converse(ASK).settings["modalities"] == "text"
     with pytest.raises(BadInput, match=r"^modalities is audio, and fake-speechlm names no codec, "):
@@ -203,12 +203,12 @@ def test_a_checkpoint_that_lacks_a_part_says_so() -> None:
         fake_conversation(hears=False).converse([SOUND])
 
 
-def test_limits_that_the_user_sets_below_the_checkpoints_hold() -> None:
+def test_max_audio_rows_below_the_checkpoint_minimum_is_respected() -> None:
     answer = fake_conversation().converse(ASK, modalities="audio", max_audio_rows=7)
     assert answer.streams is not None and len(answer.streams) == 7 and answer.finish == "length"
 
 
-def test_a_trace_has_prompt_and_answer(tmp_path: Path) -> None:
+def test_trace_has_the_stages_of_prompt_and_answer(tmp_path: Path) -> None:
     session = fake_conversation()
     trace = session.trace([SOUND], modalities="text_audio", out=tmp_path / "t.safetensors")
     answer = session.converse([SOUND], modalities="text_audio")
@@ -225,7 +225,7 @@ def test_a_trace_has_prompt_and_answer(tmp_path: Path) -> None:
     assert "codec.rows" not in session.trace(ASK, modalities="text")
 
 
-def test_a_closed_session_says_so() -> None:
+def test_closed_session_raises_an_error() -> None:
     session = fake_conversation()
     codec: Any = session._codec
     session.close()
@@ -235,13 +235,13 @@ def test_a_closed_session_says_so() -> None:
     session.close()
 
 
-def test_pieces_of_text_come_one_by_one() -> None:
+def test_text_pieces_are_streamed_one_by_one() -> None:
     session: ConversationSession = fake_conversation()
     pieces = [event for event in session.converse_stream(ASK, modalities="text") if isinstance(event, Piece)]
     assert sum(bool(piece.text) for piece in pieces) > 3 and all(len(piece.tokens) <= 1 for piece in pieces)
 
 
-def test_a_trace_says_how_each_id_came_about() -> None:
+def test_trace_has_sampling_details_of_each_id() -> None:
     session = fake_conversation()
     options = {"modalities": "text_audio", "temperature": 0.7, "seed": 4}
     answer = session.converse(ASK, **options)

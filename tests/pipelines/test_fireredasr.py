@@ -1,4 +1,4 @@
-"""FireRedASR's audio encoder around a network that is made up: what it is asked, however short the sound is."""
+"""FireRedASR's audio encoder with a fake network: network input, decoding limits and file checks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def asked(encoder: FireRedAudioEncoder) -> FakeNetwork:
     return encoder.network
 
 
-def test_the_shortest_sound_still_gives_an_embedding(encoder: FireRedAudioEncoder) -> None:
+def test_shortest_recording_gives_one_embedding(encoder: FireRedAudioEncoder) -> None:
     samples = noise(1.0)[0]
     speech, counts = encoder.embeddings([samples[:400], samples], FireRedAsrOptions())
     assert speech == "speech" and counts.tolist() == [1, 12]
@@ -64,12 +64,14 @@ def test_the_shortest_sound_still_gives_an_embedding(encoder: FireRedAudioEncode
     assert list(asked(encoder).valid) == [1, 25]
 
 
-def test_the_length_rule_is_the_users_choice(encoder: FireRedAudioEncoder) -> None:
+def test_length_rule_option_overrides_the_checkpoint(encoder: FireRedAudioEncoder) -> None:
     encoder.embeddings([noise(1.0)[0]], FireRedAsrOptions(length_rule="head"))
     assert list(asked(encoder).valid) == [23]
 
 
-def test_what_is_decoded_is_bounded_by_what_was_heard(encoder: FireRedAudioEncoder, model: FireRedAsrModel) -> None:
+def test_max_new_tokens_defaults_to_the_number_of_speech_embeddings(
+    encoder: FireRedAudioEncoder, model: FireRedAsrModel
+) -> None:
     decoding = encoder.decoding(FireRedAsrOptions(beam_size=3), np.array([4, 7]))
     assert np.asarray(decoding.max_new_tokens).tolist() == [4, 7]
     assert (decoding.stop_ids, decoding.beam_size, decoding.pad_id) == ((model.stop_id,), 3, model.pad_id)
@@ -77,7 +79,7 @@ def test_what_is_decoded_is_bounded_by_what_was_heard(encoder: FireRedAudioEncod
     assert encoder.prompt_ids(FireRedAsrOptions()).tolist().count(encoder.placeholder) == 1
 
 
-def test_messages_name_the_file_that_the_arguments_are_from(model: FireRedAsrModel) -> None:
+def test_error_messages_name_the_file_of_the_arguments(model: FireRedAsrModel) -> None:
     with pytest.raises(BadInput, match=r"args\.n_head in it\.gguf is 0"):
         read_fireredasr(model.directory, ARGUMENTS, {**ENCODER_ARGUMENTS, "n_head": 0}, ELSEWHERE)
     with pytest.raises(BadInput, match=r"args\.encoder_downsample_rate in it\.gguf is 0"):
@@ -86,6 +88,6 @@ def test_messages_name_the_file_that_the_arguments_are_from(model: FireRedAsrMod
         check_files(model.directory)
 
 
-def test_statistics_are_needed_wherever_the_weights_are(tmp_path: Path) -> None:
+def test_cmvn_file_is_required_with_weights_elsewhere(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"has no cmvn\.ark; a FireRedASR-LLM checkpoint has cmvn\.ark and a"):
         check_files(tmp_path, ELSEWHERE)

@@ -1,4 +1,4 @@
-"""FSMN-VAD's work around a network that is made up: stretches, their memory, and the spans found in them."""
+"""FSMN-VAD with a fake network: blocks, the memory carried between them, and the spans found."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def recording() -> np.ndarray:
     return np.concatenate([np.zeros(2 * RATE), loud, np.zeros(3 * RATE)]).astype(np.float32)
 
 
-def test_noise_is_found_where_it_is() -> None:
+def test_span_matches_the_loud_part_of_the_recording() -> None:
     [span] = detector(FakeNetwork()).spans(recording(), options=FsmnVadOptions(end_silence_ms=500))
     assert (span.start, span.end) == (pytest.approx(2.0, abs=0.3), pytest.approx(4.0, abs=0.3))
 
 
 @pytest.mark.parametrize("size", [1, 99, 250, 698])
-def test_stretches_carry_their_memory_on(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+def test_blocks_carry_the_fsmn_memory_to_the_next_block(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     whole = detector(FakeNetwork()).scores(recording())
     monkeypatch.setattr(fsmn_vad, "_BLOCK_FRAMES", size)
     network, progress = FakeNetwork(), []
@@ -67,7 +67,7 @@ def test_stretches_carry_their_memory_on(monkeypatch: pytest.MonkeyPatch, size: 
     assert progress == sorted(progress) and len(progress) == len(network.seen) and progress[-1] == 1.0
 
 
-def test_progress_and_stopping() -> None:
+def test_progress_is_reported_and_a_callback_exception_stops_the_run() -> None:
     seen: list[float] = []
     samples = np.tile(recording(), 10)
     detector(FakeNetwork()).spans(samples, seen.append)
@@ -82,12 +82,12 @@ def test_progress_and_stopping() -> None:
     assert len(network.seen) == 1
 
 
-def test_less_than_a_window_is_no_speech() -> None:
+def test_recording_shorter_than_a_window_gives_no_span() -> None:
     network = FakeNetwork()
     assert detector(network).spans(recording()[:399]) == [] and network.seen == []
 
 
-def test_classes_that_the_network_has_not_got() -> None:
+def test_silence_class_outside_the_network_is_refused() -> None:
     with pytest.raises(BadInput, match=r"^model_conf.sil_pdf_ids is \[0, 2\]; the network has 2 classes$"):
         detector(FakeNetwork(), DetectorConfig(sil_pdf_ids=(0, 2)))
 

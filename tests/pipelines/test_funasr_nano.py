@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's audio encoder around a network that is made up."""
+"""Fun-ASR-Nano's audio encoder with a fake network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FunasrNanoModel:
     return read_funasr_nano(directory, ELSEWHERE)
 
 
-def test_features_of_every_stretch_go_to_the_network_and_the_firsts_to_the_trace(model: FunasrNanoModel) -> None:
+def test_every_chunk_is_encoded_and_the_first_is_traced(model: FunasrNanoModel) -> None:
     encoder = NanoAudioEncoder(model, None, FakeNetwork())
     recorder = Recorder(StageFilter("frontend.*"))
     stretches = [noise(seconds)[0] for seconds in (0.5, 1.0)]
@@ -48,7 +48,7 @@ def test_features_of_every_stretch_go_to_the_network_and_the_firsts_to_the_trace
     np.testing.assert_array_equal(recorder.stages["frontend.features"][:, :2], speech[0, :8])
 
 
-def test_the_prompt_and_the_end_are_the_familys(model: FunasrNanoModel) -> None:
+def test_prompt_and_stop_tokens_match_the_family(model: FunasrNanoModel) -> None:
     encoder = NanoAudioEncoder(model, None, FakeNetwork())
     assert (
         encoder.prompt_ids(FunasrNanoOptions()).tolist().count(encoder.placeholder) == 1
@@ -59,7 +59,7 @@ def test_the_prompt_and_the_end_are_the_familys(model: FunasrNanoModel) -> None:
     assert encoder.text(" a/sil  b ") == "a b"
 
 
-def test_its_language_half_is_read_without_weights_too(model: FunasrNanoModel) -> None:
+def test_language_model_is_read_with_weights_elsewhere(model: FunasrNanoModel) -> None:
     assert model.checkpoint.weights == ELSEWHERE
     alone = read_causal_lm(model.checkpoint.directory, ELSEWHERE)
     assert alone.speech is not None and alone.speech.checkpoint.weights == ELSEWHERE

@@ -1,4 +1,4 @@
-"""A recogniser that answers about one recording: the instruction reaches the prompt, and one sentence for the rest."""
+"""Conversations with a speech recogniser about one recording: the instruction reaches the prompt; one-line errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def asked(*parts: Any, system: str = "") -> list[dict[str, Any]]:
     return [*first, {"role": "user", "content": list(parts)}]
 
 
-def test_the_answer_is_about_the_recording() -> None:
+def test_answer_uses_the_instruction_and_the_recording() -> None:
     session = InstructedSession("m", "r", Listener())
     text = {"type": "text", "text": "say it backwards"}
     *pieces, answer = session.converse_stream(asked(SOUND, text, system="be brief"))
@@ -81,7 +81,7 @@ def test_the_answer_is_about_the_recording() -> None:
     assert InstructedSession("m", "r", Listener(ended=False)).converse(asked(SOUND)).finish == "length"
 
 
-def test_a_recording_may_be_inside_the_message(tmp_path: Path) -> None:
+def test_base64_recording_inside_the_message_is_accepted(tmp_path: Path) -> None:
     file = io.BytesIO()
     soundfile.write(file, noise(1.0)[0], 16000, format="WAV", subtype="FLOAT")
     part = {"data": base64.b64encode(file.getvalue()).decode(), "format": "wav"}
@@ -89,7 +89,7 @@ def test_a_recording_may_be_inside_the_message(tmp_path: Path) -> None:
     assert answer.text == "||16000"
 
 
-def test_closing_stops_within_a_token() -> None:
+def test_closing_the_stream_stops_generation_within_one_token() -> None:
     listener = Listener()
     stream = InstructedSession("m", "r", listener).converse_stream(asked(SOUND))
     assert isinstance(next(stream), Begun) and listener.steps == 0
@@ -130,12 +130,12 @@ BROKEN = {"data": base64.b64encode(b"no sound at all").decode(), "format": "wav"
         ),
     ],
 )
-def test_what_it_cannot_answer_is_one_sentence(messages: Any, said: str) -> None:
+def test_invalid_conversation_raises_one_line_error(messages: Any, said: str) -> None:
     with pytest.raises(BadInput) as raised:
         InstructedSession("m", "r", Listener()).converse(messages)
     assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
 
 
-def test_speech_as_an_answer_is_refused() -> None:
+def test_audio_answer_is_refused() -> None:
     with pytest.raises(BadInput, match="modalities is text_audio, and m answers in text"):
         InstructedSession("m", "r", Listener()).converse(asked(SOUND), modalities="text_audio")

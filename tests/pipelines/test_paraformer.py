@@ -1,4 +1,4 @@
-"""Paraformer's work around a network that is made up: what is read out, and when each token was said."""
+"""The Paraformer pipeline with a fake network: text, token times and traces."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ParaformerModel:
     return read_paraformer(tiny_paraformer(tmp_path_factory.mktemp("tiny")))
 
 
-def test_a_token_lasts_from_the_one_before_until_it_is_complete(model: ParaformerModel) -> None:
+def test_token_starts_at_the_previous_peak_and_ends_at_its_own(model: ParaformerModel) -> None:
     network = FakeNetwork(model, ["one", "two", "three", "</s>"])
     hearer = ParaformerPipeline(model, None, network)
     heard = hearer.recognise(SAMPLES, ParaformerOptions())
@@ -65,7 +65,7 @@ def test_a_token_lasts_from_the_one_before_until_it_is_complete(model: Paraforme
     assert [token.start for token in untimed.tokens] == [None] * 3
 
 
-def test_weights_that_do_not_fit_the_tokens_are_rescaled(model: ParaformerModel) -> None:
+def test_cif_weights_are_rescaled_to_the_number_of_tokens(model: ParaformerModel) -> None:
     """Four tokens need a fifth edge, that of the end symbol; without one the weights are made to sum to five."""
     with_end, without = (
         ParaformerPipeline(model, None, FakeNetwork(model, pieces)).recognise(SAMPLES, ParaformerOptions()).tokens
@@ -76,7 +76,7 @@ def test_weights_that_do_not_fit_the_tokens_are_rescaled(model: ParaformerModel)
     assert [token.end for token in without] == pytest.approx([(n - 1.5) * FRAME for n in (3, 7, 11)])
 
 
-def test_a_finer_head_is_asked_with_what_was_encoded_and_counted(model: ParaformerModel) -> None:
+def test_upsampled_timestamp_head_receives_encoder_output_and_token_count(model: ParaformerModel) -> None:
     fine = replace(model, predictor=replace(model.predictor, upsample=3))
     network = FakeNetwork(model, ["one", "two", "</s>"])
     heard = ParaformerPipeline(fine, None, network).recognise(SAMPLES, ParaformerOptions())
@@ -85,7 +85,7 @@ def test_a_finer_head_is_asked_with_what_was_encoded_and_counted(model: Paraform
     assert [token.start for token in heard.tokens] == pytest.approx(starts)
 
 
-def test_nothing_counted_is_nothing_said(model: ParaformerModel) -> None:
+def test_zero_predicted_tokens_give_an_empty_transcript(model: ParaformerModel) -> None:
     hearer = ParaformerPipeline(model, None, FakeNetwork(model, []))
     heard = hearer.recognise(SAMPLES, ParaformerOptions())
     assert (heard.text, heard.ids, heard.tokens) == ("", (), ())

@@ -1,4 +1,4 @@
-"""SenseVoice's work around a network that is made up: what it is asked, and what becomes of its logits."""
+"""The SenseVoice pipeline with a fake network: network input, and text, tags, times and traces from its logits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pipeline(model: SenseVoiceModel, **pieces: str) -> tuple[SenseVoicePipeline,
     return SenseVoicePipeline(model, None, network), network
 
 
-def test_tags_text_and_times_come_from_the_path(model: SenseVoiceModel) -> None:
+def test_tags_text_and_times_are_read_from_the_ctc_path(model: SenseVoiceModel) -> None:
     hearer, network = pipeline(model, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
     heard = hearer.recognise(SAMPLES, SenseVoiceOptions(language="en", itn=True))
     assert network.queries == (4, 1, 2, 14) and hearer.dtype == "q8_0"
@@ -63,7 +63,7 @@ def test_tags_text_and_times_come_from_the_path(model: SenseVoiceModel) -> None:
     assert len(heard.ids) == 4
 
 
-def test_the_unknown_emotion_is_banned_and_a_trace_keeps_what_was_computed(model: SenseVoiceModel) -> None:
+def test_ban_emo_unk_changes_the_tokens_but_not_the_traced_logits(model: SenseVoiceModel) -> None:
     hearer, _ = pipeline(model, f1="<|EMO_UNKNOWN|>")
     unknown = hearer.unknown_emotion
     assert hearer.recognise(SAMPLES, SenseVoiceOptions()).tags == {"emotion": "EMO_UNKNOWN"}
@@ -72,7 +72,7 @@ def test_the_unknown_emotion_is_banned_and_a_trace_keeps_what_was_computed(model
     assert trace["logits"][1, unknown] == 2.0 and trace["tokens"].tolist() == []
 
 
-def test_posteriors_are_the_softmax_also_of_large_logits(model: SenseVoiceModel) -> None:
+def test_posteriors_are_the_softmax_of_large_logits(model: SenseVoiceModel) -> None:
     hearer, network = pipeline(model)
     network.scale = 1e4
     posteriors = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("ctc.posteriors"))["ctc.posteriors"]
@@ -80,7 +80,7 @@ def test_posteriors_are_the_softmax_also_of_large_logits(model: SenseVoiceModel)
     np.testing.assert_array_equal(posteriors, np.eye(len(model.vocabulary), dtype=np.float32)[[0] * len(posteriors)])
 
 
-def test_features_are_normalised_unless_that_is_off(model: SenseVoiceModel) -> None:
+def test_cmvn_is_applied_unless_option_cmvn_is_off(model: SenseVoiceModel) -> None:
     network = FakeNetwork(model, {})
     width = model.frontend.width
     hearer = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
@@ -91,14 +91,14 @@ def test_features_are_normalised_unless_that_is_off(model: SenseVoiceModel) -> N
     np.testing.assert_allclose(network.features, (plain + 1) * 2, rtol=1e-5)
 
 
-def test_weights_may_lie_elsewhere(tmp_path: Path) -> None:
+def test_checkpoint_is_read_with_weights_elsewhere(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     (directory / "model.pt").unlink()
     elsewhere = tmp_path / "it.gguf"
     assert read_sensevoice(directory, elsewhere).checkpoint.weights == elsewhere
 
 
-def test_what_is_read_out_follows_from_logits_that_are_given(model: SenseVoiceModel) -> None:
+def test_tokens_and_text_are_computed_from_given_logits(model: SenseVoiceModel) -> None:
     hearer, _ = pipeline(model, f1="▁a")
     ids, wanted = model.vocabulary.ids, StageFilter("logits,ctc.*,tokens,text")
     own = hearer.trace(SAMPLES, SenseVoiceOptions(), wanted)
@@ -111,7 +111,7 @@ def test_what_is_read_out_follows_from_logits_that_are_given(model: SenseVoiceMo
         assert found["tokens"].tolist() == [ids[piece] for piece in tokens] and str(found["text"]) == "a c"
 
 
-def test_each_stage_of_the_front_end_is_computed_from_the_one_given_before(model: SenseVoiceModel) -> None:
+def test_front_end_stages_are_computed_from_the_given_previous_stage(model: SenseVoiceModel) -> None:
     """Also of recordings of another length, in another type."""
     width = model.frontend.width
     network = FakeNetwork(model, {})

@@ -1,4 +1,4 @@
-"""SenseVoice's beam search around a network that is made up: texts, words, times, tags, and what files it reads."""
+"""SenseVoice's beam search with a fake network: texts, words, times, tags, and the files it reads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pipeline(model: SenseVoiceModel, frames: int, **pieces: str) -> SenseVoicePi
     return SenseVoicePipeline(model, None, Network(logits))
 
 
-def test_the_best_hypothesis_is_the_greedy_text_where_the_network_is_sure(model: SenseVoiceModel) -> None:
+def test_best_hypothesis_equals_the_greedy_text_for_confident_logits(model: SenseVoiceModel) -> None:
     hearer = pipeline(model, 21, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
     greedy, searched = hearer.recognise(SAMPLES, SenseVoiceOptions()), hearer.recognise(SAMPLES, WIDE)
     assert (greedy.text, greedy.hypotheses) == ("a c", ())
@@ -64,7 +64,7 @@ def test_the_best_hypothesis_is_the_greedy_text_where_the_network_is_sure(model:
     assert len(texts) == 100
 
 
-def test_scores_are_probabilities_of_the_spoken_tokens(model: SenseVoiceModel) -> None:
+def test_hypothesis_scores_match_the_sum_over_all_paths(model: SenseVoiceModel) -> None:
     """Against all paths: tags and control pieces are taken out after collapsing."""
     kept = [model.vocabulary.ids[piece] for piece in ("<unk>", "</s>", "▁a", "▁c", "<|en|>", "<|HAPPY|>")]
     logits = np.full((4, len(model.vocabulary)), -np.inf, dtype=np.float32)
@@ -82,7 +82,7 @@ def test_scores_are_probabilities_of_the_spoken_tokens(model: SenseVoiceModel) -
     assert found == pytest.approx(expected, abs=1e-6)
 
 
-def test_words_of_a_lexicon_are_the_text_and_have_times(model: SenseVoiceModel, tmp_path: Path) -> None:
+def test_lexicon_words_form_the_text_and_have_times(model: SenseVoiceModel, tmp_path: Path) -> None:
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("Ann\t▁a\nact\t▁a ▁c\nsee\t▁c\nsea\t▁c\n", encoding="utf-8")
     boost = tmp_path / "boost.txt"
@@ -99,7 +99,7 @@ def test_words_of_a_lexicon_are_the_text_and_have_times(model: SenseVoiceModel, 
     assert heard.hypotheses[1].acoustic == pytest.approx(best.acoustic) and best.score > best.acoustic
 
 
-def test_a_lexicon_that_nothing_fits_leaves_the_tags(model: SenseVoiceModel, tmp_path: Path) -> None:
+def test_lexicon_without_a_match_gives_empty_text_with_tags(model: SenseVoiceModel, tmp_path: Path) -> None:
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("never\t</s>\n", encoding="utf-8")
     logits = np.full((6, len(model.vocabulary)), -np.inf, dtype=np.float32)
@@ -108,7 +108,9 @@ def test_a_lexicon_that_nothing_fits_leaves_the_tags(model: SenseVoiceModel, tmp
     assert (heard.text, heard.language, heard.hypotheses, heard.tokens) == ("", "en", (), ())
 
 
-def test_a_session_joins_the_hypotheses_of_chunks_and_cuts_at_words(model: SenseVoiceModel, tmp_path: Path) -> None:
+def test_session_joins_hypotheses_of_chunks_and_splits_segments_at_words(
+    model: SenseVoiceModel, tmp_path: Path
+) -> None:
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("Ann\t▁a\nsee\t▁c\nsea\t▁c\n", encoding="utf-8")
     session = SpeechSession("it", "fake", pipeline(model, 60, f6="▁a", f40="▁c"))
@@ -126,7 +128,7 @@ def test_a_session_joins_the_hypotheses_of_chunks_and_cuts_at_words(model: Sense
     assert "hypotheses" not in session.transcribe((noise(1.0)[0], 16000)).to_dict()
 
 
-def test_notes_say_what_a_language_model_lacks(model: SenseVoiceModel, tmp_path: Path) -> None:
+def test_missing_special_words_of_a_language_model_are_noted(model: SenseVoiceModel, tmp_path: Path) -> None:
     grammar = tmp_path / "tokens.arpa"
     grammar.write_text("\\data\\\nngram 1=1\n\n\\1-grams:\n-0.5\t▁a\n\n\\end\\\n", encoding="utf-8")
     session = SpeechSession("it", "fake", pipeline(model, 60, f6="▁a", f40="▁c"))
@@ -138,7 +140,7 @@ def test_notes_say_what_a_language_model_lacks(model: SenseVoiceModel, tmp_path:
     assert not session.transcribe((noise(8.0)[0], 16000), **options).notes
 
 
-def test_files_are_read_once_and_again_when_they_change(
+def test_search_files_are_reread_only_after_a_change(
     model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[object] = []
@@ -156,7 +158,7 @@ def test_files_are_read_once_and_again_when_they_change(
         hearer.recognise(SAMPLES, options)
 
 
-def test_the_language_model_of_a_search_is_opened_once_and_closed(
+def test_neural_lm_of_a_search_is_opened_once_and_closed_with_the_pipeline(
     model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Session:

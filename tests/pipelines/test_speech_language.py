@@ -1,4 +1,4 @@
-"""What the recogniser with a language model makes of tokens as they come, with an ear and a language model made up."""
+"""Speech recognition with a language model, token by token, with a fake audio encoder and a fake language model."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def drain(writing: Generator[list[str], None, list[Recognition]]) -> tuple[list[
             return texts, done.value
 
 
-def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
+def test_text_grows_with_each_token_until_every_chunk_ends() -> None:
     hearer, _ = recogniser([0, 1], [2, STOP], [3, ENDED], [STOP, ENDED])
     assert isinstance(hearer, StreamingRecogniser)
     texts, heard = drain(hearer.recognise_stream(samples(2, 3), ListeningOptions()))
@@ -126,7 +126,7 @@ def test_text_grows_with_every_token_until_each_stretch_ends() -> None:
 
 
 @pytest.mark.parametrize(("arrays", "kind"), [(torch.from_numpy, Tensor), (np.asarray, np.ndarray)])
-def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames(arrays: Arrays, kind: type) -> None:
+def test_prompts_are_left_padded_with_the_frames_of_each_chunk(arrays: Arrays, kind: type) -> None:
     """On arrays of either kind, as the runtime has them."""
     hearer, language = recogniser([STOP, STOP], arrays=arrays)
     _, heard = drain(hearer.recognise_stream(samples(1, 3), ListeningOptions()))
@@ -136,33 +136,33 @@ def test_the_prompt_is_padded_on_the_left_and_has_each_rows_frames(arrays: Array
     assert language.prompt.positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
 
 
-def test_the_end_of_a_text_is_never_read_out() -> None:
+def test_stop_token_is_not_part_of_the_text() -> None:
     hearer, _ = recogniser([STOP])
     texts, [heard] = drain(hearer.recognise_stream(samples(1), ListeningOptions()))
     assert texts == [[""]] and (heard.text, heard.tokens, heard.ids) == ("", (), (STOP,))
 
 
-def test_half_a_character_is_not_shown() -> None:
+def test_incomplete_character_is_not_shown() -> None:
     hearer, _ = recogniser([0], [8], [1], [STOP])
     texts, _ = drain(hearer.recognise_stream(samples(1), ListeningOptions()))
     assert texts[:2] == [["a"], ["a"]]
 
 
-def test_of_a_beam_search_the_best_hypothesis_so_far_is_shown() -> None:
+def test_beam_search_shows_the_best_hypothesis_so_far() -> None:
     hearer, _ = recogniser([[0], [1]], [[3, 2], [1, STOP]], [[3, 2, STOP], [1, STOP, ENDED]])
     texts, heard = drain(hearer.recognise_stream(samples(1, 1), ListeningOptions()))
     assert texts == [["a", "b"], ["dc", "b"], ["dc", "b"]]
     assert [part.ids for part in heard] == [(3, 2, STOP), (1, STOP)]
 
 
-def test_a_text_cut_off_says_so() -> None:
+def test_text_cut_off_at_max_new_tokens_gives_a_note() -> None:
     hearer, _ = recogniser([0, STOP], [1, ENDED])
     _, heard = drain(hearer.recognise_stream(samples(1, 1), ListeningOptions()))
     assert heard[0].notes == ("a chunk of speech was cut off at max_new_tokens; the transcript may lack its end",)
     assert heard[1].notes == ()
 
 
-def test_who_stops_listening_stops_the_model_at_that_token() -> None:
+def test_closing_the_stream_stops_the_model_at_that_token() -> None:
     hearer, language = recogniser([0], [1], [2], [STOP])
     writing = hearer.recognise_stream(samples(1), ListeningOptions())
     assert next(writing) == ["a"] and language.asked == 1
@@ -170,7 +170,7 @@ def test_who_stops_listening_stops_the_model_at_that_token() -> None:
     assert language.asked == 1 and language.closed
 
 
-def test_one_stretch_alone_is_the_same() -> None:
+def test_recognise_transcribes_a_single_chunk() -> None:
     hearer, _ = recogniser([0], [STOP])
     assert hearer.recognise(samples(2)[0], ListeningOptions()).text == "a"
 
@@ -202,7 +202,7 @@ def traced(given: dict[str, np.ndarray] | None, arrays: Arrays = torch.from_nump
 
 
 @pytest.mark.parametrize("arrays", [torch.from_numpy, np.asarray])
-def test_the_prompt_is_merged_from_what_is_given_for_its_parts(arrays: Arrays) -> None:
+def test_prompt_is_merged_from_given_tokens_and_adaptor_output(arrays: Arrays) -> None:
     own, _ = traced(None, arrays)
     assert own["llm.embeddings"][:, 0].tolist() == [5, 0.5, 0.5, 6] and own["tokens"].tolist() == [0, STOP]
     ids, speech = np.array([7.0, 3.0, SPEECH]), np.array([[1, 0], [2, 0], [3, 0]], np.float32)
@@ -211,12 +211,12 @@ def test_the_prompt_is_merged_from_what_is_given_for_its_parts(arrays: Arrays) -
     assert found["llm.embeddings"][:, 0].tolist() == [7, 3, 1, 2, 3] == language.prompt.embeddings[0, :, 0].tolist()
 
 
-def test_nothing_is_written_from_given_stages() -> None:
+def test_no_text_is_generated_from_given_stages() -> None:
     found, language = traced({"llm.embeddings": np.ones((4, WIDTH), np.float32)})
     assert language.asked == 0 and not {"tokens", "text", "tokens.alternatives"} & set(found)
 
 
-def test_a_prompt_without_a_place_for_the_speech_is_told_of() -> None:
+def test_given_prompt_without_a_speech_placeholder_is_refused() -> None:
     with pytest.raises(
         BadInput, match=r"^adaptor.output does not fit into prompt.tokens of the given trace: row 0 has"
     ):

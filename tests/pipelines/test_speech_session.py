@@ -1,4 +1,4 @@
-"""A recogniser over a whole recording: cut without loss on the way in, stitched in absolute time on the way out."""
+"""Transcription of whole recordings: split into chunks without loss, and joined with times of the whole recording."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def put_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], note
 @pytest.mark.parametrize(
     ("seconds", "cap"), [(5.0, 30.0), (30.0, 30.0), (30.0001, 30.0), (100.0, 30.0), (61.7, 2.5), (3.3, 1.0)]
 )
-def test_no_sample_is_lost_or_heard_twice_and_no_stretch_is_longer_than_the_cap(seconds: float, cap: float) -> None:
+def test_chunks_cover_all_samples_once_and_stay_within_the_limit(seconds: float, cap: float) -> None:
     recogniser, _ = listen(lambda n, samples: NOTHING, seconds, vad="none", max_segment_seconds=cap)
     np.testing.assert_array_equal(np.concatenate(recogniser.given), noise(seconds)[0])
     assert max(map(len, recogniser.given)) <= cap * RATE
     assert min(map(len, recogniser.given)) >= min(cap / 5, seconds) * RATE, "no crumbs"
 
 
-def test_a_recording_that_fits_is_heard_whole() -> None:
+def test_recording_within_the_limit_is_one_chunk() -> None:
     recogniser, _ = listen(lambda n, samples: NOTHING, 29.9)
     [samples] = recogniser.given
     assert len(samples) == round(29.9 * RATE)
@@ -96,7 +96,7 @@ def test_a_recording_that_fits_is_heard_whole() -> None:
     ("options", "longest"),
     [({}, 8.0), ({"max_segment_seconds": 20}, 8.0), ({"max_segment_seconds": 5}, 5.0), ({"vad": "none"}, 30.0)],
 )
-def test_no_segment_is_longer_than_what_the_model_was_trained_on(
+def test_segments_stay_within_the_training_length_of_the_model(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], longest: float
 ) -> None:
     asked: list[ListeningOptions] = []
@@ -112,7 +112,7 @@ def test_no_segment_is_longer_than_what_the_model_was_trained_on(
     assert [each.max_segment_seconds for each in asked] == [longest]
 
 
-def test_the_recogniser_gets_the_options_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recogniser_receives_validated_options(monkeypatch: pytest.MonkeyPatch) -> None:
     recogniser, _ = listen(lambda n, samples: NOTHING, 1.0, dither=1, timestamps=False)
     assert recogniser.options == [TimedOptions(dither=1.0, timestamps=False)]
     with pytest.raises(BadInput, match="m has no option langauge"):
@@ -122,7 +122,7 @@ def test_the_recogniser_gets_the_options_checked(monkeypatch: pytest.MonkeyPatch
 # Segments.
 
 
-def test_times_count_from_the_start_of_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_times_are_relative_to_the_start_of_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     put_spans(monkeypatch, (1.0, 3.0), (5.5, 8.0))
     heard = [words((0.1, 0.4), (0.5, 1.9)), words((0.0, 0.5), first=7)]
     recogniser, transcript = listen(lambda n, samples: heard[n], 10.0)
@@ -135,7 +135,7 @@ def test_times_count_from_the_start_of_the_recording(monkeypatch: pytest.MonkeyP
     assert transcript.text == "w0 w1 w7" and transcript.tokens == (99, 0, 1, 99, 7)
 
 
-def test_a_pause_begins_a_segment_in_the_middle_of_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_are_split_in_the_middle_of_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     put_spans(monkeypatch, (10.0, 20.0))
     pause = PAUSE_SECONDS + 0.5
     heard = words((0.5, 1.0), (1.0 + PAUSE_SECONDS, 3.0), (3.0 + pause, 5.0), first=4)
@@ -144,7 +144,7 @@ def test_a_pause_begins_a_segment_in_the_middle_of_the_pause(monkeypatch: pytest
     assert [(s.start, s.end, s.text) for s in transcript.segments] == [(10.0, middle, "w4 w5"), (middle, 20.0, "w6")]
 
 
-def test_a_sentence_ends_a_segment_that_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentence_end_splits_a_segment_of_sufficient_length(monkeypatch: pytest.MonkeyPatch) -> None:
     put_spans(monkeypatch, (0.0, 10.0))
     texts = [" a.", " b。", " c", " d?", " e"]
     times = [(0.0, 1.0), (1.0, 4.5), (4.5, 5.0), (5.0, 9.0), (9.0, 9.5)]
@@ -154,7 +154,7 @@ def test_a_sentence_ends_a_segment_that_is_long_enough(monkeypatch: pytest.Monke
     assert [[token.id for token in segment.tokens] for segment in transcript.segments] == [[0, 1], [2, 3], [4]]
 
 
-def test_times_beyond_the_stretch_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_times_are_clipped_to_the_end_of_the_span(monkeypatch: pytest.MonkeyPatch) -> None:
     put_spans(monkeypatch, (2.0, 3.0))
     _, transcript = listen(lambda n, samples: words((0.9, 1.1), (1.2, 1.3)), 5.0)
     [segment] = transcript.segments
@@ -162,7 +162,7 @@ def test_times_beyond_the_stretch_end_with_it(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("timestamps", [True, False])
-def test_without_times_a_stretch_is_one_segment(monkeypatch: pytest.MonkeyPatch, timestamps: bool) -> None:
+def test_chunk_without_token_times_is_one_segment(monkeypatch: pytest.MonkeyPatch, timestamps: bool) -> None:
     put_spans(monkeypatch, (1.0, 9.0))
     heard = words((0.0, 1.0), (5.0, 6.0), emotion="SAD")
     if timestamps:  # the model has none
@@ -178,7 +178,7 @@ def test_without_times_a_stretch_is_one_segment(monkeypatch: pytest.MonkeyPatch,
     edges=st.lists(st.floats(0, 31), max_size=20).map(sorted),
     stops=st.lists(st.sampled_from(["", ".", "！"]), min_size=20, max_size=20),
 )
-def test_segments_cover_the_stretch_and_keep_every_token_in_order(
+def test_segments_cover_the_span_and_keep_all_tokens_in_order(
     start: float, length: float, edges: list[float], stops: list[str]
 ) -> None:
     span = Span(start, start + length)
@@ -198,7 +198,7 @@ def test_segments_cover_the_stretch_and_keep_every_token_in_order(
 # The transcript.
 
 
-def test_nothing_heard_is_an_empty_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_recognition_gives_an_empty_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
     _, transcript = listen(lambda n, samples: NOTHING, 2.0)
     assert (transcript.text, transcript.segments, transcript.tokens, transcript.language) == ("", (), (), None)
     assert transcript.audio_seconds == 2.0 and transcript.notes == ()
@@ -207,7 +207,7 @@ def test_nothing_heard_is_an_empty_transcript(monkeypatch: pytest.MonkeyPatch) -
     assert recogniser.given == [] and transcript.segments == () and transcript.notes == ("found no speech",)
 
 
-def test_language_and_tags_are_those_of_most_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_language_and_tags_are_the_most_frequent_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     put_spans(monkeypatch, (0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
     heard = [
         words((0.0, 0.5), language="zh", emotion="SAD"),
@@ -237,7 +237,7 @@ def test_progress_grows_and_segments_come_before_the_transcript(monkeypatch: pyt
     assert isinstance(transcript, Transcript) and transcript.segments == (events[2], events[4])
 
 
-def test_work_is_done_as_it_is_asked_for() -> None:
+def test_chunks_are_recognised_lazily() -> None:
     recogniser = FakeRecogniser(lambda n, samples: words((0.0, 0.5)))
     events = SpeechSession("m", "r", recogniser).stream(noise(10.0), vad="none", max_segment_seconds=1.0)
     assert not recogniser.given
@@ -247,7 +247,7 @@ def test_work_is_done_as_it_is_asked_for() -> None:
     assert len(recogniser.given) == 1
 
 
-def test_a_note_on_the_recording_is_one_on_the_transcript(tmp_path: Path) -> None:
+def test_recording_note_is_added_to_the_transcript(tmp_path: Path) -> None:
     import soundfile
 
     soundfile.write(tmp_path / "x.wav", noise(1.0)[0], RATE)
@@ -270,14 +270,14 @@ def test_a_note_on_the_recording_is_one_on_the_transcript(tmp_path: Path) -> Non
         (["안녕", "하세요"], "안녕 하세요"),  # Korean is written with spaces
     ],
 )
-def test_texts_are_joined_as_their_scripts_are_written(texts: list[str], joined: str) -> None:
+def test_texts_are_joined_with_spaces_according_to_script(texts: list[str], joined: str) -> None:
     assert join_texts(texts) == joined
 
 
 # Traces, and the end.
 
 
-def test_a_trace_says_what_made_it() -> None:
+def test_trace_metadata_names_model_runtime_options_and_input() -> None:
     session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
     trace = session.trace(noise(1.0), stages="tokens", dither=2.0)
     assert list(trace) == ["tokens"]
@@ -288,13 +288,13 @@ def test_a_trace_says_what_made_it() -> None:
     assert same == trace.meta["input_digest"] != other
 
 
-def test_a_pattern_without_a_stage_is_refused() -> None:
+def test_stage_pattern_without_a_match_is_refused() -> None:
     session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
     with pytest.raises(BadInput, match=r"^no stage of m on r matches 'decoder\.\*'; see the stages with \*$"):
         session.trace(noise(1.0), stages="decoder.*")
 
 
-def test_a_closed_session_says_so() -> None:
+def test_closed_session_raises_an_error() -> None:
     session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
     session.close()
     session.close()

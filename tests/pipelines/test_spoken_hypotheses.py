@@ -1,4 +1,4 @@
-"""The best hypotheses of a recording, against all combinations of those of its chunks."""
+"""The n-best hypotheses of a recording, against all combinations of the hypotheses of its chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def chunk(seed: int, count: int) -> list[SpokenHypothesis]:
 
 
 @given(st.lists(st.integers(0, 5), max_size=4))
-def test_the_best_combinations_in_their_order(counts: list[int]) -> None:
+def test_combined_hypotheses_match_the_best_of_all_combinations(counts: list[int]) -> None:
     chunks = [chunk(seed, count) for seed, count in enumerate(counts)]
     found = best_of_chunks(chunks, " ".join)
     most = max(counts, default=0)
@@ -34,14 +34,14 @@ def test_the_best_combinations_in_their_order(counts: list[int]) -> None:
     assert len({tuple(token.id for token in each.tokens) for each in found}) == len(found)
 
 
-def test_combinations_that_say_the_same_are_one() -> None:
+def test_combinations_with_equal_tokens_are_merged() -> None:
     token = Token(1, "a")
     two = [SpokenHypothesis("a", (token,), None, -1.0, -1.0, 0.0), SpokenHypothesis("", (), None, -2.0, -2.0, 0.0)]
     found = best_of_chunks([two, two], " ".join)
     assert [(len(each.tokens), each.score) for each in found] == [(2, -2.0), (1, -3.0)]
 
 
-def test_words_are_joined_also_with_a_chunk_without_speech() -> None:
+def test_words_are_joined_across_a_chunk_without_speech() -> None:
     word = SpokenHypothesis("a", (Token(1, "a"),), (Token(1, "Ann"),), -1.0, -1.0, 0.0)
     [found] = best_of_chunks([[], [word], [word]], " ".join)
     assert found.words == (Token(1, "Ann"), Token(1, "Ann")) and found.score == -2.0

@@ -20,7 +20,7 @@ OPTIONS: Any = conversing(CausalLmOptions)
 SOUND = {"role": "user", "content": [{"type": "text", "text": "what?"}, {"type": "audio", "audio": "a.wav"}]}
 
 
-def test_options_of_conversations_are_the_familys_and_more() -> None:
+def test_conversation_options_extend_the_family_options() -> None:
     assert conversing(CausalLmOptions) is OPTIONS and conversing(OPTIONS) is OPTIONS
     names = {spec.name for spec in option_specs(OPTIONS)}
     assert names == {spec.name for spec in option_specs(CausalLmOptions)} | {"modalities"}
@@ -34,7 +34,7 @@ def test_options_of_conversations_are_the_familys_and_more() -> None:
     assert FAMILIES["sensevoice"].chat_options_class is None
 
 
-def test_messages_are_texts_by_role() -> None:
+def test_message_parts_are_joined_to_one_text_per_role() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     messages = [{"role": "system", "content": "brief"}, {"role": "user", "content": parts}]
     expected = [{"role": "system", "content": "brief"}, {"role": "user", "content": "one\ntwo"}]
@@ -43,19 +43,19 @@ def test_messages_are_texts_by_role() -> None:
 
 
 @pytest.mark.parametrize("modalities", ["audio", "text_audio"])
-def test_an_answer_in_speech_is_refused(modalities: str) -> None:
+def test_audio_answer_is_refused(modalities: str) -> None:
     with pytest.raises(BadInput) as raised:
         text_messages("hello", OPTIONS(modalities=modalities), "m")
     assert str(raised.value) == f"option modalities is {modalities}, and m answers in text; expected text or auto"
 
 
-def test_sound_is_refused() -> None:
+def test_audio_in_a_message_is_refused() -> None:
     with pytest.raises(BadInput) as raised:
         text_messages([{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}, SOUND], OPTIONS(), "m")
     assert str(raised.value) == ("message 3, part 2: it is sound, and m reads text only; expected a part of type text")
 
 
-def test_the_answer_comes_last_and_tells_the_options() -> None:
+def test_answer_is_the_last_event_and_has_the_settings() -> None:
     closed = False
 
     def written() -> Generator[Piece | Generation, None, None]:

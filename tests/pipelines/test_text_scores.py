@@ -1,4 +1,4 @@
-"""What a text's score is made of: context, tokens, end; and texts that cannot be scored."""
+"""Log-probability scores of texts: begin token, tokens, end token, and texts that cannot be scored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rows:
         return [np.array(row[1:], dtype=np.float64) for row in rows]
 
 
-def test_a_text_stands_between_its_begin_and_its_end() -> None:
+def test_text_is_scored_with_begin_and_end_tokens() -> None:
     rows = Rows()
     found = scored(model({"bos": 1, "eos": 2}), ["ab", "", "ab"], True, rows)
     assert rows.asked == [[1, 97, 98, 2], [1, 2]]
@@ -43,7 +43,7 @@ def test_a_text_stands_between_its_begin_and_its_end() -> None:
     assert all(each.ids.dtype == np.int64 and each.logprobs.dtype == np.float64 for each in found)
 
 
-def test_without_its_end_an_empty_text_needs_no_pass() -> None:
+def test_empty_text_without_an_end_token_needs_no_forward_pass() -> None:
     rows = Rows()
     found = scored(model({"eos": 2}), ["", "a"], False, rows)
     assert rows.asked == [[2, 97]], "eos begins where there is no bos"
@@ -51,7 +51,7 @@ def test_without_its_end_an_empty_text_needs_no_pass() -> None:
     assert scored(model({"eos": 2}), [], True, rows) == [] and len(rows.asked) == 1
 
 
-def test_the_configuration_names_the_end_where_the_tokenizer_does_not() -> None:
+def test_end_token_falls_back_to_the_configuration() -> None:
     rows = Rows()
     scored(model({}, (5, 6)), ["a"], True, rows)
     assert rows.asked == [[5, 97, 5]]
@@ -59,7 +59,7 @@ def test_the_configuration_names_the_end_where_the_tokenizer_does_not() -> None:
         scored(model({}), ["a"], True, rows)
 
 
-def test_a_text_has_to_fit_into_the_context() -> None:
+def test_text_longer_than_the_context_is_refused() -> None:
     assert len(scored(model({"eos": 2}), ["abcdefg"], True, Rows())[0].ids) == 7
     with pytest.raises(BadInput, match=r"^the text 'abcdefgh'\.\.\. has 8 tokens; expected at most 7, which the"):
         scored(model({"eos": 2}), ["a", "abcdefgh"], False, Rows())

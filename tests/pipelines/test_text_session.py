@@ -1,4 +1,4 @@
-"""Text as it is written: pieces that never split a character, times, ends, and what a text session refuses."""
+"""Text generation sessions: pieces never split a character; timings, traces, and refused input."""
 
 from __future__ import annotations
 
@@ -83,28 +83,28 @@ def pieces_of(writes: Sequence[int], **options: Any) -> tuple[list[Piece], Gener
 # Text.
 
 
-def test_a_character_is_held_back_until_it_is_whole() -> None:
+def test_incomplete_character_is_held_back_until_complete() -> None:
     pieces, generation = pieces_of([*"aß语🎙!".encode(), STOP])
     texts = [piece.text for piece in pieces]
     assert texts == ["a", "", "ß", "", "", "语", "", "", "", "🎙", "!", ""]
     assert generation.text == "aß语🎙!" and generation.finish == "stop"
 
 
-def test_a_character_that_is_never_whole_is_shown_in_the_end() -> None:
+def test_incomplete_last_character_becomes_a_replacement_character() -> None:
     pieces, generation = pieces_of([97, 0xE8, 0xAF])
     assert [piece.text for piece in pieces] == ["a", "", "", "\ufffd"]
     assert pieces[-1].tokens == () and generation.text == "a\ufffd" and generation.finish == "length"
 
 
 @given(st.lists(st.integers(1, 255), max_size=40))
-def test_pieces_are_the_text_whatever_is_written(writes: list[int]) -> None:
+def test_pieces_join_to_the_decoded_text_for_any_bytes(writes: list[int]) -> None:
     pieces, generation = pieces_of(writes)
     assert "".join(piece.text for piece in pieces) == generation.text == bytes(writes).decode("utf-8", "replace")
     assert [token for piece in pieces for token in piece.tokens] == writes == list(generation.tokens)
 
 
 @given(st.text(max_size=20), st.lists(st.integers(1, 5), min_size=1, max_size=30))
-def test_no_piece_of_a_good_text_has_a_broken_character(text: str, cuts: list[int]) -> None:
+def test_pieces_of_valid_text_have_no_broken_characters(text: str, cuts: list[int]) -> None:
     """Also where tokens end inside characters and begin inside others."""
     text = text.encode("utf-8", "ignore").decode().replace("\ufffd", "")
     left, tokens = text.encode(), list[bytes]()
@@ -120,7 +120,7 @@ def test_no_piece_of_a_good_text_has_a_broken_character(text: str, cuts: list[in
     assert not any("\ufffd" in piece for piece in pieces)
 
 
-def test_only_the_last_tokens_are_decoded_each_time() -> None:
+def test_incremental_decoding_decodes_only_the_last_tokens() -> None:
     longest = 0
 
     def text_of(ids: Sequence[int]) -> str:
@@ -142,7 +142,7 @@ def test_a_tokenizer_that_drops_the_first_space_keeps_the_others() -> None:
 # What comes with it.
 
 
-def test_a_generation_says_how_it_came_about() -> None:
+def test_generation_has_tokens_timings_and_finish_reason() -> None:
     pieces, generation = pieces_of([97, 98, STOP])
     assert (generation.model, generation.runtime) == ("fake", "bytes")
     assert (generation.text, generation.tokens, generation.prompt_tokens) == ("ab", (97, 98, STOP), 1)
@@ -155,7 +155,7 @@ def test_a_generation_says_how_it_came_about() -> None:
     assert (silent.text, silent.tokens, silent.finish) == ("", (), "length")
 
 
-def test_alternatives_come_with_each_token_where_they_are_asked_for() -> None:
+def test_alternatives_are_reported_per_token_on_request() -> None:
     pieces, generation = pieces_of([97, 98, STOP], alternatives=2)
     told = [[(each.id, each.text, each.logprob) for each in piece.alternatives] for piece in pieces]
     assert told[0] == [(97, "<97>", 0.0), (98, "<98>", -1.0)] and told[2][0] == (STOP, "<0>", 0.0)
@@ -167,12 +167,12 @@ def test_alternatives_come_with_each_token_where_they_are_asked_for() -> None:
         pieces_of([97], alternatives=21)
 
 
-def test_tokens_that_cannot_come_are_no_alternatives() -> None:
+def test_tokens_with_zero_probability_are_left_out_of_alternatives() -> None:
     [one] = alternatives_of(np.array([3, 4]), np.array([-0.1, -np.inf]), str)
     assert (one.id, one.text, one.logprob) == (3, "3", -0.1)
 
 
-def test_what_a_reader_does_between_two_pieces_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compute_time_excludes_the_time_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
     def passing() -> float:
@@ -192,7 +192,7 @@ def test_what_a_reader_does_between_two_pieces_is_not_counted(monkeypatch: pytes
 # Stopping.
 
 
-def test_closing_the_stream_stops_the_writer_within_a_token() -> None:
+def test_closing_the_stream_stops_generation_within_one_token() -> None:
     made, writer = session([97] * 100)
     stream = made.generate_stream("x")
     next(stream)
@@ -201,7 +201,7 @@ def test_closing_the_stream_stops_the_writer_within_a_token() -> None:
     assert writer.written == 2 and writer.closed
 
 
-def test_a_stream_that_ends_early_is_no_generation() -> None:
+def test_stream_without_a_generation_raises_cancelled() -> None:
     with pytest.raises(Cancelled, match="the generation was stopped before it ended"):
         last_generation(iter([Piece("a", (97,))]))
 
@@ -209,7 +209,7 @@ def test_a_stream_that_ends_early_is_no_generation() -> None:
 # Traces.
 
 
-def test_a_trace_has_the_prompt_its_pass_and_what_was_written() -> None:
+def test_trace_has_prompt_stages_and_generated_tokens() -> None:
     trace = session([97, 98, STOP])[0].trace("xy")
     told = ["tokens.alternatives", "tokens.logprobs"]
     assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits", "tokens", *told, "text"]
@@ -220,7 +220,7 @@ def test_a_trace_has_the_prompt_its_pass_and_what_was_written() -> None:
     assert trace.meta["input_digest"] != session([])[0].trace("xz", "logits").meta["input_digest"]
 
 
-def test_a_trace_has_only_what_is_wanted() -> None:
+def test_trace_has_only_the_selected_stages() -> None:
     made, writer = session([97])
     assert list(made.trace("x", "llm.*")) == ["llm.embeddings"] and writer.written == 0
     assert list(made.trace("x", "text", max_new_tokens=3)) == ["text"]
@@ -229,7 +229,7 @@ def test_a_trace_has_only_what_is_wanted() -> None:
         made.trace("x", "encoder.*")
 
 
-def test_from_given_stages_the_pass_is_over_the_prompt_given_and_nothing_is_written() -> None:
+def test_trace_from_given_stages_uses_the_given_prompt_and_generates_no_text() -> None:
     made, writer = session([97, STOP])
     whole = made.trace("xy")
     writer.written = 0
@@ -247,7 +247,7 @@ def test_from_given_stages_the_pass_is_over_the_prompt_given_and_nothing_is_writ
 # What is refused.
 
 
-def test_a_text_session_hears_nothing() -> None:
+def test_text_session_refuses_to_transcribe() -> None:
     made, _ = session([])
     assert isinstance(made, Session) and isinstance(made, Generates) and not isinstance(made, Transcribes)
     for name in ("stream", "stream_batch"):
@@ -264,7 +264,7 @@ def test_options_and_prompts_are_checked() -> None:
     assert writer.written == 0
 
 
-def test_a_closed_session_says_so() -> None:
+def test_closed_session_raises_an_error() -> None:
     made, _ = session([97])
     made.close()
     for call in (made.generate, made.trace):
@@ -275,12 +275,12 @@ def test_a_closed_session_says_so() -> None:
 # Tokens near an embedding.
 
 
-def test_tokens_near_an_embedding_come_with_their_texts_and_a_sample_of_the_table() -> None:
+def test_neighbours_of_an_embedding_have_texts_and_a_table_sample() -> None:
     found = session([])[0].neighbours(np.array([[1.0, 5], [3, 0]]), 2)
     assert found.ids.tolist() == [[5, 6], [0, 1]] and found.texts == (("<5>", "<6>"), ("<0>", "<1>"))
     assert found.sample.shape == (256, 2) and found.cosines[0, 0] == pytest.approx(1)
 
 
-def test_an_embedding_of_another_width_is_refused() -> None:
+def test_embedding_of_wrong_width_is_refused() -> None:
     with pytest.raises(BadInput, match=r"given is 3 wide, .* expects vectors of 2"):
         session([])[0].neighbours(np.ones((1, 3)))

@@ -1,4 +1,4 @@
-"""Rows of a table of embeddings, and the tokens nearest to others."""
+"""Rows of an embedding table, and the tokens nearest to given embeddings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
 TABLE = Table((50, 6), lambda first, last: ROWS[first:last])
 
 
-def test_rows_are_those_of_the_ids() -> None:
+def test_rows_of_ids_match_the_table() -> None:
     np.testing.assert_array_equal(rows_of(TABLE, [7, 0, 7], "m"), ROWS[[7, 0, 7]])
     assert rows_of(TABLE, [], "m").shape == (0, 6)
     for wrong in (-1, 50):
@@ -20,7 +20,7 @@ def test_rows_are_those_of_the_ids() -> None:
             rows_of(TABLE, [3, wrong], "m")
 
 
-def test_a_token_is_nearest_to_itself() -> None:
+def test_token_embedding_is_nearest_to_itself() -> None:
     near = neighbours_of(3 * ROWS[[4, 9]], TABLE, str, 2, "m")
     assert near.ids[:, 0].tolist() == [4, 9] and [texts[0] for texts in near.texts] == ["4", "9"]
     np.testing.assert_allclose(near.cosines[:, 0], 1, atol=1e-6)

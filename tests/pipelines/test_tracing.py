@@ -1,4 +1,4 @@
-"""The trace of a session: its stages and who computed them; none at all is told of."""
+"""The trace of a session: its stages and metadata, files, substituted stages, and errors for missing stages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.trace.recorder import stage_digest
 from workbench.trace.trace import Trace
 
 
-def test_it_says_who_computed_what_of_what(tmp_path: Path) -> None:
+def test_trace_metadata_names_model_runtime_dtype_options_and_input(tmp_path: Path) -> None:
     session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
     trace = trace_of(session, {"a": np.ones(2)}, "*", "q8_0", {"itn": True}, input_digest="d", audio_seconds=1.5)
     assert list(trace) == ["a"]
@@ -33,7 +33,7 @@ def test_it_says_who_computed_what_of_what(tmp_path: Path) -> None:
         session.trace(noise(1.0), "b*")
 
 
-def test_a_trace_in_a_file_is_the_one_returned(tmp_path: Path) -> None:
+def test_trace_written_to_a_file_equals_the_returned_trace(tmp_path: Path) -> None:
     session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
     path = tmp_path / "t.safetensors"
     whole, stored = session.trace(noise(1.0)), session.trace(noise(1.0), out=path)
@@ -47,7 +47,7 @@ def test_a_trace_in_a_file_is_the_one_returned(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.glob("*.safetensors*")] == ["t.safetensors"]
 
 
-def test_who_has_stopped_a_call_gets_no_file(tmp_path: Path) -> None:
+def test_cancelled_trace_leaves_no_file(tmp_path: Path) -> None:
     session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
 
     def stopped(fraction: float, activity: str) -> None:
@@ -58,7 +58,7 @@ def test_who_has_stopped_a_call_gets_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.safetensors*"))
 
 
-def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) -> None:
+def test_substituted_stages_are_read_lazily_from_a_file(tmp_path: Path) -> None:
     path = Trace({"a": np.ones(2), "b": np.zeros(3)}, {"input_digest": "d"}).save(tmp_path / "it.safetensors")
     for given in (path, str(path), Trace.load(path)):
         stages = substituted_stages(given, "d")
@@ -73,7 +73,7 @@ def test_what_is_given_is_read_from_a_file_as_it_is_asked_for(tmp_path: Path) ->
     assert substituted_stages(None, "d") is None and substitution_meta(None) == {}
 
 
-def test_what_is_given_is_of_the_same_input_or_does_not_say(tmp_path: Path) -> None:
+def test_substituted_stages_of_another_input_are_refused(tmp_path: Path) -> None:
     assert substituted_stages(Trace({"a": np.ones(2)}, {}), "d") is not None
     with pytest.raises(BadInput, match=r"has another input \(digest e, of this one d\); expected a trace of the same"):
         substituted_stages(Trace({"a": np.ones(2)}, {"input_digest": "e"}), "d")

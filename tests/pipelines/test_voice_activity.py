@@ -1,4 +1,4 @@
-"""Which stretches of a recording a recogniser gets to hear."""
+"""Voice activity detection: which spans of a recording are passed to the recogniser."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def detector(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float]) -> li
 
 
 @pytest.mark.parametrize("vad", ["auto", "none"])
-def test_what_fits_is_taken_whole_without_a_detector(monkeypatch: pytest.MonkeyPatch, vad: str) -> None:
+def test_recording_within_the_limit_is_used_whole_without_vad(monkeypatch: pytest.MonkeyPatch, vad: str) -> None:
     asked = detector(monkeypatch)
     found = speech_spans(np.zeros(30 * RATE, np.float32), ListeningOptions(vad=vad))
     assert found.spans == (Span(0.0, 30.0),) and not found.notes and not asked
@@ -65,13 +65,13 @@ def test_longer_recordings_are_searched_for_speech(monkeypatch: pytest.MonkeyPat
     assert asked == [30 * RATE + 1] and not found.notes
 
 
-def test_a_detector_that_was_asked_for_also_searches_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_vad_is_applied_to_short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 2.0))
     found = speech_spans(np.zeros(4 * RATE, np.float32), ListeningOptions(vad="silero"))
     assert found.spans == (Span(1.0 - PAD_SECONDS, 2.0 + PAD_SECONDS),)
 
 
-def test_lone_words_are_heard_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_spans_are_merged_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 1.3), (5.0, 5.3), (8.0, 8.3), (20.0, 20.3))
     samples = np.zeros(31 * RATE, np.float32)
     assert speech_spans(samples, ListeningOptions()).spans == (Span(0.5, 8.8), Span(19.5, 20.8))
@@ -79,7 +79,7 @@ def test_lone_words_are_heard_with_their_neighbours(monkeypatch: pytest.MonkeyPa
     assert [round(span.seconds, 6) for span in short] == [1.3, 1.3, 1.3, 1.3]
 
 
-def test_noise_as_loud_as_the_speech_beside_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_excludes_noise_as_loud_as_the_speech(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 1.3), (5.0, 5.3), (5.7, 6.0), (8.0, 8.3), (20.0, 20.3))
     samples = np.random.default_rng(0).uniform(-0.1, 0.1, 31 * RATE).astype(np.float32)
     samples[round(6.0 * RATE) : 8 * RATE] *= 0.1  # the only pause
@@ -89,7 +89,7 @@ def test_noise_as_loud_as_the_speech_beside_it_is_left_out(monkeypatch: pytest.M
     assert rounded == [(1.0, 1.3), (5.0, 8.3), (20.0, 20.8)]
 
 
-def test_speech_longer_than_the_cap_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speech_longer_than_max_segment_seconds_is_cut_at_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 70.0))
     samples = noise(75.0)[0]
     samples[int(17.9 * RATE) : int(18.1 * RATE)] = 0  # the only pause in reach of the first cut
@@ -101,7 +101,7 @@ def test_speech_longer_than_the_cap_is_cut(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("vad", ["auto", "silero"])
-def test_no_speech_is_said(vad: str) -> None:
+def test_missing_speech_is_reported_in_a_note(vad: str) -> None:
     found = speech_spans(np.zeros(40 * RATE, np.float32), ListeningOptions(vad=vad))
     assert found.spans == () and found.notes == ("silero-vad found no speech in the recording",)
 
@@ -132,7 +132,7 @@ def heard(samples: np.ndarray, vad: str = "silero") -> float:
 
 
 @pytest.mark.parametrize("kind", ["silero", "fsmn-vad"])
-def test_quiet_speech_is_found_as_loud_speech_is(kind: str) -> None:
+def test_quiet_speech_is_detected_like_loud_speech(kind: str) -> None:
     vad = kind if kind == "silero" else str(shared("fsmn-vad"))
     samples = read(LONG_DIGITS).samples
     loud = heard(samples, vad)
@@ -152,7 +152,7 @@ def test_fsmn_vad_finds_quiet_speech_in_loud_noise() -> None:
     assert heard(quiet.astype(np.float32), vad) == pytest.approx(heard(noisy, vad), rel=0.03)
 
 
-def test_quiet_digits_are_written_as_without_a_detector() -> None:
+def test_quiet_digits_are_transcribed_as_well_as_without_vad() -> None:
     registry = Registry()
     card = registry.card("demo/sensevoice")
     directory = local_checkpoint(card)
@@ -168,7 +168,7 @@ def test_quiet_digits_are_written_as_without_a_detector() -> None:
     assert lost["auto"] <= lost["none"] + 1
 
 
-def test_speech_is_found_where_the_networks_memory_takes_it_for_noise() -> None:
+def test_speech_missed_by_the_vad_state_is_found_after_a_reset() -> None:
     samples = joined("jackson", (0.05, 0.3), 60.0)
     stuck = silero_spans(amplified(samples))
     assert sum(span.seconds for span in stuck) < 10, "the network alone misses this recording"
@@ -176,7 +176,7 @@ def test_speech_is_found_where_the_networks_memory_takes_it_for_noise() -> None:
     assert sum(span.seconds for span in found.spans) > 0.9 * len(samples) / RATE and not found.notes
 
 
-def test_what_is_loud_enough_and_found_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_with_all_loud_parts_detected_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = read(shared("fsmn-vad/vad_example.wav")).samples
     expected = silero_spans(samples, SileroOptions(**SILERO))
 
@@ -192,7 +192,7 @@ def test_what_is_loud_enough_and_found_is_not_searched_again(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("level", [-20.0, -40.0, -60.0])
-def test_noise_is_not_taken_for_speech(level: float) -> None:
+def test_noise_is_not_detected_as_speech(level: float) -> None:
     hiss = np.random.default_rng(0).standard_normal(40 * RATE).astype(np.float32) * np.float32(10 ** (level / 20))
     found = speech_spans(hiss, ListeningOptions())
     assert found.spans == ()
@@ -202,7 +202,7 @@ def test_noise_is_not_taken_for_speech(level: float) -> None:
     )
 
 
-def test_much_that_is_as_loud_as_the_speech_and_was_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_loud_undetected_parts_are_reported_in_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 5.0))
     samples = np.random.default_rng(0).uniform(-0.1, 0.1, 40 * RATE).astype(np.float32)
     samples[20 * RATE :] = 0
@@ -215,7 +215,7 @@ def test_much_that_is_as_loud_as_the_speech_and_was_left_out_is_said(monkeypatch
     assert speech_spans(samples, ListeningOptions()).notes == ()
 
 
-def test_fsmn_vad_is_a_choice() -> None:
+def test_vad_option_accepts_an_fsmn_vad_directory() -> None:
     samples = read(shared("speech/funasr_sample.wav")).samples
     [span] = speech_spans(samples, ListeningOptions(vad=str(shared("fsmn-vad")))).spans  # a pause of 1 s inside
     assert span.start == pytest.approx(0.77 - PAD_SECONDS, abs=0.02)
@@ -225,7 +225,7 @@ def test_fsmn_vad_is_a_choice() -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "gguf"])
-def test_many_threads_may_ask_for_fsmn_vad(tmp_path: Path, kind: str) -> None:
+def test_fsmn_vad_is_thread_safe(tmp_path: Path, kind: str) -> None:
     place = shared("fsmn-vad")
     if kind == "gguf":
         from workbench.conversion import fsmn_vad, writer
@@ -238,7 +238,7 @@ def test_many_threads_may_ask_for_fsmn_vad(tmp_path: Path, kind: str) -> None:
     assert alone.spans and together == [alone] * 8
 
 
-def test_fsmn_vad_may_be_in_a_gguf_file(tmp_path: Path) -> None:
+def test_fsmn_vad_from_a_gguf_file_gives_the_same_spans(tmp_path: Path) -> None:
     from workbench.conversion import fsmn_vad, writer
 
     [path] = writer.write(fsmn_vad.plans(shared("fsmn-vad"), "workbench"), "f32", tmp_path / "vad.gguf")
@@ -248,7 +248,7 @@ def test_fsmn_vad_may_be_in_a_gguf_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 800), (0, 0), (300, 300)])
-def test_the_silence_that_ends_a_stretch_reaches_fsmn_vad(
+def test_end_silence_ms_option_is_passed_to_fsmn_vad(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: int | None, expected: int
 ) -> None:
     asked: list[FsmnVadOptions] = []
@@ -264,7 +264,7 @@ def test_the_silence_that_ends_a_stretch_reaches_fsmn_vad(
 
 
 @pytest.mark.parametrize("vad", ["auto", "silero", "none"])
-def test_the_silence_that_ends_a_stretch_is_refused_where_no_fsmn_vad_serves(vad: str) -> None:
+def test_end_silence_ms_option_is_refused_without_fsmn_vad(vad: str) -> None:
     with pytest.raises(BadInput) as error:
         speech_spans(noise(1.0)[0], ListeningOptions(vad=vad, end_silence_ms=500))
     assert str(error.value) == (
@@ -272,7 +272,7 @@ def test_the_silence_that_ends_a_stretch_is_refused_where_no_fsmn_vad_serves(vad
     )
 
 
-def test_fsmn_vad_runs_where_the_recogniser_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_fsmn_vad_runs_on_the_device_of_the_recogniser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
     class Detector:
@@ -293,7 +293,7 @@ def test_fsmn_vad_runs_where_the_recogniser_runs(monkeypatch: pytest.MonkeyPatch
     assert asked == [(str(tmp_path), "cpu"), (str(tmp_path), "cuda:1")]
 
 
-def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_vad_path_raises_one_line_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(BadInput) as error:
         speech_spans(noise(1.0)[0], ListeningOptions(vad=str(missing)))
@@ -302,6 +302,6 @@ def test_a_detector_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_that_holds_no_detector_is_one_sentence(tmp_path: Path) -> None:
+def test_folder_without_a_vad_model_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=tmp_path.name):
         speech_spans(noise(1.0)[0], ListeningOptions(vad=str(tmp_path)))

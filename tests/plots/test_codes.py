@@ -1,4 +1,4 @@
-"""The picture of codec streams: one colour for each code, nothing where the delay pattern is empty."""
+"""The figure of codec streams: one colour per code, and empty cells where the delay pattern has no code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.plots.test_waveform import png
 from workbench.plots.codes import codes_figure
 
 
-def test_codes_stand_at_their_row_and_stream() -> None:
+def test_codes_are_drawn_at_their_row_and_stream() -> None:
     codes = np.array([[5, -1], [5, 7], [-1, 7]])
     figure = codes_figure(codes, width=4)
     drawn = figure.axes[0].images[0].get_array()
@@ -24,12 +24,12 @@ def test_neighbouring_codes_have_different_colours() -> None:
     assert np.abs(np.diff(np.asarray(drawn)[0])).min() > 0.3
 
 
-def test_seconds_and_no_codes() -> None:
+def test_codes_figure_accepts_a_duration_and_empty_codes() -> None:
     assert codes_figure(np.zeros((4, 2), int), seconds=0.5).axes[0].images[0].get_extent()[1] == 0.5
     assert png(codes_figure(np.zeros((0, 8), int))).shape[0] > 50
 
 
 @pytest.mark.parametrize("codes", [np.zeros(3, int), np.zeros((2, 2))])
-def test_what_is_no_table_of_codes_is_refused(codes: np.ndarray) -> None:
+def test_invalid_code_arrays_are_refused(codes: np.ndarray) -> None:
     with pytest.raises(ValueError, match="expected whole numbers"):
         codes_figure(codes)

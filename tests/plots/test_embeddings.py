@@ -1,4 +1,4 @@
-"""Pictures of embeddings show each value, norm and point at its place, and words that do not lie over each other."""
+"""Figures of embeddings show every value, norm and point at its position, with labels that do not overlap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RANDOM = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("width", [2.6, 4.2, 10.0])
-def test_values_stand_at_their_token_and_channel(width: float) -> None:
+def test_embedding_values_are_drawn_at_their_token_and_channel(width: float) -> None:
     values = RANDOM.standard_normal((40, 30)).astype(np.float32)
     figure = values_figure(values, width, 2.0)
     assert np.array_equal(image_of(figure), values.T)
@@ -24,7 +24,7 @@ def test_values_stand_at_their_token_and_channel(width: float) -> None:
     assert png(figure).any()
 
 
-def test_norms_are_a_line_over_the_band_of_others() -> None:
+def test_norms_are_drawn_as_a_line_over_the_percentile_band() -> None:
     norms, others = np.array([1.0, 3.0, 2.0]), np.linspace(0, 100, 101)
     figure = norms_figure(norms, others)
     middle, line = sorted(figure_lines(figure), key=len)
@@ -37,7 +37,7 @@ def test_norms_are_a_line_over_the_band_of_others() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 5000])
 @pytest.mark.parametrize("width", [2.6, 10.0])
-def test_any_number_of_tokens_is_drawn(count: int, width: float) -> None:
+def test_embedding_figures_are_drawn_for_any_number_of_tokens(count: int, width: float) -> None:
     points = RANDOM.standard_normal((count, 2))
     assert png(norms_figure(np.abs(points[:, 0]), np.zeros(0), width, 1.7)).any()
     figure = norms_figure(np.abs(points[:, 0]))
@@ -51,7 +51,7 @@ def test_any_number_of_tokens_is_drawn(count: int, width: float) -> None:
     )
 
 
-def test_tokens_and_others_stand_at_their_points() -> None:
+def test_tokens_and_comparison_rows_are_drawn_at_their_points() -> None:
     tokens, others = RANDOM.standard_normal((7, 2)), RANDOM.standard_normal((50, 2)) * 3
     figure = plane_figure(tokens, others, (0.5, 0.2))
     drawn = [np.asarray(each.get_offsets()) for each in figure.axes[0].collections]
@@ -61,7 +61,7 @@ def test_tokens_and_others_stand_at_their_points() -> None:
 
 
 @pytest.mark.parametrize("width", [2.6, 4.2, 10.0])
-def test_words_are_beside_their_tokens_and_over_nothing(width: float) -> None:
+def test_token_labels_are_next_to_their_points_and_do_not_overlap(width: float) -> None:
     tokens = RANDOM.standard_normal((200, 2))
     words = [f" word{number}$x^2$ " for number in range(200)]
     figure = plane_figure(tokens, tokens * 2, (0.5, 0.2), words, width)
@@ -79,13 +79,13 @@ def test_words_are_beside_their_tokens_and_over_nothing(width: float) -> None:
         assert one.x1 <= other.x0 + 1 or other.x1 <= one.x0 + 1 or one.y1 <= other.y0 + 6 or other.y1 <= one.y0 + 6
 
 
-def test_words_that_cannot_be_read_are_left_out() -> None:
+def test_unreadable_token_labels_are_omitted() -> None:
     tokens = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     figure = plane_figure(tokens, np.zeros((0, 2)), (0.5, 0.5), ["\ufffd\ufffd", " ", "\U000f1234", "seven"])
     assert [text.get_text() for text in figure.axes[0].texts] == ["seven"]
 
 
-def test_the_names_above_stay_on_the_picture() -> None:
+def test_legend_texts_stay_inside_the_figure() -> None:
     for width in (2.6, 3.0, 4.2):
         for figure in (
             norms_figure(np.ones(3), np.ones(3), width),

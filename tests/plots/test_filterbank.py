@@ -1,4 +1,4 @@
-"""The filter bank's picture has each value at its time and bin, and lines up with the waveform."""
+"""The fbank figure shows every value at its time and bin, aligned with the waveform figure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def image_of(figure: Figure) -> np.ndarray:
     return np.asarray(figure.axes[0].images[0].get_array())
 
 
-def test_values_stand_at_their_time_and_bin() -> None:
+def test_fbank_values_are_drawn_at_their_time_and_bin() -> None:
     features = np.zeros((300, 80), dtype=np.float32)
     features[200, 30] = 9.0
     figure = filterbank_figure(features, frame_shift_seconds=0.01)
@@ -42,7 +42,7 @@ def test_columns_are_means_of_neighbouring_frames(frames: int, columns: int) -> 
     assert np.allclose(means, expected, atol=1e-6)
 
 
-def test_a_long_recording_keeps_its_times() -> None:
+def test_fbank_figure_of_two_hours_keeps_the_time_axis() -> None:
     features = np.zeros((720_000, 80), dtype=np.float32)
     features[540_000:] = 10.0
     figure = filterbank_figure(features)
@@ -54,7 +54,7 @@ def test_a_long_recording_keeps_its_times() -> None:
     assert figure.axes[0].get_xlim() == (0, 7200)
 
 
-def test_the_colours_leave_out_extremes_and_say_so() -> None:
+def test_colour_scale_excludes_outliers_and_marks_its_ends() -> None:
     features = np.random.default_rng(0).normal(10, 2, size=(500, 80))
     features[0], features[1, 0] = -15.9, 900.0
     figure = filterbank_figure(features)
@@ -63,7 +63,7 @@ def test_the_colours_leave_out_extremes_and_say_so() -> None:
     assert figure.axes[0].images[0].colorbar.extend == "both"
 
 
-def test_time_lines_up_with_the_waveform() -> None:
+def test_fbank_time_axis_is_aligned_with_the_waveform() -> None:
     figures = [
         waveform_figure(np.zeros(16_000 * 3), 16_000, segments=[(0, 1, "a")], width=5),
         filterbank_figure(np.zeros((298, 80)), seconds=3.0, width=5),
@@ -77,7 +77,7 @@ def test_time_lines_up_with_the_waveform() -> None:
 
 @pytest.mark.parametrize("width", [2.6, 10.0])
 @pytest.mark.parametrize("value", [-15.9, 0.0, 20.3])
-def test_the_scale_fits_beside_its_name_also_when_all_is_one_value(width: float, value: float) -> None:
+def test_colour_bar_and_its_label_fit_even_for_constant_values(width: float, value: float) -> None:
     figure = filterbank_figure(np.full((50, 80), value), width=width)
     assert png(figure)[..., 3].any()
     figure.draw_without_rendering()
@@ -99,7 +99,7 @@ def test_empty_features_are_labelled(features: np.ndarray) -> None:
     assert png(figure)[..., 3].any()
 
 
-def test_values_that_are_no_numbers_stay_transparent() -> None:
+def test_nan_values_are_drawn_transparent() -> None:
     features = np.random.default_rng(0).normal(size=(100, 80))
     features[50:] = np.nan
     image = png(filterbank_figure(features))

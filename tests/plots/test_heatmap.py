@@ -1,4 +1,4 @@
-"""The heat map of errors says each number at its place, and by its colour on which side of the limit it is."""
+"""The heat map of errors: each number in its cell, with a colour for within or beyond the limit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def said(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_numbers_stand_at_their_places() -> None:
+def test_heat_map_numbers_are_in_their_cells() -> None:
     errors = np.array([[0.0, 1.5e-7], [np.nan, np.inf]])
     figure = heat_figure(["encoder.input", "logits"], ["gguf:f32", "vllm"], errors, np.full((2, 2), 1e-4))
     assert said(figure) == ["0", "1.5e-07", "not finite"]
@@ -37,7 +37,7 @@ def test_numbers_stand_at_their_places() -> None:
 
 
 @given(st.floats(1e-12, 1e12), st.floats(1e-9, 1.0))
-def test_blue_is_within_the_limit_and_red_beyond(times: float, limit: float) -> None:
+def test_heat_map_colour_is_blue_within_the_limit_and_red_beyond(times: float, limit: float) -> None:
     figure = heat_figure(["a"], ["b"], np.array([[times * limit]]), np.array([[limit]]))
     red, _, blue = cells(figure)[0, 0]
     if times < 0.9:
@@ -46,7 +46,7 @@ def test_blue_is_within_the_limit_and_red_beyond(times: float, limit: float) -> 
         assert red > blue
 
 
-def test_a_limit_of_nothing_lets_nothing_pass() -> None:
+def test_any_error_exceeds_a_limit_of_zero() -> None:
     figure = heat_figure(["a", "b"], ["c"], np.array([[0.0], [1e-9]]), np.zeros((2, 1)))
     (red, _, blue), (red_below, _, blue_below) = (cells(figure)[row, 0] for row in (0, 1))
     assert blue > red and red_below > blue_below
@@ -61,7 +61,7 @@ def test_more_rows_make_the_picture_taller() -> None:
     assert heights[0] < heights[1] < heights[2]
 
 
-def test_tables_of_another_shape_are_refused() -> None:
+def test_error_tables_of_mismatched_shape_are_refused() -> None:
     with pytest.raises(ValueError, match="1 stages, 2 sides"):
         heat_figure(["a"], ["b", "c"], np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(ValueError, match="0 stages, 0 sides"):

@@ -1,4 +1,4 @@
-"""Layers as panels: every kind, long and short arrays, odd texts, and the size of files."""
+"""Figures of stacked layers: every layer kind, long and short arrays, unusual labels, and file size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize("layer", KINDS, ids=lambda layer: layer.kind)
-def test_every_kind_is_drawn_alone_over_another_and_without_values(layer: Layer) -> None:
+def test_every_layer_kind_is_drawn_alone_as_overlay_and_with_nan_values(layer: Layer) -> None:
     over = [Layer("path", "points", "", np.array([[0.0, 0.5], [1.0, 1.5]]), SECONDS, over=True)]
     figure = layers_figure([layer, *(over if layer.kind == "image" and layer.values.ndim == 2 else ())], seconds=1.8)
     assert saved(figure) and saved(figure, "png").startswith(b"\x89PNG")
@@ -52,7 +52,7 @@ def test_every_kind_is_drawn_alone_over_another_and_without_values(layer: Layer)
         )
 
 
-def test_panels_keep_what_is_drawn_over_them_together() -> None:
+def test_panels_group_a_base_layer_with_its_overlays() -> None:
     mark = Layer("mark", "marks", "", np.array([0.5]), SECONDS, over=True)
     panels = panels_of([KINDS[2], mark, KINDS[4]])
     assert [(panel.base.name, [each.name for each in panel.over]) for panel in panels] == [("c", ["mark"]), ("e", [])]
@@ -60,14 +60,14 @@ def test_panels_keep_what_is_drawn_over_them_together() -> None:
         layers_figure([])
 
 
-def test_an_hour_of_frames_stays_small() -> None:
+def test_figure_of_one_hour_of_frames_is_smaller_than_3_mb() -> None:
     long = Layer(
         "long", "image", "an hour", DRAWN.random((80, 60_000), dtype=np.float32), Axis("s", "seconds", 0, 0.06)
     )
     assert len(saved(layers_figure([long]))) < 3_000_000
 
 
-def test_scales_reach_the_finite_values() -> None:
+def test_colour_scales_cover_the_finite_values() -> None:
     values = np.array([np.nan, -1.0, 3.0, np.inf])
     assert scale_of("v", values) == Scale("v", -1.0, 3.0) and scale_of("v", np.zeros(3)) == Scale("v", 0.0, 1.0)
     assert diverging_scale("d", values[:3]) == Scale("d", -3.0, 3.0, diverging=True)

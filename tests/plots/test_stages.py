@@ -1,4 +1,4 @@
-"""Pictures of a stage show each value at its place, and a single wrong one however large the array is."""
+"""Figures of a stage show every value at its position, and a single wrong value in an array of any size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def slowly(table: np.ndarray, across: int, up: int) -> tuple[np.ndarray, np.ndar
 
 
 @given(arrays(np.float32, st.tuples(st.integers(1, 30), st.integers(1, 30)), elements=st.floats(-100, 100, width=32)))
-def test_cells_are_means_or_largest_values(table: np.ndarray) -> None:
+def test_downsampled_cells_are_means_or_largest_values(table: np.ndarray) -> None:
     means, largest = slowly(table.astype(np.float64), 7, 5)
     assert shrunk(table, "mean", 7, 5) == pytest.approx(means, abs=1e-9)
     assert np.abs(shrunk(table, "largest", 7, 5)) == pytest.approx(np.abs(largest))
@@ -51,7 +51,7 @@ def test_small_arrays_stay_unchanged() -> None:
     assert np.array_equal(drawn, table.T)
 
 
-def test_one_wrong_value_among_millions_is_seen() -> None:
+def test_single_wrong_value_among_millions_is_visible() -> None:
     reference = np.zeros((3000, 1000), np.float32)
     candidate = reference.copy()
     candidate[1234, 567] = -0.5
@@ -61,7 +61,7 @@ def test_one_wrong_value_among_millions_is_seen() -> None:
     assert across == int(1234 / 3000 * drawn.shape[1]) and up == int(567 / 1000 * drawn.shape[0])
 
 
-def test_values_that_are_no_numbers_stand_out() -> None:
+def test_non_finite_values_are_drawn_as_nan() -> None:
     table = np.ones((20, 10), np.float16)
     table[3, 4], table[5, 6] = np.nan, np.inf
     drawn = image_of(array_figure(table))
@@ -71,12 +71,12 @@ def test_values_that_are_no_numbers_stand_out() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 300), (300, 1), (0, 8), (5, 0)])
-def test_odd_shapes_are_drawn(shape: tuple[int, int]) -> None:
+def test_stage_figures_of_single_row_and_empty_arrays_are_drawn(shape: tuple[int, int]) -> None:
     table = np.zeros(shape, np.float32)
     assert png(array_figure(table)).any() and png(difference_figure(table, table)).any()
 
 
-def test_errors_are_drawn_on_powers_of_ten() -> None:
+def test_errors_are_drawn_on_a_logarithmic_scale() -> None:
     figure = error_figure(np.array([1e-7, 0.0, 1e-3]), "channel")
     [line] = figure.axes[0].lines
     assert np.array_equal(np.isnan(np.asarray(line.get_ydata())), [False, True, False])
@@ -85,7 +85,7 @@ def test_errors_are_drawn_on_powers_of_ten() -> None:
         assert png(error_figure(errors, "position")).any()
 
 
-def test_both_curves_are_drawn() -> None:
+def test_curves_figure_draws_reference_and_candidate() -> None:
     one, other = figure_lines(curves_figure(np.arange(9.0), np.arange(9.0) + 1))
     assert np.array_equal(other - one, np.ones(9))
 
@@ -94,7 +94,7 @@ def figure_lines(figure: Figure) -> list[np.ndarray]:
     return [np.asarray(line.get_ydata()) for line in figure.axes[0].lines]
 
 
-def test_distances_leave_out_values_without_logarithm() -> None:
+def test_distances_figure_omits_zero_and_infinite_values() -> None:
     stages = [f"encoder.layers.{n}.$x^2$" for n in range(100)]
     figure = distances_figure(stages, [0.0, *[1e-7] * 99], [np.inf, *[1e-2] * 99], [1e-6] * 100)
     reference, candidate, bound = figure_lines(figure)

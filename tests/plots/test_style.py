@@ -1,4 +1,4 @@
-"""Colours that can be read on both backgrounds, texts that fit, fonts for every script."""
+"""Plot style: colours readable on both backgrounds, texts that fit, fonts for every script."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_colours_stand_out_on_light_and_dark(background: str, colour: str, least
 
 
 @given(st.text(max_size=40), st.floats(0, 3))
-def test_a_shortened_text_fits_and_is_a_beginning(text: str, room: float) -> None:
+def test_shortened_text_fits_and_is_a_prefix(text: str, room: float) -> None:
     text = style.legible(text)
     short = style.shortened(text, 8.0, room)
     assert style.text_inches(short, 8.0) <= room or not short or short == text
     assert text.startswith(short.removesuffix("…"))
 
 
-def test_widths_are_those_matplotlib_draws() -> None:
+def test_computed_text_widths_equal_those_drawn_by_matplotlib() -> None:
     figure = style.new_figure(6, 2)
     axes = style.time_axes(figure, 0.1, 1.0)
     for text in ("three seven one", "iiiiiiii", "WWWWWWW"):
@@ -80,14 +80,14 @@ def test_installed_cjk_fonts_are_used() -> None:
     assert style.text_inches("今天", 72.0) == pytest.approx(2.0, abs=0.05)  # one em each
 
 
-def test_characters_of_no_installed_font_become_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_without_an_installed_font_become_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(style, "_installed", list)
     style.families.cache_clear()
     assert style.legible("a今b\u200bc") == "a□bc"
     style.families.cache_clear()
 
 
-def test_a_text_without_room_is_not_written() -> None:
+def test_text_that_does_not_fit_is_omitted() -> None:
     axes = style.time_axes(style.new_figure(6, 2), 0.1, 1.0)
     assert style.place_text(axes, 0, 0, "three seven", room=0.1) is None
     assert style.place_text(axes, 0, 0, "three seven", room=-1.0) is None
@@ -104,7 +104,7 @@ def test_a_text_without_room_is_not_written() -> None:
         (90_000.0, 10, "0:00:00", "hours:minutes:seconds"),
     ],
 )
-def test_time_ticks_have_room(seconds: float, width: float, first: str, name: str) -> None:
+def test_time_tick_labels_do_not_overlap(seconds: float, width: float, first: str, name: str) -> None:
     figure = style.new_figure(width, 2)
     axes = style.time_axes(figure, 0.1, seconds)
     figure.draw_without_rendering()
@@ -116,16 +116,16 @@ def test_time_ticks_have_room(seconds: float, width: float, first: str, name: st
     assert boxes[-1].x1 <= width * figure.dpi
 
 
-def test_clock() -> None:
+def test_clock_formats_minutes_and_hours() -> None:
     assert [style.clock(61), style.clock(3600 + 125.4, hours=True)] == ["1:01", "1:02:05"]
 
 
-def test_a_picture_too_narrow_to_read_is_refused() -> None:
+def test_too_narrow_figure_is_refused() -> None:
     with pytest.raises(ValueError, match=r"1 inches wide .* at least 2\.5"):
         style.new_figure(1, 1)
 
 
-def test_pictures_need_no_pyplot_and_importing_them_no_matplotlib() -> None:
+def test_plot_modules_import_matplotlib_lazily_and_never_pyplot() -> None:
     code = (
         "import sys, numpy as np\n"
         "from workbench.plots.filterbank import filterbank_figure\n"

@@ -1,4 +1,4 @@
-"""The waveform shows every sample's extremes, the voiced spans and the texts, at any width and length."""
+"""The waveform figure shows sample extremes, voiced spans and texts, at any width and length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def texts(figure: Figure) -> list[str]:
     hnp.arrays(np.float32, st.integers(0, 300), elements=st.floats(-1, 1, width=32)),
     st.integers(1, 50),
 )
-def test_the_envelope_holds_the_extremes_of_equal_chunks(samples: np.ndarray, columns: int) -> None:
+def test_envelope_holds_minimum_and_maximum_of_equal_chunks(samples: np.ndarray, columns: int) -> None:
     middles, low, high = envelope(samples, columns)
     assert len(middles) == len(low) == len(high) <= columns
     if not len(samples):
@@ -60,7 +60,7 @@ def test_one_click_in_two_hours_is_seen() -> None:
     assert figure.axes[0].get_xlim() == (0, 7200)
 
 
-def test_voiced_spans_are_shaded_where_they_are_and_coloured() -> None:
+def test_voiced_spans_are_shaded_and_coloured_at_their_times() -> None:
     samples = np.sin(np.arange(4 * RATE) / 9).astype(np.float32)
     image = png(waveform_figure(samples, RATE, voiced=[(1.0, 2.0)], width=10))
     left, inner = style.LEFT_INCHES, 10 - style.LEFT_INCHES - style.RIGHT_INCHES
@@ -78,14 +78,14 @@ def test_voiced_spans_are_shaded_where_they_are_and_coloured() -> None:
     assert image[0, 0, 3] == image[-1, -1, 3] == 0  # the background is transparent
 
 
-def test_without_spans_everything_is_signal() -> None:
+def test_waveform_without_spans_uses_the_signal_colour_everywhere() -> None:
     image = png(waveform_figure(np.sin(np.arange(RATE) / 9), RATE))
     colours = {to_hex(pixel[:3] / 255) for pixel in image[image.shape[0] // 2, 200:1200]}
     assert colours == {style.SIGNAL}
 
 
 @pytest.mark.parametrize("width", [2.6, 4.0, 10.0])
-def test_texts_are_legible_and_stay_inside_at_any_width(width: float) -> None:
+def test_segment_texts_are_legible_and_inside_the_figure_at_any_width(width: float) -> None:
     segments = [
         (0.2, 1.0, "three seven one"),
         (1.0, 1.05, "x y z w"),
@@ -106,7 +106,7 @@ def test_texts_are_legible_and_stay_inside_at_any_width(width: float) -> None:
     assert png(figure).shape[1] == pytest.approx(width * style.DOTS_PER_INCH, abs=1)
 
 
-def test_texts_stand_at_their_segments() -> None:
+def test_segment_texts_start_at_their_segments() -> None:
     segments = [(2.0, 3.0, "second"), (0.0, 1.0, "first"), (3.0, 3.5, " ")]
     figure = waveform_figure(np.zeros(4 * RATE), RATE, segments=segments)
     assert [(text.get_position()[0], text.get_text()) for text in figure.axes[0].texts] == [
@@ -124,14 +124,14 @@ def test_texts_stand_at_their_segments() -> None:
         (np.array([0.1, np.nan, np.inf, -0.2] * 99, dtype=np.float32), []),
     ],
 )
-def test_odd_recordings_are_drawn(samples: np.ndarray, said: list[str]) -> None:
+def test_empty_and_unusual_recordings_are_drawn(samples: np.ndarray, said: list[str]) -> None:
     figure = waveform_figure(samples, RATE, voiced=[(0.0, 0.005)], segments=[(0.0, 0.001, "")])
     assert texts(figure) == said
     assert np.isfinite(figure.axes[0].get_ylim()).all()
     assert png(figure)[..., 3].any()
 
 
-def test_silence_is_not_blown_up() -> None:
+def test_near_silence_is_not_magnified() -> None:
     low, high = waveform_figure(np.full(RATE, 1e-5), RATE).axes[0].get_ylim()
     assert high - low > 0.04
 

@@ -1,4 +1,4 @@
-"""The made checkpoints have the published dimensions, and their random weights say something."""
+"""Generated checkpoints have the published dimensions, and their random weights give varied output."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ def counted(network: torch.nn.Module) -> tuple[int, int]:
     return len(state), sum(value.numel() for value in state.values())
 
 
-def test_published_sensevoice_has_the_published_tensors() -> None:
+def test_full_size_sensevoice_has_the_published_tensor_and_parameter_counts() -> None:
     size = SenseVoiceSize()
     encoder = SanmConfig(560, 512, 4, 2048, size.encoder.blocks, size.tp_blocks, 11, 0, 1e-5)
     assert counted(build(SenseVoiceNetwork, encoder, size.vocabulary)) == (917, 233_999_167)
 
 
 @pytest.mark.parametrize(("fine", "expected"), [({}, (956, 220_084_533)), ({"upsample": 3}, (968, 225_074_998))])
-def test_published_paraformer_has_the_published_tensors(fine: dict[str, int], expected: tuple[int, int]) -> None:
+def test_full_size_paraformer_has_the_published_tensor_and_parameter_counts(
+    fine: dict[str, int], expected: tuple[int, int]
+) -> None:
     size = ParaformerSize()
     encoder = SanmConfig(560, 512, 4, 2048, size.encoder.blocks, 0, 11, 0, 1e-12)
     predictor = CifConfig(512, 1, 1, 0.45, 1.0, 0.0, blstm=bool(fine), **fine)
@@ -48,7 +50,7 @@ def test_published_paraformer_has_the_published_tensors(fine: dict[str, int], ex
     assert (tensors + 1, numbers + size.vocabulary * 512) == expected  # and the embedding that only training uses
 
 
-def test_small_sensevoice_says_many_things(tmp_path: Path) -> None:
+def test_small_random_sensevoice_gives_varied_output(tmp_path: Path) -> None:
     model = open_sensevoice(read_sensevoice(write_sensevoice(tmp_path / "it", SMALL_SENSEVOICE)), torch.device("cpu"))
     trace = model.trace(speech(30), SenseVoiceOptions(), StageFilter("logits,encoder.output"))
     best = trace["logits"].argmax(axis=1)
@@ -59,7 +61,7 @@ def test_small_sensevoice_says_many_things(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("predictor", ["CifPredictorV2", "CifPredictorV3"])
-def test_small_paraformer_counts_as_speech_does(predictor: str, tmp_path: Path) -> None:
+def test_small_random_paraformer_gives_a_plausible_token_rate(predictor: str, tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", SMALL_PARAFORMER, predictor=predictor)
     model = open_paraformer(read_paraformer(directory), torch.device("cpu"))
     trace = model.trace(speech(30), ParaformerOptions(), StageFilter("predictor.alphas,tokens"))
@@ -68,7 +70,7 @@ def test_small_paraformer_counts_as_speech_does(predictor: str, tmp_path: Path) 
     assert trace["predictor.alphas"].std() > 0.05
 
 
-def test_the_seed_decides(tmp_path: Path) -> None:
+def test_checkpoint_weights_are_determined_by_the_seed(tmp_path: Path) -> None:
     first, again, other = (
         torch.load(write_paraformer(tmp_path / name, SMALL_PARAFORMER, seed) / "model.pt", weights_only=True)
         for name, seed in (("first", 0), ("again", 0), ("other", 1))

@@ -1,7 +1,7 @@
-"""The beam search gives the scores of other decoders, hypothesis by hypothesis, where their definitions are ours.
+"""The beam search gives the same scores as other decoders, hypothesis by hypothesis, where the definitions agree.
 
-Small random problems, in which no decoder prunes anything. Where a decoder is known to go wrong or to mean something
-else, the problems avoid that, and the test says so. With `-rP --log-level=INFO` pytest prints the figures seen.
+Small random problems, in which no decoder prunes anything. Where a decoder is known to be wrong or to use another
+definition, the problems avoid that, and the test says so. With `-rP --log-level=INFO` pytest prints the figures seen.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def compared(what: str, ours: dict[Any, float], theirs: dict[Any, float], tolera
     assert difference < tolerance
 
 
-def test_n_gram_models_give_what_kenlm_gives(tmp_path: Path) -> None:
+def test_ngram_probabilities_equal_those_of_kenlm(tmp_path: Path) -> None:
     """ln P of each word and of the end in random sentences with unknown words; sums over the vocabulary."""
     kenlm = require("kenlm")
     rng = np.random.default_rng(5)
@@ -120,7 +120,7 @@ def test_n_gram_models_give_what_kenlm_gives(tmp_path: Path) -> None:
     assert worst < 1e-5
 
 
-def test_sums_over_alignments_are_those_of_pyctcdecode() -> None:
+def test_ctc_scores_summed_over_alignments_equal_those_of_pyctcdecode() -> None:
     """Without a language model. It adds up token sequences whose text is the same when white space is put right."""
     pyctcdecode = require("pyctcdecode")
     decoder = pyctcdecode.build_ctcdecoder(list(TOKENS))
@@ -137,7 +137,7 @@ def written(found: Hypothesis) -> str:
     return "".join(TOKENS[token] for token in found.tokens)
 
 
-def test_words_and_a_word_model_are_those_of_pyctcdecode(word_grammar: Path) -> None:
+def test_scores_with_words_and_a_word_ngram_equal_those_of_pyctcdecode(word_grammar: Path) -> None:
     """No hypothesis may begin or end with a blank between words: with one at the end it scores an empty word.
 
     Its words are whatever stands between spaces; ours have spellings with and without spaces behind them.
@@ -172,7 +172,7 @@ def is_divided(found: Hypothesis) -> bool:
     return written(found) == written(found).strip() and written(found).split() == list(found.words or ())
 
 
-def test_sums_over_alignments_are_those_of_flashlight() -> None:
+def test_ctc_scores_summed_over_alignments_equal_those_of_flashlight() -> None:
     flashlight = require("flashlight.lib.text.decoder")
     options = flashlight.LexiconFreeDecoderOptions(
         beam_size=WIDE,
@@ -190,7 +190,7 @@ def test_sums_over_alignments_are_those_of_flashlight() -> None:
         compared("flashlight-text", {each.tokens: each.score for each in found}, theirs, 1e-5)
 
 
-def test_best_alignments_with_a_lexicon_and_a_word_model_are_those_of_flashlight(word_grammar: Path) -> None:
+def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashlight(word_grammar: Path) -> None:
     """Each word ends with the boundary, which it takes for silence, and lets in anywhere between words.
 
     So only its results without further silence can be compared.
@@ -247,7 +247,7 @@ def collapsed(result: Any) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("grammar", [False, True])
-def test_best_alignments_are_those_of_nemo(grammar: bool, tmp_path: Path) -> None:
+def test_best_alignment_scores_equal_those_of_nemo(grammar: bool, tmp_path: Path) -> None:
     """In a batch of equal lengths, as it goes on past the end of a shorter recording. Its blank comes last.
 
     It follows a prefix twice, by the last label of its alignment; the better one is compared.

@@ -142,7 +142,7 @@ SOUNDS = [*map(str, SECONDS), *RECORDINGS]
 
 
 @pytest.mark.parametrize("sound", SOUNDS)
-def test_every_stage_is_the_originals(
+def test_every_stage_equals_that_of_the_original_code(
     sound: str, rule: str, original: Any, ours: SpeechLanguagePipeline, directory: Path
 ) -> None:
     samples = said(sound)
@@ -187,7 +187,7 @@ def test_every_stage_is_the_originals(
     ],
     ids=["greedy", "beams", "recommended", "limited"],
 )
-def test_the_ids_are_the_originals(
+def test_generated_ids_and_text_equal_those_of_the_original_code(
     sound: str, choice: dict[str, Any], original: Any, ours: SpeechLanguagePipeline, directory: Path
 ) -> None:
     samples = said(sound)
@@ -211,7 +211,7 @@ def test_the_ids_are_the_originals(
     assert heard.text == spoken.strip().lower()
 
 
-def test_the_statistics_are_read_as_kaldiio_and_the_original_read_them(directory: Path) -> None:
+def test_cmvn_statistics_equal_those_read_by_the_original_code(directory: Path) -> None:
     from workbench.audio.cmvn import read_cmvn_ark
 
     theirs = importlib.import_module("fireredasr.data.asr_feat").CMVN(str(directory / CMVN))
@@ -220,7 +220,7 @@ def test_the_statistics_are_read_as_kaldiio_and_the_original_read_them(directory
     np.testing.assert_allclose(cmvn.scale, theirs.inverse_std_variences, rtol=1e-6)
 
 
-def test_merged_weights_are_those_of_peft(original: Any, ours: SpeechLanguagePipeline) -> None:
+def test_merged_lora_weights_equal_those_of_peft(original: Any, ours: SpeechLanguagePipeline) -> None:
     assert isinstance(ours.language, LanguageModel)
     merged = dict(ours.language.network.named_parameters())
     theirs = {

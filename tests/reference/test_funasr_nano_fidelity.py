@@ -244,7 +244,7 @@ def spread_adaptor(directory: Path, network: Any) -> None:
         network.audio_adaptor.blocks[-1].feed_forward.w_2.bias -= adapted[0].mean(dim=0)
 
 
-def test_the_checkpoint_has_the_originals_tensors(pair: Pair) -> None:
+def test_network_has_the_tensor_names_of_the_original_checkpoint(pair: Pair) -> None:
     model, names = pair.ours.encoder.model, set(pair.network.state_dict())
     assert {name for name in names if not name.startswith("llm.")} == set(
         build(NanoEncoder, model.encoder, model.adaptor).state_dict()
@@ -265,7 +265,7 @@ def test_same_output_for_every_prompt(pair: Pair, options: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_language_is_asked_for_alike(pair: Pair, language: str) -> None:
+def test_prompt_ids_equal_the_original_for_every_language(pair: Pair, language: str) -> None:
     theirs = pair.network.get_prompt([], LANGUAGES[language], True)
     ids = prompt_ids(pair.ours.encoder.model, FunasrNanoOptions(language=language)).tolist()
     before = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{theirs}"
@@ -277,11 +277,11 @@ def test_same_output_for_every_recording(pair: Pair, name: str) -> None:
     pair.compare(recording(name)[: 20 * 16000])
 
 
-def test_what_is_written_depends_on_what_is_heard(pair: Pair) -> None:
+def test_output_depends_on_the_recording(pair: Pair) -> None:
     assert len({tuple(pair.compare(speech(seconds))) for seconds in (1, 2, 4)}) == 3
 
 
-def test_a_batch_is_the_originals_batch(pair: Pair) -> None:
+def test_batch_output_equals_the_output_of_each_recording_alone(pair: Pair) -> None:
     """The package pads embeddings on the left too; each recording is written as it is alone."""
     stretches = [speech(1), speech(5), speech(2.5)]
     alone = [pair.compare(samples) for samples in stretches]

@@ -1,4 +1,4 @@
-"""The merge gives what FireRedASR's own does where that is right: one placeholder in a row, speech of equal lengths."""
+"""The embedding merge equals FireRedASR's where that is correct: one placeholder per row, equal speech lengths."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def original_merge() -> Any:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("frames", [1, 2, 17])
-def test_the_merge_is_the_originals(side: PaddingSide, batch: int, frames: int) -> None:
+def test_merged_embeddings_and_mask_equal_those_of_the_original_code(
+    side: PaddingSide, batch: int, frames: int
+) -> None:
     draw = np.random.default_rng(frames)
     tokens, width = 6, 8
     ids = draw.integers(0, 7, (batch, tokens))

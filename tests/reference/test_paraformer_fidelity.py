@@ -142,7 +142,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     torch.set_num_threads(threads)
 
 
-def test_the_checkpoint_has_the_originals_tensors(pair: Pair) -> None:
+def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> None:
     theirs = pair.original.model.state_dict()
     file = read_state_dict(pair.ours.model.checkpoint.weights)
     assert {name: value.shape for name, value in file.items()} == {name: value.shape for name, value in theirs.items()}
@@ -167,7 +167,7 @@ def test_same_output_for_every_recording(pair: Pair, name: str) -> None:
 
 
 @pytest.mark.parametrize("seconds", [6, 30])
-def test_times_are_the_originals(pair: Pair, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_times_equal_those_of_the_original(pair: Pair, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """BiCif's as they are. The plain model's edges, which the original takes for starts and here are ends.
 
     The plain model's `inference` hands weights and peaks over the wrong way round; here they are put right.
@@ -204,7 +204,7 @@ def test_times_are_the_originals(pair: Pair, seconds: float, monkeypatch: pytest
 
 
 @given(st.data())
-def test_times_of_any_weights_are_the_originals(data: st.DataObject) -> None:
+def test_token_times_for_random_cif_weights_equal_those_of_the_original(data: st.DataObject) -> None:
     """Also where the edges fit the tokens, which random models do not bring about, and where tokens are cut."""
     require()
     tools = module("funasr.utils.timestamp_tools")
@@ -243,7 +243,7 @@ WELL_FORMED = st.lists(
 
 
 @given(WELL_FORMED)
-def test_text_of_any_pieces_is_the_originals(words: list[list[str]]) -> None:
+def test_text_joined_from_random_pieces_equals_that_of_the_original(words: list[list[str]]) -> None:
     require()
     pieces = [piece for word in words for piece in word]
     assert join_pieces(pieces) == _postprocess()(list(pieces))[0]

@@ -94,7 +94,7 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     torch.set_num_threads(threads)
 
 
-def test_the_checkpoint_has_the_originals_tensors(pair: Pair) -> None:
+def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> None:
     theirs = pair.original.model.state_dict()
     file = read_state_dict(pair.ours.model.checkpoint.weights)
     assert {name: value.shape for name, value in file.items()} == {name: value.shape for name, value in theirs.items()}
@@ -120,7 +120,7 @@ def test_same_output_for_every_option(pair: Pair, options: dict[str, Any]) -> No
     pair.compare(speech(6), **options)
 
 
-def test_banning_the_unknown_emotion_is_the_originals(pair: Pair) -> None:
+def test_output_with_unknown_emotion_banned_equals_the_original(pair: Pair) -> None:
     """The original bans a fixed id, so only a vocabulary of the published size has it."""
     unknown = pair.ours.unknown_emotion
     if unknown != 25009:
@@ -166,7 +166,9 @@ class Emitted:
 
 
 @pytest.mark.parametrize("seconds", [1, 6, 30])
-def test_times_are_the_originals_forced_alignment(pair: Pair, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_times_equal_the_forced_alignment_of_the_original(
+    pair: Pair, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     samples = speech(seconds)
     logits = pair.ours.trace(samples, SenseVoiceOptions(), StageFilter("logits"))["logits"]
     path = collapse(logits.argmax(axis=1))

@@ -1,4 +1,4 @@
-"""A trace that another program wrote, the original `funasr` package, compares with ours without any code of ours."""
+"""A trace dumped from the original `funasr` package is compared with ours through a mapping file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def workbench(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "workbench", *map(str, words)], capture_output=True, text=True)
 
 
-def test_dumps_of_funasr_compare_by_a_mapping_file(tmp_path: Path) -> None:
+def test_funasr_dump_is_compared_through_a_mapping_file(tmp_path: Path) -> None:
     require()
     directory, theirs, ours = write_sensevoice(tmp_path / "deep", DEEP), tmp_path / "theirs", tmp_path / "o.safetensors"
     sound, mapping = assets() / "samples" / "three_seven_one.wav", HERE / "dump_funasr.toml"

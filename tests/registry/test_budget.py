@@ -1,4 +1,4 @@
-"""The memory that sessions may have together: who makes room for whom, and who is refused."""
+"""The memory budget of sessions: estimates, which session is unloaded for a new one, and which is refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def loaded(registry: Registry) -> list[str]:
     return [each.model for each in registry.residents() if each.memory_bytes]
 
 
-def test_the_estimate_counts_weights_and_no_broken_links(tmp_path: Path) -> None:
+def test_memory_estimate_counts_weights_and_ignores_broken_links(tmp_path: Path) -> None:
     assert estimate(tmp_path) == PROCESS_BYTES
     add_weight_bytes(tmp_path, 1000)
     (tmp_path / "gone.pt").symlink_to(tmp_path / "nowhere")
@@ -65,13 +65,13 @@ def test_the_estimate_counts_weights_and_no_broken_links(tmp_path: Path) -> None
     assert estimate(tmp_path) == PROCESS_BYTES + WEIGHTS_FACTOR * 1000
 
 
-def test_float64_takes_twice_the_memory_of_files_that_do_not_tell_their_types(tmp_path: Path) -> None:
+def test_float64_doubles_the_memory_estimate_of_untyped_weights(tmp_path: Path) -> None:
     add_weight_bytes(tmp_path, 1000)
     found = estimated_bytes(SessionSpec("m", "sensevoice", "pytorch", tmp_path, Settings(dtype="float64")))
     assert found == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
 
 
-def test_the_estimate_counts_a_linked_language_half(tmp_path: Path) -> None:
+def test_memory_estimate_counts_a_linked_language_model(tmp_path: Path) -> None:
     language, model = tmp_path / "qwen", tmp_path / "model"
     for folder in (language, model):
         folder.mkdir()
@@ -80,7 +80,7 @@ def test_the_estimate_counts_a_linked_language_half(tmp_path: Path) -> None:
     assert estimate(model) == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
 
 
-def test_the_estimate_of_gguf_files_counts_both_halves(tmp_path: Path) -> None:
+def test_memory_estimate_counts_both_gguf_files(tmp_path: Path) -> None:
     ear, language = tmp_path / "ear.gguf", tmp_path / "llm.gguf"
     for path, count in ((ear, 1000), (language, 3000)):
         path.write_bytes(b"x" * count)
@@ -103,9 +103,7 @@ def test_the_estimate_of_gguf_files_counts_both_halves(tmp_path: Path) -> None:
         (np.float64, "float32", 0.5),
     ],
 )
-def test_the_estimate_is_of_the_type_that_is_computed_in(
-    tmp_path: Path, stored: Any, dtype: str, factor: float
-) -> None:
+def test_memory_estimate_follows_the_compute_dtype(tmp_path: Path, stored: Any, dtype: str, factor: float) -> None:
     path = tmp_path / "model.safetensors"
     save_file({"one": np.zeros((300, 70), stored), "two": np.zeros(40_000, stored)}, path)
     content = (300 * 70 + 40_000) * np.dtype(stored).itemsize
@@ -125,12 +123,12 @@ def test_the_estimate_is_of_the_type_that_is_computed_in(
         len(claim := b'{"a": {"dtype": "BF16", "shape": "many"}, "b": {}}').to_bytes(8, "little") + claim,
     ],
 )
-def test_the_estimate_believes_no_damaged_file(tmp_path: Path, header: bytes) -> None:
+def test_memory_estimate_ignores_damaged_safetensors_headers(tmp_path: Path, header: bytes) -> None:
     (tmp_path / "model.safetensors").write_bytes(header)
     assert estimate(tmp_path) <= PROCESS_BYTES + WEIGHTS_FACTOR * 2 * len(header)
 
 
-def test_the_estimate_of_an_engine_counts_its_processes_and_keys_and_values(tmp_path: Path) -> None:
+def test_vllm_memory_estimate_counts_workers_and_kv_cache(tmp_path: Path) -> None:
     def of(**settings: Any) -> float:
         return estimated_bytes(SessionSpec("m", "causal_lm", "vllm", tmp_path, Settings(**settings))) / (1 << 20)
 
@@ -142,7 +140,7 @@ def test_the_estimate_of_an_engine_counts_its_processes_and_keys_and_values(tmp_
 
 
 @pytest.mark.parametrize("kind", [ProcessSession, ParallelSession])
-def test_the_first_ones_memory_is_back_before_the_second_starts(
+def test_unloaded_session_frees_its_memory_before_the_next_starts(
     kind: Callable[..., IsolatedSession], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each holds its memory in a process that its own has started, as an engine does, and ends slowly when asked."""
@@ -174,7 +172,7 @@ def test_the_first_ones_memory_is_back_before_the_second_starts(
             session.close()
 
 
-def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: list[str]) -> None:
+def test_least_recently_used_session_is_unloaded_and_reloads_on_use(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(2)) as registry:
         one, two = registry.open("one"), registry.open("two")
         one.transcribe("x")  # now two is the one least recently used
@@ -186,7 +184,7 @@ def test_the_least_recently_used_makes_room_and_works_again_afterwards(models: l
         assert three.pid
 
 
-def test_no_more_is_unloaded_than_needed(models: list[str]) -> None:
+def test_sessions_within_the_budget_stay_loaded(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(3)) as registry:
         for name in models[:3]:
             registry.open(name)
@@ -202,7 +200,7 @@ def test_a_session_at_work_is_not_unloaded(models: list[str]) -> None:
             assert loaded(registry) == ["one", "three"]
 
 
-def test_prepared_processes_count_and_end_before_any_session_is_unloaded(
+def test_prepared_processes_end_before_a_session_is_unloaded(
     models: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Prepared:
@@ -220,7 +218,7 @@ def test_prepared_processes_count_and_end_before_any_session_is_unloaded(
         assert not prepared.memory_bytes and loaded(registry) == ["one", "two"]
 
 
-def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unloaded(models: list[str]) -> None:
+def test_session_that_does_not_fit_beside_busy_sessions_is_refused(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(2) - (600 << 20)) as registry:
         one = registry.open("one")
         with closing(one.stream("x", do="many")) as events:
@@ -235,9 +233,7 @@ def test_what_cannot_fit_beside_the_sessions_at_work_is_refused_and_nothing_unlo
         assert loaded(registry) == ["one"] and len(registry.residents()) == 1
 
 
-def test_a_patient_newcomer_is_told_of_the_memory_that_it_waits_for(
-    models: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_memory_is_reported_as_progress(models: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.registry.budget.BEAT_SECONDS", 0.01)
     with Registry(memory_bytes=room_for(2) - (600 << 20), wait_for_memory=True) as registry:
         one = registry.open("one")
@@ -255,7 +251,7 @@ def test_a_patient_newcomer_is_told_of_the_memory_that_it_waits_for(
         assert heard[:3] == [waiting] * 3 and heard[-1] == "loading two"
 
 
-def test_waiting_for_memory_can_be_given_up(models: list[str]) -> None:
+def test_waiting_for_memory_can_be_cancelled(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(2) - (600 << 20), wait_for_memory=True) as registry:
         one = registry.open("one")
         with closing(one.stream("x", do="many")) as events:
@@ -269,9 +265,7 @@ def test_waiting_for_memory_can_be_given_up(models: list[str]) -> None:
         assert len(registry.residents()) == 1
 
 
-def test_what_is_larger_than_all_that_is_allowed_is_refused_and_nothing_unloaded(
-    models: list[str], tmp_path: Path
-) -> None:
+def test_session_larger_than_the_budget_is_refused_and_others_stay_loaded(models: list[str], tmp_path: Path) -> None:
     with Registry(memory_bytes=room_for(1)) as registry:
         registry.open("one")
         add_weight_bytes(tmp_path / "two", 4 << 30)
@@ -282,7 +276,7 @@ def test_what_is_larger_than_all_that_is_allowed_is_refused_and_nothing_unloaded
         assert loaded(registry) == ["one"]
 
 
-def test_a_language_model_inside_of_another_session_counts(models: list[str], tmp_path: Path) -> None:
+def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[str], tmp_path: Path) -> None:
     """A beam search opens it in the process of the recogniser."""
     language = tiny_language(tmp_path / "language")
     add_weight_bytes(language, 1 << 30)
@@ -306,7 +300,7 @@ def test_a_language_model_inside_of_another_session_counts(models: list[str], tm
         assert registry._budget._held(registry._sessions()[0]) == estimate(tmp_path / "one")
 
 
-def test_a_model_that_is_loading_counts_with_what_it_will_need(models: list[str]) -> None:
+def test_loading_model_counts_with_its_memory_estimate(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(1.5)) as registry:
         loading = Background(lambda: registry.open("never"))
         eventually(lambda: bool(loaded(registry)))
@@ -316,7 +310,7 @@ def test_a_model_that_is_loading_counts_with_what_it_will_need(models: list[str]
         assert isinstance(loading.ended().error, SessionDied)
 
 
-def test_the_budget_comes_from_the_environment_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_budget_is_set_by_the_environment_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < default_budget() < machine_bytes()
     monkeypatch.setenv("WORKBENCH_MEMORY_GB", "1.5")
     assert Registry().memory_budget == 1.5 * (1 << 30)
@@ -326,7 +320,7 @@ def test_the_budget_comes_from_the_environment_or_the_machine(monkeypatch: pytes
             Registry()
 
 
-def test_idle_sessions_are_unloaded_and_come_back(models: list[str], registry: Registry) -> None:
+def test_idle_sessions_are_unloaded_and_reload_on_use(models: list[str], registry: Registry) -> None:
     one, two = registry.open("one"), registry.open("two")
     assert registry.unload_idle(3600) == []
     with closing(one.stream("x", do="many")) as events:
@@ -339,7 +333,7 @@ def test_idle_sessions_are_unloaded_and_come_back(models: list[str], registry: R
     assert two.transcribe("x").text.endswith("/x")
 
 
-def test_unloading_by_name_spares_the_one_at_work(models: list[str], registry: Registry) -> None:
+def test_unload_by_name_skips_busy_sessions(models: list[str], registry: Registry) -> None:
     one = registry.open("one")
     registry.open("one", threads=1)
     with closing(one.stream("x", do="many")) as events:

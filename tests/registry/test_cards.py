@@ -1,4 +1,4 @@
-"""Model cards: the shipped list, a user's own, and every way a user's file can be wrong."""
+"""Model cards: the shipped list, the user's list, and errors for invalid user lists."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_the_shipped_cards_are_complete() -> None:
         assert ("hub" in card.source) == (card.megabytes is not None), "what is downloaded says how much that is"
 
 
-def test_a_card_needs_little_and_the_rest_has_defaults(tmp_path: Path) -> None:
+def test_card_with_required_keys_uses_defaults(tmp_path: Path) -> None:
     [card] = read_cards(write(tmp_path / "models.toml", GOOD))
     assert card == Card("mine", "mine", "sensevoice", {"directory": str(tmp_path / "checkpoint")})
     assert card.tasks == ("transcribe",)
 
 
-def test_every_key_arrives(tmp_path: Path) -> None:
+def test_every_key_of_a_card_is_read(tmp_path: Path) -> None:
     text = """
         [[model]]
         id = "full"
@@ -91,7 +91,9 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     assert all(key in text for key in KEYS)
 
 
-def test_directories_are_beside_the_file_absolute_or_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_paths_may_be_relative_absolute_or_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     places = {"a": "../below", "b": str(tmp_path / "absolute"), "c": "~/checkpoint"}
     text = "".join(GOOD.replace("mine", name).replace('"checkpoint"', f'"{place}"') for name, place in places.items())
@@ -99,7 +101,7 @@ def test_directories_are_beside_the_file_absolute_or_at_home(tmp_path: Path, mon
     assert found == [str(tmp_path / name) for name in ("below", "absolute", "home/checkpoint")]
 
 
-def test_a_gguf_file_and_its_language_half_are_beside_the_list_under_their_own_names(tmp_path: Path) -> None:
+def test_gguf_paths_of_a_card_are_relative_to_the_list_and_keep_link_names(tmp_path: Path) -> None:
     (tmp_path / "blob").touch()
     (tmp_path / "encoder.gguf").symlink_to(tmp_path / "blob")
     text = GOOD.replace('directory = "checkpoint"', 'gguf = "encoder.gguf", language = "../llm.gguf"')
@@ -115,22 +117,22 @@ def server_card(source: str) -> str:
 @pytest.mark.parametrize(
     "written", ["http://host:8000", "http://host:8000/", " http://host:8000/v1", "http://host:8000/v1/"]
 )
-def test_a_server_is_an_address_without_v1(tmp_path: Path, written: str) -> None:
+def test_server_address_is_stored_without_v1(tmp_path: Path, written: str) -> None:
     [card] = read_cards(write(tmp_path / "models.toml", server_card(f'server = "{written}"')))
     assert (card.kind, card.place, card.server) == ("server", "http://host:8000", Server("http://host:8000", "", ""))
 
 
-def test_a_server_may_have_a_name_for_the_model_and_want_a_key(tmp_path: Path) -> None:
+def test_server_card_may_name_a_model_and_a_key_variable(tmp_path: Path) -> None:
     source = 'server = "https://[::1]/models/a", model = "org/name", key = "MY_KEY"'
     [card] = read_cards(write(tmp_path / "models.toml", server_card(source)))
     assert card.server == Server("https://[::1]/models/a", "org/name", "MY_KEY")
 
 
-def test_other_models_have_no_server() -> None:
+def test_shipped_cards_have_no_server() -> None:
     assert not [card.id for card in read_cards(SHIPPED) if card.server]
 
 
-def test_a_key_that_stands_in_the_list_itself_is_not_repeated(tmp_path: Path) -> None:
+def test_literal_key_in_the_list_is_refused_without_repeating_it(tmp_path: Path) -> None:
     source = 'server = "http://host:8000", key = "sk-very-secret"'
     with pytest.raises(BadInput, match=r"the key in the source of .* is not a name; expected an environment") as caught:
         read_cards(write(tmp_path / "models.toml", server_card(source)))
@@ -141,7 +143,7 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert [card.id for card in read_cards(write(tmp_path / "m.toml", b"\xef\xbb\xbf" + GOOD.encode()))] == ["mine"]
 
 
-def test_an_empty_file_lists_nothing(tmp_path: Path) -> None:
+def test_empty_list_file_gives_no_cards(tmp_path: Path) -> None:
     assert read_cards(write(tmp_path / "models.toml", "# none yet\n")) == []
 
 
@@ -247,14 +249,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_file_is_one_sentence_that_names_the_place(tmp_path: Path, text: str | bytes, message: str) -> None:
+def test_invalid_list_raises_one_line_error_with_the_file_name(tmp_path: Path, text: str | bytes, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         read_cards(write(tmp_path / "models.toml", text))
     assert "models.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_folder_in_place_of_the_file_is_one_sentence(tmp_path: Path) -> None:
+def test_folder_in_place_of_the_list_raises_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be read"):
         read_cards(tmp_path)
 
@@ -262,20 +264,22 @@ def test_a_folder_in_place_of_the_file_is_one_sentence(tmp_path: Path) -> None:
 # The user's own list, in the registry.
 
 
-def test_the_users_list_lies_in_the_configuration_folder(user_folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_list_path_is_in_the_configuration_folder_or_workbench_models(
+    user_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert user_cards_path() == user_folders / "config" / "speech-workbench" / "models.toml"
     monkeypatch.setenv("WORKBENCH_MODELS", "/elsewhere/list.toml")
     assert user_cards_path() == Path("/elsewhere/list.toml")
 
 
-def test_the_users_cards_come_after_the_shipped_ones(registry: Registry) -> None:
+def test_user_cards_come_after_the_shipped_cards(registry: Registry) -> None:
     shipped = [card.id for card in registry.cards()]
     write(user_cards_path(), GOOD)
     assert [card.id for card in registry.cards()] == [*shipped, "mine"]
     assert registry.card("mine").family == "sensevoice"
 
 
-def test_a_users_card_replaces_the_shipped_one_of_the_same_id(registry: Registry) -> None:
+def test_user_card_replaces_the_shipped_card_of_the_same_id(registry: Registry) -> None:
     write(user_cards_path(), GOOD.replace("mine", "sensevoice-small"))
     assert "directory" in registry.card("sensevoice-small").source
     assert [card.id for card in registry.cards()].count("sensevoice-small") == 1
@@ -285,14 +289,16 @@ OF_THE_LIST = ("no TOML", "bytes", "one table", "list of texts")  # nothing in t
 
 
 @pytest.mark.parametrize("name", [name for name in BROKEN if name not in OF_THE_LIST])
-def test_a_broken_card_is_one_line_and_all_others_work(tmp_path: Path, name: str) -> None:
+def test_invalid_card_gives_one_line_and_other_cards_stay_usable(tmp_path: Path, name: str) -> None:
     text, message = BROKEN[name]
     found, [bad] = read_list(write(tmp_path / "models.toml", str(text) + GOOD.replace("mine", "other")))
     assert [card.id for card in found] == ["other"]
     assert re.search(message, bad.reason) and "\n" not in bad.reason
 
 
-def test_what_cannot_be_read_is_a_bad_card(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_source_makes_a_bad_card_with_the_reason(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     (tmp_path / "locked").mkdir()
     os.mkfifo(tmp_path / "fifo")
@@ -345,7 +351,7 @@ def test_what_cannot_be_read_is_a_bad_card(registry: Registry, tmp_path: Path, m
         (f"megabytes = 0x{'f' * 6000}", "megabytes = a number with thousands of digits; expected a whole number of"),
     ],
 )
-def test_odd_values_are_one_line(registry: Registry, line: str, message: str) -> None:
+def test_odd_card_values_give_one_line_reasons(registry: Registry, line: str, message: str) -> None:
     key = line.split(" ")[0]
     text = "\n".join(each for each in GOOD.splitlines() if not each.startswith(key)) + f"\n{line}\n"
     write(user_cards_path(), text)
@@ -354,14 +360,14 @@ def test_odd_values_are_one_line(registry: Registry, line: str, message: str) ->
     assert re.search(message, reason) and "\n" not in reason and len(reason) < 600
 
 
-def test_a_bad_card_of_a_shipped_id_is_not_replaced_in_silence(registry: Registry) -> None:
+def test_bad_user_card_with_a_shipped_id_raises_an_error(registry: Registry) -> None:
     write(user_cards_path(), GOOD.replace("mine", "demo/sensevoice") + "languages = 3\n")
     assert "demo/sensevoice" not in {card.id for card in registry.cards()}
     with pytest.raises(BadInput, match=r"model 'demo/sensevoice' in models\.toml has languages = 3"):
         registry.card("demo/sensevoice")
 
 
-def test_a_list_that_is_no_toml_leaves_the_shipped_models(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_toml_list_keeps_the_shipped_models(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
     write(user_cards_path(), "[[model]]\nid = 'x'\nfamily = \n")
     reason = f"the model list {user_cards_path()} is not valid TOML: Invalid value (at line 3, column 10)"
     assert registry.bad_cards() == [BadCard("", reason)]
@@ -380,12 +386,12 @@ def test_a_list_that_is_no_toml_leaves_the_shipped_models(registry: Registry, ca
         (b"a = " + b"9" * 5000, "is not valid TOML"),
     ],
 )
-def test_hostile_lists_are_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+def test_malicious_lists_give_one_line_reasons(tmp_path: Path, content: bytes, message: str) -> None:
     cards, [bad] = read_list(write(tmp_path / "models.toml", content))
     assert not cards and message in bad.reason and "\n" not in bad.reason
 
 
-def test_a_list_that_may_not_be_read_or_is_no_file_leaves_the_shipped_models(
+def test_unreadable_list_keeps_the_shipped_models(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shipped = registry.cards()
@@ -405,7 +411,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(sorted(KEYS)) | st.text(max_size=8), VALUES))
-def test_no_card_breaks_the_list(table: dict[str, Any]) -> None:
+def test_arbitrary_card_values_do_not_break_the_list(table: dict[str, Any]) -> None:
     sound = {"id": "sound", "family": "sensevoice", "source": {"demo": "demo-sensevoice"}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "_parsed", lambda path: {"model": [table, sound]})
@@ -414,14 +420,14 @@ def test_no_card_breaks_the_list(table: dict[str, Any]) -> None:
     assert all("\n" not in each.reason for each in bad)
 
 
-def test_a_card_whose_directory_is_missing_is_not_ready_and_says_why(registry: Registry, tmp_path: Path) -> None:
+def test_card_with_a_missing_directory_is_not_ready_with_a_reason(registry: Registry, tmp_path: Path) -> None:
     write(user_cards_path(), GOOD)
     state = registry.availability(registry.card("mine"), "pytorch")
     assert not state.ready and not state.fetches
     assert "checkpoint directory" in str(state.reason) and "is missing" in str(state.reason)
 
 
-def test_a_session_has_the_settings_of_its_card_unless_others_are_given(
+def test_session_uses_card_settings_unless_overridden(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
@@ -440,7 +446,7 @@ def test_a_session_has_the_settings_of_its_card_unless_others_are_given(
     assert settings(device="cuda", dtype=None) == Settings(threads=1, dtype="bfloat16", device="cuda")
 
 
-def test_a_setting_of_a_card_that_suits_no_model_of_its_family_is_named(registry: Registry, tmp_path: Path) -> None:
+def test_card_setting_unsupported_by_the_family_is_refused(registry: Registry, tmp_path: Path) -> None:
     card = GOOD.replace('"checkpoint"', f'"{tmp_path}"').replace("sensevoice", "fsmn_vad")
     write(user_cards_path(), card + 'settings = { pytorch = { dtype = "bfloat16" } }\n')
     with pytest.raises(BadInput, match=r"^dtype is bfloat16, and mine does not compute in it; expected float32 or"):

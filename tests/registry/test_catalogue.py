@@ -1,4 +1,4 @@
-"""Models by name: shipped, the user's own, or a path; and what is said of a name that is none of them."""
+"""Models found by name: shipped, from the user's list, or by path; errors for unknown names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_shipped_models_are_known(registry: Registry) -> None:
     assert registry.card("demo/paraformer") == cards["demo/paraformer"]
 
 
-def test_a_users_card_replaces_the_shipped_one_of_that_id(
+def test_user_card_replaces_the_shipped_card_of_the_same_id(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "models.toml").write_text(MINE.format(here=tmp_path), encoding="utf-8")
@@ -40,7 +40,9 @@ def test_a_users_card_replaces_the_shipped_one_of_that_id(
     assert registry.card("new").source == {"directory": str(tmp_path / "beside")}
 
 
-def test_a_checkpoint_directory_is_a_model(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_directory_is_accepted_as_a_model(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiny_paraformer(tmp_path / "checkpoint")
     monkeypatch.chdir(tmp_path)
     for name in ("checkpoint", "./checkpoint", Path("checkpoint"), str(tmp_path / "checkpoint")):
@@ -66,19 +68,19 @@ def test_a_checkpoint_directory_is_a_model(registry: Registry, tmp_path: Path, m
         ("a\0b", "there is no model "),
     ],
 )
-def test_an_unknown_name_is_one_sentence_with_a_hint(registry: Registry, name: str, sentence: str) -> None:
+def test_unknown_model_name_raises_one_line_error_with_a_hint(registry: Registry, name: str, sentence: str) -> None:
     with pytest.raises(BadInput) as error:
         registry.card(name)
     assert str(error.value).startswith(sentence)
 
 
-def test_a_file_is_no_model(registry: Registry, tmp_path: Path) -> None:
+def test_file_that_is_not_gguf_is_refused_as_a_model(registry: Registry, tmp_path: Path) -> None:
     (tmp_path / "model.pt").touch()
     with pytest.raises(BadInput, match=r"^model\.pt is a file, but not in GGUF format; expected a model id, "):
         registry.open(tmp_path / "model.pt")
 
 
-def test_a_directory_without_a_checkpoint_says_what_it_lacks(registry: Registry, tmp_path: Path) -> None:
+def test_directory_without_a_checkpoint_is_refused_with_the_expected_files(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"belongs to none of the families here: a FunASR checkpoint has a config.yaml beside"
     ):

@@ -1,4 +1,4 @@
-"""The beam search of Python and the shell: arrays and files, and the language model that it opens."""
+"""CTC beam search from Python: arrays and files, options, and the language model that it opens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS = ("<blk>", "a", "b")
 LOGITS = np.random.default_rng(5).normal(size=(4, 3))
 
 
-def test_arrays_and_files_give_the_same(tmp_path: Path) -> None:
+def test_arrays_and_files_give_equal_hypotheses(tmp_path: Path) -> None:
     np.save(tmp_path / "it.npy", LOGITS)
     (tmp_path / "tokens.txt").write_text("\n".join(TOKENS))
     with workbench.CtcBeamSearch(tmp_path / "tokens.txt", "<blk>", nbest=4) as search:
@@ -28,7 +28,7 @@ def test_arrays_and_files_give_the_same(tmp_path: Path) -> None:
     assert from_file[0].to_dict().keys() == {"text", "tokens", "score", "acoustic", "lm"}
 
 
-def test_paths_may_be_options(tmp_path: Path) -> None:
+def test_options_accept_path_objects(tmp_path: Path) -> None:
     (tmp_path / "lexicon.txt").write_text("ab\ta b\n")
     search = workbench.CtcBeamSearch(TOKENS, lexicon=tmp_path / "lexicon.txt")
     assert set(search.decode(LOGITS)[0].words or ()) <= {"ab"}
@@ -44,7 +44,7 @@ def test_paths_may_be_options(tmp_path: Path) -> None:
         (np.full((1, 3), np.nan), "array 0 has nan at frame 0"),
     ],
 )
-def test_what_is_no_logits_is_refused(logits: Any, expected: str) -> None:
+def test_invalid_logits_are_refused(logits: Any, expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
         workbench.CtcBeamSearch(TOKENS).decode(logits)
 
@@ -62,7 +62,7 @@ def test_what_is_no_logits_is_refused(logits: Any, expected: str) -> None:
         ({"blank": "c"}, "none of the 3 tokens"),
     ],
 )
-def test_what_is_no_search_is_refused(given: dict[str, Any], expected: str) -> None:
+def test_invalid_search_options_are_refused(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
         workbench.CtcBeamSearch(**{"tokens": TOKENS, **given})
 

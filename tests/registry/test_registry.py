@@ -1,4 +1,4 @@
-"""The registry: why a model cannot run, sessions that share processes, and the memory they may have."""
+"""The registry: availability of models, sessions that share workers, and their lifetime."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_availability_names_the_reason(
         registry.open("here")
 
 
-def test_a_family_that_there_is_not_is_named(registry: Registry, add_card: AddCard, tmp_path: Path) -> None:
+def test_card_with_an_unknown_family_is_refused(registry: Registry, add_card: AddCard, tmp_path: Path) -> None:
     add_card("odd", tmp_path, family="whisper")
     odd = r"^model 'odd' in models\.toml cannot be used: its card names the family 'whisper'; expected one of sensev"
     for use in (registry.card, registry.open, registry.options_class):
@@ -104,7 +104,7 @@ def test_a_family_that_there_is_not_is_named(registry: Registry, add_card: AddCa
             use("odd")
 
 
-def test_a_folder_that_may_not_be_read_keeps_no_other_model_from_being_listed(
+def test_unreadable_folder_in_a_checkpoint_does_not_break_the_listing(
     registry: Registry, add_card: AddCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_card("here", tiny_sensevoice(tmp_path / "here"))
@@ -124,7 +124,7 @@ def test_a_folder_that_may_not_be_read_keeps_no_other_model_from_being_listed(
     assert estimated_bytes(SessionSpec("here", "sensevoice", "pytorch", tmp_path / "here")) > 0
 
 
-def test_converted_files_that_were_lost_are_made_anew_before_the_next_load(
+def test_damaged_converted_files_are_converted_again_before_the_next_load(
     registry: Registry, add_card: AddCard, tmp_path: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -145,7 +145,7 @@ def test_converted_files_that_were_lost_are_made_anew_before_the_next_load(
         assert session.transcribe("x").text.endswith("x") and made.read_text() == "whole"
 
 
-def test_a_runtime_that_cannot_run_the_model_is_not_replaced_by_another(registry: Registry, tmp_path: Path) -> None:
+def test_unsupported_runtime_is_refused_without_fallback(registry: Registry, tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     with pytest.raises(Unavailable, match="cannot run on vllm: SenseVoice has no autoregressive part"):
         registry.open(directory, runtime="vllm")
@@ -166,7 +166,7 @@ def test_a_checkpoint_on_the_hub_cannot_be_opened_offline(registry: Registry) ->
 # Sessions.
 
 
-def test_a_session_transcribes_and_gives_its_memory_back(registry: Registry, tmp_path: Path) -> None:
+def test_session_transcribes_traces_and_frees_its_memory_on_unload(registry: Registry, tmp_path: Path) -> None:
     with registry.open(tiny_sensevoice(tmp_path / "tiny"), threads=1) as session:
         assert isinstance(session, Session)
         transcript = session.transcribe(noise(2.0))
@@ -185,13 +185,13 @@ def test_a_session_transcribes_and_gives_its_memory_back(registry: Registry, tmp
     assert registry.residents() == []
 
 
-def test_a_device_that_torch_does_not_know_is_bad_input(registry: Registry, tmp_path: Path) -> None:
+def test_unknown_device_is_refused(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="device is 'abacus'; expected a name such as cpu"):
         registry.open(tiny_sensevoice(tmp_path / "tiny"), device="abacus")
     assert registry.residents() == []
 
 
-def test_holders_of_one_model_share_a_process_until_the_last_lets_go(models: list[str], registry: Registry) -> None:
+def test_sessions_of_one_model_share_a_worker_until_the_last_closes(models: list[str], registry: Registry) -> None:
     first, second = registry.open("one"), registry.open("one")
     other = registry.open("one", threads=1)
     assert first.pid == second.pid != other.pid and len(registry.residents()) == 2
@@ -207,7 +207,7 @@ def test_holders_of_one_model_share_a_process_until_the_last_lets_go(models: lis
     assert registry.residents() == []
 
 
-def test_one_holder_may_let_go_while_another_is_at_work(models: list[str], registry: Registry) -> None:
+def test_closing_one_session_does_not_stop_another_on_the_same_worker(models: list[str], registry: Registry) -> None:
     first, second = registry.open("one"), registry.open("one")
     with closing(first.stream("x", do="many")) as events:
         next(events)
@@ -227,7 +227,7 @@ def test_opening_from_many_threads_starts_one_process(models: list[str], registr
     assert registry.residents() == []
 
 
-def test_batches_and_texts_pass_through_with_the_time_it_took_to_load(models: list[str], registry: Registry) -> None:
+def test_batches_and_generations_report_the_load_time(models: list[str], registry: Registry) -> None:
     with registry.open("one") as session:
         assert isinstance(session, Session) and not session.reads_text
         transcripts = session.transcribe_batch(["a.wav", "b.wav"])
@@ -241,7 +241,7 @@ def test_batches_and_texts_pass_through_with_the_time_it_took_to_load(models: li
         assert session.generate("go on").tokens == generation.tokens
 
 
-def test_a_type_of_arithmetic_is_for_families_that_compute_in_it(
+def test_dtype_unsupported_by_the_family_is_refused(
     models: list[str], registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry.open("one", dtype="bfloat16").close()
@@ -254,7 +254,7 @@ def test_a_type_of_arithmetic_is_for_families_that_compute_in_it(
     assert registry.residents() == []
 
 
-def test_float64_is_for_every_family_on_the_runtime_that_has_it(models: list[str], registry: Registry) -> None:
+def test_float64_is_accepted_on_pytorch_only(models: list[str], registry: Registry) -> None:
     registry.open("one", dtype="float64").close()
     words = r"^dtype is float64, and gguf has no such setting; leave it out, or take pytorch$"
     with pytest.raises(BadInput, match=words):
@@ -264,7 +264,7 @@ def test_float64_is_for_every_family_on_the_runtime_that_has_it(models: list[str
         registry.open(str(tiny_language(Path("written"))), "vllm", dtype="float64")
 
 
-def test_opening_what_is_at_work_does_not_wait(models: list[str], registry: Registry) -> None:
+def test_opening_a_busy_model_does_not_wait(models: list[str], registry: Registry) -> None:
     session = registry.open("one")
     with closing(session.stream("x", do="many")) as events:
         next(events)
@@ -272,7 +272,7 @@ def test_opening_what_is_at_work_does_not_wait(models: list[str], registry: Regi
         assert registry.residents()[0].busy and registry.residents()[0].idle_seconds == 0.0
 
 
-def test_a_model_that_does_not_load_is_not_among_the_open_ones(
+def test_model_that_fails_to_load_is_not_listed_as_resident(
     registry: Registry, add_card: AddCard, fake: None, tmp_path: Path
 ) -> None:
     add_card("refuse", tiny_sensevoice(tmp_path / "tiny"))
@@ -281,7 +281,7 @@ def test_a_model_that_does_not_load_is_not_among_the_open_ones(
     assert registry.residents() == []
 
 
-def test_cancelling_through_the_registry_stops_whoever_calls(models: list[str], registry: Registry) -> None:
+def test_cancel_stops_a_call_in_another_thread(models: list[str], registry: Registry) -> None:
     session = registry.open("one")
     begun = threading.Event()
 
@@ -298,7 +298,7 @@ def test_cancelling_through_the_registry_stops_whoever_calls(models: list[str], 
 # The end.
 
 
-def test_a_closed_registry_has_no_processes_and_opens_nothing(models: list[str]) -> None:
+def test_closed_registry_ends_all_workers_and_refuses_to_open(models: list[str]) -> None:
     before = children()
     registry = Registry()
     session = registry.open("one")
@@ -316,7 +316,7 @@ def test_a_closed_registry_has_no_processes_and_opens_nothing(models: list[str])
     session.close()
 
 
-def test_closing_the_registry_during_an_open_leaves_no_process(models: list[str]) -> None:
+def test_closing_the_registry_during_loading_leaves_no_worker(models: list[str]) -> None:
     registry = Registry()
     opening = Background(lambda: registry.open("never"))
     eventually(lambda: bool(loaded(registry)))
@@ -330,7 +330,7 @@ def test_closing_the_registry_during_an_open_leaves_no_process(models: list[str]
 # Options that name models.
 
 
-def test_the_id_or_the_folder_of_a_voice_activity_model_becomes_its_directory(
+def test_vad_option_resolves_a_model_id_to_its_directory(
     registry: Registry, add_card: AddCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = shared("fsmn-vad")
@@ -347,13 +347,13 @@ def test_a_voice_activity_model_may_be_a_gguf_file(registry: Registry, tmp_path:
 
 
 @pytest.mark.parametrize("vad", ["silreo", "", "x" * 5000])
-def test_an_unknown_voice_activity_model_is_one_sentence(registry: Registry, vad: str) -> None:
+def test_unknown_vad_model_raises_one_line_error(registry: Registry, vad: str) -> None:
     expected = "expected auto, silero, none, or the id, directory or GGUF file of an FSMN-VAD$"
     with pytest.raises(BadInput, match=rf"^option vad is '{vad}'; {expected}"):
         registry.resolve_options({"vad": vad})
 
 
-def test_a_recogniser_is_no_voice_activity_model(registry: Registry, tmp_path: Path) -> None:
+def test_speech_recogniser_is_refused_as_vad_model(registry: Registry, tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     for vad in (str(directory), directory):
         with pytest.raises(BadInput, match=r"^option vad is '.*', a model of the family sensevoice; expected auto, "):
@@ -363,7 +363,7 @@ def test_a_recogniser_is_no_voice_activity_model(registry: Registry, tmp_path: P
 # In this process.
 
 
-def test_without_isolation_the_model_lives_here(tmp_path: Path) -> None:
+def test_model_runs_in_the_same_process_without_isolation(tmp_path: Path) -> None:
     before = children()
     with Registry(isolate=False) as registry:
         with registry.open(tiny_sensevoice(tmp_path / "tiny")) as session:
@@ -381,7 +381,7 @@ def test_without_isolation_the_model_lives_here(tmp_path: Path) -> None:
     assert children() <= before
 
 
-def test_a_forgotten_stream_frees_the_session(registry: Registry, tmp_path: Path) -> None:
+def test_garbage_collected_stream_frees_the_session(registry: Registry, tmp_path: Path) -> None:
     session = registry.open(tiny_sensevoice(tmp_path / "tiny"))
     events = session.stream(long_noise(), **LONG)
     next(events)
@@ -390,7 +390,7 @@ def test_a_forgotten_stream_frees_the_session(registry: Registry, tmp_path: Path
     assert session.transcribe(noise(2.0)).text
 
 
-def test_vllm_opens_the_directory_that_was_made_of_the_checkpoint(
+def test_vllm_opens_the_converted_checkpoint_directory(
     registry: Registry, tmp_path: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(123))

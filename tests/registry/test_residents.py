@@ -1,4 +1,4 @@
-"""What the registry tells of its sessions and of their loads, and whose calls a holder stops."""
+"""The state of sessions in the registry, the progress of their loads, and cancelling of calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def only(registry: Registry) -> Residency:
 
 
 @both
-def test_a_session_goes_from_loading_to_idle_at_work_and_unloaded(
+def test_resident_state_changes_from_loading_to_idle_at_work_and_unloaded(
     models: None, registry: Registry, runtime: str
 ) -> None:
     opening = Background(lambda: registry.open(f"never-{runtime}", runtime))
@@ -67,7 +67,7 @@ def test_a_session_goes_from_loading_to_idle_at_work_and_unloaded(
 
 
 @both
-def test_the_log_of_an_engine_is_told(
+def test_resident_has_the_path_of_the_engine_log(
     models: None, registry: Registry, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "engine.log"))
@@ -76,7 +76,7 @@ def test_the_log_of_an_engine_is_told(
 
 
 @both
-def test_a_load_tells_how_far_it_is(models: None, registry: Registry, runtime: str) -> None:
+def test_load_progress_is_reported(models: None, registry: Registry, runtime: str) -> None:
     heard: list[tuple[float, str]] = []
     name = f"steps-{runtime}"
     with registry.open(name, runtime, on_progress=lambda *told: heard.append(told)):
@@ -88,9 +88,7 @@ def test_a_load_tells_how_far_it_is(models: None, registry: Registry, runtime: s
 
 
 @both
-def test_a_load_is_stopped_by_who_listens_even_when_it_says_nothing_more(
-    models: None, registry: Registry, runtime: str
-) -> None:
+def test_stuck_load_is_cancelled_by_its_progress_callback(models: None, registry: Registry, runtime: str) -> None:
     before, heard = children(), list[float]()
 
     def stop(fraction: float, activity: str) -> None:
@@ -104,7 +102,9 @@ def test_a_load_is_stopped_by_who_listens_even_when_it_says_nothing_more(
 
 
 @both
-def test_who_waits_for_anothers_load_hears_of_it_and_may_leave(models: None, registry: Registry, runtime: str) -> None:
+def test_second_caller_receives_load_progress_and_can_cancel_its_wait(
+    models: None, registry: Registry, runtime: str
+) -> None:
     name, told = f"stuck-{runtime}", threading.Event()
     first = Background(lambda: registry.open(name, runtime, on_progress=lambda *_: None))
     eventually(lambda: bool(registry.residents()) and only(registry).memory_bytes > 0)
@@ -122,7 +122,7 @@ def test_who_waits_for_anothers_load_hears_of_it_and_may_leave(models: None, reg
     assert isinstance(first.ended().error, (SessionDied, BadInput))
 
 
-def test_a_holder_stops_the_own_calls_where_several_run(models: None, registry: Registry) -> None:
+def test_cancel_stops_only_the_calls_of_its_own_session(models: None, registry: Registry) -> None:
     sessions = [registry.open("fake-vllm", "vllm") for _ in range(2)]
     begun = [threading.Event(), threading.Event()]
 
@@ -147,7 +147,7 @@ def test_a_holder_stops_the_own_calls_where_several_run(models: None, registry: 
     assert sessions[1].generate("x").tokens == (1, 2, 3)
 
 
-def test_who_waits_for_anothers_run_hears_of_that_and_may_leave(models: None, registry: Registry) -> None:
+def test_waiting_for_a_busy_session_is_reported_and_can_be_cancelled(models: None, registry: Registry) -> None:
     first, second = registry.open("fake-pytorch"), registry.open("fake-pytorch")
     assert not second.occupied
     heard: list[str] = []

@@ -1,4 +1,4 @@
-"""From a model's name to what opens it: one place that resolves, checks, and knows which settings apply."""
+"""Resolving a model name to a session specification: checks of options, and which settings apply."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def card(family: str, kind: str = "directory", **more: Any) -> Card:
     return Card("m", "m", family, {kind: "/nowhere"}, **more)
 
 
-def test_every_setting_is_a_parameter_of_open_and_no_other_is() -> None:
+def test_parameters_of_open_match_the_settings() -> None:
     parameters = dict(inspect.signature(Registry.open).parameters)
     for name in ("self", "model", "runtime", "on_progress", "options"):
         del parameters[name]
@@ -32,13 +32,15 @@ def test_every_setting_is_a_parameter_of_open_and_no_other_is() -> None:
     assert {each.default for each in parameters.values()} == {None}
 
 
-def test_what_is_resolved_says_all_that_opens_it(tmp_path: Path) -> None:
+def test_resolve_returns_a_complete_session_spec(tmp_path: Path) -> None:
     model = tiny_sensevoice(tmp_path / "tiny")
     spec = resolve(model, settings={"threads": 2, "dtype": None}, options={"language": "en"})
     assert spec == SessionSpec(str(model), "sensevoice", "pytorch", model.resolve(), Settings(threads=2))
 
 
-def test_a_card_is_not_looked_up_again(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolve_does_not_look_up_a_given_card(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = registry.card(tiny_sensevoice(tmp_path / "tiny"))
     monkeypatch.setattr("workbench.registry.resolve.find_card", lambda *_: pytest.fail("looked up again"))
     assert resolve(found).name == found.id
@@ -74,7 +76,7 @@ def runs() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("family", "runtime"), runs())
-def test_every_choice_that_is_listed_is_taken_and_no_other(family: str, runtime: str) -> None:
+def test_only_listed_setting_choices_are_accepted(family: str, runtime: str) -> None:
     """A listed choice may need `stepwise` beside it, where the runtime has that."""
     listed = settings_for(card(family), runtime)
     for name, spec in SETTINGS.items():
@@ -94,16 +96,16 @@ def takes(given: dict[str, Any], family: str, runtime: str) -> bool:
 
 
 @pytest.mark.parametrize(("dtype", "stepwise"), [*itertools.product(RUNTIMES["pytorch"].dtypes, [False, True])])
-def test_only_sixteen_bits_are_stepwise(dtype: str, stepwise: bool) -> None:
+def test_stepwise_is_accepted_only_with_half_precision(dtype: str, stepwise: bool) -> None:
     expected = dtype in HALF or not stepwise
     assert takes({"dtype": dtype, "stepwise": stepwise}, "sensevoice", "pytorch") == expected
     assert takes({"dtype": dtype, "stepwise": stepwise}, "causal_lm", "pytorch") == expected
 
 
-def test_a_server_has_settings_of_its_own() -> None:
+def test_server_model_has_no_settings() -> None:
     assert settings_for(card("causal_lm", "server"), "vllm") == {}
 
 
-def test_a_gguf_file_has_its_quantisation() -> None:
+def test_gguf_file_has_no_quantization_setting() -> None:
     assert list(settings_for(card("causal_lm", "gguf"), "gguf")) == ["threads", "kv_cache"]
     assert list(settings_for(card("sensevoice", "gguf"), "gguf")) == ["threads"]

@@ -1,4 +1,4 @@
-"""The options of a beam search on their way to a session: paths without a folder, the place of a language model."""
+"""Beam search options passed to a session: absolute file paths, and the checkpoint of a neural language model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.core.errors import BadInput
 from workbench.registry.resolve import resolve_options
 
 
-def test_paths_do_not_depend_on_the_folder_of_the_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_of_search_options_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given: dict[str, Any] = {"lm": "it.arpa", "lexicon": Path("words.txt"), "boost": None, "word_lm": 7, "itn": True}
     found = resolve_options(given)
@@ -21,13 +21,13 @@ def test_paths_do_not_depend_on_the_folder_of_the_session(tmp_path: Path, monkey
     assert resolve_options(found) == found and given["lm"] == "it.arpa"
 
 
-def test_a_language_model_becomes_its_checkpoint_and_runtime(tmp_path: Path) -> None:
+def test_neural_lm_option_resolves_to_checkpoint_and_runtime(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "language")
     found = resolve_options({"neural_lm": directory})
     assert found == {"neural_lm": str(directory), "neural_runtime": "pytorch"} == resolve_options(found)
 
 
-def test_another_model_scores_no_texts(tmp_path: Path) -> None:
+def test_model_that_is_no_language_model_is_refused_as_neural_lm(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     with pytest.raises(BadInput, match=r"option neural_lm is '.*tiny', a model of the family sensevoice; "):
         resolve_options({"neural_lm": str(directory)})

@@ -1,4 +1,4 @@
-"""What Python shows of an open session and of the package: names, signatures, help, and one line for each object."""
+"""Introspection of the package and its sessions: public names, signatures, help texts, and reprs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.registry.signatures import CONVERSING, HEARING, METHOD_FOR, TAKES
 from workbench.session.protocols import Session
 
 
-def test_the_public_names_are_found_by_completion() -> None:
+def test_public_names_are_listed_by_dir() -> None:
     code = "import workbench; print(*dir(workbench))"
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert set(workbench.__all__) <= set(listed) and "__version__" in listed and "TYPE_CHECKING" not in listed
@@ -37,7 +37,7 @@ BEAM_SEARCH = {spec.name for spec in option_specs(CtcHeadOptions)}
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
-def test_calls_show_the_options_of_the_family(family: str) -> None:
+def test_session_methods_have_the_family_options_in_signature_and_help(family: str) -> None:
     made = session_class(OpenSession, family)
     assert made is session_class(OpenSession, family) and issubclass(made, OpenSession)
     described = FAMILIES[family]
@@ -67,7 +67,7 @@ def test_calls_show_the_options_of_the_family(family: str) -> None:
         assert f"use `{usual}`" in str(getattr(made, name).__doc__)
 
 
-def test_the_options_that_a_runtime_lacks_are_named() -> None:
+def test_help_names_the_runtimes_of_limited_options() -> None:
     text = str(session_class(OpenSession, "fireredasr").transcribe.__doc__)
     [line] = [line for line in text.splitlines() if line.strip().startswith("beam_size")]
     assert line.endswith("; 1 to 64; on pytorch and gguf")
@@ -83,7 +83,7 @@ class Recorder(Session):
         self.given = (*given, options)
 
 
-def test_calls_pass_everything_on(tmp_path: Path) -> None:
+def test_session_methods_pass_all_arguments_on(tmp_path: Path) -> None:
     spec, held = SessionSpec("m", "sensevoice", "pytorch", tmp_path), Recorder()
     made = session_class(OpenSession, "sensevoice")(spec, held, lambda options: options, lambda spec: None)
     made.trace("x", "encoder.*", itn=True, nonsense=3)
@@ -91,7 +91,7 @@ def test_calls_pass_everything_on(tmp_path: Path) -> None:
     assert repr(made) == "<session of m on pytorch: loaded>"
 
 
-def test_registries_and_sessions_print_as_one_line(
+def test_registry_and_session_reprs_are_one_line(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)

@@ -1,4 +1,4 @@
-"""Where checkpoints come from: shipped, local, and a hub that is away, wrong, broken or slow."""
+"""Sources of checkpoints: shipped, local, on a server, and a hub that is unreachable, failing, broken or slow."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def hub(reach) -> Iterator[FakeHub]:
 # On this machine.
 
 
-def test_a_model_on_a_server_has_no_checkpoint_and_misses_none() -> None:
+def test_server_model_needs_no_local_checkpoint() -> None:
     card = Card("far", "Far", "funasr_nano", {"server": "http://nowhere.invalid"})
     assert local_checkpoint(card) is None
     assert why_not_here(card) is None, "nobody is asked"
@@ -66,7 +66,7 @@ def test_a_model_on_a_server_has_no_checkpoint_and_misses_none() -> None:
         fetch(card)
 
 
-def test_the_key_of_a_server_has_to_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_key_variable_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     card = Card("far", "Far", "funasr_nano", {"server": "http://nowhere.invalid", "key": "FAR_KEY"})
     monkeypatch.delenv("FAR_KEY", raising=False)
     assert "expected in the environment variable FAR_KEY, which is not set" in str(why_not_here(card))
@@ -74,7 +74,7 @@ def test_the_key_of_a_server_has_to_be_set(monkeypatch: pytest.MonkeyPatch) -> N
     assert why_not_here(card) is None
 
 
-def test_the_demo_checkpoints_are_here() -> None:
+def test_demo_checkpoints_are_present_and_small() -> None:
     demos = [card for card in read_cards(SHIPPED) if "demo" in card.source]
     assert len(demos) >= 2
     for card in demos:
@@ -87,13 +87,13 @@ def test_the_demo_checkpoints_are_here() -> None:
         assert (directory / "README.md").is_file()
 
 
-def test_a_local_directory_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_local_directory_is_used_directly(tmp_path: Path) -> None:
     card = Card("mine", "Mine", "sensevoice", {"directory": str(tmp_path)})
     assert why_not_here(card) is None
     assert fetch(card) == local_checkpoint(card) == tmp_path
 
 
-def test_a_gguf_file_is_taken_as_it_is_and_a_missing_one_is_named(tmp_path: Path) -> None:
+def test_gguf_file_is_used_directly_and_a_missing_one_is_named(tmp_path: Path) -> None:
     encoder, language = tmp_path / "encoder.gguf", tmp_path / "llm.gguf"
     card = Card("pair", "Pair", "funasr_nano", {"gguf": str(encoder), "language": str(language)})
     for made in (encoder, language):
@@ -111,7 +111,7 @@ def test_a_missing_local_directory_is_named(tmp_path: Path) -> None:
         fetch(card)
 
 
-def test_an_installation_without_assets_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_assets_folder_raises_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(workbench.registry.sources, "__file__", str(tmp_path / "workbench" / "registry" / "sources.py"))
     with pytest.raises(Unavailable, match="install it again"):
         assets()
@@ -120,7 +120,7 @@ def test_an_installation_without_assets_says_so(monkeypatch: pytest.MonkeyPatch,
 # A hub that cannot be reached.
 
 
-def test_offline_is_one_sentence_at_once() -> None:
+def test_offline_fetch_raises_one_line_error_at_once() -> None:
     """As the tests run: with HF_HUB_OFFLINE=1."""
     assert "not downloaded yet: opening it fetches owner/tiny (5.0 MB)" in str(why_not_here(hub_card()))
     begun = time.monotonic()
@@ -132,7 +132,7 @@ def test_offline_is_one_sentence_at_once() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_refused_connection_is_one_sentence_at_once(reach) -> None:
+def test_refused_connection_raises_an_error_at_once(reach) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     reach(f"http://127.0.0.1:{port}")  # nobody listens there any more
@@ -142,7 +142,7 @@ def test_a_refused_connection_is_one_sentence_at_once(reach) -> None:
     assert time.monotonic() - begun < 5
 
 
-def test_a_silent_network_is_given_up(reach, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_server_times_out(reach, monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall that swallows packets: the connection stands and nothing ever comes."""
     monkeypatch.setattr(workbench.registry.sources, "ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -154,7 +154,7 @@ def test_a_silent_network_is_given_up(reach, monkeypatch: pytest.MonkeyPatch) ->
 # A hub that answers.
 
 
-def test_a_download_brings_what_a_checkpoint_needs_and_reports_progress(hub: FakeHub) -> None:
+def test_download_fetches_the_needed_files_and_reports_progress(hub: FakeHub) -> None:
     heard: list[tuple[float, str]] = []
     directory = fetch(hub_card(), lambda share, activity: heard.append((share, activity)))
     assert {path.name for path in directory.rglob("*") if path.is_file()} == WANTED
@@ -164,7 +164,7 @@ def test_a_download_brings_what_a_checkpoint_needs_and_reports_progress(hub: Fak
     assert heard[-1] == (1.0, "downloading owner/tiny: 5 of 5 MB")
 
 
-def test_what_was_downloaded_is_found_again_without_a_network(hub: FakeHub) -> None:
+def test_downloaded_checkpoint_is_found_without_a_network(hub: FakeHub) -> None:
     first = fetch(hub_card())
     hub.status = 503
     asked = len(hub.downloads)
@@ -174,18 +174,18 @@ def test_what_was_downloaded_is_found_again_without_a_network(hub: FakeHub) -> N
 
 
 @pytest.mark.parametrize("repository", ["owner/absent", "not a repository name"])
-def test_a_repository_that_is_not_there_is_named(hub: FakeHub, repository: str) -> None:
+def test_missing_repository_is_named_in_the_error(hub: FakeHub, repository: str) -> None:
     with pytest.raises(Unavailable, match=f"tiny: the Hugging Face hub has no public repository {repository}"):
         fetch(hub_card(repository))
 
 
-def test_a_hub_in_trouble_is_told_from_no_network(hub: FakeHub) -> None:
+def test_hub_server_error_is_distinguished_from_no_network(hub: FakeHub) -> None:
     hub.status = 500
     with pytest.raises(Unavailable, match="the Hugging Face hub answers with error 500"):
         fetch(hub_card())
 
 
-def test_a_download_that_breaks_off_is_not_taken_for_whole(hub: FakeHub) -> None:
+def test_interrupted_download_is_not_used_as_complete(hub: FakeHub) -> None:
     hub.breaks_off = "model.pt"
     with pytest.raises(Unavailable, match="the download of owner/tiny broke off; open it again"):
         fetch(hub_card())
@@ -194,14 +194,14 @@ def test_a_download_that_breaks_off_is_not_taken_for_whole(hub: FakeHub) -> None
     assert (fetch(hub_card()) / "model.pt").read_bytes() == WEIGHTS
 
 
-def test_a_small_file_that_is_missing_makes_it_incomplete_too(hub: FakeHub) -> None:
+def test_missing_small_file_makes_a_download_incomplete(hub: FakeHub) -> None:
     hub.breaks_off = "config.yaml"
     with pytest.raises(Unavailable, match="broke off"):
         fetch(hub_card())
     assert local_checkpoint(hub_card()) is None
 
 
-def test_a_download_can_be_stopped_from_its_progress(hub: FakeHub) -> None:
+def test_download_can_be_cancelled_from_its_progress_callback(hub: FakeHub) -> None:
     def stop(share: float, activity: str) -> None:
         raise Cancelled("stopped")
 
@@ -210,7 +210,7 @@ def test_a_download_can_be_stopped_from_its_progress(hub: FakeHub) -> None:
     assert local_checkpoint(hub_card()) is None
 
 
-def test_no_room_for_the_download_is_not_called_a_network_fault(
+def test_storage_error_of_a_download_is_not_reported_as_network_error(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     blocker = tmp_path / "file"
@@ -268,7 +268,7 @@ REPOSITORIES: dict[str, tuple[str, dict[str, bytes], set[str]]] = {
 
 
 @pytest.mark.parametrize("name", REPOSITORIES)
-def test_a_download_brings_what_the_family_needs_and_is_found_again(reach, name: str) -> None:
+def test_download_fetches_the_files_of_the_family_and_is_found_again(reach, name: str) -> None:
     family, needed, left_aside = REPOSITORIES[name]
     with fake_hub("owner/tiny", {**needed, **dict.fromkeys(left_aside, b"not wanted")}) as hub:
         reach(hub.url)
@@ -289,7 +289,7 @@ def test_a_download_brings_what_the_family_needs_and_is_found_again(reach, name:
         ("FireRedASR", "cmvn.ark"),
     ],
 )
-def test_weights_that_were_not_all_downloaded_are_fetched_again(reach, name: str, file: str) -> None:
+def test_incomplete_weights_are_not_used_as_downloaded(reach, name: str, file: str) -> None:
     family, needed, _ = REPOSITORIES[name]
     with fake_hub("owner/tiny", needed) as hub:
         reach(hub.url)

@@ -1,4 +1,4 @@
-"""A SpeechLM checkpoint opened by the registry, in a process of its own: what it answers, and what it refuses."""
+"""A SpeechLM checkpoint opened by the registry in a worker: answers in text and audio, and refused calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield opened
 
 
-def test_it_is_found_and_its_card_says_what_it_does(tmp_path: Path) -> None:
+def test_speechlm_card_has_family_tasks_and_availability(tmp_path: Path) -> None:
     with Registry() as registry:
         card = registry.card(tiny_speechlm(tmp_path / "it").directory)
         assert (card.family, card.tasks) == ("speechlm", ("converse",))
@@ -36,7 +36,7 @@ def test_it_is_found_and_its_card_says_what_it_does(tmp_path: Path) -> None:
         assert registry.availability(card, "vllm").ready == (RUNTIMES["vllm"].missing() is None)
 
 
-def test_text_and_audio_come_as_they_are_generated(session: OpenSession) -> None:
+def test_text_and_audio_are_streamed_as_generated(session: OpenSession) -> None:
     events = list(session.converse_stream("say three", modalities="text_audio", seed=1, **SHORT))
     answer = events[-1]
     assert isinstance(answer, Answer) and answer.streams is not None and answer.audio is not None
@@ -49,7 +49,7 @@ def test_text_and_audio_come_as_they_are_generated(session: OpenSession) -> None
     assert again.token_ids == answer.token_ids and np.array_equal(again.audio, answer.audio)
 
 
-def test_it_hears_and_its_answer_goes_back_into_the_conversation(session: OpenSession) -> None:
+def test_spoken_question_is_answered_and_the_answer_returns_to_the_prompt(session: OpenSession) -> None:
     noise = np.random.default_rng(1).normal(0, 0.1, 8000).astype(np.float32)
     first = {"role": "user", "content": [{"type": "audio", "audio": (noise, 16000)}]}
     answer = session.converse([first], modalities="audio", cfg=3.0, **SHORT)
@@ -60,7 +60,7 @@ def test_it_hears_and_its_answer_goes_back_into_the_conversation(session: OpenSe
     assert second.audio is None and second.text
 
 
-def test_calls_of_other_models_are_refused(session: OpenSession) -> None:
+def test_transcription_and_invalid_options_are_refused(session: OpenSession) -> None:
     with pytest.raises(BadInput, match="answers conversations; to transcribe, open a speech model"):
         session.transcribe("it.wav")
     with pytest.raises(BadInput, match=r"cfg of .* is 0\.5; expected 1 to 20"):

@@ -50,7 +50,7 @@ def add_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Files.
 
 
-def test_a_gguf_file_is_a_model_that_opens_on_gguf(
+def test_gguf_file_opens_as_a_model_on_gguf(
     registry: Registry, fake: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_gguf(tmp_path / "mine-f16.gguf")
@@ -69,7 +69,7 @@ def test_a_gguf_file_is_a_model_that_opens_on_gguf(
         assert registry.open("mine-f16.gguf", "gguf", quantization="f16").pid == session.pid
 
 
-def test_a_gguf_file_runs_on_no_other_runtime(registry: Registry, tmp_path: Path) -> None:
+def test_gguf_file_is_refused_on_other_runtimes(registry: Registry, tmp_path: Path) -> None:
     path = put_gguf(tmp_path / "a.gguf")
     sentence = "a.gguf is a GGUF file, which runs on gguf; pytorch needs the checkpoint that it was made from"
     assert registry.availability(registry.card(path), "pytorch").reason == sentence
@@ -78,7 +78,7 @@ def test_a_gguf_file_runs_on_no_other_runtime(registry: Registry, tmp_path: Path
     assert registry.weights(registry.card(path), "pytorch") == ()
 
 
-def test_a_link_keeps_its_name(registry: Registry, tmp_path: Path) -> None:
+def test_linked_gguf_file_keeps_the_name_of_the_link(registry: Registry, tmp_path: Path) -> None:
     put_gguf(tmp_path / "blob")
     (tmp_path / "model.gguf").symlink_to("blob")
     assert registry.card(tmp_path / "model.gguf").source == {"gguf": str(tmp_path / "model.gguf")}
@@ -92,18 +92,20 @@ def test_a_link_keeps_its_name(registry: Registry, tmp_path: Path) -> None:
         (b"GGUF\x03\0\0\0", r"^a\.gguf is damaged or cut short: "),
     ],
 )
-def test_a_file_that_is_none_is_one_sentence(registry: Registry, tmp_path: Path, content: bytes, sentence: str) -> None:
+def test_invalid_gguf_file_raises_one_line_error(
+    registry: Registry, tmp_path: Path, content: bytes, sentence: str
+) -> None:
     (tmp_path / "a.gguf").write_bytes(content)
     with pytest.raises(BadInput, match=sentence):
         registry.open(tmp_path / "a.gguf")
 
 
-def test_a_file_of_an_unknown_architecture_is_one_sentence(registry: Registry, tmp_path: Path) -> None:
+def test_unknown_gguf_architecture_raises_one_line_error(registry: Registry, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^a\.gguf is of architecture 'bert'; expected one of sensevoice-small, "):
         registry.open(put_gguf(tmp_path / "a.gguf", "bert"))
 
 
-def test_a_users_card_names_a_file(registry: Registry, fake: None, add_card: Path) -> None:
+def test_user_card_may_name_a_gguf_file(registry: Registry, fake: None, add_card: Path) -> None:
     put_gguf(add_card.parent / "a.gguf", quantization="Q8_0")
     card = '[[model]]\nid = "{0}"\nfamily = "{1}"\nsource = {{ gguf = "{2}.gguf" }}\n'
     add_card.write_text(
@@ -122,7 +124,7 @@ def test_a_users_card_names_a_file(registry: Registry, fake: None, add_card: Pat
     assert registry.weights(registry.card("mine"), "gguf") == (), "damaged; opening it says so"
 
 
-def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path) -> None:
+def test_language_gguf_file_is_named_in_the_card_or_found_in_the_folder(registry: Registry, add_card: Path) -> None:
     """Resolved without a session, which would need whole networks."""
     from workbench.core.settings import Settings
     from workbench.registry.weights import gguf_file
@@ -176,7 +178,7 @@ def test_the_language_half_is_named_or_found(registry: Registry, add_card: Path)
         ({"runtime": "pytorch", "kv_cache": "f16"}, r"^kv_cache is f16, and pytorch has no such setting; "),
     ],
 )
-def test_a_setting_that_does_not_apply_is_refused_before_any_work(
+def test_inapplicable_setting_is_refused_before_fetching(
     registry: Registry, tmp_path: Path, settings: dict[str, str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.registry.resolve.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
@@ -184,7 +186,7 @@ def test_a_setting_that_does_not_apply_is_refused_before_any_work(
         registry.open(tiny_sensevoice(tmp_path / "tiny"), **{"runtime": "gguf", **settings})  # type: ignore[arg-type]
 
 
-def test_another_quantisation_than_the_files_is_refused(registry: Registry, tmp_path: Path) -> None:
+def test_quantisation_different_from_the_gguf_file_is_refused(registry: Registry, tmp_path: Path) -> None:
     path = put_gguf(tmp_path / "a.gguf", quantization="Q4_0")
     sentence = r"^quantization is 'q8_0', but the weights of a\.gguf are q4_0; expected auto or q4_0$"
     with pytest.raises(BadInput, match=sentence):
@@ -220,7 +222,7 @@ def test_a_checkpoint_is_converted_once_and_runs_in_several_quantisations(regist
     assert registry.unload(str(checkpoint), "gguf", "q8_0") and pid and gone(pid) and exact.pid
 
 
-def test_a_conversion_stops_when_its_progress_says_so(registry: Registry, tmp_path: Path) -> None:
+def test_conversion_can_be_cancelled_from_its_progress_callback(registry: Registry, tmp_path: Path) -> None:
     checkpoint = tiny_sensevoice(tmp_path / "tiny")
 
     def stop(share: float, activity: str) -> None:
@@ -233,7 +235,7 @@ def test_a_conversion_stops_when_its_progress_says_so(registry: Registry, tmp_pa
     )
 
 
-def test_sizes_are_measured_once(registry: Registry, tmp_path: Path) -> None:
+def test_measured_gguf_sizes_are_stored(registry: Registry, tmp_path: Path) -> None:
     card = registry.card(tiny_sensevoice(tmp_path / "tiny"))
     assert {each.nbytes for each in registry.weights(card, "gguf")} == {None}
     measured = registry.measure(card, "gguf")
@@ -241,7 +243,7 @@ def test_sizes_are_measured_once(registry: Registry, tmp_path: Path) -> None:
     assert registry.measure(card, "pytorch") == ()
 
 
-def test_what_cannot_be_converted_is_not_ready_unless_it_has_been(
+def test_checkpoint_without_conversion_packages_is_ready_only_if_converted(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, file = tiny_sensevoice(tmp_path / "tiny"), put_gguf(tmp_path / "a.gguf")
@@ -257,7 +259,7 @@ def test_what_cannot_be_converted_is_not_ready_unless_it_has_been(
     assert path.is_file() and registry.availability(cards[0], "gguf").ready
 
 
-def test_a_damaged_file_of_the_users_is_left_alone_and_its_place_is_named(registry: Registry, tmp_path: Path) -> None:
+def test_damaged_user_gguf_file_is_unchanged_and_named_in_the_error(registry: Registry, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     path.write_bytes(b"GGUF" + bytes(10))
     with pytest.raises(BadInput, match=rf"^mine\.gguf is .* \(the file is {re.escape(str(path))}\)$"):

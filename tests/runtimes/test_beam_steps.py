@@ -92,14 +92,14 @@ def hypotheses(ancestry: Ancestry) -> list[list[list[int]]]:
     return found
 
 
-def test_the_search_is_worth_a_test(sides: Sides) -> None:
+def test_example_search_reorders_hypotheses_and_ends_some_early(sides: Sides) -> None:
     """Hypotheses change their places, and some end before the last step."""
     assert sides.ancestry.passes >= 4
     assert any(parents != tuple(range(BEAMS)) for parents in sides.ancestry.parents[1:])
     assert any(stage.endswith("finished") for stage in sides.reference)
 
 
-def test_each_hypothesis_is_a_row_of_a_pass_over_all_its_tokens(sides: Sides) -> None:
+def test_step_stages_of_each_hypothesis_equal_a_full_pass_over_its_tokens(sides: Sides) -> None:
     language = sides.models["pytorch"]
     reference = walked(language, sides.ancestry, sides.decoding, stages=INSIDE)
     for step in (1, sides.ancestry.passes):
@@ -115,7 +115,7 @@ def test_each_hypothesis_is_a_row_of_a_pass_over_all_its_tokens(sides: Sides) ->
             np.testing.assert_allclose(held, expected, rtol=1e-3, atol=1e-4)
 
 
-def test_the_choices_are_those_of_transformers(sides: Sides) -> None:
+def test_traced_parents_and_tokens_equal_the_transformers_search(sides: Sides) -> None:
     """The hypotheses come from transformers' search, the choices beside them from the logits of these steps."""
     for step, (parents, tokens) in enumerate(zip(sides.ancestry.parents, sides.ancestry.tokens, strict=True), 1):
         assert sides.reference[f"steps.{step}.beams.parents"].tolist() == list(parents)
@@ -125,7 +125,7 @@ def test_the_choices_are_those_of_transformers(sides: Sides) -> None:
     assert (np.diff(sides.reference[f"steps.{last}.beams.scores"]) <= 0).all()
 
 
-def test_llama_cpp_searches_and_shows_the_same(sides: Sides) -> None:
+def test_llama_cpp_search_and_trace_agree_with_pytorch(sides: Sides) -> None:
     language = sides.models["gguf"]
     assert language.ancestry(language.prompt([PROMPT]), sides.decoding) == sides.ancestry
     found = walked(language, sides.ancestry, sides.decoding)
@@ -143,7 +143,7 @@ def test_llama_cpp_searches_and_shows_the_same(sides: Sides) -> None:
     ],
     ids=["not reordered", "other parents"],
 )
-def test_a_cache_with_other_parents_is_named_by_step_beam_and_stage(
+def test_verdict_names_step_beam_and_stage_of_a_kv_cache_in_wrong_order(
     sides: Sides, runtime: str, plant: Callable[[str], Any], said: str
 ) -> None:
     with plant(runtime):
@@ -174,7 +174,7 @@ def test_a_missing_length_penalty_is_named_where_the_first_hypothesis_ends(sides
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_another_rule_for_ties_is_named_and_rounding_is_not(sides: Sides, runtime: str) -> None:
+def test_verdict_names_another_tie_break_rule_and_accepts_rounding(sides: Sides, runtime: str) -> None:
     language = sides.models[runtime]
     with coarse_scores():
         mine, again = (walked(model, sides.ancestry, sides.decoding) for model in (sides.models["pytorch"], language))
@@ -196,7 +196,7 @@ def test_another_rule_for_ties_is_named_and_rounding_is_not(sides: Sides, runtim
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_each_stage_goes_on_from_what_is_given(sides: Sides, runtime: str) -> None:
+def test_isolated_steps_show_a_kv_cache_fault_only_in_layers(sides: Sides, runtime: str) -> None:
     """With a fault in the order of the caches, isolated steps show it in layers alone, and in no row after."""
     language = sides.models[runtime]
     with contextlib.ExitStack() as held:
@@ -208,7 +208,7 @@ def test_each_stage_goes_on_from_what_is_given(sides: Sides, runtime: str) -> No
     assert beyond and all(".layers." in stage for stage in beyond), beyond
 
 
-def test_what_cannot_be_followed_is_said(sides: Sides) -> None:
+def test_wrong_beam_size_or_too_large_step_trace_raises_one_line_error(sides: Sides) -> None:
     with pytest.raises(BadInput, match=r"^the steps to follow are those of 3 beams, and beam_size is 2; expected"):
         walked(sides.models["pytorch"], sides.ancestry, Decoding((), 6, beam_size=2))
     with pytest.raises(BadInput, match="decoding steps with these stages would take"):

@@ -1,5 +1,6 @@
-"""What capturing changes, of every family on PyTorch and ggml: nothing of what is heard or written, and no disk or
-memory beyond what was asked for."""
+"""Capturing stages changes no token or text of any family on PyTorch and ggml, and uses no disk or memory beyond the
+requested stages.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def assert_same(one: Trace, other: Trace) -> None:
         np.testing.assert_array_equal(one[stage], other[stage], err_msg=stage)
 
 
-def test_tokens_and_text_are_those_without_capture(case: tuple[Session, Any, dict[str, Any]]) -> None:
+def test_tokens_and_text_are_the_same_with_and_without_capture(case: tuple[Session, Any, dict[str, Any]]) -> None:
     session, source, options = case
     plain = written(session, source, options)
     assert plain[0], "nothing was written, which shows little"
@@ -61,7 +62,7 @@ def test_tokens_and_text_are_those_without_capture(case: tuple[Session, Any, dic
     assert written(session, source, options) == plain, "and afterwards"
 
 
-def test_only_what_is_asked_for_is_taken_from_the_network_and_it_is_the_same(
+def test_only_requested_stages_are_captured_with_the_same_values(
     case: tuple[Session, Any, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, source, options = case
@@ -88,7 +89,7 @@ def test_only_what_is_asked_for_is_taken_from_the_network_and_it_is_the_same(
         assert {stage for stage in taken if stage.startswith(NETWORK)} - AT_HAND <= {asked}
 
 
-def test_stages_in_a_file_are_the_same_and_nothing_stays(
+def test_spilled_stages_are_the_same_and_temporary_files_are_removed(
     case: tuple[Session, Any, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, source, options = case
@@ -105,7 +106,7 @@ def test_stages_in_a_file_are_the_same_and_nothing_stays(
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["t.safetensors"]
 
 
-def test_a_fault_in_the_middle_is_that_fault_and_leaves_no_file(
+def test_error_while_capturing_is_raised_and_leaves_no_file(
     case: tuple[Session, Any, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, source, options = case

@@ -1,6 +1,6 @@
-"""Traces that go on from given stages, of every family on PyTorch and ggml.
+"""Traces that continue from given stages, for every family on PyTorch and ggml.
 
-What follows from what is written down here once more, from the papers' order of computation.
+The dependencies between stages are written down here independently, from the order of computation in the papers.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def followers(stage: str, stages: list[str]) -> set[str]:
     return {each for each in stages if later and (each == later[0] or each.startswith(f"{later[0]}."))} - WRITTEN
 
 
-def test_given_its_own_stages_it_computes_them_again(traced: tuple[Session, Any, Trace], tmp_path: Path) -> None:
+def test_trace_from_all_its_own_stages_gives_the_same_stages(
+    traced: tuple[Session, Any, Trace], tmp_path: Path
+) -> None:
     session, source, whole = traced
     again = session.trace(source, given=whole.save(tmp_path / "whole.safetensors"))
     assert again.meta["isolated"] is True and "isolated" not in whole.meta
@@ -113,7 +115,7 @@ def test_given_its_own_stages_it_computes_them_again(traced: tuple[Session, Any,
     )
 
 
-def test_other_values_at_a_stage_reach_those_after_it_and_no_further(traced: tuple[Session, Any, Trace]) -> None:
+def test_changed_stage_changes_only_the_stages_computed_from_it(traced: tuple[Session, Any, Trace]) -> None:
     session, source, whole = traced
     stages = [stage for stage in whole if whole[stage].dtype.kind != "U" and stage not in WRITTEN]
     for stage in stages:
@@ -124,7 +126,7 @@ def test_other_values_at_a_stage_reach_those_after_it_and_no_further(traced: tup
         assert differing or not expected - WRITTEN, f"nothing follows {stage}"
 
 
-def test_a_part_of_the_stages_may_be_asked_for_and_given(traced: tuple[Session, Any, Trace]) -> None:
+def test_trace_accepts_a_subset_of_requested_and_given_stages(traced: tuple[Session, Any, Trace]) -> None:
     """What is neither asked for nor given goes on as ever."""
     session, source, whole = traced
     layer = max(stage for stage in whole if re.fullmatch(r"(encoder|llm)\.layers\.[0-9]+", stage))
@@ -166,7 +168,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[P
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_float64_each_stage_is_computed_of_what_is_given(
+def test_float64_stages_from_given_float32_stages_differ_by_one_rounding(
     healthy: Callable[[str], tuple[Path, Trace]], family: str
 ) -> None:
     directory, whole = healthy(family)
@@ -202,7 +204,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize(("family", "tensor"), [(family, tensor) for family in FAULTS for tensor in FAULTS[family]])
-def test_a_fault_shows_where_it_is_and_nowhere_else(
+def test_changed_weight_changes_only_its_own_stage_in_an_isolated_trace(
     healthy: Callable[[str], tuple[Path, Trace]], family: str, tensor: str, runtime: str, tmp_path: Path
 ) -> None:
     checkpoint, whole = healthy(family)

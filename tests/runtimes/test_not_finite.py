@@ -1,4 +1,6 @@
-"""A network whose values overflow writes no text: every family says so on PyTorch and ggml; its trace shows where."""
+"""Overflow in a network: every family on PyTorch and ggml raises NotFinite and writes no text, and its trace shows the
+first overflowing stage.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def plant(directory: Path) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("family", HEARING)
-def test_an_overflow_in_the_encoder_is_said_and_its_trace_shows_where(
+def test_encoder_overflow_raises_not_finite_and_the_trace_shows_the_first_layer(
     tmp_path: Path, family: str, runtime: str
 ) -> None:
     write, source = FAMILIES[family]
@@ -61,7 +63,7 @@ def test_an_overflow_in_the_encoder_is_said_and_its_trace_shows_where(
     ids=["greedy", "drawn", "recogniser", "beams"],
 )
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_language_model_says_so_however_it_chooses(
+def test_language_model_nan_logits_raise_not_finite_in_every_decoding_mode(
     tmp_path: Path, runtime: str, family: str, options: dict[str, Any]
 ) -> None:
     write, source = FAMILIES[family]
@@ -82,7 +84,7 @@ def test_a_language_model_says_so_however_it_chooses(
 
 
 @pytest.mark.parametrize("place", [(0, 0), (2, 1), (3, 4)])
-def test_one_nan_is_enough_and_other_values_pass(place: tuple[int, int]) -> None:
+def test_check_logits_refuses_one_nan_and_accepts_infinities_and_empty_arrays(place: tuple[int, int]) -> None:
     logits = noise(1.0)[0][:20].reshape(4, 5).astype(np.float32)
     logits[1] = -np.inf
     check_logits(logits)

@@ -1,6 +1,6 @@
-"""Scores of texts by demo/qwen3 as users get them, on PyTorch and llama.cpp, against transformers by the definition.
+"""Text scores by demo/qwen3 on PyTorch and llama.cpp sessions, against transformers log-probabilities.
 
-vLLM's are in `vllm/test_sessions.py`, where an engine runs already.
+Scores on vLLM are tested in `vllm/test_sessions.py`, where an engine already runs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def session(request: pytest.FixtureRequest) -> Iterator[OpenSession]:
         yield opened
 
 
-def test_every_token_of_a_text_has_what_the_definition_says(session: OpenSession, by_definition: Any) -> None:
+def test_token_logprobs_of_a_text_equal_transformers(session: OpenSession, by_definition: Any) -> None:
     for text, whole, begun in zip(TEXTS, session.score_texts(TEXTS), session.score_texts(TEXTS, end=False)):
         *expected, end = by_definition(text)
         for found in (whole, begun):
@@ -78,7 +78,7 @@ def test_every_token_of_a_text_has_what_the_definition_says(session: OpenSession
     assert session.score_texts([]) == []
 
 
-def test_words_add_up_to_their_text(session: OpenSession, by_definition: Any) -> None:
+def test_word_scores_of_the_neural_model_sum_to_the_text_score(session: OpenSession, by_definition: Any) -> None:
     """Also where a word changes the tokens of the one before, and whether scores are remembered or not."""
     histories = list(product(range(len(WORDS)), repeat=3))
     found = []
@@ -96,7 +96,9 @@ def test_words_add_up_to_their_text(session: OpenSession, by_definition: Any) ->
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=NEAR)
 
 
-def test_a_search_scores_every_hypothesis_as_a_whole_text(session: OpenSession, by_definition: Any) -> None:
+def test_ctc_search_neural_lm_score_equals_the_score_of_the_whole_text(
+    session: OpenSession, by_definition: Any
+) -> None:
     """With homophones, and words that change the tokens of the word before."""
     lexicon = Lexicon(WORDS, (((1,),), ((1,), (2, 1)), ((2,),), ((3,),), ((2, 3),), ((3, 1),)))
     model = NeuralModel(session.score_texts, lexicon.words)
@@ -110,7 +112,7 @@ def test_a_search_scores_every_hypothesis_as_a_whole_text(session: OpenSession, 
         assert hypothesis.neural_lm == pytest.approx(expected, abs=NEAR), hypothesis.words
 
 
-def test_bad_texts_are_one_sentence_each(session: OpenSession) -> None:
+def test_invalid_texts_raise_one_line_error(session: OpenSession) -> None:
     wrong: list[tuple[Any, str]] = [
         ("a text", r"^'a text' is not a list of texts; expected a list, even for one text$"),
         (["a", 1], r"^text 2 is of type int; expected a text$"),
@@ -126,7 +128,7 @@ def test_bad_texts_are_one_sentence_each(session: OpenSession) -> None:
 
 
 @pytest.mark.parametrize("session", ["gguf"], indirect=True)
-def test_a_process_that_is_killed_at_work_is_one_error_and_the_next_call_is_served(session: OpenSession) -> None:
+def test_killed_process_raises_session_died_and_the_next_call_restarts_it(session: OpenSession) -> None:
     [before] = session.score_texts(["one two"])
     pid = session.pid
     assert pid is not None

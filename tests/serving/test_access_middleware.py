@@ -1,4 +1,4 @@
-"""Which requests the access middleware lets in: hosts, sites, keys, rates, sizes and pace."""
+"""The access middleware's checks of requests: hosts, origins, keys, rates, body sizes and slow bodies."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def opened(guard: Guard, **options: Any) -> Iterator[TestClient]:
 @pytest.mark.parametrize(
     "host, status", [("localhost:7860", 200), ("127.0.0.1", 200), ("evil.example:7860", 421), ("mine.example", 200)]
 )
-def test_a_name_that_was_made_to_point_here_is_not_answered(host: str, status: int) -> None:
+def test_unknown_host_names_are_refused(host: str, status: int) -> None:
     with opened(Guard(), hosts=["mine.example"]) as client:
         assert client.get("/", headers={"host": host}).status_code == status
         answer = client.post("/", headers={"host": host, "origin": f"http://{host}"})
         assert answer.status_code == status
 
 
-def test_a_flood_is_refused_with_a_time() -> None:
+def test_requests_beyond_the_rate_limit_get_429_with_retry_after() -> None:
     guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
     with opened(guard) as client:
         answers = [client.post("/v1/chat/completions", json={}) for _ in range(5)]
@@ -60,7 +60,7 @@ def test_a_flood_is_refused_with_a_time() -> None:
     assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
 
 
-def test_browsers_behind_one_address_have_their_own_shares() -> None:
+def test_browsers_behind_one_address_have_separate_rate_limits() -> None:
     with opened(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as client:
         given = client.get("/").headers["set-cookie"]
         assert "HttpOnly" in given
@@ -72,7 +72,7 @@ def test_browsers_behind_one_address_have_their_own_shares() -> None:
         assert [client.post("/v1/x", headers={"cookie": second}).status_code for _ in range(2)] == [200, 429]
 
 
-def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -> None:
+def test_keys_open_the_routes_and_allow_named_origins(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys.json")
     key = keys.add("notebook")
     assert key not in (tmp_path / "keys.json").read_text() and (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
@@ -87,7 +87,7 @@ def test_keys_open_the_routes_and_other_sites_only_where_named(tmp_path: Path) -
         assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
 
 
-def test_a_path_of_a_proxy_opens_nothing(tmp_path: Path) -> None:
+def test_proxy_root_path_does_not_bypass_the_checks(tmp_path: Path) -> None:
     """With `--root-path`, a server gets that path before each route."""
     keys = Keys(tmp_path / "keys.json")
     key = keys.add("notebook")
@@ -102,7 +102,7 @@ def test_a_path_of_a_proxy_opens_nothing(tmp_path: Path) -> None:
         assert client.get("/subway").status_code == 200  # another route, which only begins alike
 
 
-def test_a_page_with_names_and_passwords_asks_on_each_of_its_routes() -> None:
+def test_page_with_passwords_requires_sign_in_on_each_route() -> None:
     with opened(Guard("public"), signed_in=lambda scope: False) as client:
         for path in ("/chat/x", "/evaluate/report/x", "/gradio_api/info", "/live/listen", "/timeline/x"):
             assert client.get(path).status_code == 401
@@ -110,7 +110,7 @@ def test_a_page_with_names_and_passwords_asks_on_each_of_its_routes() -> None:
         assert client.get("/").status_code == 200  # where one signs in
 
 
-def test_keys_are_for_the_live_routes_of_a_server_without_a_page(tmp_path: Path) -> None:
+def test_live_routes_require_a_key_only_on_a_server_without_a_page(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys.json")
     keys.add("notebook")
     with opened(Guard("public"), keys=keys, page=False) as client:
@@ -133,7 +133,7 @@ SITE = "https://example.org"
 LOCALHOST = {"host": "localhost"}
 
 
-def test_pages_of_other_sites_ask_only_where_they_are_named(tmp_path: Path) -> None:
+def test_requests_from_other_origins_are_refused_unless_named(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys.json")
     shown = {"authorization": f"Bearer {keys.add('site')}"}
     with opened(Guard(), origins=[SITE], keys=keys) as client:
@@ -153,7 +153,7 @@ def test_pages_of_other_sites_ask_only_where_they_are_named(tmp_path: Path) -> N
         assert unkeyed.status_code == 401 and unkeyed.headers["access-control-allow-origin"] == SITE
 
 
-def test_a_browser_may_ask_first_what_a_page_of_another_site_may_send(tmp_path: Path) -> None:
+def test_cors_preflight_is_answered_for_named_origins_only(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys.json")
     keys.add("site")
     asked = {
@@ -171,7 +171,7 @@ def test_a_browser_may_ask_first_what_a_page_of_another_site_may_send(tmp_path: 
         assert refused.status_code == 403 and "access-control-allow-origin" not in refused.headers
 
 
-def test_only_routes_that_take_files_take_as_much_as_a_file() -> None:
+def test_only_upload_routes_accept_bodies_of_file_size() -> None:
     form = {"content-type": "multipart/form-data; boundary=b"}
     with opened(Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))) as client:
         for path, status in (("/v1/completions", 413), ("/v1/audio/transcriptions", 200), ("/gradio_api/upload", 200)):
@@ -213,7 +213,7 @@ def test_an_answer_that_has_begun_is_not_answered_once_more() -> None:
     assert sent == ["http.response.start"]
 
 
-def test_a_body_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slowly_sent_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece comes in time, and all together too slowly."""
     monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.3)
     pieces = iter(range(1000))

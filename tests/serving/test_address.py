@@ -1,4 +1,4 @@
-"""Where the page listens, and what is said where it cannot."""
+"""The host and port on which the page listens, and the errors for unusable ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def start(*arguments: str) -> tuple[int, str, float]:
     return done.returncode, done.stderr, time.monotonic() - began
 
 
-def test_what_is_free_is_taken_as_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_host_and_port_are_used_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
     assert address("127.0.0.1", str(port)) == ("127.0.0.1", port)
     assert address("localhost", str(port)) == ("localhost", port)
@@ -48,24 +48,24 @@ def test_what_is_free_is_taken_as_it_was_asked_for(monkeypatch: pytest.MonkeyPat
     assert address() == ("0.0.0.0", port), "as Spaces ask for"
 
 
-def test_the_next_port_is_taken_where_none_was_asked_for(taken: int) -> None:
+def test_next_free_port_is_used_when_the_default_is_occupied(taken: int) -> None:
     assert taken < address(usual=taken)[1] < taken + 100
 
 
-def test_port_0_is_any_that_is_free() -> None:
+def test_port_0_selects_any_free_port() -> None:
     host, port = address("127.0.0.1", "0")
     assert host == "127.0.0.1" and 0 < port < 65536
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "+80", "1e3", "", "x", "9" * 40, "٣٠٠٠"])
-def test_what_is_no_port_is_refused(port: str) -> None:
+def test_invalid_port_is_refused(port: str) -> None:
     with pytest.raises(BadInput) as caught:
         address("127.0.0.1", port)
     assert str(caught.value) == f"the port is {port!r:.40}; expected 0 to 65535, where 0 is any that is free"
 
 
 @pytest.mark.parametrize("host", ["", "no such host", "256.1.1.1", "a..b", "x" * 80, "http://127.0.0.1"])
-def test_what_is_no_host_is_refused(host: str) -> None:
+def test_invalid_host_is_refused(host: str) -> None:
     with pytest.raises(BadInput, match="is not a name or an address that this machine knows; expected one such as 127"):
         address(host, None)
 
@@ -77,7 +77,7 @@ def test_an_address_of_another_machine_is_refused(port: str | None) -> None:
     assert str(caught.value).startswith(f"{NOT_OURS} is not an address of this machine; expected one such as 127.0.0.1")
 
 
-def test_the_program_says_at_once_what_is_wrong(taken: int) -> None:
+def test_program_exits_early_with_a_one_line_error_for_an_unusable_address(taken: int) -> None:
     status, said, seconds = start("--port", str(taken))
     assert (status, said.count("\n")) == (2, 1)
     assert said.startswith(f"workbench: port {taken} of 127.0.0.1 is taken by another program; choose another with")

@@ -1,4 +1,4 @@
-"""The queue is bounded and fair: whoever sends much waits behind whoever sends little."""
+"""The call queue: limits, fair order between visitors, and time slices of long calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def order_of(queue: CallQueue, asked: list[tuple[str, str]]) -> list[str]:
     return served
 
 
-def test_a_visitor_with_many_calls_waits_behind_one_with_one() -> None:
+def test_visitor_with_many_calls_waits_behind_a_visitor_with_one_call() -> None:
     queue = CallQueue(LOCAL)
     assert order_of(queue, [("a", "model")] * 5 + [("b", "model")])[:2] == ["a", "b"]
     assert queue.running == queue.waiting == 0
@@ -63,7 +63,7 @@ def test_a_busy_model_does_not_hold_up_another() -> None:
         assert queue.running == 2
 
 
-def test_full_lines_are_refused_with_a_sentence_and_a_time() -> None:
+def test_full_queue_is_refused_with_a_message_and_retry_time() -> None:
     queue = CallQueue(replace(LOCAL, waiting_per_visitor=1, waiting=2, per_address=1))
     stop = threading.Event()
     with queue.turn(Work(visitor("a")), "model"):
@@ -92,7 +92,7 @@ def test_full_lines_are_refused_with_a_sentence_and_a_time() -> None:
     assert queue.waiting == 0
 
 
-def test_a_wait_tells_the_place_and_the_time_and_ends_at_its_deadline() -> None:
+def test_waiting_call_reports_position_and_time_and_ends_at_its_deadline() -> None:
     queue, told = CallQueue(LOCAL), []
     work = Work(visitor("b"), deadline=0.0, allowed_seconds=600.0)
     with queue.turn(Work(visitor("a")), "model"):
@@ -108,13 +108,13 @@ def test_a_wait_tells_the_place_and_the_time_and_ends_at_its_deadline() -> None:
     assert told == ["waiting for another visitor's run (position 1, about 2 s)"]
 
 
-def test_a_call_inside_a_call_does_not_wait_for_a_place() -> None:
+def test_nested_call_does_not_wait_for_a_slot() -> None:
     queue, work = CallQueue(replace(LOCAL, running=1)), Work(visitor("a"))
     with queue.turn(work, "model"), queue.turn(work, "other"):
         assert queue.running == 1
 
 
-def test_a_long_call_lets_others_go_between_its_stretches() -> None:
+def test_long_call_yields_to_waiting_calls_between_its_slices() -> None:
     queue, happened = CallQueue(LOCAL, slice_seconds=0.0), []
     long, short = Work(visitor("a")), Work(visitor("b"))
 
@@ -136,7 +136,7 @@ def test_a_long_call_lets_others_go_between_its_stretches() -> None:
 
 
 @pytest.mark.parametrize(("others", "expected"), [(1e6, ["b", "c", "a"]), (0.0, ["b", "a", "c"])])
-def test_new_calls_go_before_one_that_gave_way_for_a_time(
+def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch, others: float, expected: list[str]
 ) -> None:
     monkeypatch.setattr("workbench.serving.call_queue.OTHERS", others)
@@ -170,7 +170,7 @@ def test_new_calls_go_before_one_that_gave_way_for_a_time(
     assert served == expected
 
 
-def test_a_long_call_lets_short_ones_of_other_models_have_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_call_yields_processors_to_short_calls_of_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 1e9)
     queue, long, back = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
 
@@ -189,7 +189,7 @@ def test_a_long_call_lets_short_ones_of_other_models_have_the_processors(monkeyp
         assert not turn.delays_others  # nobody else works
 
 
-def test_a_long_call_goes_on_for_its_share_beside_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_call_resumes_beside_short_calls_after_its_waiting_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 0.0)
     queue, long = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
     with queue.turn(long, "model") as turn, queue.turn(Work(visitor("b")), "other"):
@@ -199,7 +199,7 @@ def test_a_long_call_goes_on_for_its_share_beside_short_ones(monkeypatch: pytest
         assert queue.running == 2
 
 
-def test_long_calls_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_calls_do_not_yield_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = CallQueue(LOCAL, slice_seconds=0.0, processors=1)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other") as second:
         assert first.delays_others and not second.delays_others  # the second has not said yet that it is long
@@ -209,13 +209,13 @@ def test_long_calls_alone_do_not_wait_for_each_other(monkeypatch: pytest.MonkeyP
         assert not first.delays_others  # the other works for long, although it cannot let others go
 
 
-def test_nobody_gives_way_while_processors_are_idle() -> None:
+def test_no_call_yields_while_processors_are_idle() -> None:
     queue = CallQueue(LOCAL, slice_seconds=0.0, processors=2)
     with queue.turn(Work(visitor("a")), "model") as turn, queue.turn(Work(visitor("b")), "other"):
         assert not turn.delays_others
 
 
-def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
+def test_short_call_does_not_yield_to_waiting_calls() -> None:
     queue = CallQueue(LOCAL, slice_seconds=60.0)
 
     def ask() -> None:
@@ -231,7 +231,7 @@ def test_a_short_call_keeps_its_turn_although_others_wait() -> None:
     assert queue.running == queue.waiting == 0
 
 
-def test_a_long_line_takes_little_processor_time() -> None:
+def test_long_queue_uses_little_processor_time() -> None:
     queue, stop = CallQueue(replace(LOCAL, waiting=100)), threading.Event()
 
     def wait(number: int) -> None:
@@ -270,7 +270,7 @@ def stream_in_turn(queue: CallQueue, session: Any, work: Work, do: str, begun: t
         return events
 
 
-def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go_first(fake: FakeMaker) -> None:
+def test_short_recording_runs_between_the_slices_of_a_long_recording(fake: FakeMaker) -> None:
     queue, session, begun = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     with ThreadPoolExecutor() as threads:
         long = threads.submit(stream_in_turn, queue, session, Work(visitor("a")), "many", begun)
@@ -283,7 +283,7 @@ def test_the_stretches_of_a_long_recording_let_a_short_one_of_another_visitor_go
     assert counted == list(range(1, MANY + 1)) and session.pid == pid and not session.busy
 
 
-def test_a_recording_that_is_short_keeps_its_turn_to_its_end(fake: FakeMaker) -> None:
+def test_short_recording_keeps_its_turn_to_its_end(fake: FakeMaker) -> None:
     queue, session, begun, ended = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event(), list[str]()
     session.short_seconds = float("inf")
 
@@ -302,7 +302,7 @@ def test_a_recording_that_is_short_keeps_its_turn_to_its_end(fake: FakeMaker) ->
     assert ended == ["a", "b"]
 
 
-def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake: FakeMaker) -> None:
+def test_cancel_between_two_slices_does_not_affect_other_visitors(fake: FakeMaker) -> None:
     queue, session, begun = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     leaving, stays = Work(visitor("a")), Work(visitor("b"))
 
@@ -323,14 +323,14 @@ def test_a_visitor_who_leaves_between_two_stretches_leaves_the_others_alone(fake
     assert not session.busy and queue.running == queue.waiting == 0
 
 
-def test_the_time_in_which_others_go_first_does_not_count() -> None:
+def test_paused_time_does_not_count_towards_the_deadline() -> None:
     work = Work(deadline=time.monotonic() - 5.0, allowed_seconds=1.0, paused=[60.0])
     work.check()
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=9))
-def test_between_two_calls_of_a_visitor_every_other_that_waits_has_one(names: list[str]) -> None:
+def test_each_waiting_visitor_is_served_between_two_calls_of_one_visitor(names: list[str]) -> None:
     served = order_of(CallQueue(LOCAL), [(name, "model") for name in names])
     assert sorted(served) == sorted(names)
     for place, name in enumerate(served):

@@ -1,4 +1,4 @@
-"""The process that draws for all visitors: whose calls it makes, in which order, when it ends."""
+"""The process that draws pictures for all visitors: shared calls, errors, cancellation and its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawing() -> Iterator[Drawing]:
     made.close()
 
 
-def test_threads_share_one_process_which_starts_with_the_first_call(drawing: Drawing) -> None:
+def test_drawing_process_starts_with_the_first_call_and_is_shared_by_threads(drawing: Drawing) -> None:
     with ThreadPoolExecutor(4) as threads:
         [process] = set(threads.map(lambda _: drawing(where), range(8)))
     assert process != os.getpid() and psutil.pid_exists(process)
@@ -37,7 +37,7 @@ def test_threads_share_one_process_which_starts_with_the_first_call(drawing: Dra
     assert drawing(where) not in (process, os.getpid())
 
 
-def test_a_module_is_imported_there_before_it_is_needed(drawing: Drawing) -> None:
+def test_prepared_module_is_imported_in_the_drawing_process(drawing: Drawing) -> None:
     drawing.prepare("wave")
     assert drawing(imported, "wave") and not drawing(imported, "colorsys")
     drawing.prepare("no_such_module")  # nobody waits for it
@@ -48,7 +48,7 @@ def imported(module: str) -> bool:
     return module in sys.modules
 
 
-def test_errors_reach_who_asked_and_the_process_goes_on(drawing: Drawing) -> None:
+def test_errors_are_raised_to_the_caller_and_drawing_stays_available(drawing: Drawing) -> None:
     first = drawing(where)
     with pytest.raises(BadInput, match="the file is empty"):
         drawing(refuses)
@@ -60,7 +60,7 @@ def test_errors_reach_who_asked_and_the_process_goes_on(drawing: Drawing) -> Non
     assert drawing(where) != first
 
 
-def test_who_leaves_ends_their_own_call_only(drawing: Drawing) -> None:
+def test_cancel_ends_only_the_call_of_that_visitor(drawing: Drawing) -> None:
     begun, work = threading.Event(), Work()
 
     def leaves() -> None:
@@ -87,7 +87,7 @@ def test_an_idle_process_ends_by_itself() -> None:
     assert not psutil.pid_exists(process)
 
 
-def test_pictures_wait_in_the_line_of_the_server() -> None:
+def test_drawing_waits_in_the_call_queue_of_the_server() -> None:
     guard, work, said = Guard("public"), Work(), []
 
     def hear(_: float, activity: str) -> None:

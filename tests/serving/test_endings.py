@@ -1,4 +1,4 @@
-"""SIGTERM ends a program in order; what a killed one left is removed by the next, and nothing else."""
+"""SIGTERM ends a program with cleanup; folders left by a killed program are removed by the next program."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     return program, Path(program.stdout.readline().strip())
 
 
-def test_programs_clean_up_when_they_are_ended_and_after_those_that_were_killed(
+def test_programs_remove_their_folders_on_sigterm_and_leftovers_of_killed_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Path("/tmp") if len(str(tmp_path)) > 40 else tmp_path

@@ -1,4 +1,4 @@
-"""What a guard refuses in public mode and what it allows the owner; limits from a file; rates; modes by address."""
+"""The guard's checks in public and local mode: owner-only actions, option limits, rates, and the limits file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HERE = Card("x/here", "Here", "sensevoice", {"directory": "/models/here"})
         ("127.0.0.1", {"SPACE_ID": "me/space"}, "public"),
     ],
 )
-def test_a_server_is_public_as_soon_as_it_listens_elsewhere(host: str, environment: dict[str, str], mode: str) -> None:
+def test_server_is_public_when_it_listens_beyond_localhost(host: str, environment: dict[str, str], mode: str) -> None:
     assert mode_for(host, None, environment) == mode
     assert mode_for(host, "local", environment) == "local"
 
@@ -45,7 +45,7 @@ def test_an_unknown_mode_is_refused() -> None:
         mode_for("127.0.0.1", "private")
 
 
-def test_the_owner_may_what_visitors_may_not() -> None:
+def test_owner_only_actions_are_refused_for_visitors() -> None:
     owner, strangers = Guard(), Guard("public")
     owner.owners("unloading a model")
     owner.check_card(HUB)
@@ -70,12 +70,12 @@ def test_the_owner_may_what_visitors_may_not() -> None:
         ({"hotwords": ["x" * 1000] * 1000}, "option hotwords has 976 kB of text; expected at most 64 kB"),
     ],
 )
-def test_options_that_cost_too_much_are_refused(options: dict[str, object], sentence: str) -> None:
+def test_expensive_option_values_are_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(BadInput, match=sentence):
         Guard("public").check_options(options)
 
 
-def test_deep_values_are_refused_without_following_them() -> None:
+def test_deeply_nested_values_are_refused_without_recursion() -> None:
     deep: object = []
     for _ in range(100_000):
         deep = [deep]
@@ -89,7 +89,7 @@ def test_deep_values_are_refused_without_following_them() -> None:
         [deep] = deep  # type: ignore[misc]
 
 
-def test_a_visitor_has_a_rate_and_an_address_has_several_times_it() -> None:
+def test_rate_limit_per_visitor_and_a_multiple_of_it_per_address() -> None:
     guard = Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))
     one, two, three = (Visitor("1.2.3.4", name) for name in "abc")
     for each in (one, one, two):
@@ -128,7 +128,7 @@ def test_invented_sessions_of_one_address_are_not_remembered() -> None:
     assert len(rate._times) == 3, "the address and the two that were let in"
 
 
-def test_the_owner_changes_limits_in_a_file(tmp_path: Path) -> None:
+def test_limits_are_read_from_a_toml_file(tmp_path: Path) -> None:
     file = tmp_path / "limits.toml"
     file.write_text("audio_minutes = 5\n")
     assert read_limits(PUBLIC, file) == replace(PUBLIC, audio_minutes=5.0)
@@ -147,7 +147,7 @@ def test_the_owner_changes_limits_in_a_file(tmp_path: Path) -> None:
         read_limits(PUBLIC, fifo)
 
 
-def test_every_limit_is_documented_and_no_looser_for_strangers() -> None:
+def test_every_limit_is_documented_and_public_limits_are_not_looser() -> None:
     for name, spec in LIMITS.items():
         assert spec.help and spec.maximum is not None, name
         local, public = getattr(LOCAL, name), getattr(PUBLIC, name)
@@ -191,7 +191,7 @@ def test_an_ipv6_network_is_one_address(host: str, address: str) -> None:
         ("mine.example", True),
     ],
 )
-def test_only_names_that_the_owner_knows_are_answered(header: str, known: bool) -> None:
+def test_only_local_or_configured_host_names_are_accepted(header: str, known: bool) -> None:
     assert names_this_machine(header, ("mine.example",)) is known
 
 

@@ -1,4 +1,4 @@
-"""Quotas of the files of visitors: of one, of an address, of all."""
+"""Quotas of visitors' files: per visitor, per address and in total."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def left(kept: KeptFiles, names: list[str]) -> list[bool]:
     return [kept.find(name) is not None for name in names]
 
 
-def test_visitors_of_one_address_do_not_push_out_each_others_files(kept: KeptFiles) -> None:
+def test_quota_of_a_visitor_does_not_delete_files_of_others_at_the_same_address(kept: KeptFiles) -> None:
     first, second = (Visitor("10.0.0.1", session) for session in ("anna", "ben"))
     names = [keep(kept, visitor, 9 - number) for number, visitor in enumerate((first, second, second, second))]
     assert left(kept, names) == [True, False, True, True]
 
 
-def test_an_address_has_a_few_shares_however_many_visitors_it_names(kept: KeptFiles) -> None:
+def test_address_quota_limits_the_files_of_all_its_visitors(kept: KeptFiles) -> None:
     other = keep(kept, Visitor("10.0.0.2"), 99)
     names = [keep(kept, Visitor("10.0.0.1", f"visitor {number}"), 9 - number) for number in range(6)]
     assert left(kept, names) == [False, False, True, True, True, True] and left(kept, [other]) == [True]

@@ -34,7 +34,7 @@ def until(socket: Any, kind: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_page_hears_what_is_said(http: TestClient) -> None:
+def test_live_websocket_transcribes_streamed_speech(http: TestClient) -> None:
     with http.websocket_connect("/live/listen") as socket:
         socket.send_json({"model": "fake/sense", "rate": 16000})
         assert socket.receive_json() == {"type": "ready"}
@@ -48,7 +48,7 @@ def test_the_page_hears_what_is_said(http: TestClient) -> None:
     assert final["text"] == "three eleven one" and 0 <= final["start"] < final["end"] < 2.9
 
 
-def test_what_cannot_be_heard_is_said(http: TestClient) -> None:
+def test_invalid_live_request_is_refused_with_the_reason(http: TestClient) -> None:
     for first, sentence in (
         ({"model": "nobody"}, "the server has no model 'nobody'"),
         ({"model": "fake/sense", "rate": 1}, "rate is 1; expected"),
@@ -60,7 +60,7 @@ def test_what_cannot_be_heard_is_said(http: TestClient) -> None:
         assert told["type"] == "refused" and sentence in told["sentence"]
 
 
-def test_a_realtime_session_transcribes(http: TestClient) -> None:
+def test_realtime_session_transcribes_appended_audio(http: TestClient) -> None:
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
         assert socket.receive_json()["type"] == "session.created"
         form = {"type": "audio/pcm", "rate": 16000}
@@ -87,7 +87,7 @@ DEEP = "[" * 100_000
 
 
 @pytest.mark.parametrize("first", ["", "[", "[]", DEEP, '{"rate": NaN}', '{"rate": 1e999}', r'{"model": "\ud800"}'])
-def test_a_first_message_that_is_no_json_is_refused(
+def test_invalid_json_in_the_first_message_is_refused(
     http: TestClient, caplog: pytest.LogCaptureFixture, first: str
 ) -> None:
     with http.websocket_connect("/live/listen") as socket:
@@ -97,9 +97,7 @@ def test_a_first_message_that_is_no_json_is_refused(
 
 
 @pytest.mark.parametrize("later", ["[]", "5", "null", '{"type": ["stop"]}'])
-def test_a_later_message_that_means_nothing_is_passed_over(
-    http: TestClient, caplog: pytest.LogCaptureFixture, later: str
-) -> None:
+def test_unknown_later_messages_are_ignored(http: TestClient, caplog: pytest.LogCaptureFixture, later: str) -> None:
     with http.websocket_connect("/live/listen") as socket:
         socket.send_json({"model": "fake/sense", "rate": 16000})
         socket.send_text(later)
@@ -109,7 +107,7 @@ def test_a_later_message_that_means_nothing_is_passed_over(
 
 
 @pytest.mark.parametrize("path", ["/live/listen", "/v1/realtime"])
-def test_live_recordings_have_places_of_their_own_and_silent_clients_lose_theirs(
+def test_live_recordings_have_separate_slots_and_idle_clients_lose_theirs(
     service: Service, http: TestClient, path: str
 ) -> None:
     service.gate = Gate(replace(PUBLIC, live=3, live_per_visitor=1, per_address=1, live_idle_seconds=0.5))
@@ -125,7 +123,7 @@ def test_live_recordings_have_places_of_their_own_and_silent_clients_lose_theirs
         assert socket.receive_json() == {"type": "ready"}
 
 
-def test_a_client_without_a_model_hears_of_all_that_was_spoken(http: TestClient) -> None:
+def test_live_session_without_a_model_reports_all_speech_segments(http: TestClient) -> None:
     """Also of the last segment, which no pause ends."""
     with http.websocket_connect("/live/listen") as socket:
         socket.send_json({"rate": 16000})
@@ -174,7 +172,7 @@ def _session(**audio: Any) -> str:
         ('{"type": "transcription_session.update", "session": {"input_audio_format": "g711_ulaw"}}', "expected pcm16"),
     ],
 )
-def test_events_that_cannot_be_followed_are_refused_and_the_session_goes_on(
+def test_invalid_realtime_event_is_refused_and_the_session_continues(
     http: TestClient, caplog: pytest.LogCaptureFixture, event: str, sentence: str
 ) -> None:
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
@@ -186,7 +184,7 @@ def test_events_that_cannot_be_followed_are_refused_and_the_session_goes_on(
     assert not caplog.records
 
 
-def test_an_update_keeps_what_it_leaves_out(http: TestClient) -> None:
+def test_session_update_retains_omitted_settings(http: TestClient) -> None:
     usual = {"type": "server_vad", "threshold": 0.5, "prefix_padding_ms": 300, "silence_duration_ms": 700}
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
         assert socket.receive_json()["type"] == "session.created"
@@ -203,7 +201,7 @@ def test_an_update_keeps_what_it_leaves_out(http: TestClient) -> None:
     assert told["turn_detection"]["silence_duration_ms"] == 700 and told["format"]["rate"] == 16000
 
 
-def test_sound_before_an_update_is_transcribed_and_each_sound_has_an_item(http: TestClient) -> None:
+def test_audio_before_an_update_is_transcribed_and_each_segment_has_an_item_id(http: TestClient) -> None:
     completed = "conversation.item.input_audio_transcription.completed"
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
         socket.send_text(_session(format={"rate": 16000}))
@@ -222,7 +220,7 @@ def test_sound_before_an_update_is_transcribed_and_each_sound_has_an_item(http: 
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 96000])
-def test_a_decoder_gives_as_much_sound_as_came(rate: int) -> None:
+def test_pcm_decoder_returns_the_full_duration_at_any_sample_rate(rate: int) -> None:
     """The resampler holds the last samples back until it is told that no more will come."""
     samples = (np.sin(np.arange(rate) * 0.05) * 20000).astype("<i2").tobytes()
     decoder = PcmDecoder(rate)
@@ -232,7 +230,7 @@ def test_a_decoder_gives_as_much_sound_as_came(rate: int) -> None:
     np.testing.assert_allclose(np.concatenate(again)[:14000], np.concatenate(heard)[:14000], atol=1e-6)
 
 
-def test_a_long_frame_is_heard_whole(http: TestClient) -> None:
+def test_websocket_frame_of_more_than_a_megabyte_is_processed_completely(http: TestClient) -> None:
     """A frame of more than a megabyte: 40 s of silence before what is said."""
     with http.websocket_connect("/live/listen") as socket:
         socket.send_json({"model": "fake/sense", "rate": 16000})

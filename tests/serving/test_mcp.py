@@ -1,4 +1,4 @@
-"""MCP as its own client sees it over HTTP: the tools, their progress, their refusals, and what strangers may not."""
+"""The MCP server through an MCP client over HTTP: tools, progress, one-line errors, and the limits for visitors."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def wav(tmp_path: Path) -> bytes:
     return tone(tmp_path / "two seconds.wav").read_bytes()
 
 
-def test_the_tools_say_what_they_do_and_what_they_take(address: str) -> None:
+def test_tools_and_their_parameters_have_descriptions(address: str) -> None:
     async def use(client: Client) -> Any:
         return (await client.list_tools()).tools, client.instructions
 
@@ -127,7 +127,7 @@ def test_the_tools_say_what_they_do_and_what_they_take(address: str) -> None:
     assert "/mcp/files" in instructions
 
 
-def test_the_log_of_the_process_stays_as_it_was(
+def test_building_the_mcp_server_does_not_change_the_root_logger(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = logging.getLogger()
@@ -137,7 +137,7 @@ def test_the_log_of_the_process_stays_as_it_was(
     assert (root.level, root.handlers) == (level, [])
 
 
-def test_the_models_are_listed_with_their_tasks(address: str) -> None:
+def test_models_tool_lists_models_with_their_tasks(address: str) -> None:
     result, _ = called(address, "models", {"task": "transcribe"})
     found = {each["id"]: each for each in result.structured_content["models"]}
     assert {"fake/sense", "fake/sense|pytorch"} <= found.keys() and "fake/words" not in found
@@ -146,7 +146,7 @@ def test_the_models_are_listed_with_their_tasks(address: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_transcription_tells_its_progress_and_its_text(
+def test_transcribe_tool_reports_progress_and_returns_the_transcript(
     address: str, registry: FakeChatRegistry, wav: bytes, mode: str
 ) -> None:
     registry.gate.clear()  # after the first word, until its progress has come
@@ -172,14 +172,14 @@ def test_a_transcription_tells_its_progress_and_its_text(
     assert told[-1][0] <= 1 and any("of 2 s" in message for _, message in told)
 
 
-def test_a_prompt_is_refused_in_a_sentence(address: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_prompt_request_is_refused_with_a_one_line_error(address: str, caplog: pytest.LogCaptureFixture) -> None:
     asked = {"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": {"name": "x"}}
     answer = httpx.post(f"{address}/mcp", json=asked, headers=MCP_HEADERS)
     assert "there is no prompt 'x'; this server has tools alone" in answer.text
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_a_client_that_leaves_within_its_request_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_disconnect_during_the_request_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
     headers = [(name.encode(), value.encode()) for name, value in MCP_HEADERS.items()]
     scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers, "query_string": b""}
     come: list[Any] = [{"type": "http.disconnect"}, {"type": "http.request", "body": b"{", "more_body": True}]
@@ -201,7 +201,7 @@ def test_a_client_that_leaves_within_its_request_is_no_fault(caplog: pytest.LogC
     assert not sent and not come and not [record for record in caplog.records if record.exc_info]
 
 
-def test_a_body_that_grows_beyond_the_limit_is_refused_by_the_door() -> None:
+def test_streamed_body_beyond_the_limit_is_refused_with_413() -> None:
     def pieces() -> Iterator[bytes]:
         yield from (b"x" * (1 << 20) for _ in range(3))
 
@@ -211,7 +211,7 @@ def test_a_body_that_grows_beyond_the_limit_is_refused_by_the_door() -> None:
     assert answer.status_code == 413 and "more than 1 MB" in answer.json()["error"]["message"]
 
 
-def test_an_upload_is_taken_by_its_id(address: str, wav: bytes) -> None:
+def test_uploaded_file_is_accepted_by_its_id(address: str, wav: bytes) -> None:
     answer = uploaded(address, wav, "../../two seconds.wav")
     assert answer.status_code == 200 and answer.json()["name"] == "two seconds.wav"
     assert answer.json()["bytes"] == len(wav)
@@ -242,7 +242,9 @@ def test_an_upload_is_taken_by_its_id(address: str, wav: bytes) -> None:
         ({"audio": {"data": "AAAA"}, "file": "a.wav"}, "transcribe has no parameter 'file'; it has model, audio"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_one_sentence(wav: bytes, given: dict[str, Any], sentence: str, shared: str) -> None:
+def test_invalid_transcribe_call_returns_a_one_line_error(
+    wav: bytes, given: dict[str, Any], sentence: str, shared: str
+) -> None:
     assert sentence in refusal(shared, "transcribe", {"model": "fake/sense", **given})
 
 
@@ -258,7 +260,7 @@ def shared() -> Iterator[str]:
         yield found
 
 
-def test_two_traces_are_compared(shared: str, tmp_path: Path) -> None:
+def test_compare_tool_names_the_first_divergent_stage_of_two_traces(shared: str, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     stages = {f"encoder.layers.{n}": draw.normal(size=(5, 4)).astype(np.float32) for n in range(3)}
     meta = {"dtype": "float32", "model": "m"}
@@ -283,7 +285,7 @@ def test_two_traces_are_compared(shared: str, tmp_path: Path) -> None:
     assert "candidate.safetensors" in refusal(shared, "compare", broken)
 
 
-def test_an_embedding_goes_into_a_prompt(shared: str) -> None:
+def test_inject_tool_inserts_an_embedding_into_a_prompt(shared: str) -> None:
     written = io.BytesIO()
     np.save(written, np.zeros((3, WIDTH), np.float32))
     sent = {"data": encoded(written.getvalue())}
@@ -297,7 +299,7 @@ def test_an_embedding_goes_into_a_prompt(shared: str) -> None:
     assert "embeddings[0]" in refusal(shared, "inject", {**given, "embeddings": [{"data": encoded(b"\x93NUM")}]})
 
 
-def test_a_chat_answers_with_text_and_with_speech(address: str, wav: bytes) -> None:
+def test_chat_tool_returns_text_and_speech(address: str, wav: bytes) -> None:
     result, told = called(address, "chat", {"model": "fake/words", "message": "one two three"})
     assert result.content[0].text == result.structured_content["text"] == "one two three" and told
     given = {"model": "fake/speech", "message": "hello", "audio": {"data": encoded(wav), "name": "a.wav"}}
@@ -315,7 +317,9 @@ def test_a_chat_answers_with_text_and_with_speech(address: str, wav: bytes) -> N
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_client_that_leaves_stops_its_work(address: str, registry: FakeChatRegistry, wav: bytes, mode: str) -> None:
+def test_client_disconnect_stops_the_transcription(
+    address: str, registry: FakeChatRegistry, wav: bytes, mode: str
+) -> None:
     registry.gate.clear()
 
     async def use(client: Client) -> None:
@@ -336,7 +340,7 @@ def test_a_client_that_leaves_stops_its_work(address: str, registry: FakeChatReg
     until(session.abandoned.is_set)
 
 
-def test_strangers_get_what_the_owner_opened_and_no_more(tmp_path: Path, wav: bytes) -> None:
+def test_visitors_without_key_or_beyond_the_limits_are_refused(tmp_path: Path, wav: bytes) -> None:
     keys = Keys(tmp_path / "keys.json")
     key = keys.add("assistant")
     limits = replace(PUBLIC, requests_per_minute=6, per_address=1, uploads_per_hour=1)
@@ -361,6 +365,6 @@ def test_strangers_get_what_the_owner_opened_and_no_more(tmp_path: Path, wav: by
         assert asked[-1] == 429, asked
 
 
-def test_a_model_of_a_hub_is_not_for_strangers(shared: str, wav: bytes) -> None:
+def test_hub_model_is_refused_for_visitors(shared: str, wav: bytes) -> None:
     audio = {"data": encoded(wav)}
     assert "no model 'fake/hub'" in refusal(shared, "transcribe", {"model": "fake/hub", "audio": audio})

@@ -1,4 +1,4 @@
-"""In public mode a session's process has a memory limit of its own: a call beyond it is one sentence, others go on."""
+"""The memory limit of session processes in public mode: a call beyond it raises a one-line error, others continue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_limit_of_a_server_reaches_its_registry() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of another process")
-def test_a_call_beyond_the_limit_is_a_sentence_and_the_next_one_works(fake: FakeMaker) -> None:
+def test_call_beyond_the_memory_limit_fails_and_the_next_call_succeeds(fake: FakeMaker) -> None:
     session = fake()
     session.allowance_bytes = 256 * MEBIBYTE
     assert session.transcribe("x").text.endswith("x")
@@ -54,5 +54,5 @@ def test_a_call_beyond_the_limit_is_a_sentence_and_the_next_one_works(fake: Fake
         (RuntimeError("shapes differ"), False),
     ],
 )
-def test_what_torch_says_counts_as_lack_of_memory(error: Exception, lacks: bool) -> None:
+def test_torch_out_of_memory_messages_are_recognised(error: Exception, lacks: bool) -> None:
     assert is_lack_of_memory(error) == lacks

@@ -1,4 +1,4 @@
-"""OpenAI's routes as OpenAI's client and raw HTTP see them: forms, streams, refusals, and clients that go away."""
+"""OpenAI's routes through OpenAI's client and raw HTTP: response formats, streams, refusals and disconnects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wav(tmp_path: Path) -> bytes:
     return tone(tmp_path / "two seconds.wav").read_bytes()
 
 
-def test_the_models_have_names_with_and_without_a_runtime(client: OpenAI) -> None:
+def test_models_are_listed_with_and_without_a_runtime(client: OpenAI) -> None:
     names = [each.id for each in client.models.list()]
     assert {"fake/sense", "fake/sense|pytorch", "fake/speech|vllm", "fake/words"} <= {*names} and names == sorted(names)
     assert client.models.retrieve("fake/speech|vllm").owned_by == "speech-workbench"
@@ -48,7 +48,7 @@ def test_the_models_have_names_with_and_without_a_runtime(client: OpenAI) -> Non
 
 
 @pytest.mark.parametrize("form", ["json", "text", "srt", "vtt", "verbose_json"])
-def test_a_transcription_has_every_form(client: OpenAI, wav: bytes, form: Any) -> None:
+def test_transcription_is_returned_in_every_response_format(client: OpenAI, wav: bytes, form: Any) -> None:
     found: Any = client.audio.transcriptions.create(file=("a.wav", wav), model="fake/sense", response_format=form)
     if form == "json":
         assert (found.text, found.usage.seconds) == ("three eleven one", 2.0)
@@ -63,7 +63,7 @@ def test_a_transcription_has_every_form(client: OpenAI, wav: bytes, form: Any) -
         assert ("-->" in found) == (form != "text")
 
 
-def test_the_deltas_of_a_stream_are_its_text(client: OpenAI, wav: bytes) -> None:
+def test_joined_stream_deltas_equal_the_transcript(client: OpenAI, wav: bytes) -> None:
     events = list(client.audio.transcriptions.create(file=("a.wav", wav), model="fake/sense", stream=True))
     assert [each.type for each in events] == [*["transcript.text.delta"] * 3, "transcript.text.done"]
     assert "".join(each.delta for each in events[:-1]) == events[-1].text == "three eleven one"  # type: ignore[union-attr]
@@ -87,7 +87,7 @@ def test_the_deltas_of_a_stream_are_its_text(client: OpenAI, wav: bytes) -> None
         ({"temperature": "0.5"}, 400, "temperature is 0.5, and this model draws nothing; leave it out"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_followed_is_refused_by_name(
+def test_invalid_form_field_is_refused_with_its_name(
     http: TestClient, wav: bytes, given: dict[str, str], status: int, sentence: str
 ) -> None:
     answer = http.post(
@@ -113,7 +113,7 @@ def test_what_is_no_sound_is_refused_before_a_model_is_loaded(http: TestClient, 
     )
 
 
-def test_forms_that_are_no_recording_are_refused(http: TestClient, wav: bytes) -> None:
+def test_forms_without_one_valid_recording_are_refused(http: TestClient, wav: bytes) -> None:
     def refusal(**given: Any) -> tuple[int, str]:
         answer = http.post("/v1/audio/transcriptions", **given)
         return answer.status_code, answer.json()["error"]["message"]
@@ -146,7 +146,7 @@ def test_a_recording_that_cannot_be_kept_says_so(
     assert answer.json()["error"]["message"].startswith("the recording found no room on this server: ")
 
 
-def test_a_body_beyond_the_limit_is_refused_before_it_is_kept(
+def test_body_beyond_the_limit_is_refused_with_413(
     service: Service, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service.gate, "largest_body", 1000)
@@ -159,7 +159,7 @@ def test_a_body_beyond_the_limit_is_refused_before_it_is_kept(
         assert answer.status_code == 413 and "the most that this server takes" in answer.json()["error"]["message"]
 
 
-def test_a_chat_answers_whole_and_as_a_stream(client: OpenAI) -> None:
+def test_chat_completion_is_returned_whole_and_as_a_stream(client: OpenAI) -> None:
     found = client.chat.completions.create(model="fake/words", messages=CHAT)
     assert (found.choices[0].message.content, found.choices[0].finish_reason) == ("one two three", "stop")
     assert found.model == "fake/words" and found.usage
@@ -174,7 +174,7 @@ def test_a_chat_answers_whole_and_as_a_stream(client: OpenAI) -> None:
     assert chunks[-1].usage == found.usage
 
 
-def test_a_stop_text_ends_the_answer_and_the_work(client: OpenAI, registry: FakeChatRegistry) -> None:
+def test_stop_text_ends_the_answer_and_the_generation(client: OpenAI, registry: FakeChatRegistry) -> None:
     for stream in (False, True):
         registry.writer.abandoned.clear()
         made: Any = client.chat.completions.create(model="fake/words", messages=CHAT, stop=" thr", stream=stream)
@@ -185,7 +185,7 @@ def test_a_stop_text_ends_the_answer_and_the_work(client: OpenAI, registry: Fake
         assert registry.writer.abandoned.wait(10)
 
 
-def test_speech_comes_as_a_file_and_as_raw_samples(client: OpenAI) -> None:
+def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI) -> None:
     made = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="wav").read()
     samples, rate = soundfile.read(io.BytesIO(made))
     raw = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="pcm").read()
@@ -201,7 +201,7 @@ def test_speech_comes_as_a_file_and_as_raw_samples(client: OpenAI) -> None:
     assert said(refused) == "fake/words answers in text; expected a model that speaks"
 
 
-def test_a_chat_speaks(client: OpenAI) -> None:
+def test_chat_completion_returns_audio_with_its_transcript(client: OpenAI) -> None:
     asked: Any = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
     message = client.chat.completions.create(model="fake/speech", messages=CHAT, **asked).choices[0].message
     assert message.audio.transcript == "one two three"
@@ -216,7 +216,9 @@ def test_a_chat_speaks(client: OpenAI) -> None:
         ("/v1/models", "DELETE", 405, None),
     ],
 )
-def test_routes_that_do_not_exist(http: TestClient, path: str, method: str, status: int, code: str | None) -> None:
+def test_unknown_routes_and_methods_return_openai_errors(
+    http: TestClient, path: str, method: str, status: int, code: str | None
+) -> None:
     answer = http.request(method, path)
     assert answer.status_code == status and answer.json()["error"]["code"] == code
 
@@ -225,19 +227,19 @@ NO_JSON = (b"", b"{", b"[]", b"[" * 100_000, b"\xff", b'{"top_p": NaN}', b'{"see
 
 
 @pytest.mark.parametrize("body", NO_JSON)
-def test_bodies_that_are_no_json_object(http: TestClient, body: bytes) -> None:
+def test_bodies_other_than_a_json_object_return_status_400(http: TestClient, body: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/audio/speech"):
         answer = http.post(path, content=body)
         assert answer.status_code == 400 and answer.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_fault_is_a_sentence_without_its_traceback(http: TestClient, registry: FakeChatRegistry) -> None:
+def test_unexpected_error_returns_status_500_without_details(http: TestClient, registry: FakeChatRegistry) -> None:
     registry.writer.fault = RuntimeError("secret /home/path")
     answer = http.post("/v1/chat/completions", json={"model": "fake/words", "messages": CHAT})
     assert answer.status_code == 500 and "secret" not in answer.text and "log of the server" in answer.text
 
 
-def test_the_figures_count(http: TestClient, wav: bytes) -> None:
+def test_health_readiness_and_metrics_are_reported(http: TestClient, wav: bytes) -> None:
     assert http.get("/health").json()["status"] == "ok"
     assert http.get("/ready").json()["status"] == "ready"
     http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("a.wav", wav)})
@@ -248,7 +250,7 @@ def test_the_figures_count(http: TestClient, wav: bytes) -> None:
     assert any(line.startswith('workbench_model_memory_bytes{model="fake/sense"') for line in lines)
 
 
-def test_all_slots_taken_is_said_with_429(service: Service, http: TestClient) -> None:
+def test_full_server_returns_status_429_with_retry_after(service: Service, http: TestClient) -> None:
     service.gate = Gate(replace(LOCAL, running=1, waiting=0))
     with service.gate.working():
         answer = http.post("/v1/chat/completions", json={"model": "fake/words", "messages": CHAT})
@@ -256,7 +258,7 @@ def test_all_slots_taken_is_said_with_429(service: Service, http: TestClient) ->
     assert http.post("/v1/chat/completions", json={"model": "fake/words", "messages": CHAT}).status_code == 200
 
 
-def test_a_client_that_goes_away_stops_the_work() -> None:
+def test_client_disconnect_stops_the_running_call() -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def work(stop: threading.Event) -> Generator[int, None, None]:
@@ -290,7 +292,7 @@ def test_a_client_that_goes_away_stops_the_work() -> None:
     ("path", "kind"),
     [("/v1/completions", "application/json"), ("/v1/audio/transcriptions", "multipart/form-data; boundary=b")],
 )
-def test_a_client_that_leaves_within_its_request_is_no_fault(
+def test_client_disconnect_during_the_request_is_not_logged_as_an_error(
     service: Service, caplog: pytest.LogCaptureFixture, path: str, kind: str
 ) -> None:
     headers = [(b"content-type", kind.encode())]

@@ -1,4 +1,4 @@
-"""Calls of functions in a process of their own: results, errors, progress, memory limit, end."""
+"""Function calls in a separate process: results, errors, progress, memory limit and its end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def process() -> Iterator[SeparateProcess]:
         yield process
 
 
-def test_all_calls_are_made_in_one_other_process_which_tells_how_far_it_is(process: SeparateProcess) -> None:
+def test_calls_run_in_one_separate_process_that_reports_progress(process: SeparateProcess) -> None:
     first = process(where)
     told: list[tuple[float, str]] = []
     with listening(lambda share, activity: told.append((share, activity))):
@@ -63,7 +63,7 @@ def test_all_calls_are_made_in_one_other_process_which_tells_how_far_it_is(proce
     assert first != os.getpid() and process(where) == first
 
 
-def test_errors_arrive_as_they_were_and_the_process_goes_on(process: SeparateProcess) -> None:
+def test_errors_are_raised_to_the_caller_and_the_process_continues(process: SeparateProcess) -> None:
     first = process(where)
     with pytest.raises(BadInput, match="the file is empty"):
         process(refuses)
@@ -75,7 +75,7 @@ def test_errors_arrive_as_they_were_and_the_process_goes_on(process: SeparatePro
 
 
 @pytest.mark.parametrize("how", ["stopped", "unheard"])
-def test_the_process_ends_with_the_work(process: SeparateProcess, how: str) -> None:
+def test_process_ends_when_its_call_is_cancelled(process: SeparateProcess, how: str) -> None:
     first, work = process(where), Work()
 
     def hear(_: float, activity: str) -> None:
@@ -91,12 +91,12 @@ def test_the_process_ends_with_the_work(process: SeparateProcess, how: str) -> N
     assert process(where) != first
 
 
-def test_a_process_that_dies_is_a_sentence(process: SeparateProcess) -> None:
+def test_killed_process_raises_one_line_error(process: SeparateProcess) -> None:
     with pytest.raises(WorkbenchError, match="ended with signal 15 before it had a result"):
         process(dies)
 
 
-def test_one_computes_at_a_time() -> None:
+def test_second_process_waits_for_the_running_one() -> None:
     busy, work = threading.Lock(), Work()
     said: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The thread that looks after the sessions of a server."""
+"""The thread that watches the sessions of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.serving import sessions
 from workbench.serving.sessions import SessionPool
 
 
-def test_memory_is_given_back_while_nothing_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_is_released_only_while_no_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     given, looked = threading.Event(), threading.Semaphore(0)
     monkeypatch.setattr(sessions, "CHECK_SECONDS", 0.01)
     monkeypatch.setattr(sessions, "give_back_memory", given.set)

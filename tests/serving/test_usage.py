@@ -1,4 +1,4 @@
-"""What a text that a stop text ends tells of its tokens, and where its parts lie in the whole."""
+"""Token counts of completions that a stop text ends, and the text offsets of streamed parts."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def completed(asked: CompletionRequest) -> list[Piece | Generation]:
 
 
 @pytest.mark.parametrize(("stops", "text", "ids"), [([" th"], "one two", 3), ([], "one two three four", 4)])
-def test_a_completion_counts_its_prompt(stops: list[str], text: str, ids: int) -> None:
+def test_completion_reports_its_prompt_and_output_token_counts(stops: list[str], text: str, ids: int) -> None:
     last = completed(request(stop=stops or None))[-1]
     assert isinstance(last, Generation) and last.finish == "stop"
     assert (last.text, last.prompt_tokens, len(last.tokens)) == (text, PROMPT, ids)
 
 
 @pytest.mark.parametrize(("stops", "ids"), [((" th",), 3), ((), 4)])
-def test_a_chat_counts_its_prompt(stops: tuple[str, ...], ids: int) -> None:
+def test_chat_answer_reports_its_prompt_and_output_token_counts(stops: tuple[str, ...], ids: int) -> None:
     def events() -> Iterator[Any]:
         yield Begun({})
         for each in pieces():
@@ -61,7 +61,7 @@ def test_a_chat_counts_its_prompt(stops: tuple[str, ...], ids: int) -> None:
     assert isinstance(last, Answer) and (last.prompt_rows, len(last.token_ids)) == (PROMPT, ids)
 
 
-def test_the_parts_of_a_stream_say_where_they_begin() -> None:
+def test_streamed_logprobs_contain_text_offsets() -> None:
     asked = replace(request(logprobs=1, stream=True))
     first, *rest = completed(asked)
 

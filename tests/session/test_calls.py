@@ -1,4 +1,4 @@
-"""The table of calls: what a session lacks is refused in one sentence, and a new capability is one entry."""
+"""The table of session calls: missing capabilities raise one-line errors, and a new capability is a single entry."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HAVE = {
 
 
 @pytest.mark.parametrize("kind", SESSIONS)
-def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) -> None:
+def test_session_has_exactly_the_calls_of_its_capabilities(kind: str) -> None:
     session = SESSIONS[kind]
     assert isinstance(session, Session)
     assert {each.protocol for each in CAPABILITIES if isinstance(session, each.protocol)} == HAVE[kind]
@@ -86,7 +86,7 @@ def test_a_session_has_the_calls_of_its_capabilities_and_no_others(kind: str) ->
         ),
     ],
 )
-def test_what_is_absent_is_refused_in_one_sentence(kind: str, name: str, said: str) -> None:
+def test_missing_capability_raises_one_line_error(kind: str, name: str, said: str) -> None:
     with pytest.raises(BadInput) as raised:
         call_of(SESSIONS[kind], name)
     assert str(raised.value) == said
@@ -97,12 +97,12 @@ def test_what_is_absent_is_refused_in_one_sentence(kind: str, name: str, said: s
     assert str(raised.value) == said
 
 
-def test_speech_that_is_detected_is_told_as_segments() -> None:
+def test_detected_speech_is_returned_as_segments() -> None:
     detector: Any = SimpleNamespace(spans=lambda samples, options: [Span(0.5, 1.0)])
     assert DetectionSession("m", "r", detector).detect(noise(2.0)) == (Segment(0.5, 1.0, ""),)
 
 
-def test_what_streams_is_read_off_the_protocols() -> None:
+def test_streaming_calls_are_derived_from_the_protocols() -> None:
     assert {name for name, call in CALLS.items() if call.streams} == {
         "stream",
         "stream_batch",
@@ -111,7 +111,7 @@ def test_what_streams_is_read_off_the_protocols() -> None:
     }
 
 
-def test_arguments_are_made_ready_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_arguments_are_prepared_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     here = str(tmp_path / "a.wav")
 
@@ -160,7 +160,7 @@ def talks() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", [ProcessSession, ParallelSession])
-def test_a_new_capability_is_a_protocol_and_one_entry(
+def test_new_capability_needs_only_a_protocol_and_one_table_entry(
     talks: None, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., IsolatedSession]
 ) -> None:
     """Both kinds of processes carry it, streams are closed and crashes told, and who has it not refuses."""

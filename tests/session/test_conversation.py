@@ -1,4 +1,4 @@
-"""Answers: as JSON, as the next message, and collected from the events that came."""
+"""Conversation answers: as JSON, as the next message, and collected from stream events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def collected(events: tuple[ConversationEvent, ...]) -> AnswerSoFar:
     return found
 
 
-def test_what_was_made_is_an_answer_at_any_time() -> None:
+def test_collected_events_form_a_valid_answer_at_any_time() -> None:
     made = collected(EVENTS).answer("stop")
     assert (made.text, made.finish, made.sample_rate, made.settings) == ("three", "stop", 16000, {"cfg": 3.0})
     assert made.token_ids == (7, 65, 66, 3, 6, 8, 300, 301, 302, 2)
@@ -59,7 +59,7 @@ def test_what_was_made_is_an_answer_at_any_time() -> None:
     assert collected((*EVENTS, whole)).answer() is whole
 
 
-def test_loading_is_not_of_the_answers_times() -> None:
+def test_answer_times_exclude_the_loading_time() -> None:
     begun = Begun({"cfg": 1.0}, 12, {"streams": 2}, 30.0, "q8_0", ("a note",))
     made = collected((begun, *EVENTS[:6])).answer()
     assert made.finish == "cancelled" and (made.first_text_seconds, made.first_audio_seconds) == (2.0, 6.0)
@@ -67,7 +67,7 @@ def test_loading_is_not_of_the_answers_times() -> None:
     assert (made.load_seconds, made.quantization, made.notes) == (30.0, "q8_0", ("a note",))
 
 
-def test_an_answer_is_plain_json() -> None:
+def test_answer_is_exported_as_plain_json() -> None:
     layout = MappingProxyType({"streams": 2, "codec_first": 300})
     told = json.loads(replace(collected(EVENTS).answer("stop"), layout=layout).to_json())
     assert told["layout"] == dict(layout)
@@ -78,7 +78,7 @@ def test_an_answer_is_plain_json() -> None:
     assert json.loads(collected(EVENTS[:3]).answer().to_json())["audio"] is None
 
 
-def test_an_answer_is_the_next_message() -> None:
+def test_answer_is_converted_to_the_next_message() -> None:
     def parts(answer: Answer) -> tuple[object, ...]:
         return check_messages([USER, answer.message(), USER])[1].parts
 

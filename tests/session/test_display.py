@@ -1,4 +1,4 @@
-"""What transcripts, texts and answers show of themselves in a notebook."""
+"""Notebook displays and reprs of transcripts, generations and answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ANSWER = Answer(
 )
 
 
-def test_a_transcript_shows_its_text_its_words_over_time_and_who_made_it() -> None:
+def test_transcript_display_shows_text_word_times_and_model() -> None:
     said = text_of(TRANSCRIPT._repr_html_())
     for part in (
         "demo/sensevoice on gguf q8_0",
@@ -59,7 +59,7 @@ def test_a_transcript_shows_its_text_its_words_over_time_and_who_made_it() -> No
     assert TRANSCRIPT._repr_html_().count("<rect") == 2
 
 
-def test_segments_and_hypotheses_are_tables() -> None:
+def test_transcript_display_shows_segments_and_hypotheses_as_tables() -> None:
     parts = Segment(0, 1, "a"), Segment(1, 2, "b", tags={"emotion": "HAPPY"})
     best = SpokenHypothesis("three seven", WORDS, None, -1.5, -2.0, -0.5)
     found = replace(TRANSCRIPT, segments=parts, hypotheses=(best,), notes=("a note",), text="")
@@ -93,7 +93,7 @@ def test_texts_of_models_are_escaped(text: str, seconds: float, tokens: int) -> 
         assert len(repr(value)) < 400 or value.__class__ is Hypotheses or len(text) > 100
 
 
-def test_a_generation_shows_its_alternatives() -> None:
+def test_generation_display_shows_alternatives() -> None:
     found = replace(GENERATION, alternatives=((Alternative(7, "three", -0.105), Alternative(8, "four", -2.5)),))
     said = text_of(found._repr_html_())
     for part in ("2 tokens after a prompt of 12", "'three' 90.0%", "'four' 8.2%", "ended by the model"):
@@ -101,7 +101,7 @@ def test_a_generation_shows_its_alternatives() -> None:
     assert "(nothing)" in text_of(replace(GENERATION, text="", compute_seconds=0.0)._repr_html_())
 
 
-def test_an_answer_plays_and_shows_its_codes() -> None:
+def test_answer_display_has_an_audio_player_and_a_figure_of_codes() -> None:
     found = ANSWER._repr_html_()
     [(samples, rate)] = heard(found)
     assert rate == 16000
@@ -109,7 +109,7 @@ def test_an_answer_plays_and_shows_its_codes() -> None:
     assert "3 rows of 2 codec streams" in text_of(found) and found.count("<img") == 1
 
 
-def test_answers_without_sound_or_text() -> None:
+def test_display_of_answers_without_audio_or_text() -> None:
     silent = replace(ANSWER, text="", audio=None, streams=None, sample_rate=None)
     assert "(nothing)" in text_of(silent._repr_html_())
     unknown = replace(ANSWER, layout=None, audio=np.zeros(0, dtype=np.float32))
@@ -125,7 +125,7 @@ def test_reprs_are_short() -> None:
     assert len(repr(replace(ANSWER, text="x" * 9000))) < 200
 
 
-def test_results_of_a_search_are_a_tuple_that_shows_itself() -> None:
+def test_search_hypotheses_are_a_tuple_with_a_notebook_display() -> None:
     one = TextHypothesis("for two", ("f", "ao"), ("for", "two"), -2.0, -3.0, 0.5)
     found = Hypotheses([one, replace(one, text="four two")])
     assert found == (one, found[1]) and isinstance(found, tuple)

@@ -1,4 +1,4 @@
-"""Messages: every shape that is taken, and one sentence, which names message and part, for every mistake."""
+"""Conversation messages: every accepted form, and a one-line error with message and part for every mistake."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def user(*parts: Any) -> list[dict[str, Any]]:
     return [SAID, {"role": "assistant", "content": "three"}, {"role": "user", "content": list(parts)}]
 
 
-def test_a_text_alone_is_a_message_of_the_user() -> None:
+def test_text_alone_is_a_user_message() -> None:
     assert check_messages("hello") == (Message("user", (TextPart("hello"),)),)
     assert check_messages(check_messages([SAID])) == check_messages([SAID])
 
 
-def test_every_kind_of_part_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_kind_of_message_part_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [[300, 400], [301, 401]]
     found = check_messages(
@@ -52,7 +52,7 @@ def test_every_kind_of_part_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [message.role for message in again] == [message.role for message in found]
 
 
-def test_relative_paths_start_from_a_folder(tmp_path: Path) -> None:
+def test_relative_audio_paths_are_resolved_against_the_given_folder(tmp_path: Path) -> None:
     [message] = check_messages([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}], tmp_path)
     part = message.parts[0]
     assert isinstance(part, AudioPart) and part.source == str(tmp_path / "a.wav")
@@ -105,7 +105,7 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("messages", "said"), WRONG)
-def test_every_mistake_is_one_sentence(messages: Any, said: str) -> None:
+def test_invalid_message_raises_one_line_error(messages: Any, said: str) -> None:
     with pytest.raises(BadInput) as raised:
         check_messages(messages)
     assert str(raised.value).startswith(said) and "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The values that parts exchange: transcripts as JSON, traces as files, stage patterns."""
+"""Values exchanged between components: transcripts as JSON, traces as files, stage patterns."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def assert_same(one: Trace, other: Trace) -> None:
 # Traces in memory.
 
 
-def test_a_trace_is_a_mapping_in_order() -> None:
+def test_trace_is_an_ordered_mapping() -> None:
     found = trace()
     assert len(found) == 5 and next(iter(found)) == "frontend.fbank" and "text" in found and "logits" not in found
     assert found.get("logits") is None
     assert "encoder.layers.9 0×5" in repr(found) and "text scalar" in repr(found)
 
 
-def test_an_unknown_stage_names_those_there_are() -> None:
+def test_unknown_stage_raises_an_error_with_the_available_stages() -> None:
     with pytest.raises(KeyError, match=r"no stage .logits. in this trace; it has frontend.fbank, "):
         trace()["logits"]
 
@@ -58,12 +58,12 @@ def test_an_unknown_stage_names_those_there_are() -> None:
 # Traces as files.
 
 
-def test_a_saved_trace_comes_back_whole(tmp_path: Path) -> None:
+def test_saved_trace_round_trips(tmp_path: Path) -> None:
     path = trace().save(tmp_path / "t.safetensors")
     assert_same(Trace.load(path), trace())
 
 
-def test_a_loaded_trace_needs_its_file_no_more_and_has_any_name(tmp_path: Path) -> None:
+def test_loaded_trace_is_independent_of_its_file_and_suffix(tmp_path: Path) -> None:
     path = trace().save(tmp_path / "t.trace")
     loaded = Trace.load(path)
     path.unlink()
@@ -72,7 +72,7 @@ def test_a_loaded_trace_needs_its_file_no_more_and_has_any_name(tmp_path: Path) 
     assert loaded["frontend.fbank"][0].tolist() == [7, 7, 7, 7]
 
 
-def test_what_other_programs_write_is_loaded_as_it_is_compared(tmp_path: Path) -> None:
+def test_npz_file_of_another_program_is_loaded_as_a_trace(tmp_path: Path) -> None:
     np.savez(tmp_path / "t.npz", **{"tokens": np.arange(3), "encoder.output": np.ones((2, 3), np.float16)})
     loaded = Trace.load(tmp_path / "t.npz")
     assert list(loaded) == ["encoder.output", "tokens"] and loaded.meta == {"dtype": "float16"}
@@ -84,7 +84,7 @@ def test_what_other_programs_write_is_loaded_as_it_is_compared(tmp_path: Path) -
     ),
     text=st.text(st.characters(exclude_categories=["Cs"])).map(lambda text: text.rstrip("\0")),
 )
-def test_any_array_and_any_text_come_back(
+def test_arbitrary_arrays_and_texts_round_trip_through_a_trace_file(
     tmp_path_factory: pytest.TempPathFactory, array: np.ndarray, text: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
@@ -96,7 +96,7 @@ def test_any_array_and_any_text_come_back(
     assert loaded["logits"].tobytes() == array.tobytes()
 
 
-def test_views_come_back_as_what_they_show(tmp_path: Path) -> None:
+def test_array_views_round_trip_through_a_trace_file(tmp_path: Path) -> None:
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
     views = {"a": whole[::2, ::-1], "b": whole.T, "c": whole.astype(">f4"), "d": np.broadcast_to(np.float32(2), (3, 3))}
     loaded = Trace.load(Trace(views, {}).save(tmp_path / "t.safetensors"))
@@ -104,7 +104,7 @@ def test_views_come_back_as_what_they_show(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded[stage], view)
 
 
-def test_a_file_of_another_program_is_a_trace_in_alphabetical_order(tmp_path: Path) -> None:
+def test_safetensors_file_of_another_program_is_a_trace_in_alphabetical_order(tmp_path: Path) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"logits": np.ones((2, 3), np.float32), "encoder.output": np.ones(4, np.int32)}, str(path))
     loaded = Trace.load(path)
@@ -112,13 +112,13 @@ def test_a_file_of_another_program_is_a_trace_in_alphabetical_order(tmp_path: Pa
     assert loaded["logits"].shape == (2, 3)
 
 
-def test_foreign_metadata_is_left_aside(tmp_path: Path) -> None:
+def test_foreign_metadata_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"x": np.ones(2, np.float32)}, str(path), metadata={"format": "pt"})
     assert Trace.load(path).meta == {}
 
 
-def test_stages_that_the_metadata_does_not_list_are_kept_and_those_that_are_gone_are_not(tmp_path: Path) -> None:
+def test_unlisted_stages_are_loaded_and_missing_listed_stages_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "edited.safetensors"
     arrays = {name: np.ones(1, np.float32) for name in ("b", "a", "new")}
     save_file(arrays, str(path), metadata={"stages": json.dumps(["b", "deleted", "a", 7]), "strings": '["deleted", 7]'})
@@ -132,7 +132,7 @@ def raw(path: Path, header: Any, data: bytes) -> Path:
     return path
 
 
-def test_bfloat16_of_another_program_comes_as_float32(tmp_path: Path) -> None:
+def test_bfloat16_tensors_are_loaded_as_float32(tmp_path: Path) -> None:
     values = np.array([[1.0, -2.5, 0.0], [3.0, float("inf"), 2.0**-130]], dtype=np.float32)  # exact in bfloat16
     bits = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
     header = {
@@ -195,7 +195,7 @@ def damaged(folder: Path, name: str) -> Path:
         "strings an object", "metadata nested for ever", "folder", "missing",
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_one_sentence_that_names_it(tmp_path: Path, name: str) -> None:
+def test_damaged_trace_file_raises_one_line_error_with_the_file_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput) as error:
         Trace.load(damaged(tmp_path, name))
     assert "damaged.safetensors" in str(error.value) and "\n" not in str(error.value)
@@ -210,19 +210,19 @@ def test_a_damaged_file_is_one_sentence_that_names_it(tmp_path: Path, name: str)
         (np.array([b"x"]), "|S1"),
     ],
 )
-def test_an_array_that_a_file_cannot_hold_is_refused(tmp_path: Path, array: np.ndarray, named: str) -> None:
+def test_unsupported_array_cannot_be_saved_in_a_trace(tmp_path: Path, array: np.ndarray, named: str) -> None:
     with pytest.raises(BadInput, match="stage logits holds") as error:
         Trace({"logits": array}, {}).save(tmp_path / "t.safetensors")
     assert named in str(error.value) and not list(tmp_path.iterdir())
 
 
-def test_an_array_of_a_type_without_a_name_there_is_refused(tmp_path: Path) -> None:
+def test_complex_array_cannot_be_saved_in_a_trace(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot be written .*complex128"):
         Trace({"logits": np.ones(2, np.complex128)}, {}).save(tmp_path / "t.safetensors")
 
 
 @pytest.mark.parametrize("place", ["", "missing/t.safetensors", "file/t.safetensors"])
-def test_a_trace_cannot_be_written_where_there_is_no_place(tmp_path: Path, place: str) -> None:
+def test_saving_a_trace_to_an_invalid_path_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"^the trace cannot be written to .*: (it is a folder|there is no folder .*)$"):
         trace().save(tmp_path / place)
@@ -243,7 +243,7 @@ def test_a_trace_cannot_be_written_where_there_is_no_place(tmp_path: Path, place
         (",text,,", "d"),
     ],
 )
-def test_a_pattern_keeps_the_stages_it_matches(pattern: str, kept: str) -> None:
+def test_stage_pattern_selects_matching_stages(pattern: str, kept: str) -> None:
     names = {"a": "frontend.fbank", "b": "encoder.layers.0", "c": "encoder.output", "d": "text"}
     wanted = StageFilter(pattern)
     assert "".join(letter for letter, name in names.items() if wanted(name)) == kept
@@ -265,7 +265,7 @@ def transcript() -> Transcript:
     )
 
 
-def test_a_transcript_is_one_readable_line_of_json() -> None:
+def test_transcript_json_is_a_single_readable_line() -> None:
     line = transcript().to_json()
     assert "\n" not in line and "一" in line
     read = json.loads(line)
@@ -278,7 +278,7 @@ def test_the_real_time_factor_of_an_empty_recording_is_zero() -> None:
     assert Transcript("m", "r", "", None, (), (), 0.0, 0.0, 0.1).real_time_factor == 0.0
 
 
-def test_the_last_transcript_is_taken_when_the_stream_has_ended() -> None:
+def test_last_transcript_is_returned_after_the_stream_has_ended() -> None:
     ended = []
 
     def events() -> Any:

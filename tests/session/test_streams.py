@@ -1,4 +1,4 @@
-"""The result of a session's stream."""
+"""The final result of a session stream."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.core.errors import Cancelled
 from workbench.session.streams import last_result
 
 
-def test_a_stream_is_drained_and_its_last_result_taken() -> None:
+def test_stream_is_read_to_its_end_and_the_last_result_is_returned() -> None:
     ended = []
 
     def events() -> Iterator[object]:
@@ -23,6 +23,6 @@ def test_a_stream_is_drained_and_its_last_result_taken() -> None:
     assert last_result(events(), int, "the work") == 2 and ended
 
 
-def test_a_stream_without_a_result_was_stopped() -> None:
+def test_stream_without_a_result_raises_cancelled() -> None:
     with pytest.raises(Cancelled, match="the work was stopped before it ended"):
         last_result(iter(["a part"]), int, "the work")

@@ -1,4 +1,4 @@
-"""Choosing for several answers at once gives each what it gets alone."""
+"""Choosing ids for several answers in one batch gives each answer the ids it gets alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.speech.plan import AnswerPlan
 
 @pytest.mark.parametrize("temperature, top_k", [(0.0, 0), (0.9, 0), (0.9, 3)])
 @pytest.mark.parametrize("phase", [Phase(Kind.MARKER), Phase(Kind.TEXT, closes=True), Phase(Kind.AUDIO, closes=True)])
-def test_each_answer_gets_what_it_gets_alone(phase: Phase, temperature: float, top_k: int) -> None:
+def test_batched_choice_equals_the_choice_for_each_answer_alone(phase: Phase, temperature: float, top_k: int) -> None:
     draw = np.random.default_rng(5)
     count = 40
     main = draw.normal(size=(count, len(allowed(needed_logits(phase, LAYOUT).main)))).astype(np.float32)

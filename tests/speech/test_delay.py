@@ -35,7 +35,7 @@ def coded(draw: st.DrawFn) -> tuple[SpeechLayout, np.ndarray]:
 
 
 @given(coded())
-def test_rows_are_as_the_definition_says_and_give_the_codes_back(each: tuple[SpeechLayout, np.ndarray]) -> None:
+def test_delayed_rows_match_the_definition_and_align_back_to_the_codes(each: tuple[SpeechLayout, np.ndarray]) -> None:
     layout, codes = each
     rows = delayed(codes, layout)
     assert rows.tolist() == slow_rows(codes, layout)
@@ -47,7 +47,7 @@ def test_rows_are_as_the_definition_says_and_give_the_codes_back(each: tuple[Spe
 
 
 @given(coded(), st.data())
-def test_rows_cut_anywhere_keep_their_complete_frames(
+def test_truncated_delayed_rows_keep_their_complete_frames(
     each: tuple[SpeechLayout, np.ndarray], data: st.DataObject
 ) -> None:
     layout, codes = each
@@ -58,7 +58,7 @@ def test_rows_cut_anywhere_keep_their_complete_frames(
 
 
 @given(coded(), st.data())
-def test_corners_are_not_read_and_pads_elsewhere_become_code_0(
+def test_delay_corners_are_ignored_and_other_pads_become_code_0(
     each: tuple[SpeechLayout, np.ndarray], data: st.DataObject
 ) -> None:
     layout, codes = each
@@ -75,7 +75,7 @@ def test_corners_are_not_read_and_pads_elsewhere_become_code_0(
         assert np.array_equal(aligned(rows, layout), codes)
 
 
-def test_the_example_of_three_streams() -> None:
+def test_delayed_rows_of_a_three_stream_example() -> None:
     layout = SpeechLayout(133, 20, 100, 100, 3, 11, 0, 1, 2, 3, 4, 5, 6, 7, 8)
     codes = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 0, 1]])
     assert delayed(codes, layout).tolist() == [
@@ -89,12 +89,12 @@ def test_the_example_of_three_streams() -> None:
 
 
 @pytest.mark.parametrize("codes", [np.zeros((2, 4), int), np.zeros(5, int), np.full((2, 5), 5), np.full((2, 5), -1)])
-def test_codes_that_do_not_fit_are_refused(codes: np.ndarray) -> None:
+def test_codes_of_wrong_shape_or_range_are_refused(codes: np.ndarray) -> None:
     with pytest.raises(BadInput, match="expected"):
         delayed(codes, LAYOUT)
 
 
-def test_rows_that_do_not_fit_are_refused() -> None:
+def test_rows_of_wrong_shape_or_range_are_refused() -> None:
     with pytest.raises(BadInput, match=r"the streams have the shape \(3, 4\); expected rows of 5 streams"):
         check_rows(np.zeros((3, 4), int), LAYOUT, "the streams")
     rows = delayed(np.zeros((3, 5), int), LAYOUT)

@@ -1,4 +1,4 @@
-"""Prompts of conversations against a writer of plain lists."""
+"""Conversation prompts against an independent implementation with plain lists."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def turns(draw: st.DrawFn) -> Turn:
 
 
 @given(st.lists(turns(), max_size=6))
-def test_a_prompt_is_as_the_format_says(dialogue: list[Turn]) -> None:
+def test_conversation_prompt_matches_the_format_definition(dialogue: list[Turn]) -> None:
     parts = prompt_parts(dialogue, LAYOUT, text_ids, 10**6, heard_rows, encode)
     assert flat(parts) == written(dialogue)
     kinds = [isinstance(part, Recording) for part in parts]
@@ -80,13 +80,13 @@ def test_a_prompt_is_as_the_format_says(dialogue: list[Turn]) -> None:
         prompt_parts(dialogue, LAYOUT, text_ids, length, heard_rows, encode)
 
 
-def test_parts_of_one_role_close_with_eot() -> None:
+def test_consecutive_parts_of_one_role_are_separated_by_eot() -> None:
     dialogue = [Turn("user", text="a"), Turn("user", text="b"), Turn("assistant", text="c")]
     ids = [row[0] for row in flat(prompt_parts(dialogue, LAYOUT, text_ids, 99))]  # type: ignore[index]
     assert ids == [1, 5, 7, 12, 3, 5, 7, 13, 2, 6, 7, 14, 2, 6]
 
 
-def test_an_answer_goes_back_as_it_was_generated() -> None:
+def test_earlier_answer_is_inserted_with_its_generated_rows() -> None:
     rows = delayed(np.full((3, LAYOUT.streams), 1), LAYOUT)
     dialogue = [Turn("assistant", text="a"), Turn("assistant", rows=rows)]
     [ids] = prompt_parts(dialogue, LAYOUT, text_ids, 99)
@@ -104,12 +104,12 @@ def test_an_answer_goes_back_as_it_was_generated() -> None:
         (Turn("tool", text="a"), "the role is 'tool'; expected one of system, user, assistant"),
     ],
 )
-def test_parts_that_cannot_be_are_refused(turn: Turn, message: str) -> None:
+def test_invalid_message_parts_are_refused(turn: Turn, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
         prompt_parts([turn], LAYOUT, text_ids, 99, heard_rows, encode)
 
 
-def test_audio_that_the_model_cannot_take_is_refused() -> None:
+def test_audio_without_encoder_or_codec_is_refused() -> None:
     samples = np.zeros(400, np.float32)
     with pytest.raises(BadInput, match="the model has no audio encoder"):
         prompt_parts([Turn("user", samples=samples)], LAYOUT, text_ids, 99)

@@ -1,4 +1,4 @@
-"""Why ids were chosen, against plain definitions: likeliest ids, their log-probabilities, temperatures, rooms."""
+"""Evidence for chosen ids against plain definitions: likeliest ids, log-probabilities, temperatures and margins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def answered(plan: AnswerPlan) -> list[Step]:
 
 
 @given(ROWS, st.floats(0.05, 8), st.integers(0, 6), st.floats(0, 0.999))
-def test_the_weights_tell_temperature_and_candidates(
+def test_temperature_and_candidate_count_are_recovered_from_the_draw(
     rows: list[list[float]], temperature: float, top_k: int, number: float
 ) -> None:
     found = draw(np.array(rows, dtype=np.float32), temperature, top_k, np.full(len(rows), number))
@@ -38,7 +38,7 @@ def test_the_weights_tell_temperature_and_candidates(
 
 
 @given(ROWS, st.floats(0.3, 3), st.integers(2, 6), st.floats(0.001, 0.999))
-def test_a_number_may_move_within_its_room_and_no_farther(
+def test_draw_margin_is_the_exact_range_with_the_same_choice(
     rows: list[list[float]], temperature: float, top_k: int, number: float
 ) -> None:
     logits = np.array(rows, dtype=np.float32)
@@ -54,14 +54,14 @@ def test_a_number_may_move_within_its_room_and_no_farther(
             assert others - {int(found.columns[row])}
 
 
-def test_nothing_is_told_of_what_is_not_drawn() -> None:
+def test_greedy_choice_has_no_draw_evidence() -> None:
     found = draw(np.array([[0.0, 1.0]], dtype=np.float32), 0.0, 0, None)
     assert (found.temperatures.tolist(), found.candidates.tolist()) == ([0.0], [1]) and np.isnan(found.rooms).all()
 
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_alternatives_are_the_likeliest_ids_allowed(seed: int, cfg: float) -> None:
+def test_alternatives_are_the_likeliest_allowed_ids(seed: int, cfg: float) -> None:
     plan = AnswerPlan(
         "text_audio",
         max_text_tokens=6,
@@ -111,7 +111,7 @@ def test_alternatives_are_the_likeliest_ids_allowed(seed: int, cfg: float) -> No
             null = [*([(0,) * LAYOUT.streams] * (len(fed) - 1)), fed[-1]]
 
 
-def test_evidence_changes_no_answer_and_is_not_told_unasked() -> None:
+def test_evidence_does_not_change_answers_and_is_given_only_on_request() -> None:
     plan = AnswerPlan("text_audio", max_text_tokens=5, max_audio_rows=9, text_temperature=1.0, audio_temperature=1.0)
     prompt = [np.array([LAYOUT.row(LAYOUT.assistant)])]
     plain = list(answer_steps(FakeNetwork(), prompt, plan))

@@ -1,4 +1,4 @@
-"""Answers from a fake network whose logits are a hash of all rows fed, against a loop that recomputes everything."""
+"""Answers of a fake network with hashed logits, against a loop that recomputes everything."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def slow_answer(network: FakeNetwork, plan: AnswerPlan) -> tuple[list[list[int]]
 @pytest.mark.parametrize("modalities", ["text", "audio", "text_audio", "auto"])
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_answers_are_as_the_definition_says(modalities: str, cfg: float, temperature: float) -> None:
+def test_generated_answers_match_the_slow_definition(modalities: str, cfg: float, temperature: float) -> None:
     for seed in range(4):
         plan = AnswerPlan(
             modalities,
@@ -99,7 +99,7 @@ def test_answers_are_as_the_definition_says(modalities: str, cfg: float, tempera
 
 @pytest.mark.parametrize("context", range(3, 40))
 @pytest.mark.parametrize("cfg", [1.0, 2.0])
-def test_an_answer_ends_with_the_context(context: int, cfg: float) -> None:
+def test_answer_ends_when_the_context_is_full(context: int, cfg: float) -> None:
     plan = AnswerPlan("text_audio", max_text_tokens=8, min_audio_rows=60, max_audio_rows=60, cfg=cfg)
     network = FakeNetwork(context=context)
     steps, finish = answer(network, plan)
@@ -108,14 +108,14 @@ def test_an_answer_ends_with_the_context(context: int, cfg: float) -> None:
     assert len(PROMPT[0]) + len(PROMPT[1]) + len(steps) >= context  # the last one is not fed
 
 
-def test_the_null_branch_begins_before_the_marker_and_ends_after_the_audio() -> None:
+def test_guidance_null_branch_starts_before_the_marker_and_ends_after_the_audio() -> None:
     network = FakeNetwork(ends=-50.0)
     answer(network, AnswerPlan("text_audio", max_text_tokens=2, max_audio_rows=2, min_audio_rows=2, cfg=3.0))
     # The null branch begins once <|eot|> and <|assistant|> are fed, and <|audio|> goes to both branches.
     assert network.calls == ["feed 2", "feed 1", "feed 3", "split", "feed 1", "feed 1", "join"]
 
 
-def test_the_null_branch_is_dropped_where_text_follows() -> None:
+def test_guidance_null_branch_is_dropped_when_text_follows() -> None:
     network = FakeNetwork()
     plan = AnswerPlan("auto", max_text_tokens=1, max_audio_rows=8, cfg=3.0)
     logits = network.logits
@@ -145,7 +145,7 @@ def test_nothing_is_computed_after_the_generator_is_closed() -> None:
     assert len(network.calls) == count == 4
 
 
-def test_probabilities_are_told_of_what_the_model_chose() -> None:
+def test_probabilities_are_given_for_the_ids_chosen_by_the_model() -> None:
     plan = AnswerPlan("text_audio", max_text_tokens=3, min_audio_rows=4, max_audio_rows=9, audio_temperature=1.0)
     steps, _ = answer(FakeNetwork(ends=2.0), plan, probabilities=True)
     for step in steps:
@@ -157,7 +157,7 @@ def test_probabilities_are_told_of_what_the_model_chose() -> None:
     assert answer(FakeNetwork(), plan)[0][0].probabilities is None
 
 
-def test_a_seed_gives_the_same_answer_again() -> None:
+def test_same_seed_gives_the_same_answer() -> None:
     def ids(seed: int) -> list[list[int]]:
         plan = AnswerPlan("audio", max_audio_rows=20, min_audio_rows=20, audio_temperature=1.0, seed=seed)
         return [step.ids.tolist() for step in answer(FakeNetwork(), plan)[0]]
@@ -166,7 +166,7 @@ def test_a_seed_gives_the_same_answer_again() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_logits_that_are_no_numbers_are_a_sentence(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_logits_raise_an_error(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     network = FakeNetwork()
     nothing = np.full((LAYOUT.streams, LAYOUT.vocabulary), np.nan, np.float32)
     monkeypatch.setattr(network, "logits", lambda history: nothing)

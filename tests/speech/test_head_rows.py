@@ -11,7 +11,7 @@ from workbench.speech.layout import SpeechLayout
 
 
 @given(layouts())
-def test_special_ids_come_first_and_then_the_streams_in_order(layout: SpeechLayout) -> None:
+def test_head_rows_hold_special_ids_first_then_the_streams_in_order(layout: SpeechLayout) -> None:
     found = HeadRows(layout)
     ids = [*range(layout.text_first), *range(layout.codec_first, layout.codec_end)]
     assert found.count == len(ids)

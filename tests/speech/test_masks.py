@@ -1,4 +1,4 @@
-"""Allowed ids against a rule that asks every id of the vocabulary."""
+"""Masks of allowed ids against a rule that checks every id of the vocabulary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PHASES = st.sampled_from(
 
 
 @given(layouts(), PHASES)
-def test_exactly_the_allowed_ids_are_wanted(layout: SpeechLayout, phase: Phase) -> None:
+def test_mask_contains_exactly_the_allowed_ids(layout: SpeechLayout, phase: Phase) -> None:
     found = needed_logits(phase, layout)
     expected = [number for number in range(layout.vocabulary) if may_follow(number, phase, layout)]
     assert allowed(found.main).tolist() == expected
@@ -44,7 +44,7 @@ def test_exactly_the_allowed_ids_are_wanted(layout: SpeechLayout, phase: Phase) 
     assert all(one[1] < two[0] for one, two in zip(found.main, found.main[1:]))  # in order, none touches the next
 
 
-def test_closing_ids_side_by_side_are_one_interval() -> None:
+def test_adjacent_closing_ids_form_one_interval() -> None:
     assert needed_logits(Phase(Kind.TEXT, closes=True), LAYOUT).main == ((2, 4), (12, 30))
     assert needed_logits(Phase(Kind.AUDIO), LAYOUT).main == ((30, 36),)
 

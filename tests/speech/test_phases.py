@@ -1,4 +1,4 @@
-"""The phase of an answer: the cursor against a reader of whole answers, and the rules one by one."""
+"""Phases of an answer: the incremental cursor against a reader of whole answers, and the single rules."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plans(draw: st.DrawFn) -> AnswerPlan:
 
 
 @given(layouts(), plans(), st.randoms(use_true_random=False))
-def test_the_cursor_says_what_reading_the_whole_answer_says(
+def test_cursor_phase_equals_the_phase_from_reading_the_whole_answer(
     layout: SpeechLayout, plan: AnswerPlan, choices: random.Random
 ) -> None:
     cursor, ids = Cursor(plan, layout), list[int]()
@@ -93,7 +93,7 @@ def test_the_cursor_says_what_reading_the_whole_answer_says(
 
 
 @given(layouts(), plans(), st.data())
-def test_an_id_that_cannot_come_next_is_refused(layout: SpeechLayout, plan: AnswerPlan, data: st.DataObject) -> None:
+def test_illegal_next_id_is_refused(layout: SpeechLayout, plan: AnswerPlan, data: st.DataObject) -> None:
     cursor = Cursor(plan, layout)
     phase = cursor.phase
     legal = {phase.forced} if phase.forced is not None else set(allowed(needed_logits(phase, layout).main))
@@ -117,7 +117,7 @@ def forced_ids(plan: AnswerPlan, *chosen: int) -> tuple[list[int], Phase]:
     return ids, cursor.phase
 
 
-def test_text_then_audio() -> None:
+def test_text_and_audio_answer_has_both_phases_in_order() -> None:
     plan = AnswerPlan("text_audio")
     for closing in (3, 2):  # after text, <|eos|> also goes on to audio
         ids, phase = forced_ids(plan, TEXT, closing, CODE, CODE, 2)
@@ -125,7 +125,7 @@ def test_text_then_audio() -> None:
         assert phase == Phase(Kind.END, finish="stop")
 
 
-def test_a_text_at_its_limit_is_closed_by_eot_where_audio_follows() -> None:
+def test_text_at_its_limit_is_closed_by_eot_before_audio_and_otherwise_by_eos() -> None:
     assert forced_ids(AnswerPlan("text_audio", max_text_tokens=2), TEXT, TEXT)[0] == [7, TEXT, TEXT, 3, 6, 8]
     ids, phase = forced_ids(AnswerPlan("text", max_text_tokens=2), TEXT, TEXT)
     assert (ids, phase.finish) == ([7, TEXT, TEXT, 2], "length")
@@ -146,7 +146,7 @@ def test_a_segment_may_close_once_it_has_reached_its_minimum() -> None:
     assert [forced_ids(AnswerPlan("text"), *[TEXT] * count)[1].closes for count in range(3)] == [False, True, True]
 
 
-def test_the_model_chooses_the_modality_and_whether_it_goes_on() -> None:
+def test_auto_plan_lets_the_model_choose_modality_and_continuation() -> None:
     plan = AnswerPlan("auto")
     assert forced_ids(plan)[1] == Phase(Kind.MARKER)
     assert forced_ids(plan, 7, TEXT, 2)[1].finish == "stop"
@@ -166,7 +166,7 @@ def test_the_model_chooses_the_modality_and_whether_it_goes_on() -> None:
         ({"max_text_tokens": 0}, "max_text_tokens is 0 and min_text_tokens 1; expected at least 1 and 0"),
     ],
 )
-def test_a_plan_that_cannot_be(changes: dict[str, float], message: str) -> None:
+def test_invalid_answer_plan_is_refused(changes: dict[str, float], message: str) -> None:
     with pytest.raises(BadInput) as caught:
         AnswerPlan(**changes)  # type: ignore[arg-type]
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""Prompts of ids and embeddings, with an embedding that shows which ids it was made of."""
+"""Prompts of ids and embeddings, with an embedding function that shows its input ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def embed(rows: np.ndarray) -> np.ndarray:
     return rows.sum(axis=1, dtype=np.float32)[:, None]
 
 
-def test_rows_of_ids_are_embedded_and_embeddings_stay_as_they_are() -> None:
+def test_id_rows_are_embedded_and_embeddings_pass_unchanged() -> None:
     rows, heard = np.full((2, LAYOUT.streams), 3), np.ones((4, 1), dtype=np.float32)
     first, second = embedded([rows, heard], LAYOUT, 7, embed)
     assert first.tolist() == [[3.0 * LAYOUT.streams]] * 2
@@ -34,13 +34,13 @@ def test_rows_of_ids_are_embedded_and_embeddings_stay_as_they_are() -> None:
         ([np.full((1, LAYOUT.streams), -1)], "ids from -1 to -1"),
     ],
 )
-def test_a_prompt_that_a_model_cannot_take_is_refused(prompt: list[np.ndarray], said: str) -> None:
+def test_invalid_prompt_parts_are_refused(prompt: list[np.ndarray], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         embedded(prompt, LAYOUT, 7, embed)
 
 
 @given(layouts(), st.data())
-def test_only_pads_of_the_later_streams_do_not_count(layout: SpeechLayout, data: st.DataObject) -> None:
+def test_only_pads_of_later_streams_are_not_counted(layout: SpeechLayout, data: st.DataObject) -> None:
     ids = st.integers(0, layout.vocabulary - 1) | st.just(layout.pad)
     rows = np.array(data.draw(st.lists(st.tuples(*[ids] * layout.streams), min_size=1, max_size=3)))
     expected = [[n == 0 or number != layout.pad for n, number in enumerate(row)] for row in rows.tolist()]

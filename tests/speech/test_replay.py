@@ -1,4 +1,4 @@
-"""Replay bundles: what goes in comes out, what strangers put in ends in one sentence, and ids are compared."""
+"""Replay bundles: round trip, untrusted files raise one-line errors, and recorded ids are compared."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def files_of(content: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_conversation_comes_back_with_its_sounds() -> None:
+def test_replay_bundle_round_trips_conversation_and_audio() -> None:
     content = write_bundle(chat(), SOUNDS, {"torch": "2.13"})
     assert content == write_bundle(chat(), SOUNDS, {"torch": "2.13"}), "the same conversation is the same file"
     back, sounds = read_bundle(content)
@@ -121,7 +121,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_file_of_a_stranger_is_refused_in_one_sentence(name: str) -> None:
+def test_untrusted_replay_file_raises_one_line_error(name: str) -> None:
     content, sentence = HOSTILE[name]
     with pytest.raises(BadInput) as caught:
         read_bundle(content)
@@ -130,7 +130,7 @@ def test_a_file_of_a_stranger_is_refused_in_one_sentence(name: str) -> None:
     assert sentence in said or name == "a size that is not true"
 
 
-def test_bounds_hold_before_anything_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_size_limits_are_checked_before_unpacking(monkeypatch: pytest.MonkeyPatch) -> None:
     content = write_bundle(chat(), SOUNDS, {})
     for name, bound in (("LARGEST_FILE", 100), ("LARGEST_CONTENT", 100), ("MOST_FILES", 2)):
         with monkeypatch.context() as patch:
@@ -141,7 +141,7 @@ def test_bounds_hold_before_anything_is_unpacked(monkeypatch: pytest.MonkeyPatch
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_damage_anywhere_is_refused_or_harmless(data: st.DataObject) -> None:
+def test_damaged_replay_bundle_is_read_or_raises_one_line_error(data: st.DataObject) -> None:
     content = bytearray(write_bundle(chat(), SOUNDS, {}))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -173,7 +173,7 @@ def with_id(row: int, stream: int) -> np.ndarray:
     return changed
 
 
-def test_the_first_row_that_differs_is_named() -> None:
+def test_first_different_row_or_token_is_reported() -> None:
     assert first_difference(RECORDED, RECORDED) == ""
     told = first_difference(RECORDED, Recorded(RECORDED.token_ids, with_id(1, 3)))
     assert told == "row 1 of the audio differs first: stream 3 has id 412; the recorded id is 411"
@@ -186,14 +186,14 @@ def test_the_first_row_that_differs_is_named() -> None:
     )
 
 
-def test_an_answer_may_go_on_after_one_that_was_stopped() -> None:
+def test_cancelled_recording_matches_a_longer_answer() -> None:
     stopped = Recorded(RECORDED.token_ids[:7], ROWS[:2], complete=False)
     assert first_difference(stopped, RECORDED) == ""
     assert "row 0" in first_difference(stopped, Recorded(RECORDED.token_ids, with_id(0, 1)))
     assert first_difference(RECORDED, Recorded(stopped.token_ids, ROWS[:2])) != ""
 
 
-def test_recorded_ids_are_read_from_json_only_as_numbers() -> None:
+def test_recorded_ids_in_json_must_be_integers() -> None:
     read = Recorded.read({"token_ids": [1, 2], "streams": ROWS.tolist(), "finish": "cancelled"})
     assert read.token_ids == (1, 2) and not read.complete and read.streams is not None
     for wrong in ({"token_ids": ["x"]}, {"token_ids": [[1]]}, {"streams": [[1], [1, 2]]}, {"token_ids": [1 << 70]}):

@@ -1,4 +1,4 @@
-"""Draws against plain definitions: order of the candidates, frequencies, independence of steps and streams."""
+"""Sampling against plain definitions: candidate order, frequencies, independence of steps and streams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def slow_choice(row: list[float], temperature: float, top_k: int, number: float)
     st.integers(0, 9),
     st.data(),
 )
-def test_choices_are_as_the_definition_says(
+def test_sampled_ids_match_the_slow_definition(
     rows: list[list[float]], temperature: float, top_k: int, data: st.DataObject
 ) -> None:
     # Numbers between the steps of the cumulative sum: rounding cannot decide there.
@@ -46,14 +46,14 @@ def test_choices_are_as_the_definition_says(
     assert found.tolist() == [slow_choice(row, temperature, top_k, number) for row, number in zip(rows, numbers)]
 
 
-def test_the_largest_number_chooses_an_id_that_is_allowed() -> None:
+def test_largest_random_number_chooses_an_allowed_id() -> None:
     logits = np.array([[0.0, 1.0, -np.inf, -np.inf], [-80.0, 0.0, -90.0, -100.0]], dtype=np.float32)
     almost = np.full(2, 1 - 2**-53)
     assert choose(logits, 1.0, 0, almost)[0] == 0
     assert choose(logits, 0.01, 0, almost)[1] == 1
 
 
-def test_draws_are_as_frequent_as_the_softmax_says() -> None:
+def test_sampled_frequencies_match_the_softmax() -> None:
     logits = np.random.default_rng(3).normal(0, 1.5, (4, 11)).astype(np.float32)
     logits[1, 4:] = -np.inf
     temperature, top_k, draws = 0.8, 5, 5000
@@ -67,7 +67,7 @@ def test_draws_are_as_frequent_as_the_softmax_says() -> None:
     assert (counts[expected == 0] == 0).all()
 
 
-def test_numbers_depend_on_seed_step_and_stream_alone() -> None:
+def test_random_numbers_depend_only_on_seed_step_and_stream() -> None:
     table = np.array([uniforms(5, step, 8) for step in range(100)])
     assert ((table >= 0) & (table < 1)).all()
     assert len(np.unique(table)) == table.size
@@ -77,7 +77,7 @@ def test_numbers_depend_on_seed_step_and_stream_alone() -> None:
     assert uniforms((1 << 53) - 1, 1 << 20, 8).shape == (8,)
 
 
-def test_numbers_stay_as_they_are() -> None:
+def test_random_numbers_equal_the_philox_reference() -> None:
     """Answers are reproduced on other machines, so these numbers must never change."""
     assert uniforms(3, 9, 5).tolist() == [number / 2**53 for number in philox(3, 9, 5)]
 
@@ -95,7 +95,7 @@ def philox(seed: int, step: int, count: int) -> list[int]:
     return [word >> 11 for word in words[:count]]
 
 
-def test_guidance_mixes_every_id() -> None:
+def test_guidance_combines_conditional_and_null_logits_for_every_id() -> None:
     draw = np.random.default_rng(1)
     main, codec = draw.normal(size=(2, 6)).astype(np.float32), draw.normal(size=(2, 3, 4)).astype(np.float32)
     first, others = apply_guidance(Scores(main, codec), 3.0)
@@ -106,13 +106,13 @@ def test_guidance_mixes_every_id() -> None:
     assert np.array_equal(alone, main[0]) and none is None
 
 
-def test_probabilities_are_those_of_the_softmax() -> None:
+def test_probabilities_equal_the_softmax() -> None:
     logits = np.array([[0.0, 1.0, 2.0], [5.0, -np.inf, 5.0]], dtype=np.float32)
     found = probability(logits, np.array([2, 0]))
     assert np.allclose(found, [math.exp(2) / (1 + math.e + math.exp(2)), 0.5])
 
 
-def test_a_row_of_eight_streams_takes_little_time() -> None:
+def test_sampling_eight_streams_takes_less_than_half_a_millisecond() -> None:
     logits = np.random.default_rng(0).normal(size=(8, 1027)).astype(np.float32)
     best = math.inf
     for step in range(50):

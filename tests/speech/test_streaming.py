@@ -1,4 +1,4 @@
-"""Chunks of a fake convolutional codec: joined, they equal the decoding of the whole."""
+"""Streaming audio chunks of a fake convolutional codec: joined, they equal the decoding of the whole."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_joined_chunks_equal_the_whole(frames: int, before: int, after: int, fir
     assert np.abs(joined - whole).max(initial=0) <= 1e-5
 
 
-def test_a_codec_that_reaches_farther_than_it_says_is_noticed() -> None:
+def test_understated_codec_context_gives_different_chunks() -> None:
     """The comparison above can fail."""
     codec, rows = FakeCodec(2, 2), random_rows(30)
     whole = codec.decode(aligned(rows, LAYOUT))
@@ -69,7 +69,7 @@ def test_a_codec_that_reaches_farther_than_it_says_is_noticed() -> None:
     assert np.abs(np.concatenate([*pieces, chunks.finish()]) - whole).max() > 0.1
 
 
-def test_chunks_come_as_early_as_they_can_and_grow() -> None:
+def test_audio_chunks_start_as_early_as_possible_and_grow() -> None:
     codec = FakeCodec(3, 2)
     chunks = AudioChunks(codec, LAYOUT, first_frames=4, growth=2.0, most_frames=20)
     given_out = {}
@@ -84,7 +84,7 @@ def test_chunks_come_as_early_as_they_can_and_grow() -> None:
 
 
 @pytest.mark.parametrize("rows", range(LAYOUT.streams))
-def test_too_few_rows_are_no_audio(rows: int) -> None:
+def test_fewer_rows_than_the_delay_give_no_audio(rows: int) -> None:
     codec = FakeCodec(1, 1)
     chunks = AudioChunks(codec, LAYOUT)
     assert all(chunks.add(row) is None for row in random_rows(8)[:rows])

@@ -1,4 +1,4 @@
-"""Places for new files that are refused before the work, and left as they are."""
+"""Atomic writes: unusable output paths are refused before the work, and existing files are not damaged."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def pipe(folder: Path) -> Path:
         (lambda folder: folder / "none" / "a.gguf", "there is no folder"),
     ],
 )
-def test_a_file_cannot_be_made_there(make, reason: str, tmp_path: Path) -> None:
+def test_unusable_output_path_is_refused(make, reason: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=reason):
         check_place(make(tmp_path))
 
 
-def test_a_new_file_and_an_existing_one_can_be_written(tmp_path: Path) -> None:
+def test_new_existing_and_linked_output_paths_are_accepted(tmp_path: Path) -> None:
     check_place(tmp_path / "new.gguf")
     (tmp_path / "old.gguf").write_bytes(b"old")
     (tmp_path / "link.gguf").symlink_to("old.gguf")
@@ -41,7 +41,7 @@ def test_a_new_file_and_an_existing_one_can_be_written(tmp_path: Path) -> None:
     assert (tmp_path / "old.gguf").read_bytes() == b"old"
 
 
-def test_what_a_command_reads_is_not_written_over(tmp_path: Path) -> None:
+def test_output_path_that_is_also_an_input_is_refused(tmp_path: Path) -> None:
     talk = tmp_path / "talk.wav"
     talk.write_bytes(b"sound")
     (tmp_path / "link.html").symlink_to("talk.wav")
@@ -51,7 +51,7 @@ def test_what_a_command_reads_is_not_written_over(tmp_path: Path) -> None:
     check_not_read("--report", tmp_path / "new.html", [str(talk), "new.html\n"])
 
 
-def test_a_file_is_written_as_a_whole_or_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_existing_file_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out, link = tmp_path / "report.html", tmp_path / "link.html"
     link.symlink_to(out)
     write_whole(link, b"first")

@@ -1,4 +1,4 @@
-"""Files below a folder: links are followed, and none leads round for ever."""
+"""Files below a folder: symbolic links are followed, and loops of links end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_files_of_linked_folders_are_found(tmp_path: Path) -> None:
     assert files_below(folder) == expected
 
 
-def test_links_to_folders_above_end(tmp_path: Path) -> None:
+def test_links_to_parent_folders_do_not_loop(tmp_path: Path) -> None:
     """Three links that lead back: to the folder itself, to its parent, and to each other."""
     folder = tmp_path / "corpus"
     (folder / "deep").mkdir(parents=True)
@@ -38,7 +38,7 @@ def test_links_to_folders_above_end(tmp_path: Path) -> None:
     assert files_below(folder) == [folder / "deep" / "a.wav"]
 
 
-def test_a_corpus_of_linked_folders_is_read_whole(tmp_path: Path) -> None:
+def test_corpus_with_linked_folders_is_read_completely(tmp_path: Path) -> None:
     """A folder of recordings holds one speaker as a folder and one as a link."""
     for place in (tmp_path / "corpus" / "here", tmp_path / "elsewhere"):
         place.mkdir(parents=True)

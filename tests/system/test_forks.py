@@ -1,4 +1,4 @@
-"""Processes that may be forked: what their children close, and that none outlives them."""
+"""Processes that may be forked: their children close inherited resources and end with the parent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nowhere else ar
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_forked_child_closes_what_is_its_parents_and_ends_with_it(how: signal.Signals) -> None:
+def test_forked_child_closes_the_descriptors_of_its_parent_and_ends_with_it(how: signal.Signals) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pid, said = parent.stdout.readline().split()
@@ -48,5 +48,5 @@ def test_a_forked_child_closes_what_is_its_parents_and_ends_with_it(how: signal.
         eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_no_other_process_may_be_forked() -> None:
+def test_forks_are_not_allowed_in_other_processes() -> None:
     assert not forks_allowed(), f"{os.getpid()} runs tests"

@@ -1,4 +1,4 @@
-"""Packages that stay out of a process."""
+"""Hiding packages from a process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from workbench.system.imports import without
 
 
-def test_a_hidden_package_is_as_if_it_were_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_package_behaves_as_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "this", raising=False)
     with without("this", "sys", "no_such_package"):
         assert importlib.util.find_spec("this") is None
@@ -21,7 +21,7 @@ def test_a_hidden_package_is_as_if_it_were_not_installed(monkeypatch: pytest.Mon
     assert not {"this", "no_such_package"} & set(sys.modules)
 
 
-def test_it_ends_with_the_block_whatever_happens() -> None:
+def test_package_is_visible_again_after_the_block_raises() -> None:
     with pytest.raises(ZeroDivisionError), without("no_such_package"):
         assert 1 / 0
     assert "no_such_package" not in sys.modules

@@ -1,4 +1,4 @@
-"""Figures of memory: of this process, of another, of the machine."""
+"""Memory figures: of the current process, of another process, and of the machine."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def test_an_ended_process_has_no_memory() -> None:
     assert resident_bytes(process.pid) == 0
 
 
-def test_the_machine_has_no_more_than_it_has() -> None:
+def test_machine_memory_does_not_exceed_the_total_of_psutil() -> None:
     assert 1 << 28 < machine_bytes() <= psutil.virtual_memory().total
 
 
-def test_bytes_read_well() -> None:
+def test_byte_sizes_are_formatted_for_reading() -> None:
     shown = [
         size(count) for count in (0, 99_499, 99_500, 3_640_000, 9_960_000, 412_000_000, 999_600_000, 1_340_000_000)
     ]

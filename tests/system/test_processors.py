@@ -1,4 +1,4 @@
-"""How many threads a computation gets: one for a small model, all processors for another."""
+"""The number of threads of a computation: one for a small model, all processors for a large one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_small_model_has_one_thread(three: None) -> None:
     assert default_threads(SMALL_BYTES) == 1 and default_threads(SMALL_BYTES + 1) == 3
 
 
-def test_ggml_computes_a_small_model_in_one_thread_and_several_graphs_side_by_side(three: None, tmp_path: Path) -> None:
+def test_ggml_runs_a_small_model_with_one_thread_and_several_lanes(three: None, tmp_path: Path) -> None:
     small = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)))
     assert small.lane.threads == 1 and small.lanes == 3
     small.close()
@@ -45,7 +45,7 @@ def test_ggml_computes_a_large_model_on_all_processors(
 
 
 @pytest.mark.parametrize(("named", "small", "expected"), [(None, SMALL_BYTES, 1), (None, 0, 3), (2, SMALL_BYTES, 2)])
-def test_a_process_of_its_own_computes_on_pytorch_in_so_many_threads(
+def test_pytorch_worker_process_sets_the_thread_count_for_its_model(
     three: None, monkeypatch: pytest.MonkeyPatch, named: int | None, small: int, expected: int
 ) -> None:
     monkeypatch.setattr(processors, "SMALL_BYTES", small)
@@ -56,7 +56,7 @@ def test_a_process_of_its_own_computes_on_pytorch_in_so_many_threads(
     assert told == [expected]
 
 
-def test_the_weights_of_a_checkpoint_are_its_files_and_those_one_folder_down(tmp_path: Path) -> None:
+def test_weight_files_are_found_in_a_checkpoint_and_one_folder_below(tmp_path: Path) -> None:
     (tmp_path / "llm" / "deeper").mkdir(parents=True)
     for name in ("model.pt", "llm/a.safetensors", "llm/deeper/b.safetensors", "config.yaml"):
         (tmp_path / name).write_bytes(bytes(10))

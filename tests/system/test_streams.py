@@ -1,4 +1,4 @@
-"""Standard streams that are closed, and names of files that are not UTF-8."""
+"""Closed standard streams, and file names that are not UTF-8."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.processes import ROOT
 from workbench.system.streams import print_any_name
 
 
-def test_no_file_takes_the_place_of_a_closed_stream() -> None:
+def test_closed_standard_stream_is_replaced_by_dev_null() -> None:
     code = (
         "import os, sys; from workbench.system.streams import open_closed_streams; os.close(2); sys.stderr = None;"
         "open_closed_streams(); print('lost', file=sys.stderr);"
@@ -24,7 +24,7 @@ def test_no_file_takes_the_place_of_a_closed_stream() -> None:
     assert done.stdout == "True\n"
 
 
-def test_any_name_of_a_file_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_names_that_are_not_utf8_are_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     content = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding="utf-8"))
     print_any_name()

@@ -1,4 +1,4 @@
-"""Folders of temporary files that go with a process."""
+"""Temporary folders that are removed with their process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.system import tempdirs
 from workbench.system.tempdirs import OWNER, make_tempdir, remove_tempdir, tempdir
 
 
-def test_a_folder_is_private_and_is_removed_with_its_files() -> None:
+def test_tempdir_is_private_and_removed_with_its_files() -> None:
     folder = make_tempdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "inner").mkdir()
@@ -21,7 +21,7 @@ def test_a_folder_is_private_and_is_removed_with_its_files() -> None:
     remove_tempdir(folder)  # and may be gone already
 
 
-def test_a_folder_for_one_block_names_its_owner_and_goes_with_the_block() -> None:
+def test_tempdir_of_a_block_records_its_owner_and_is_removed_after_an_error() -> None:
     def fail() -> None:
         with tempdir() as folder:
             seen.append((folder, (folder / OWNER).is_file()))  # a later start removes it if this process is killed
@@ -35,7 +35,7 @@ def test_a_folder_for_one_block_names_its_owner_and_goes_with_the_block() -> Non
     assert owned and not folder.exists()
 
 
-def test_shared_memory_found_by_name_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_shared_memory_named_after_the_tempdir_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempdirs, "SHARED_MEMORY", tmp_path)
     folder = make_tempdir()
     (folder / "vllm_dist_0123456789").touch()
@@ -49,7 +49,7 @@ def test_shared_memory_found_by_name_is_removed(monkeypatch: pytest.MonkeyPatch,
     assert left == ["sem.loky-1234-abc", "short-1", "vllm_dist_other-tp:0_0"]
 
 
-def test_a_folder_leaves_room_for_the_name_of_a_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tempdir_path_is_short_enough_for_a_socket_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     long = tmp_path / ("long" * 12)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))

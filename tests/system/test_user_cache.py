@@ -1,4 +1,4 @@
-"""The folders of a user are where the XDG variables say, else where other packages of the field have theirs."""
+"""The cache and configuration folders of a user: from the XDG variables, else below the home folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from workbench.system.user_cache import user_cache, user_config
 
 
-def test_the_variables_come_first_and_the_home_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_xdg_variables_take_precedence_over_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     assert user_cache() == tmp_path / "cache" / "speech-workbench"

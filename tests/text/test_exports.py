@@ -1,4 +1,4 @@
-"""Exports read back by parsers written here, subtitle limits, and edits applied before export."""
+"""Exports parsed back by independent parsers, subtitle limits, and edits applied before export."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def segment_lists(draw: st.DrawFn) -> list[Segment]:
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_every_format_writes_one_transcript_and_says_whether_it_holds_several() -> None:
+def test_every_format_writes_one_transcript_and_several_only_where_supported() -> None:
     one = transcript(Segment(0.5, 1.5, "three seven"))
     for name, form in FORMATS.items():
         assert form.extension == name
@@ -118,7 +118,7 @@ def test_every_format_writes_one_transcript_and_says_whether_it_holds_several() 
                 form.write([one, one])
 
 
-def test_formats_by_name() -> None:
+def test_export_formats_are_found_by_name() -> None:
     assert find_format("text") is FORMATS["txt"]
     assert find_format(".SRT") is FORMATS["srt"]
     with pytest.raises(BadInput, match="'docx'; expected one of txt, srt, vtt, json, csv"):
@@ -137,13 +137,13 @@ def test_an_empty_transcript_gives_valid_empty_files() -> None:
     assert [FORMATS[name].write([]) for name in ("txt", "json", "csv")] == ["", "", "model,runtime,start,end,text\n"]
 
 
-def test_txt() -> None:
+def test_txt_export_keeps_a_single_text_and_writes_several_one_per_line() -> None:
     assert FORMATS["txt"].write(transcript(text="one\ntwo ")) == "one\ntwo\n"
     several = [transcript(text="one\ntwo"), transcript(text=""), transcript(text="今天")]
     assert FORMATS["txt"].write(several) == "one two\n\n今天\n"
 
 
-def test_json_has_every_field_and_the_promised_ones_first() -> None:
+def test_json_export_has_all_fields_with_the_documented_ones_first() -> None:
     token = Token(3, "three", 0.5, 1.0)
     line = FORMATS["json"].write(transcript(Segment(0.5, 1.5, "“三” three", (token,), {"emotion": "happy"})))
     assert line.count("\n") == 1
@@ -173,7 +173,7 @@ def test_json_has_every_field_and_the_promised_ones_first() -> None:
 
 
 @given(segment_lists())
-def test_times_in_json_are_whole_milliseconds(segments: list[Segment]) -> None:
+def test_json_times_are_rounded_to_milliseconds(segments: list[Segment]) -> None:
     found = json.loads(FORMATS["json"].write(transcript(*segments)))
     for segment, written in zip(segments, found["segments"], strict=True):
         pairs = [(segment.start, written["start"]), (segment.end, written["end"])]
@@ -183,7 +183,7 @@ def test_times_in_json_are_whole_milliseconds(segments: list[Segment]) -> None:
             assert time == round(time, 3) and abs(time - meant) <= 0.0005 + 1e-9
 
 
-def test_sums_of_times_have_no_tail_in_json() -> None:
+def test_json_times_have_no_floating_point_residue() -> None:
     token = Token(3, "three", 0.1 + 0.2, 0.15 + 0.3)
     talk = transcript(Segment(0.15 + 0.3, 1.1 + 2.2, "three", (token,)), audio_seconds=1.1 + 2.2, compute_seconds=1 / 3)
     line = FORMATS["json"].write(talk)
@@ -192,7 +192,7 @@ def test_sums_of_times_have_no_tail_in_json() -> None:
     assert ",0.450,3.300," in FORMATS["csv"].write(talk)
 
 
-def test_json_of_several_is_one_object_per_line_in_order() -> None:
+def test_json_export_of_several_transcripts_has_one_object_per_line() -> None:
     several = [transcript(text="line\nbreak\u2028here"), transcript(text="b", language=None)]
     lines = FORMATS["json"].write(several).split("\n")
     assert [json.loads(line)["text"] for line in lines[:-1]] == ["line\nbreak\u2028here", "b"]
@@ -202,7 +202,7 @@ def test_json_of_several_is_one_object_per_line_in_order() -> None:
 # --- csv ----------------------------------------------------------------------------------------------------------
 
 
-def test_csv_of_several_has_one_header_and_names_the_files() -> None:
+def test_csv_export_of_several_transcripts_has_one_header_and_a_file_column() -> None:
     several = [transcript(Segment(0, 1.5, 'say "a, b"\nc'), Segment(2, 3, "d")), transcript(Segment(0, 0.0006, "今天"))]
     rows = list(csv.reader(io.StringIO(FORMATS["csv"].write(several, ["one.wav", "=two.wav"]))))
     assert rows == [
@@ -214,7 +214,7 @@ def test_csv_of_several_has_one_header_and_names_the_files() -> None:
 
 
 @given(st.text())
-def test_csv_gives_back_the_text_and_no_formula(text: str) -> None:
+def test_csv_text_round_trips_and_formulas_are_escaped(text: str) -> None:
     content = FORMATS["csv"].write(transcript(Segment(0, 1, text), text="x"))
     cell = list(csv.reader(io.StringIO(content, newline="")))[1][4]
     assert not cell.startswith(("=", "+", "-", "@", "\t", "\r", "\n"))
@@ -236,7 +236,7 @@ def test_a_text_without_segments_spans_the_recording() -> None:
 # --- subtitles ----------------------------------------------------------------------------------------------------
 
 
-def test_srt_and_vtt_literally() -> None:
+def test_srt_and_vtt_output_matches_literal_examples() -> None:
     talk = transcript(Segment(0.5, 2.25, "AT&T <said> a --> b"), Segment(3661.9996, 3663, "今天"))
     assert FORMATS["srt"].write(talk) == (
         "1\n00:00:00,500 --> 00:00:02,250\nAT&T <said> a -> b\n\n2\n01:01:02,000 --> 01:01:03,000\n今天\n"
@@ -248,7 +248,7 @@ def test_srt_and_vtt_literally() -> None:
 
 
 @given(segment_lists())
-def test_subtitles_read_back_with_all_text_and_within_the_limits(segments: list[Segment]) -> None:
+def test_parsed_subtitles_contain_all_text_within_the_limits(segments: list[Segment]) -> None:
     talk = transcript(*segments, text="")
     vtt, srt = parse_vtt(FORMATS["vtt"].write(talk)), parse_srt(FORMATS["srt"].write(talk))
     for start, end, lines in vtt:
@@ -263,7 +263,7 @@ def test_subtitles_read_back_with_all_text_and_within_the_limits(segments: list[
 
 
 @given(texts, st.floats(0.5, 120))
-def test_cues_of_one_segment_keep_its_order_and_its_time(text: str, seconds: float) -> None:
+def test_subtitle_cues_keep_order_and_time_span_of_their_segment(text: str, seconds: float) -> None:
     found = cues([Segment(10.0, 10.0 + seconds, text)])
     assert "".join("".join(cue.lines) for cue in found).replace(" ", "") == "".join(text.split())
     assert all(one.end_ms <= other.start_ms for one, other in pairwise(found) if one.start_ms != other.start_ms)
@@ -272,7 +272,7 @@ def test_cues_of_one_segment_keep_its_order_and_its_time(text: str, seconds: flo
         assert found[-1].end_ms <= max(round(1000 * (10 + seconds)), found[-1].start_ms + 500)
 
 
-def test_lines_are_balanced_and_parted_after_clauses() -> None:
+def test_subtitle_lines_are_balanced_and_broken_after_clauses() -> None:
     (even,) = cues([Segment(0, 6, "Nobody in the room has noticed the microphone yet although it is on.")])
     assert even.lines == ("Nobody in the room has noticed the", "microphone yet although it is on.")
     (clause,) = cues([Segment(0, 6, "When the recording begins, nobody has noticed the microphone.")])
@@ -281,7 +281,7 @@ def test_lines_are_balanced_and_parted_after_clauses() -> None:
     assert short.lines == ("Nobody has noticed the microphone.",)
 
 
-def test_chinese_is_two_columns_a_character_and_never_begins_a_line_with_a_comma() -> None:
+def test_chinese_characters_count_two_columns_and_no_line_starts_with_punctuation() -> None:
     text = "今天的天气非常好，我们决定去公园散步，然后（如果时间允许）再去图书馆看书。" * 3
     found = cues([Segment(0, 21, text)])
     lines = [line for cue in found for line in cue.lines]
@@ -290,7 +290,7 @@ def test_chinese_is_two_columns_a_character_and_never_begins_a_line_with_a_comma
     assert not any(line[0] in "，。）" or line[-1] == "（" for line in lines)
 
 
-def test_cuts_fall_at_token_times() -> None:
+def test_subtitle_cuts_are_at_token_times() -> None:
     words = [
         (word, 2.0 * index, 2.0 * index + 0.8)
         for index, word in enumerate(["one", "two", "three", "four", "five", "six"])
@@ -300,14 +300,14 @@ def test_cuts_fall_at_token_times() -> None:
     assert [(cue.start_ms, cue.end_ms) for cue in found] == [(0, 5800), (6000, 12000)]
 
 
-def test_a_pause_is_the_place_to_cut_and_cues_do_not_flicker() -> None:
+def test_subtitles_are_cut_at_pauses_without_flicker() -> None:
     words = [("so", 0.0, 0.5), ("it", 0.6, 1.0), ("goes", 1.1, 2.0), ("he", 6.0, 6.4), ("said", 6.6, 9.0)]
     found = cues([spelt(0.0, 9.0, words)])
     assert [" ".join(cue.lines) for cue in found] == ["so it goes", "he said"]
     assert [(cue.start_ms, cue.end_ms) for cue in found] == [(0, 3000), (6000, 9000)]
 
 
-def test_pieces_of_words_and_rewritten_numbers_are_found_in_the_text() -> None:
+def test_word_pieces_are_located_in_text_with_rewritten_numbers() -> None:
     tokens = [Token(0, "▁Twen"), Token(1, "ty"), Token(2, "▁people"), Token(3, "le@@"), Token(4, "ft"), Token(5, "。")]
     assert [(token.id, first, end) for token, first, end in tokens_in("20 people left.", tokens)] == [
         (2, 2, 8),
@@ -316,7 +316,7 @@ def test_pieces_of_words_and_rewritten_numbers_are_found_in_the_text() -> None:
     ]
 
 
-def test_segments_without_length_are_shown_for_a_moment() -> None:
+def test_zero_length_segments_get_a_minimum_display_time() -> None:
     found = cues([Segment(1.0, 1.0, "a"), Segment(1.2, 1.2, "b"), Segment(5.0, 4.0, "c"), Segment(1.2, 1.2, "d")])
     assert [(cue.start_ms, cue.end_ms, cue.lines) for cue in found] == [
         (1000, 1200, ("a",)),
@@ -326,7 +326,7 @@ def test_segments_without_length_are_shown_for_a_moment() -> None:
     ]
 
 
-def test_a_word_longer_than_a_line_is_parted() -> None:
+def test_word_longer_than_a_line_is_split() -> None:
     (cue,) = cues([Segment(0, 5, "x" * 60)])
     assert cue.lines == ("x" * 42, "x" * 18)
 
@@ -341,12 +341,12 @@ SEGMENTS = (
 )
 
 
-def test_rows_that_were_only_shown_change_nothing() -> None:
+def test_unchanged_edit_rows_return_the_same_transcript() -> None:
     before = transcript(*SEGMENTS, text="Three, seven; one.")
     assert edited(before, [["0.12", "1.46", "three seven "], (2.0, 3.0, "one"), ["", None, float("nan")]]) is before
 
 
-def test_a_changed_text_keeps_the_tokens_it_still_spells() -> None:
+def test_edited_segment_keeps_the_tokens_still_in_its_text() -> None:
     after = edited(transcript(*SEGMENTS), [(0.123, 1.456, "tree seven"), (2.0, 3.0, "one")])
     assert after.text == "tree seven one"
     assert [token.text for token in after.segments[0].tokens] == ["seven"]
@@ -357,7 +357,7 @@ def test_a_changed_text_keeps_the_tokens_it_still_spells() -> None:
     assert edited(after, [(0, 1, "x")]).notes == after.notes
 
 
-def test_rows_are_sorted_and_may_overlap_be_split_or_added() -> None:
+def test_edited_rows_are_sorted_and_can_overlap_be_split_or_added() -> None:
     rows = [("0:02.5", "0:00:03,000", "one"), ("0,7", 1.456, "seven"), (0.1, 0.8, "three"), (30, 31, "new")]
     after = edited(transcript(*SEGMENTS), rows)
     assert [(segment.start, segment.end, segment.text) for segment in after.segments] == [
@@ -375,12 +375,12 @@ def test_rows_are_sorted_and_may_overlap_be_split_or_added() -> None:
     ("written", "seconds"),
     [("1.25", 1.25), ("1,25", 1.25), (".5", 0.5), ("5.", 5.0), ("1:02", 62.0), ("0:01:02,500", 62.5), (" 2 ", 2.0)],
 )
-def test_times_as_people_write_them(written: str, seconds: float) -> None:
+def test_edited_times_are_parsed_in_common_notations(written: str, seconds: float) -> None:
     assert edited(transcript(), [(written, 100, "a")]).segments[0].start == seconds
 
 
 @given(st.one_of(st.text(max_size=30), st.from_regex(TIME, fullmatch=True)))
-def test_any_text_is_a_time_or_is_refused(written: str) -> None:
+def test_arbitrary_time_text_is_parsed_or_refused(written: str) -> None:
     rows = [(written, 1e15, "a")]
     if re.fullmatch(TIME, written.strip()):
         (segment,) = edited(transcript(), rows).segments
@@ -390,7 +390,7 @@ def test_any_text_is_a_time_or_is_refused(written: str) -> None:
             edited(transcript(), rows)
 
 
-def test_a_text_needs_no_times() -> None:
+def test_txt_export_of_edited_rows_needs_no_valid_times() -> None:
     before = transcript(*SEGMENTS)
     wrong = [("soon", 1, "three  seven"), (3, 2, "two"), (None, "", ""), (2.0, 3.0, "one")]
     told = retold(before, wrong)

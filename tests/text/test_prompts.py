@@ -1,4 +1,4 @@
-"""What is a prompt, and what is the name of a recording in its place."""
+"""Text prompts, and the detection of recording names given instead of a prompt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSED = r"^'.*' is the name of a recording, and m continues a text; expected t
 
 
 @pytest.mark.parametrize("name", ["x.wav", " talks/x.FLAC\n", "https://here.example/x.mp3", SAMPLE, Path("notes.txt")])
-def test_the_name_of_a_recording_is_no_prompt(name: str | Path) -> None:
+def test_recording_name_as_a_prompt_is_refused(name: str | Path) -> None:
     with pytest.raises(BadInput, match=REFUSED):
         check_prompt(name, "m")
 
@@ -26,23 +26,23 @@ def test_the_name_of_a_recording_is_no_prompt(name: str | Path) -> None:
     "text",
     ["", ".", "Count from two to six.", "Who speaks in talk.wav", "notes.txt", "wav", "x.wav is short", "a" * 999],
 )
-def test_a_text_is_one(text: str) -> None:
+def test_ordinary_text_is_accepted_as_a_prompt(text: str) -> None:
     check_prompt(text, "m")
     check_typed(text, "m")
 
 
-def test_a_conversation_may_hold_any_text() -> None:
+def test_conversation_with_any_text_is_accepted() -> None:
     check_prompt([{"role": "user", "content": "x.wav"}], "m")
 
 
 @given(st.text())
-def test_no_text_is_too_odd_to_be_asked_for(text: str) -> None:
+def test_arbitrary_text_without_an_audio_suffix_is_accepted(text: str) -> None:
     if not any(text.lower().strip().endswith(suffix) for suffix in SUFFIXES):
         check_prompt(text, "m")
         check_typed(text, "m")
 
 
-def test_typed_prompts_are_checked_for_files(tmp_path: Path) -> None:
+def test_typed_prompt_that_names_an_existing_sound_file_is_refused(tmp_path: Path) -> None:
     named, nameless, text = tmp_path / "my talk.wav", tmp_path / "talk", tmp_path / "talk.txt"
     named.touch()
     nameless.write_bytes(SAMPLE.read_bytes())
@@ -54,7 +54,7 @@ def test_typed_prompts_are_checked_for_files(tmp_path: Path) -> None:
     check_typed(str(text), "m")
 
 
-def test_a_model_that_hears_gets_a_recording_as_a_message(tmp_path: Path) -> None:
+def test_recording_is_passed_to_an_audio_model_as_a_message(tmp_path: Path) -> None:
     def spoken(audio: object) -> object:
         return [{"role": "user", "content": [{"type": "audio", "audio": audio}]}]
 

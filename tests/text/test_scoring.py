@@ -1,4 +1,4 @@
-"""Error rates: hand-worked cases, jiwer's own figures, and a slow edit distance as the independent definition."""
+"""Error rates: worked examples, jiwer's results, and a slow edit distance as independent definition."""
 
 from __future__ import annotations
 
@@ -56,29 +56,29 @@ def units_of(name: str, text: str) -> list[str]:
         ("?!", ""),
     ],
 )
-def test_basic_normaliser(raw: str, expected: str) -> None:
+def test_basic_normaliser_gives_the_expected_text(raw: str, expected: str) -> None:
     assert basic(raw) == expected
 
 
 @pytest.mark.parametrize("spoken", ["3 7 1", "371", "Three, seven, one.", "3 seven 1", "three 71", "３７１"])
-def test_digits_have_one_spelling(spoken: str) -> None:
+def test_digits_normaliser_unifies_number_spellings(spoken: str) -> None:
     assert digits(spoken) == "three seven one"
 
 
-def test_oh_is_zero_but_only_as_a_word() -> None:
+def test_oh_is_normalised_to_zero_only_as_a_word() -> None:
     assert digits("oh 0 Zero") == "zero zero zero"
     assert digits("Ohio") == "ohio"
 
 
 @given(st.text())
-def test_basic_leaves_neither_case_nor_punctuation_nor_outer_space(text: str) -> None:
+def test_basic_normaliser_removes_case_punctuation_and_outer_spaces(text: str) -> None:
     result = basic(text)
     assert result == " ".join(result.split())
     assert not set(result) & set('.,;:!?-–—()[]{}"«»。，！？、%&/<>|\\*#@')
     assert basic(result.upper()) == basic(text.upper()) or not text.isascii()
 
 
-def test_an_unknown_normaliser_names_the_known_ones() -> None:
+def test_unknown_normaliser_raises_an_error_with_the_known_names() -> None:
     with pytest.raises(BadInput, match=r"'whisper'.*none, basic, digits"):
         score("a", "b", normaliser="whisper")
 
@@ -97,12 +97,12 @@ def test_an_unknown_normaliser_names_the_known_ones() -> None:
         ("你好，world", ["你", "好", "，", "world"]),
     ],
 )
-def test_mixed_units(text: str, expected: list[str]) -> None:
+def test_mixed_text_is_split_into_words_and_characters(text: str, expected: list[str]) -> None:
     assert mixed_units(text) == expected
 
 
 @given(any_text)
-def test_mixed_units_survive_being_joined(text: str) -> None:
+def test_mixed_units_round_trip_through_joining(text: str) -> None:
     assert mixed_units(join_units(mixed_units(text))) == mixed_units(text)
 
 
@@ -113,17 +113,17 @@ def test_mixed_units_survive_being_joined(text: str) -> None:
         ("👨\u200d👩\u200d👧", 2), ("❤\ufe0f", 2), ("하\u1112\u1161", 4), ("नि", 2),
     ],
 )  # fmt: skip
-def test_display_width(text: str, width: int) -> None:
+def test_display_width_counts_wide_characters_twice(text: str, width: int) -> None:
     assert display_width(text) == width
 
 
 @pytest.mark.parametrize("char", "今々〇ー。，가ก𠀀ｶ")
-def test_unspaced(char: str) -> None:
+def test_characters_of_unspaced_scripts_are_detected(char: str) -> None:
     assert is_unspaced(char)
 
 
 @pytest.mark.parametrize("char", "aéяα 7.Ａ０ا")
-def test_spaced(char: str) -> None:
+def test_characters_of_spaced_scripts_are_detected(char: str) -> None:
     assert not is_unspaced(char)
 
 
@@ -143,13 +143,13 @@ def test_spaced(char: str) -> None:
         ("371", "37", "WER", 1.0),
     ],
 )
-def test_primary_rate(reference: str, hypothesis: str, name: str, rate: float) -> None:
+def test_primary_rate_is_wer_cer_or_mer_by_script(reference: str, hypothesis: str, name: str, rate: float) -> None:
     result = score(reference, hypothesis)
     assert (result.name, result.rate) == (name, pytest.approx(rate))
 
 
 @given(words, words)
-def test_word_and_character_rates_of_spaced_text_are_jiwers(reference: str, hypothesis: str) -> None:
+def test_word_and_character_error_rates_of_spaced_text_equal_jiwer(reference: str, hypothesis: str) -> None:
     if not reference:
         return
     result = score(reference, hypothesis, normaliser="none")
@@ -165,7 +165,7 @@ def test_equal_texts_score_zero(text: str, normaliser: str) -> None:
 
 
 @given(any_text, any_text, st.sampled_from(list(NORMALISERS)))
-def test_counts_are_the_edit_distance(reference: str, hypothesis: str, normaliser: str) -> None:
+def test_error_counts_equal_the_slow_edit_distance(reference: str, hypothesis: str, normaliser: str) -> None:
     result = score(reference, hypothesis, normaliser)
     for name, counts in ((result.name, result.counts), ("WER", result.words), ("CER", result.characters)):
         wanted, heard = units_of(name, result.reference), units_of(name, result.hypothesis)
@@ -179,7 +179,7 @@ def test_counts_are_the_edit_distance(reference: str, hypothesis: str, normalise
 
 
 @given(any_text, any_text)
-def test_the_alignment_spells_both_texts(reference: str, hypothesis: str) -> None:
+def test_alignment_pieces_join_to_reference_and_hypothesis(reference: str, hypothesis: str) -> None:
     result = score(reference, hypothesis)
     for pieces in (result.alignment, result.differences):
         wanted = [piece.reference for piece in pieces if piece.reference]
@@ -200,7 +200,7 @@ def test_the_alignment_spells_both_texts(reference: str, hypothesis: str) -> Non
     ]
 
 
-def test_runs_and_separators_read_as_running_text() -> None:
+def test_merged_differences_and_separators_reproduce_the_texts() -> None:
     result = score("one two three four five six", "one two tree five six seven eight")
     assert [(piece.kind, piece.reference, piece.hypothesis) for piece in result.differences] == [
         ("equal", "one two", "one two"),
@@ -229,9 +229,7 @@ def test_runs_and_separators_read_as_running_text() -> None:
         ("colour", "the color of", [("", "the"), ("colour", "color"), ("", "of")]),
     ],
 )
-def test_units_that_look_alike_stand_over_each_other(
-    reference: str, hypothesis: str, pairs: list[tuple[str, str]]
-) -> None:
+def test_alignment_pairs_similar_units(reference: str, hypothesis: str, pairs: list[tuple[str, str]]) -> None:
     result = score(reference, hypothesis)
     assert [(piece.reference, piece.hypothesis) for piece in result.alignment] == pairs
     assert result.counts.errors == slow_distance(reference.split(), hypothesis.split())
@@ -240,7 +238,7 @@ def test_units_that_look_alike_stand_over_each_other(
 # --- empty texts, pooling, printing -------------------------------------------------------------------------------
 
 
-def test_empty_texts() -> None:
+def test_empty_texts_have_error_rate_zero_one_or_undefined() -> None:
     both = score("", " \n")
     assert (both.rate, both.name, both.differences) == (0.0, "WER", [])
     silent = score("今天", "")
@@ -252,13 +250,13 @@ def test_empty_texts() -> None:
 
 
 @given(st.lists(st.tuples(words.filter(bool), words), min_size=1, max_size=4))
-def test_pooled_words_are_those_of_jiwer_over_all_recordings(pairs: list[tuple[str, str]]) -> None:
+def test_pooled_word_error_rate_equals_jiwer_over_all_recordings(pairs: list[tuple[str, str]]) -> None:
     pooled = pool_scores([score(reference, hypothesis, "none") for reference, hypothesis in pairs])
     assert pooled.rate == pytest.approx(jiwer.wer([pair[0] for pair in pairs], [pair[1] for pair in pairs]))
     assert (pooled.name, pooled.recordings) == ("WER", len(pairs))
 
 
-def test_pooling_counts_insertions_over_silence() -> None:
+def test_pooled_rate_counts_insertions_on_empty_references() -> None:
     pooled = pool_scores([score("a b c d", "a b c d"), score("", "thank you")])
     assert pooled.rate == pytest.approx(2 / 4)
     assert pool_scores([pooled, score("a b", "a b")]).recordings == 3
@@ -267,11 +265,11 @@ def test_pooling_counts_insertions_over_silence() -> None:
 @pytest.mark.parametrize(
     ("texts", "name"), [(("ab", "今天"), "MER"), (("今天", "天"), "CER"), (("今天", ""), "CER"), (("", ""), "WER")]
 )
-def test_name_of_a_pooled_rate(texts: tuple[str, str], name: str) -> None:
+def test_pooled_rate_name_depends_on_the_scripts(texts: tuple[str, str], name: str) -> None:
     assert pool_scores([score(text, text) for text in texts]).name == name
 
 
-def test_scores_that_cannot_be_pooled() -> None:
+def test_pooling_no_scores_or_mixed_normalisers_is_refused() -> None:
     with pytest.raises(BadInput, match="no scores to pool"):
         pool_scores([])
     for one, other in combinations_with_replacement(["basic", "digits"], 2):
@@ -283,7 +281,7 @@ def test_scores_that_cannot_be_pooled() -> None:
                 pool_scores(scores)
 
 
-def test_aligned_text_is_the_sample_of_its_docstring() -> None:
+def test_aligned_text_matches_the_example_in_its_docstring() -> None:
     shown = aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))
     assert shown.splitlines()[1:] == [
         "reference   three seven  one oh two nine ****",
@@ -304,7 +302,7 @@ def test_aligned_text_of_wide_characters_and_of_equal_texts() -> None:
 
 
 @given(any_text, any_text, st.integers(25, 60))
-def test_aligned_text_keeps_to_its_width_and_aligns_columns(reference: str, hypothesis: str, width: int) -> None:
+def test_aligned_text_respects_its_width_and_aligns_columns(reference: str, hypothesis: str, width: int) -> None:
     result = score(reference, hypothesis)
     lines = aligned_text(result, width).split("\n")[1:]
     heads = [line for line in lines if line.startswith("reference")]
@@ -323,7 +321,7 @@ def test_aligned_text_keeps_to_its_width_and_aligns_columns(reference: str, hypo
         aligned_text(result, 12)
 
 
-def test_a_score_is_plain_values_and_jiwer_waits_until_one_is_asked_for() -> None:
+def test_score_is_json_serialisable_and_jiwer_is_imported_lazily() -> None:
     assert json.loads(json.dumps(asdict(score("a b", "a c"))))["counts"]["substitutions"] == 1
     code = "import sys, workbench.text; print('jiwer' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -1,4 +1,4 @@
-"""Words with their times, and where transcripts differ."""
+"""Words with times from transcripts, and disagreements between transcripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def words(texts: list[str]) -> list[SpokenWord]:
     return [SpokenWord(float(n), n + 0.5, text, True) for n, text in enumerate(texts)]
 
 
-def test_words_take_the_times_and_the_least_confidence_of_their_tokens() -> None:
+def test_words_have_times_and_lowest_confidence_of_their_tokens() -> None:
     tokens = (
         Token(1, " three", 0.1, 0.3, 0.9),
         Token(2, " ele", 0.5, 0.6, 0.4),
@@ -35,7 +35,7 @@ def test_words_take_the_times_and_the_least_confidence_of_their_tokens() -> None
     assert [each.text for each in spoken_words([Segment(0.0, 1.0, "三七 one")])] == ["三", "七", "one"]
 
 
-def test_a_wrong_word_is_marked_and_a_missing_one_has_its_place() -> None:
+def test_disagreements_mark_wrong_words_and_positions_of_missing_words() -> None:
     mine, theirs = words(["three", "eleven", "one"]), words(["Three", "seven", "four", "one"])
     found = disagreements([mine, theirs])
     assert found[0].words == {1} and [text for _, text in found[0].missing] in (["seven"], ["four"])
@@ -45,7 +45,7 @@ def test_a_wrong_word_is_marked_and_a_missing_one_has_its_place() -> None:
 
 
 @given(TEXTS)
-def test_equal_transcripts_agree_and_every_difference_is_on_both_sides(texts: list[list[str]]) -> None:
+def test_equal_transcripts_agree_and_differences_appear_in_both(texts: list[list[str]]) -> None:
     assert all(not each.words and not each.missing for each in disagreements([words(texts[0])] * 3))
     found = disagreements([words(each) for each in texts])
     assert len(found) == len(texts)
@@ -55,7 +55,7 @@ def test_equal_transcripts_agree_and_every_difference_is_on_both_sides(texts: li
         assert bool(found[0].words or found[0].missing) or len(found) > 2 or not (one.words or other.missing)
 
 
-def test_a_confidence_is_told_only_where_it_is_known() -> None:
+def test_token_confidence_is_exported_only_if_known() -> None:
     tokens = (Token(1, " a", 0.0, 0.1, 0.123456), Token(2, " b", 0.1, 0.2))
     told = Transcript("m", "r", "a b", None, (Segment(0, 1, "a b", tokens),), (1, 2), 1.0, 0.0, 0.0).to_dict()
     assert told["segments"][0]["tokens"] == (

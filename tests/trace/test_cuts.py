@@ -1,4 +1,4 @@
-"""Stages of which a trace holds a part: the other side is cut to it, and nothing else changes."""
+"""Partial stages of a trace: the reference is cut to the same rows and columns before comparison."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def read(folder: Path, stages: dict[str, np.ndarray], rule: str) -> Trace:
         ("reference_rows = [0, 2], reference_columns = [3]", X[:2, 3:], "rows 0 to 2 and columns from 3 on"),
     ],
 )
-def test_the_reference_is_cut_to_what_the_port_has(tmp_path: Path, rule: str, kept: np.ndarray, said: str) -> None:
+def test_reference_is_cut_to_the_rows_and_columns_of_the_candidate(
+    tmp_path: Path, rule: str, kept: np.ndarray, said: str
+) -> None:
     port = read(tmp_path, {"logits": kept, "a": X}, rule)
     reference = Trace({"a": X, "logits": X}, {"dtype": "float32"})
     cut = pickle.loads(pickle.dumps(cut_like(reference, port)))
@@ -46,7 +48,7 @@ def test_the_reference_is_cut_to_what_the_port_has(tmp_path: Path, rule: str, ke
     assert f"compared with a part of the reference, as the candidate has no more: logits ({said})" in found.warnings
 
 
-def test_a_row_taken_from_the_port_too(tmp_path: Path) -> None:
+def test_rows_are_cut_from_candidate_and_reference(tmp_path: Path) -> None:
     port = read(tmp_path, {"theirs": X + 0.5}, "from = 'theirs', rows = [-1], reference_rows = [-1]")
     found = compare(Trace({"logits": X}, {}), port)["logits"]
     assert found.shapes == ((1, 6), (1, 6)) and found.numbers and found.numbers.max_abs == 0.5
@@ -63,18 +65,18 @@ def test_float64_is_cut_like_the_reference(tmp_path: Path) -> None:
     assert noise_or_bug(reference, port, truth).first_bug is None
 
 
-def test_another_part_than_the_mapping_says_is_another_shape(tmp_path: Path) -> None:
+def test_part_of_another_size_than_mapped_is_a_shape_mismatch(tmp_path: Path) -> None:
     port = read(tmp_path, {"logits": X[:2]}, "reference_rows = [-1]")
     assert compare(Trace({"logits": X}, {}), port)["logits"].mismatch
 
 
-def test_a_scalar_and_a_stage_that_is_not_there_stay(tmp_path: Path) -> None:
+def test_cut_leaves_scalars_and_missing_stages_unchanged(tmp_path: Path) -> None:
     assert Cut((0, 1), (0, 1)).apply(np.array(3.0)) == 3.0
     whole = Trace({"a": X}, {})
     assert cut_like(whole, Trace({}, {"cuts": {"logits": {"rows": [-1]}}})) is whole
 
 
-def test_a_refusal_names_the_file(tmp_path: Path) -> None:
+def test_invalid_cuts_error_names_the_file(tmp_path: Path) -> None:
     trace = read_trace(Trace({"a": X}, {"cuts": 3}).save(tmp_path / "port.safetensors"))
     with pytest.raises(
         BadInput, match=r"^the metadata of port\.safetensors have cuts = 3; expected a table of stages$"
@@ -83,6 +85,6 @@ def test_a_refusal_names_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cuts", [[1], {"logits": 3}, {"logits": {}}, {"logits": {"rows": "x"}}, {"a": {"depth": [1]}}])
-def test_metadata_that_are_not_understood_are_refused(cuts: Any) -> None:
+def test_invalid_cuts_metadata_are_refused(cuts: Any) -> None:
     with pytest.raises(BadInput, match="the metadata of a trace"):
         cuts_of(Trace({}, {"cuts": cuts}))

@@ -1,4 +1,4 @@
-"""What a trace shows of itself in a notebook."""
+"""HTML and repr of a trace in a notebook."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_stages_are_listed_with_shapes_and_values() -> None:
     assert len(list(checked(found).iter("img"))) == 2  # the filter bank and the encoder's output
 
 
-def test_a_trace_in_a_file_shows_the_same(tmp_path: Path) -> None:
+def test_stored_trace_has_the_same_html(tmp_path: Path) -> None:
     path = trace().save(tmp_path / "t.safetensors")
     assert read_trace(path)._repr_html_() == trace()._repr_html_()  # type: ignore[operator]
 
@@ -48,7 +48,7 @@ def test_large_stages_are_listed_without_reading_them(monkeypatch: pytest.Monkey
     assert said.count("not read") == 1  # the filter bank has 9,600 bytes
 
 
-def test_a_trace_without_metadata_and_an_empty_one() -> None:
+def test_empty_traces_and_traces_without_metadata_have_html() -> None:
     assert "Trace by" not in text_of(Trace({"a": np.zeros(3)}, {})._repr_html_())
     assert "Trace by m on r" in text_of(Trace({}, {"model": "m", "runtime": "r"})._repr_html_())
     assert "Trace by r" in text_of(Trace({}, {"runtime": "r"})._repr_html_())

@@ -1,4 +1,4 @@
-"""Decoding steps of other programs: two numbers in a name, and arrays that hold the rows of all steps."""
+"""Mapping of decoding steps from other programs: step, layer and beam numbers, and arrays of all steps."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def written(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
     return read_trace(folder / "port.npz", read_mapping(folder / "names.toml"))
 
 
-def test_two_numbers_name_step_and_layer(tmp_path: Path) -> None:
+def test_mapping_reads_step_and_layer_numbers_from_names(tmp_path: Path) -> None:
     arrays = {f"step_{n}_blk_{m:02}": RNG.normal(size=(1, 6)) for n in (1, 2, 10) for m in (1, 2)}
     found = written(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
     assert list(found) == [f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)]
     assert np.array_equal(found["steps.10.llm.layers.1"], arrays["step_10_blk_02"])
 
 
-def test_steps_that_are_counted_from_nought(tmp_path: Path) -> None:
+def test_steps_counted_from_zero_are_renumbered_by_first(tmp_path: Path) -> None:
     arrays = {f"decode{n}": np.full((1, 2), n) for n in range(3)}
     found = written(tmp_path, '"steps.{n}.logits" = { from = "decode{n}", first = -1 }', **arrays)
     assert {stage: array[0, 0] for stage, array in found.items()} == {f"steps.{n}.logits": n - 1 for n in (1, 2, 3)}
 
 
-def test_rows_of_all_steps_are_cut_by_step(tmp_path: Path) -> None:
+def test_arrays_with_rows_of_all_steps_are_split_by_step(tmp_path: Path) -> None:
     rows = RNG.normal(size=(PROMPT + STEPS, 6))
     caches = [RNG.normal(size=(1, HEADS, 32, WIDTH)) for _ in range(2)]  # with room for more positions
     layout = f"shape = [{HEADS}, 32, {WIDTH}], axes = [1, 0, 2], rows = [0, {PROMPT + STEPS}]"
@@ -54,7 +54,7 @@ def test_rows_of_all_steps_are_cut_by_step(tmp_path: Path) -> None:
             assert np.array_equal(found[f"steps.{step}.llm.layers.{layer}.cache.key"], expected)
 
 
-def test_hypotheses_of_a_beam_search_are_names_or_an_axis(tmp_path: Path) -> None:
+def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> None:
     blocks = {f"step_{n}_blk_{m}": RNG.normal(size=(3, 1, 6)) for n in (1, 2) for m in (0, 1)}
     caches = {f"k_{n}_1": RNG.normal(size=(3, HEADS, PROMPT + n, WIDTH)) for n in (1, 2)}
     logits = {f"step_{n}_beam_{b}": np.full((1, 4), 10 * n + b) for n in (1, 2) for b in (1, 2, 3)}
@@ -94,7 +94,7 @@ def test_hypotheses_of_a_beam_search_are_names_or_an_axis(tmp_path: Path) -> Non
         ('"steps.{n}.x.{n}" = "a_{n}_{n}"', "expected each of {n}, {m} and {b} at most once"),
     ],
 )
-def test_what_does_not_fit_is_said(tmp_path: Path, mapping: str, said: str) -> None:
+def test_invalid_step_mapping_is_refused(tmp_path: Path, mapping: str, said: str) -> None:
     with pytest.raises(BadInput) as error:
         written(tmp_path, mapping, a=RNG.normal(size=(7, 6)))
     stage = mapping.split('"')[1]

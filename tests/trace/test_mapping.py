@@ -1,4 +1,4 @@
-"""Mapping files: foreign names and layouts made ours."""
+"""Mapping files: array names and layouts of other programs converted to the workbench's stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mapping(folder: Path, text: str, name: str = "names.toml") -> StageMapping:
     return read_mapping(folder / name)
 
 
-def test_names_are_ours_and_layers_are_counted(tmp_path: Path) -> None:
+def test_mapping_renames_arrays_and_renumbers_layers(tmp_path: Path) -> None:
     found = mapping(
         tmp_path,
         """
@@ -44,7 +44,7 @@ def test_names_are_ours_and_layers_are_counted(tmp_path: Path) -> None:
     }
 
 
-def test_json_says_the_same_as_toml(tmp_path: Path) -> None:
+def test_json_and_toml_mappings_give_equal_rules(tmp_path: Path) -> None:
     content = {"stages": {"logits": {"from": "ctc", "shape": [4, -1], "transpose": True, "rows": [0, -1]}}}
     toml = mapping(tmp_path, '[stages]\n"logits" = { from = "ctc", shape = [4, -1], transpose = true, rows = [0, -1] }')
     assert mapping(tmp_path, json.dumps(content), "names.json").rules == toml.rules
@@ -65,14 +65,14 @@ def test_json_says_the_same_as_toml(tmp_path: Path) -> None:
         (Rule("a", "b", scale=0.5), X / 2),
     ],
 )
-def test_layouts_are_made_ours_in_order(rule: Rule, expected: np.ndarray) -> None:
+def test_layout_rules_are_applied_in_order(rule: Rule, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(rule.apply(X), expected)
 
 
 @pytest.mark.parametrize(
     "rule", [Rule("a", "b", shape=(5, 5)), Rule("a", "b", axes=(0, 1, 2)), Rule("a", "b", axes=(0, 0))]
 )
-def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
+def test_layout_rule_that_does_not_fit_the_array_is_refused(rule: Rule) -> None:
     with pytest.raises(BadInput, match=r"^the mapping of a does not fit b of shape \(4, 6\): "):
         rule.apply(X)
 
@@ -112,13 +112,13 @@ def test_a_layout_that_does_not_fit_is_refused(rule: Rule) -> None:
         ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n}, {m} and {b} on both sides or on none"),
     ],
 )
-def test_an_invalid_mapping_raises_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_mapping_raises_an_error_with_the_entry(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         mapping(tmp_path, text)
     assert said in str(caught.value) and "names.toml" in str(caught.value)
 
 
-def test_a_mapping_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_mapping_file_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"^the mapping file .* cannot be read: No such file or directory$"):
         read_mapping(tmp_path / "names.toml")
     with pytest.raises(BadInput, match=r"^the mapping file names.json is not JSON: "):
@@ -146,7 +146,7 @@ def test_byte_order_marks_and_dates_are_accepted(tmp_path: Path) -> None:
     assert read_mapping(tmp_path / "m.toml").meta == {"day": "2026-11-22"}
 
 
-def test_an_unknown_name_is_explained(tmp_path: Path) -> None:
+def test_unknown_array_name_error_suggests_the_cause(tmp_path: Path) -> None:
     turned = mapping(tmp_path, "[stages]\nenc = 'encoder.output'")
     with pytest.raises(BadInput, match="while enc is: our name stands before the equals sign, theirs behind it"):
         turned.stages(["enc"])
@@ -165,7 +165,7 @@ def test_a_duplicate_name_in_json_is_refused(tmp_path: Path) -> None:
         mapping(tmp_path, '{"stages": {"a": "b", "a": "c"}}', "m.json")
 
 
-def test_a_name_that_is_not_there_or_taken_twice_is_refused(tmp_path: Path) -> None:
+def test_missing_or_doubly_mapped_names_are_refused(tmp_path: Path) -> None:
     found = mapping(tmp_path, "[stages]\nlogits = 'ctc'")
     with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are a, b$"):
         found.stages(["b", "a"])
@@ -174,7 +174,7 @@ def test_a_name_that_is_not_there_or_taken_twice_is_refused(tmp_path: Path) -> N
         twice.stages(["a.1", "b"])
 
 
-def test_a_stack_of_ours_may_be_in_several_parts(tmp_path: Path) -> None:
+def test_layer_stack_is_merged_from_several_arrays(tmp_path: Path) -> None:
     parts = "[{ from = 'e0.{n}' }, { from = 'e.{n}', first = -1, squeeze = true }, { from = 'tp.{n}', first = -3 }]"
     found = mapping(tmp_path, f"[stages]\n'encoder.layers.{{n}}' = {parts}").stages(
         ["e0.0", "tp.0", "tp.1", "e.0", "e.1"]
@@ -191,7 +191,7 @@ def test_a_stack_of_ours_may_be_in_several_parts(tmp_path: Path) -> None:
         overlapping.stages(["a.0", "a.1", "b.0"])
 
 
-def test_one_recording_of_a_padded_batch_is_taken(tmp_path: Path) -> None:
+def test_rows_rule_selects_one_recording_of_a_padded_batch(tmp_path: Path) -> None:
     batch = np.arange(3 * 40 * 512.0).reshape(3, 40, 512)
     [rule] = mapping(tmp_path, "[stages]\nx = { from = 'b', shape = [-1, 512], rows = [80, 115] }").rules
     np.testing.assert_array_equal(rule.apply(batch), batch[2, :35])

@@ -1,4 +1,4 @@
-"""The order of the computation, and what stages hold."""
+"""The computation order of stages, and the kind of values a stage holds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORDER = [
 
 
 @given(st.permutations(ORDER))
-def test_names_alone_give_the_order_of_the_computation(shuffled: list[str]) -> None:
+def test_computation_order_follows_from_stage_names(shuffled: list[str]) -> None:
     assert computation_order(shuffled) == ORDER
 
 
@@ -64,14 +64,14 @@ def test_the_stages_of_an_answer_have_their_order(shuffled: list[str]) -> None:
 
 @example(["e.1", "e.01"])
 @given(st.lists(st.text(alphabet="enc.layrs019²tok", max_size=24), unique=True))
-def test_any_names_have_one_order_and_all_remain(names: list[str]) -> None:
+def test_order_of_any_names_is_deterministic_and_complete(names: list[str]) -> None:
     found = computation_order(names)
     assert sorted(found) == sorted(names)
     assert computation_order(reversed(names)) == found
 
 
 @given(st.permutations(ORDER))
-def test_a_recorded_order_stays_except_at_its_ends(shuffled: list[str]) -> None:
+def test_recorded_order_is_kept_between_front_end_and_output_stages(shuffled: list[str]) -> None:
     found = computation_order(shuffled, recorded=True)
     middle = [stage for stage in shuffled if stage in found[4:-4]]
     assert found[4:-4] == middle

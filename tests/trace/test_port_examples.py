@@ -52,7 +52,7 @@ def literals(array: np.ndarray) -> str:
     return ", ".join(f"{value:.9e}" for value in array.ravel().tolist())
 
 
-def test_cpp(tmp_path: Path) -> None:
+def test_cpp_example_writes_readable_arrays(tmp_path: Path) -> None:
     calls = "".join(
         f'{{ std::vector<float> v{{{literals(array)}}}; write_npy(argv[1], "{stage}", v.data(), '
         f"{{{', '.join(map(str, array.shape))}}}); }}\n"
@@ -66,7 +66,7 @@ def test_cpp(tmp_path: Path) -> None:
     check(tmp_path / "dumps")
 
 
-def test_ggml(tmp_path: Path) -> None:
+def test_ggml_callback_example_writes_readable_arrays(tmp_path: Path) -> None:
     """A product of two matrices, computed by a scheduler with the example as its callback."""
     compiler = needs("g++")
     packages = Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
@@ -106,7 +106,7 @@ def test_ggml(tmp_path: Path) -> None:
     assert np.array_equal(read_trace(tmp_path / "dumps")["l_out-0"], b @ a.T)
 
 
-def test_javascript(tmp_path: Path) -> None:
+def test_javascript_example_writes_readable_arrays(tmp_path: Path) -> None:
     calls = "".join(
         f'writeNpy(process.argv[2], "{stage}", new Float32Array([{literals(array)}]), {list(array.shape)});\n'
         for stage, array in ARRAYS.items()
@@ -116,7 +116,7 @@ def test_javascript(tmp_path: Path) -> None:
     check(tmp_path / "dumps")
 
 
-def test_rust(tmp_path: Path) -> None:
+def test_rust_example_writes_readable_arrays(tmp_path: Path) -> None:
     calls = "".join(
         f'write_npy(&folder, "{stage}", &[{literals(array)}], &{list(array.shape)}).unwrap();\n'
         for stage, array in ARRAYS.items()
@@ -129,7 +129,7 @@ def test_rust(tmp_path: Path) -> None:
     check(tmp_path / "dumps")
 
 
-def test_hooks_for_transformers() -> None:
+def test_transformers_hooks_example_records_the_stages() -> None:
     names: dict[str, Any] = {}
     exec(blocks("python")[0], names)
     model = random_network()
@@ -143,7 +143,7 @@ def test_hooks_for_transformers() -> None:
     assert np.array_equal(found["llm.layers.0"], result.hidden_states[1][0].numpy())
 
 
-def test_all_outputs_of_an_onnx_graph(tmp_path: Path) -> None:
+def test_onnx_example_exposes_all_outputs_of_a_graph(tmp_path: Path) -> None:
     """In ONNX Runtime if it is installed, else in the interpreter that comes with onnx."""
     helper = onnx.helper
     nodes = [

@@ -1,4 +1,4 @@
-"""Traces from files of every form compare as they are, or by a mapping, in little memory."""
+"""Traces read from files of every format compare directly or by a mapping, with little memory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def written(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
-def test_dumps_of_another_program_compare_without_code(tmp_path: Path, kind: str) -> None:
+def test_dumps_of_another_program_compare_by_a_mapping_file(tmp_path: Path, kind: str) -> None:
     (tmp_path / "names.toml").write_text(FOREIGN)
     ours = read_trace(computed().save(tmp_path / "ours.safetensors"))
     path = written(tmp_path, kind, foreign(computed(reverse=True)))
@@ -68,7 +68,7 @@ def test_dumps_of_another_program_compare_without_code(tmp_path: Path, kind: str
     assert found.within and found.warnings == () and len(found.stages) == len(STAGES)
 
 
-def test_a_saved_trace_reads_the_same(tmp_path: Path) -> None:
+def test_saved_trace_is_read_unchanged(tmp_path: Path) -> None:
     trace = Trace({"z.first": np.ones((2, 3)), **computed()}, META)
     found = read_trace(trace.save(tmp_path / "t.safetensors"))
     assert list(found) == list(trace) and found.meta == trace.meta and len(found) == len(trace)
@@ -80,7 +80,7 @@ def test_a_saved_trace_reads_the_same(tmp_path: Path) -> None:
         found["x"]
 
 
-def test_a_trace_without_an_order_gets_that_of_the_computation(tmp_path: Path) -> None:
+def test_trace_without_an_order_is_sorted_in_computation_order(tmp_path: Path) -> None:
     names = ["tokens", "encoder.layers.10", "encoder.layers.9", "logits", "frontend.fbank"]
     np.savez(tmp_path / "t.npz", **{name: np.ones((2, 2)) for name in names})
     assert list(read_trace(tmp_path / "t.npz")) == [
@@ -93,7 +93,7 @@ def test_a_trace_without_an_order_gets_that_of_the_computation(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
-def test_two_traces_compare_in_the_memory_of_one_stage(tmp_path: Path, kind: str) -> None:
+def test_traces_are_compared_in_less_memory_than_a_third_of_one_trace(tmp_path: Path, kind: str) -> None:
     stages = {f"encoder.layers.{n}": np.full((500, 400), n + 1, np.float32) for n in range(24)}
     path = written(tmp_path, kind, stages)
     size = sum(array.nbytes for array in stages.values())
@@ -105,7 +105,7 @@ def test_two_traces_compare_in_the_memory_of_one_stage(tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
-def test_halves_say_how_they_were_computed_where_nothing_else_does(tmp_path: Path, kind: str) -> None:
+def test_float16_arrays_set_the_dtype_when_metadata_is_missing(tmp_path: Path, kind: str) -> None:
     reference = computed()
     halves = {f"encoder.layers.{n}": reference[f"encoder.layers.{n}"].astype(np.float16) for n in range(8)}
     path = written(tmp_path, kind, halves | {"tokens": reference["tokens"]})
@@ -118,7 +118,7 @@ def test_halves_say_how_they_were_computed_where_nothing_else_does(tmp_path: Pat
     assert not compare(reference, read_trace(path, read_mapping(tmp_path / "names.toml"))).within
 
 
-def test_bfloat16_says_how_it_was_computed(tmp_path: Path) -> None:
+def test_bfloat16_arrays_set_the_dtype(tmp_path: Path) -> None:
     header = (
         b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]},"b":{"dtype":"F16","shape":[1],"data_offsets":[2,4]}}'
     )
@@ -126,7 +126,7 @@ def test_bfloat16_says_how_it_was_computed(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "t.safetensors").meta == {"dtype": "bfloat16"}
 
 
-def test_a_missing_stage_is_reported_by_our_name(tmp_path: Path) -> None:
+def test_missing_mapped_array_error_names_stage_and_array(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_text("[stages]\nlogits = 'ctc'")
     np.savez(tmp_path / "t.npz", other=np.ones(2))
     with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are other$"):
@@ -134,12 +134,12 @@ def test_a_missing_stage_is_reported_by_our_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
-def test_slashes_in_names_are_dots_of_stages(tmp_path: Path, kind: str) -> None:
+def test_slashes_in_array_names_become_dots_of_stage_names(tmp_path: Path, kind: str) -> None:
     arrays = dict.fromkeys(("encoder/layers/0", "encoder/layers/1", "mine/own"), SMALL)
     assert set(read_trace(written(tmp_path, kind, arrays))) == {"encoder.layers.0", "encoder.layers.1", "mine/own"}
 
 
-def test_a_name_with_slashes_stays_beside_the_same_with_dots(tmp_path: Path) -> None:
+def test_name_with_slashes_is_kept_if_the_dotted_name_exists(tmp_path: Path) -> None:
     arrays = dict.fromkeys(("encoder/output", "encoder.output"), SMALL)
     assert set(read_trace(written(tmp_path, "npz", arrays))) == {"encoder/output", "encoder.output"}
 

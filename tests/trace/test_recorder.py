@@ -1,4 +1,4 @@
-"""What is kept of a pass, and in which order."""
+"""The recorder of a forward pass: which stages it stores, in which order, and substituted stages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_wanted_stages_are_recorded_unchanged_and_in_order() -> None:
     assert recorder.wanted("a.9") and not recorder.wanted("c")
 
 
-def test_a_pass_continues_with_its_own_or_substituted_stages() -> None:
+def test_recorder_returns_substituted_stages_and_stores_its_own() -> None:
     own, other = np.zeros((3, 4), np.float32), np.ones((3, 4), np.float32)
     recorder = Recorder(StageFilter("a"), {"a": other, "b": other})
     assert recorder.put("a", own) is other and recorder.stages["a"] is own
@@ -30,7 +30,7 @@ def test_a_pass_continues_with_its_own_or_substituted_stages() -> None:
     assert [recorder.needs(stage) for stage in ("a", "b", "c")] == [True, True, False]
 
 
-def test_a_substituted_stage_must_have_the_models_shape() -> None:
+def test_substituted_stage_of_wrong_shape_or_dtype_is_refused() -> None:
     recorder = Recorder(StageFilter("*"), {"a": np.zeros((3, 4), np.float32)})
     for shape in ((3, 5), (3,), (1, 3, 4), (2, 4)):
         with pytest.raises(BadInput, match=r"a of the trace to compute from is float32 of the shape \(3, 4\), of this"):
@@ -41,7 +41,7 @@ def test_a_substituted_stage_must_have_the_models_shape() -> None:
 
 
 @pytest.mark.parametrize("stage", ["frontend.lfr", "adaptor.output", "llm.embeddings"])
-def test_some_stages_may_differ_in_rows(stage: str) -> None:
+def test_substituted_frame_stages_may_have_other_row_counts(stage: str) -> None:
     other = np.ones((5, 4), np.float32)
     recorder = Recorder(StageFilter("*"), {stage: other})
     assert recorder.put(stage, np.zeros((3, 4), np.float32)) is other

@@ -1,4 +1,4 @@
-"""What is kept comes back as it was, in little memory, and leaves nothing behind."""
+"""Arrays spilled to temporary files: unchanged values, bounded memory, and no files left behind."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_a_file(array: np.ndarray) -> bool:
     limit=st.integers(0, 8 * SMALL_BYTES),
     kind=st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.complex64]),
 )
-def test_every_array_comes_back_and_memory_stays_below_the_limit(sizes: list[int], limit: int, kind: type) -> None:
+def test_arrays_are_returned_unchanged_with_memory_below_the_limit(sizes: list[int], limit: int, kind: type) -> None:
     kept, rng = Spill(limit), np.random.default_rng(0)
     arrays = {
         f"{n}": rng.integers(0, 100, size // np.dtype(kind).itemsize).astype(kind) for n, size in enumerate(sizes)
@@ -74,7 +74,7 @@ def test_arrays_beyond_the_limit_are_in_an_unnamed_file(tempdir: Path) -> None:
         kept.arrays["30"][0, 0] = 1
 
 
-def test_views_and_texts_come_back_with_their_values() -> None:
+def test_views_and_texts_are_returned_unchanged() -> None:
     kept, whole = Spill(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
     kept.put("a", whole[::2].T)
     kept.put("text", np.array("seven" * SMALL_BYTES))
@@ -83,7 +83,7 @@ def test_views_and_texts_come_back_with_their_values() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, MEGABYTE])
-def test_room_is_zero_until_it_is_filled(limit: int) -> None:
+def test_reserved_array_is_zero_until_filled(limit: int) -> None:
     kept = Spill(limit)
     rows = kept.room("a", (300, 256), np.float32)
     assert rows.shape == (300, 256) and rows.dtype == np.float32 and not rows.any() and in_a_file(rows) == (limit == 0)
@@ -103,7 +103,7 @@ def test_arrays_outlive_their_spill_and_can_be_pickled() -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), np.arange(100_000))
 
 
-def test_a_full_disk_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -114,9 +114,7 @@ def test_a_full_disk_raises_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
         Spill(0).put("a", np.zeros(125_000))
 
 
-def test_a_recorder_keeps_a_part_in_a_file_and_the_trace_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorder_spills_to_a_file_without_changing_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {f"encoder.layers.{n}": np.full((256, 256), n, np.float32) for n in range(8)}
 
     def recorded() -> Trace:
@@ -132,7 +130,7 @@ def test_a_recorder_keeps_a_part_in_a_file_and_the_trace_is_the_same(
     assert whole.save(tmp_path / "a.safetensors").read_bytes() == parted.save(tmp_path / "b.safetensors").read_bytes()
 
 
-def test_nothing_stays_of_a_process_that_is_killed(tempdir: Path) -> None:
+def test_killed_process_leaves_no_temporary_file(tempdir: Path) -> None:
     code = f"""
         import signal, sys, tempfile
         tempfile.tempdir = {str(tempdir)!r}

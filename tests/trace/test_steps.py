@@ -1,4 +1,4 @@
-"""Decoding steps: their notation, names, order and room, and the ids that they follow."""
+"""Traces of decoding steps: their notation, names, order, size limit, and the token ids that they follow."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.0.attention.key_rope", "
     ("text", "numbers"),
     [("first", (1,)), ("all", ()), ("3", (3,)), ("5, 1,20,5", (1, 5, 20)), ([2, 4], (2, 4))],
 )
-def test_steps_are_read(text: str, numbers: tuple[int, ...]) -> None:
+def test_step_choices_are_parsed(text: str, numbers: tuple[int, ...]) -> None:
     assert read_steps(text) == StepChoice(numbers)
 
 
-def test_no_steps_are_none() -> None:
+def test_empty_step_choice_is_none() -> None:
     assert read_steps("") is None and read_steps(None) is None
 
 
 @pytest.mark.parametrize("text", ["none", "0", "1,0", "1,,2", "-1", "first,2", "1.5", "٣", [], "1" * 20])
-def test_other_steps_are_refused(text: str) -> None:
+def test_invalid_step_choices_are_refused(text: str) -> None:
     with pytest.raises(BadInput, match=r"^the steps are .*; expected first, all, or numbers from 1 on such as 1,5,20$"):
         read_steps(text)
 
@@ -47,26 +47,26 @@ def test_a_generation_has_a_step_for_each_token_but_the_last() -> None:
 
 
 @given(st.integers(0, 999_999_999), st.sampled_from(STAGES))
-def test_names_come_apart_again(step: int, stage: str) -> None:
+def test_step_stage_names_are_split_into_step_and_stage(step: int, stage: str) -> None:
     assert step_and_stage(step_stage(step, stage)) == (step, stage)
     assert step_and_stage(stage) == (None, stage)
 
 
-def test_globs_name_a_step_or_only_the_stage() -> None:
+def test_globs_match_a_step_or_only_the_stage() -> None:
     assert glob_of_stage("steps.*.llm.layers.*") == "llm.layers.*"
     name = "steps.4.llm.layers.0"
     assert all(StageFilter(glob)(name) for glob in ("*", "steps.*", "steps.4.*", "llm.layers.?", "steps.*.llm.*"))
     assert not any(StageFilter(glob)(name) for glob in ("steps.3.*", "logits", "layers.0"))
 
 
-def test_the_inside_of_layers_is_not_reached_by_a_glob_of_whole_layers() -> None:
+def test_whole_layer_globs_match_no_parts_inside_layers_of_steps() -> None:
     inside = "steps.4.llm.layers.0.cache.key"
     assert not any(StageFilter(glob)(inside) for glob in ("*", "steps.*", "steps.4.llm.layers.*", "llm.layers.*"))
     assert all(StageFilter(glob)(inside) for glob in ("llm.layers.*.cache.*", "steps.4.llm.layers.0.*", inside))
 
 
 @given(st.randoms())
-def test_steps_come_between_the_prompts_pass_and_what_was_written(random: object) -> None:
+def test_steps_are_ordered_between_prompt_stages_and_tokens(random: object) -> None:
     before = ["frontend.fbank", "prompt.tokens", "encoder.layers.0", *STAGES]
     steps = [step_stage(step, stage) for step in (1, 2, 10) for stage in STAGES]
     expected = [*before, *steps, "tokens", "text"]
@@ -82,7 +82,7 @@ def test_steps_come_between_the_prompts_pass_and_what_was_written(random: object
     assert computation_order([*steps, *recorded], recorded=True) == expected
 
 
-def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
+def test_token_ids_to_follow_are_read_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
     own = Trace({"tokens": np.array([4, 5, 6])}, {})
     assert followed(own) == [4, 5, 6] == followed([4, 5, 6]) == followed(np.array([4, 5, 6]))
     forced = ForcedDecoding([9, 8, 7], [1], StageFilter("*"))
@@ -97,12 +97,12 @@ def test_ids_to_follow_come_from_steps_tokens_or_a_list(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("held", [1, {}, {"traced": [1]}, {"traced": [1], "followed": ["a"]}])
-def test_damaged_metadata_are_refused(held: object) -> None:
+def test_damaged_steps_metadata_are_refused(held: object) -> None:
     with pytest.raises(BadInput, match=r"^the metadata of a trace have steps = "):
         steps_of(Trace({}, {"steps": held}))
 
 
-def test_a_file_that_is_not_understood_is_named(tmp_path: Path) -> None:
+def test_error_about_ids_to_follow_names_the_trace_file(tmp_path: Path) -> None:
     beams = {"parents": [[0, 5]], "tokens": [[1, 2]]}
     for name, stages, steps, sentence in (
         ("a", {}, 1, "the metadata of a.safetensors have steps = 1"),
@@ -116,7 +116,7 @@ def test_a_file_that_is_not_understood_is_named(tmp_path: Path) -> None:
             followed(path)
 
 
-def test_too_many_bytes_are_refused_after_the_first_step() -> None:
+def test_trace_beyond_the_size_limit_is_refused_after_the_first_step() -> None:
     forced = ForcedDecoding(range(101), range(1, 101), StageFilter("*"), most=10_000)
     recorder = forced.at(1)
     assert recorder is not None
@@ -125,7 +125,7 @@ def test_too_many_bytes_are_refused_after_the_first_step() -> None:
         forced.done(1)
 
 
-def test_what_fits_is_recorded_by_step() -> None:
+def test_selected_steps_and_stages_are_recorded() -> None:
     forced = ForcedDecoding(range(101), range(1, 51), StageFilter("logits,steps.2.llm.*"), most=10_000)
     for step in range(1, 101):
         recorder = forced.at(step)

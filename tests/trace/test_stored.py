@@ -1,4 +1,4 @@
-"""Trace files: what is read, and one sentence for each way of being broken."""
+"""Trace files: reading of safetensors, npz, npy, folders and zip, and one-line errors for damaged files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
 
 
 @given(NAMED)
-def test_safetensors_are_read_as_their_own_library_wrote_them(
+def test_safetensors_are_read_as_written_by_the_safetensors_library(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray]
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "t.safetensors"
@@ -50,7 +50,7 @@ def test_safetensors_are_read_as_their_own_library_wrote_them(
 
 
 @given(NAMED, st.booleans())
-def test_npz_and_folders_are_read_as_numpy_wrote_them(
+def test_npz_and_npy_folders_are_read_as_written_by_numpy(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], small: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("n")
@@ -62,7 +62,7 @@ def test_npz_and_folders_are_read_as_numpy_wrote_them(
     assert_same(values(open_stored(folder / "npy")), arrays)
 
 
-def test_a_trace_of_ours_keeps_its_metadata_order_and_text(tmp_path: Path) -> None:
+def test_saved_trace_keeps_metadata_order_and_text(tmp_path: Path) -> None:
     trace = Trace({"z": np.ones(2), "a": np.ones(3), "text": np.array("七 one")}, {"model": "x"})
     found = open_stored(trace.save(tmp_path / "t.safetensors"))
     assert found.order == ("z", "a", "text") and found.meta == {"model": "x"} and found.texts == {"text"}
@@ -75,7 +75,7 @@ def test_bfloat16_becomes_float32(tmp_path: Path) -> None:
     assert values(open_stored(path))["a"].tolist() == [1.5, -2.0, np.inf]
 
 
-def test_folders_within_a_folder_are_parts_of_names(tmp_path: Path) -> None:
+def test_subfolder_names_become_parts_of_stage_names(tmp_path: Path) -> None:
     (tmp_path / "encoder").mkdir()
     np.save(tmp_path / "encoder" / "layers.0.npy", np.ones(2))
     (tmp_path / "meta.json").write_text('{"dtype": "f16"}')
@@ -139,7 +139,7 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", SAFETENSORS)
-def test_a_broken_safetensors_file_is_one_sentence(tmp_path: Path, case: str) -> None:
+def test_damaged_safetensors_file_raises_one_line_error(tmp_path: Path, case: str) -> None:
     write, said = SAFETENSORS[case]
     write(tmp_path / "t.safetensors")
     refused(tmp_path / "t.safetensors", said)
@@ -152,7 +152,7 @@ def refused(path: Path, said: str) -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from(["t.safetensors", "t.npz", "t.npy"]))
-def test_any_bytes_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, junk: bytes, name: str) -> None:
+def test_random_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, junk: bytes, name: str) -> None:
     path = tmp_path_factory.mktemp("j") / name
     path.write_bytes(junk)
     with contextlib.suppress(BadInput):  # anything else is a fault
@@ -160,7 +160,7 @@ def test_any_bytes_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory,
 
 
 @pytest.mark.parametrize("name", ["t.safetensors", "t.npz", "t.npy"])
-def test_every_cut_is_refused(tmp_path: Path, name: str) -> None:
+def test_truncated_files_are_refused_at_every_length(tmp_path: Path, name: str) -> None:
     whole = tmp_path / name
     arrays = {"a": np.arange(20.0), "b": np.arange(6).reshape(2, 3)}
     if name == "t.npy":
@@ -182,7 +182,7 @@ class Trap:
         return os.mkdir, ("/nonexistent/trap",)
 
 
-def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+def test_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
     trap = np.array([Trap()], dtype=object)
     np.savez(tmp_path / "t.npz", a=trap)
     refused(tmp_path / "t.npz", "'a.npy' of t.npz holds objects; expected numbers or a string")
@@ -193,7 +193,7 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
 
 
-def test_names_that_cannot_be_shown_or_stand_twice_are_refused(tmp_path: Path) -> None:
+def test_unprintable_or_duplicate_array_names_are_refused(tmp_path: Path) -> None:
     save_file({"a\n\x1b[31m": np.ones(2)}, tmp_path / "t.safetensors")
     refused(tmp_path / "t.safetensors", "t.safetensors has an array with the name 'a\\n\\x1b[31m'; expected letters")
     (tmp_path / "dumps" / "a").mkdir(parents=True)
@@ -203,7 +203,9 @@ def test_names_that_cannot_be_shown_or_stand_twice_are_refused(tmp_path: Path) -
 
 
 @given(st.data())
-def test_any_changed_byte_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_files_with_changed_bytes_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
     folder = tmp_path_factory.mktemp("c")
     arrays = {"a": np.arange(4.0), "b": np.arange(6, dtype=np.int32).reshape(2, 3)}
     kind = data.draw(st.sampled_from(["safetensors", "npz", "npy"]))
@@ -228,7 +230,9 @@ def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
     return file.getvalue()
 
 
-def test_arrays_that_claim_more_than_they_have_cost_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_with_oversized_shapes_are_refused_without_allocating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t.npy").write_bytes(npy_header((10 << 30,)))
     refused(tmp_path / "t.npy", "t.npy is truncated: its shape (10737418240,) of float32 is 42949672960 bytes")
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
@@ -247,7 +251,7 @@ def test_arrays_that_claim_more_than_they_have_cost_no_memory(tmp_path: Path, mo
         ((1,) * 70, "t.npy claims a shape of 70 axes; expected at most 64"),
     ],
 )
-def test_shapes_that_no_array_has_are_refused(tmp_path: Path, shape: tuple[int, ...], said: str) -> None:
+def test_impossible_shapes_are_refused(tmp_path: Path, shape: tuple[int, ...], said: str) -> None:
     (tmp_path / "t.npy").write_bytes(npy_header(shape) + bytes(64))
     refused(tmp_path / "t.npy", said)
 
@@ -268,7 +272,7 @@ def test_a_duplicate_name_in_an_archive_is_refused(tmp_path: Path, name: str) ->
     refused(tmp_path / name, f"{name} has 2 files with the name 'a.npy'; expected one for each")
 
 
-def test_a_path_that_is_no_file_is_named_without_waiting(tmp_path: Path) -> None:
+def test_non_regular_files_in_a_folder_are_refused_without_waiting(tmp_path: Path) -> None:
     for number, make in enumerate((os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/nonexistent"))):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -277,7 +281,7 @@ def test_a_path_that_is_no_file_is_named_without_waiting(tmp_path: Path) -> None
         refused(folder, "b.npy is not a readable file; expected an .npy array")
 
 
-def test_files_that_macos_adds_are_skipped(tmp_path: Path) -> None:
+def test_macos_metadata_files_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "a.npy", np.ones(2))
     (tmp_path / "dumps" / "._a.npy").write_bytes(b"\0\5\x16\7")
@@ -289,14 +293,14 @@ def test_files_that_macos_adds_are_skipped(tmp_path: Path) -> None:
     assert list(values(open_stored(tmp_path / "t.zip"))) == ["a"]
 
 
-def test_a_meta_file_of_megabytes_is_refused(tmp_path: Path) -> None:
+def test_oversized_meta_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "a.npy", np.ones(2))
     (tmp_path / "dumps" / "meta.json").write_bytes(b" " * (2 << 20))
     refused(tmp_path / "dumps", "meta.json of dumps is longer than 1048576 bytes; expected dtype, input_digest")
 
 
-def test_plain_metadata_of_other_programs_is_read(tmp_path: Path) -> None:
+def test_plain_safetensors_metadata_is_read(tmp_path: Path) -> None:
     path = tmp_path / "t.safetensors"
     save_file({"a": np.ones(2)}, path, {"format": "pt", "dtype": "float16", "input_digest": "a1b2"})
     assert open_stored(path).meta == {"dtype": "float16", "input_digest": "a1b2"}
@@ -304,7 +308,7 @@ def test_plain_metadata_of_other_programs_is_read(tmp_path: Path) -> None:
     assert open_stored(path).meta == {"model": "x"}
 
 
-def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "LARGEST_PACKED", 100_000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(100_000))
     refused(tmp_path / "bomb.npz", "bytes to 800128; expected numbers, which cannot be packed so much")
@@ -312,7 +316,7 @@ def test_an_archive_that_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypa
     assert len(values(open_stored(tmp_path / "fair.npz"))["a"]) == 100_000
 
 
-def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_refused_as_traces(tmp_path: Path) -> None:
     refused(tmp_path / "t.safetensors", "there is no trace ")
     (tmp_path / "t.bin").write_bytes(b"1")
     refused(
@@ -331,7 +335,7 @@ def test_files_that_are_no_traces_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outer", ["", "dump of today/"])
-def test_a_zipped_directory_is_read_as_the_directory(tmp_path: Path, outer: str) -> None:
+def test_zipped_directory_is_read_like_the_directory(tmp_path: Path, outer: str) -> None:
     arrays = {"encoder/layers.0": np.eye(3), "encoder/output": np.ones((2, 2), np.float16)}
     with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
         for name, array in arrays.items():
@@ -359,7 +363,7 @@ def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
     refused(path, "t.zip is truncated or not a .zip file")
 
 
-def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
+def test_damaged_archive_member_is_refused_when_read(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, a=np.zeros(100_000))
     content = bytearray(path.read_bytes())
@@ -368,7 +372,7 @@ def test_a_damaged_member_is_refused_when_it_is_read(tmp_path: Path) -> None:
     refused(path, "'a.npy' of t.npz is truncated or damaged: Bad CRC-32")
 
 
-def test_a_file_removed_meanwhile_raises_one_sentence(tmp_path: Path) -> None:
+def test_file_changed_or_removed_after_opening_raises_one_line_error(tmp_path: Path) -> None:
     save_file({"a": np.ones(4)}, tmp_path / "t.safetensors")
     read = open_stored(tmp_path / "t.safetensors").arrays["a"]
     (tmp_path / "t.safetensors").write_bytes(b"1")

@@ -1,4 +1,4 @@
-"""The times of a stage's rows in a trace's metadata."""
+"""Row times of stages in a trace's metadata."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Part:
         }
 
 
-def test_the_first_glob_that_matches_counts_also_from_a_file() -> None:
+def test_row_times_use_the_first_matching_glob() -> None:
     meta = json.loads(json.dumps(described_times(Part())))
     assert row_times(meta, "frontend.fbank") == (0.0, 0.01) and row_times(meta, "frontend.lfr") == (0.0, 0.06)
     assert row_times(meta, "encoder.layers.3.attention.weights") == RowTimes(-0.24, 0.06)
     assert row_times(meta, "llm.layers.3") is None
 
 
-def test_a_part_or_a_trace_without_times_has_none() -> None:
+def test_missing_row_times_give_none() -> None:
     assert described_times(object()) == {}
     assert row_times({}, "encoder.output") is None and row_times({META: "other"}, "encoder.output") is None

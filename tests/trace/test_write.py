@@ -1,4 +1,4 @@
-"""Traces as files: what the format's own package reads of them, in how much memory they are written, and what stays."""
+"""Writing trace files: compatibility with the safetensors package, bounded memory, and no partial files left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TYPES = (np.float32, np.float64, np.float16, np.int64, np.int16, np.uint8, np.bo
     ),
     note=st.text(max_size=20),
 )
-def test_the_formats_own_package_reads_every_array(
+def test_safetensors_package_reads_every_written_array(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], note: str
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
@@ -61,7 +61,7 @@ class Counted(Mapping[str, np.ndarray]):
         return 40
 
 
-def test_one_array_is_in_memory_at_a_time(tmp_path: Path) -> None:
+def test_writing_holds_one_array_in_memory_at_a_time(tmp_path: Path) -> None:
     tracemalloc.start()
     path = write_trace(tmp_path / "t.safetensors", Counted(), {})
     peak = tracemalloc.get_traced_memory()[1]
@@ -77,7 +77,7 @@ class Failing(Counted):
         return super().__getitem__(name)
 
 
-def test_nothing_stays_of_a_file_that_was_not_finished_and_an_older_one_is_left(tmp_path: Path) -> None:
+def test_failed_write_leaves_no_partial_file_and_keeps_the_older_file(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.safetensors", {"a": np.ones(3)}, {"is": "older"})
     with pytest.raises(RuntimeError, match="gone"):
         write_trace(path, Failing(), {})
@@ -89,7 +89,7 @@ def test_nothing_stays_of_a_file_that_was_not_finished_and_an_older_one_is_left(
     assert read_trace(path).meta == {"is": "newer"}
 
 
-def test_the_file_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
+def test_partial_file_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
     (tmp_path / "t.safetensors.partial").write_text("half")
     discard_partial(tmp_path / "t.safetensors")
     discard_partial(tmp_path / "none" / "t.safetensors")
@@ -104,7 +104,9 @@ def test_the_file_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
         ("none/t.safetensors", "there is no folder"),
     ],
 )
-def test_a_place_for_a_trace_is_one_that_a_reader_knows(tmp_path: Path, name: str, sentence: str) -> None:
+def test_trace_path_needs_the_safetensors_suffix_and_an_existing_folder(
+    tmp_path: Path, name: str, sentence: str
+) -> None:
     with pytest.raises(BadInput, match=sentence):
         trace_place(tmp_path / name)
     assert trace_place(tmp_path / "t.SafeTensors") == tmp_path / "t.SafeTensors"
@@ -118,7 +120,7 @@ def test_a_stored_trace_is_pickled_as_its_path(tmp_path: Path) -> None:
     assert found.meta == {"model": "m"} and found["a"].sum() == 100_000
 
 
-def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+def test_named_pipe_is_not_overwritten(tmp_path: Path) -> None:
     place = tmp_path / "pipe.safetensors"
     os.mkfifo(place)
     with pytest.raises(BadInput, match="it is a device or a pipe"):

@@ -43,13 +43,13 @@ def decibels(ratio):
 
 @pytest.mark.parametrize("colour", COLOURS)
 @pytest.mark.parametrize("snr_db", [5.0, 10.0, 40.0])
-def test_noise_lies_as_far_below_the_speech_as_asked(colour, snr_db):
+def test_added_noise_has_the_requested_signal_to_noise_ratio(colour, snr_db):
     speech = sine(500)
     heard = with_noise(speech, noise(RATE, colour, np.random.default_rng(3)), power(speech), snr_db)
     assert decibels(power(speech) / power(heard - speech)) == pytest.approx(snr_db, abs=0.01)
 
 
-def test_colours_have_their_spectra():
+def test_noise_colours_have_the_spectral_slopes_of_their_definitions():
     def octaves(colour):
         spectrum = np.square(np.abs(np.fft.rfft(noise(20 * RATE, colour, np.random.default_rng(0)))))
         hertz = np.linspace(0, RATE / 2, len(spectrum))
@@ -63,7 +63,7 @@ def test_colours_have_their_spectra():
 
 @pytest.mark.parametrize("tempo", [0.8, 1.25])
 @pytest.mark.parametrize("rate", [8000, 16000])
-def test_tempo_changes_how_long_a_tone_lasts_and_not_how_high_it_is(tempo, rate):
+def test_tempo_change_alters_duration_and_preserves_pitch(tempo, rate):
     said = tone(3, 1.0, rate)
     heard = change_tempo(said, tempo, rate)
     assert len(heard) == pytest.approx(len(said) / tempo, abs=1)
@@ -72,13 +72,13 @@ def test_tempo_changes_how_long_a_tone_lasts_and_not_how_high_it_is(tempo, rate)
 
 
 @pytest.mark.parametrize("ratio", [0.85, 1.18])
-def test_a_warp_moves_length_and_pitch_together(ratio):
+def test_warp_scales_length_and_pitch_by_the_same_ratio(ratio):
     heard = warp(sine(500), ratio)
     assert len(heard) == pytest.approx(RATE / ratio, abs=2)
     assert pitch(heard) == pytest.approx(500 * ratio, rel=0.003)
 
 
-def test_a_band_keeps_what_is_inside_and_drops_what_is_outside():
+def test_band_pass_filter_keeps_the_passband_and_removes_other_frequencies():
     inside, below, above = sine(1000), sine(100), sine(5000)
     heard = filtered(inside + below + above, passband(300, 3400))
     middle = slice(2000, -2000)
@@ -86,14 +86,14 @@ def test_a_band_keeps_what_is_inside_and_drops_what_is_outside():
     np.testing.assert_allclose(filtered(inside, passband(0, 8200)), inside, atol=1e-5)
 
 
-def test_an_equaliser_changes_level_without_delay():
+def test_equaliser_adds_no_delay():
     click = np.zeros(2000, dtype=np.float32)
     click[1000] = 1.0
     heard = filtered(click, random_equaliser(np.random.default_rng(5)))
     assert np.argmax(np.abs(heard)) == 1000
 
 
-def test_the_upper_band_mirrors_what_lies_below_4_khz_and_leaves_it_as_it_was():
+def test_upper_band_mirrors_the_band_below_4_khz_and_leaves_that_band_unchanged():
     for seed in range(10):
         high, low = (add_upper_band(sine(hertz), np.random.default_rng(seed)) - sine(hertz) for hertz in (3500, 500))
         middle = slice(1000, -1000)
@@ -104,7 +104,7 @@ def test_the_upper_band_mirrors_what_lies_below_4_khz_and_leaves_it_as_it_was():
         assert decibels(power(sine(500)) / power(low[middle])) > lost + 15  # vowels' strong low notes stay out
 
 
-def test_a_room_answers_after_the_sound_and_dies_away():
+def test_reverberation_starts_after_the_sound_and_decays():
     click = np.zeros(RATE, dtype=np.float32)
     click[4000] = 1.0
     heard = reverberated(click, np.random.default_rng(4))
@@ -114,7 +114,7 @@ def test_a_room_answers_after_the_sound_and_dies_away():
     assert power(heard[4100:6000]) > 100 * power(heard[-1000:])
 
 
-def test_mu_law_costs_what_eight_bits_cost():
+def test_mu_law_noise_is_that_of_eight_bit_coding():
     for level in (1.0, 0.1, 0.01):
         speech = sine(440) * np.float32(level)
         assert 28 < decibels(power(speech) / power(mu_law(speech) - speech)) < 45
@@ -125,7 +125,7 @@ def test_quantised_samples_are_int16_steps():
     np.testing.assert_array_equal(heard * 32768, [3277, -32768, 32767, 0])
 
 
-def test_bursts_leave_most_of_the_time_silent():
+def test_noise_bursts_are_silent_most_of_the_time():
     sounds = bursts(3 * RATE, np.random.default_rng(0))
     assert np.abs(sounds).max() > 0
     assert np.mean(np.abs(sounds) > 1e-3) < 0.5
@@ -133,7 +133,7 @@ def test_bursts_leave_most_of_the_time_silent():
 
 @given(seed=st.integers(0, 2**32 - 1), count=st.integers(1700, 9000))
 @settings(deadline=None, max_examples=40)
-def test_any_distortion_is_finite_within_full_scale_and_repeatable(seed, count):
+def test_random_distortion_is_finite_within_full_scale_and_repeatable(seed, count):
     samples = np.zeros(count, dtype=np.float32)
     samples[800:-800] = sine(700)[: count - 1600]
     active = samples != 0
@@ -150,7 +150,7 @@ def test_any_distortion_is_finite_within_full_scale_and_repeatable(seed, count):
 
 @given(seed=st.integers(0, 2**32 - 1), frames=st.integers(1, 300))
 @settings(deadline=None, max_examples=50)
-def test_masks_hide_blocks_and_touch_nothing_else(seed, frames):
+def test_feature_masks_replace_whole_frames_and_bands_with_the_mean_only(seed, frames):
     features = np.random.default_rng(seed).normal(size=(frames, 80)).astype(np.float32)
     before = features.copy()
     options = MaskOptions(time_masks_per_second=2.0, max_frames=10, band_masks=2, max_bands=12)
@@ -173,7 +173,7 @@ def test_masks_can_be_switched_off():
 
 
 @given(st.integers(1, 1 << 22))
-def test_fast_lengths_are_not_shorter_and_little_longer(count):
+def test_fast_fft_length_is_at_least_the_count_and_little_longer(count):
     size = fast_length(count)
     assert count <= size < max(1.35 * count, count + 2)
     while size % 2 == 0:

@@ -35,7 +35,7 @@ def bank():
     return TakeBank.of(TAKES, (1.0,))
 
 
-def test_a_bank_holds_every_take_at_16_khz_and_human_ones_at_every_tempo():
+def test_take_bank_holds_all_takes_at_16_khz_and_human_takes_at_every_tempo():
     bank = TakeBank.of(TAKES, (0.8, 1.0, 1.25))
     assert len(bank.digits) == len(bank.speakers) == 3 * 40 + 21
     assert bank.voices == {True: ("anna", "max"), False: ("synth",)}
@@ -50,7 +50,7 @@ def test_a_bank_holds_every_take_at_16_khz_and_human_ones_at_every_tempo():
 
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(deadline=None, max_examples=60)
-def test_every_digit_lies_where_its_label_says(bank, seed):
+def test_digit_spans_contain_the_labelled_digits(bank, seed):
     string = clean_string(bank, rng(seed), PLAIN)
     assert string.digits == tuple(digit for *_, part in string.spans for digit in part)
     heard = []
@@ -73,7 +73,7 @@ def test_a_warped_string_is_silent_outside_its_spans_and_loud_inside(bank, seed)
         assert power(string.samples[start:end]) > 0.05
 
 
-def test_a_string_has_one_speaker_and_its_own_takes_only(bank):
+def test_digit_string_uses_takes_of_a_single_speaker(bank):
     for seed in range(50):
         chosen = draw_takes(bank, "synth", 6, rng(seed), breath_share=1.0)
         assert {bank.speakers[take] for take in chosen} == {"synth"}
@@ -91,7 +91,7 @@ def test_joined_sounds_keep_their_gaps_and_overlaps():
     assert 2.0 <= samples[2320] <= 6.0  # where two overlap
 
 
-def test_shares_are_what_the_options_say(bank):
+def test_drawn_strings_have_the_configured_shares_and_lengths(bank):
     strings = [clean_string(bank, rng(seed), CorpusOptions(human_share=0.7)) for seed in range(600)]
     assert np.mean([string.speaker != "synth" for string in strings]) == pytest.approx(0.7, abs=0.06)
     lengths = [len(string.digits) for string in strings]
@@ -103,20 +103,20 @@ def test_shares_are_what_the_options_say(bank):
     )
 
 
-def test_only_human_or_only_synthetic_takes_will_do():
+def test_strings_are_drawn_from_a_bank_with_only_human_or_only_synthetic_takes():
     for takes in (tone_takes("anna"), tone_takes("synth", human=False)):
         bank = TakeBank.of(takes)
         assert clean_string(bank, rng(), CorpusOptions()).speaker == takes[0].speaker
 
 
-def test_silence_says_nothing():
+def test_silence_example_has_an_empty_label():
     for seed in range(20):
         string = silence(rng(seed))
         assert string.digits == () and string.text == "" and not string.active.any()
         assert 0.3 * 16000 - 1 <= len(string.samples) <= 5 * 16000
 
 
-def test_the_signal_to_noise_ratio_refers_to_the_speech_alone(bank):
+def test_signal_to_noise_ratio_is_relative_to_the_speech_segments_only(bank):
     only_noise = AugmentOptions(
         equalised=0, reverberant=0, noisy=1, white_near_10_db=1, bursts=0, band_limited=0, line_noise=0,
         clipped=0, coded=0, offset=0, quantised=0, peak_dbfs=(-6.0, -6.0),
@@ -139,7 +139,7 @@ def test_examples_are_stacked_features_and_repeatable():
     assert [a.digits for a in other] != [a.digits for a in first]
 
 
-def test_features_are_those_of_the_recording_and_masks_change_them(bank):
+def test_example_features_equal_the_stacked_log_mel_and_masks_change_them(bank):
     (plain,) = digit_strings(bank, rng(5), 1, PLAIN)
     string = draw_string(bank, rng(5), PLAIN)
     np.testing.assert_array_equal(plain.features, stacked(log_mel(string.samples)))
@@ -147,14 +147,14 @@ def test_features_are_those_of_the_recording_and_masks_change_them(bank):
     assert hidden.features.shape == plain.features.shape and not np.array_equal(hidden.features, plain.features)
 
 
-def test_the_held_out_speaker_is_never_heard_in_training(bank):
+def test_held_out_speaker_is_never_drawn_for_training(bank):
     from workbench.training.digits import split_by_speaker
 
     training, _ = split_by_speaker(tone_takes("anna", "max", "zoe"))
     assert all(draw_string(TakeBank.of(training), rng(seed)).speaker != "zoe" for seed in range(60))
 
 
-def test_the_voiced_part_of_a_word_stays_and_its_weak_consonants_go():
+def test_word_trimming_keeps_the_voiced_part_and_cuts_weak_consonants():
     hiss = rng(1).normal(0.0, 0.05, 4800).astype(np.float32)
     vowel = np.sin(2 * np.pi * 150.0 * np.arange(1600) / 16000).astype(np.float32)
     word = np.concatenate([hiss[:1600], vowel, hiss])  # 100, 100 and 300 ms

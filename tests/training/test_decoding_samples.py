@@ -1,4 +1,4 @@
-"""The files in assets/decoding: that the program makes them, and that searches with them do what they are for."""
+"""The files in assets/decoding: the program reproduces them, and searches with them show the intended effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def digit_pieces() -> tuple[str, ...]:
     return read_sensevoice(assets() / "demo-sensevoice").vocabulary.pieces
 
 
-def test_the_program_makes_the_files_that_ship(tmp_path: Path) -> None:
+def test_sample_program_reproduces_the_shipped_files(tmp_path: Path) -> None:
     main(["--out", str(tmp_path)])
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in SHIPPED.iterdir()} - {"README.md"}
     about = (SHIPPED / "README.md").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def test_the_program_makes_the_files_that_ship(tmp_path: Path) -> None:
         assert made == shipped, path.name
 
 
-def test_the_model_of_telephone_numbers_knows_them() -> None:
+def test_telephone_model_scores_real_numbers_above_random_digits() -> None:
     pieces = digit_pieces()
     model = read_ngram_model(SHIPPED / "telephone.arpa.gz", pieces)
     assert model.notes == () and len(read_phrases(SHIPPED / "telephone_list.txt", pieces).sequences) == 20
@@ -64,7 +64,7 @@ def phoneme_parts() -> tuple[Lexicon, NgramModel, int]:
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_the_words_around_decide_between_words_that_sound_alike(name: str) -> None:
+def test_word_ngram_model_decides_between_homophones_by_context(name: str) -> None:
     lexicon, model, tokens = phoneme_parts()
     logits = np.load(SHIPPED / name, allow_pickle=False)
     options = SearchOptions(beam_size=500, nbest=2)
@@ -74,7 +74,7 @@ def test_the_words_around_decide_between_words_that_sound_alike(name: str) -> No
     assert one.tokens == other.tokens and one.score == pytest.approx(other.score)
 
 
-def test_digits_become_words_that_sound_like_them_only_where_these_are_likely() -> None:
+def test_digit_becomes_homophone_only_where_the_ngram_model_prefers_it() -> None:
     pieces = digit_pieces()
     lexicon = read_lexicon(SHIPPED / "digit_words.txt", pieces)
     model = read_ngram_model(SHIPPED / "digit_words.arpa", lexicon.words)

@@ -37,7 +37,7 @@ def test_nested_and_flat_layouts_are_read_in_a_fixed_order(tmp_path):
         ({"3_x_0.wav": b"hello, no sound"}, "cannot be read as a sound file"),
     ],
 )
-def test_a_folder_without_usable_takes_is_one_sentence(tmp_path, files, said):
+def test_folder_without_usable_takes_raises_an_error(tmp_path, files, said):
     folder = tmp_path / "data"
     if files is not None:
         folder.mkdir()
@@ -47,7 +47,7 @@ def test_a_folder_without_usable_takes_is_one_sentence(tmp_path, files, said):
         load_fsdd(folder)
 
 
-def test_an_empty_recording_is_named(tmp_path):
+def test_empty_recording_raises_an_error_with_the_file_name(tmp_path):
     soundfile.write(tmp_path / "3_x_0.wav", np.zeros(0, dtype=np.float32), 8000)
     with pytest.raises(BadInput, match=r"3_x_0\.wav holds no samples"):
         load_fsdd(tmp_path)
@@ -62,14 +62,14 @@ def test_the_last_speaker_is_held_out_unless_another_is_named():
     assert {take.speaker for take in split_by_speaker(takes, "anna")[1]} == {"anna"}
 
 
-def test_a_split_that_cannot_be_made_is_refused():
+def test_impossible_speaker_split_is_refused():
     with pytest.raises(BadInput, match="at least two speakers, found 1"):
         split_by_speaker(tone_takes("anna"))
     with pytest.raises(BadInput, match="no speaker 'tom' among anna, max"):
         split_by_speaker(tone_takes("anna", "max"), "tom")
 
 
-def test_words():
+def test_digits_are_converted_to_words():
     assert words_of((3, 7, 1)) == "three seven one"
     assert words_of(()) == ""
 

@@ -14,7 +14,7 @@ def strings():
     return evaluation_strings(TAKES, seed=1, count=40)
 
 
-def test_strings_are_as_long_and_as_far_apart_as_asked(strings):
+def test_evaluation_strings_have_the_requested_lengths_and_gaps(strings):
     assert len(strings) == 40
     assert {len(string.digits) for string in strings} == {3, 4, 5, 6, 7}
     for string in strings:
@@ -40,7 +40,7 @@ def test_noise_is_added_to_the_same_strings_at_the_stated_ratio(strings, snr_db)
         assert halves[0].mean() == pytest.approx(halves[1].mean(), rel=0.1)  # white: as strong above 4 kHz as below
 
 
-def test_equal_seeds_are_equal_recordings(strings):
+def test_equal_seeds_give_equal_recordings(strings):
     again = evaluation_strings(TAKES, seed=1, count=40)
     assert all(np.array_equal(a.samples, b.samples) for a, b in zip(strings, again, strict=True))
     other = evaluation_strings(TAKES, seed=2, count=40)
@@ -48,7 +48,7 @@ def test_equal_seeds_are_equal_recordings(strings):
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_conditions_keep_the_labels_on_the_sound(strings, condition):
+def test_degraded_recordings_keep_labels_aligned_with_the_speech(strings, condition):
     for before, after in zip(strings[:5], under(condition, strings[:5]), strict=True):
         assert after.digits == before.digits
         assert np.isfinite(after.samples).all()
@@ -60,7 +60,7 @@ def test_conditions_keep_the_labels_on_the_sound(strings, condition):
             assert power(after.samples[start:end]) > 4 * background
 
 
-def test_errors_are_counted_over_all_words(strings):
+def test_word_error_rate_is_pooled_over_all_words(strings):
     truth = iter(strings)
     perfect = measure(lambda samples: next(truth).text, strings)
     assert perfect.wer == 0.0 and perfect.words.hits == sum(len(string.digits) for string in strings)
@@ -71,7 +71,7 @@ def test_errors_are_counted_over_all_words(strings):
     assert last_dropped.wer == pytest.approx(len(strings) / perfect.words.reference_units)
 
 
-def test_a_listener_of_tones_scores_perfectly_from_the_samples_alone(strings):
+def test_tone_recogniser_has_zero_word_error_rate_on_evaluation_strings(strings):
     by_sound = {string.samples.tobytes(): string for string in strings}
 
     def listen(samples):

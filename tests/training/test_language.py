@@ -23,7 +23,7 @@ def folder(request, tmp_path_factory):
     return folder, request.param
 
 
-def test_the_tokenizer_has_the_files_and_the_tokens_of_qwen(folder):
+def test_written_tokenizer_has_the_qwen_files_and_special_tokens(folder):
     directory, special = folder
     tokenizer = LanguageTokenizer.read(directory)
     assert {path.name for path in directory.iterdir()} == {
@@ -37,27 +37,27 @@ def test_the_tokenizer_has_the_files_and_the_tokens_of_qwen(folder):
     assert all(len(tokenizer.ids(token)) == 1 for token in special)
 
 
-def test_a_digit_is_one_token_in_every_place(folder):
+def test_digit_word_is_a_single_token_at_any_position(folder):
     tokenizer = LanguageTokenizer.read(folder[0])
     for word in WORDS:
         assert len(tokenizer.ids(word)) == len(tokenizer.ids(f" {word}")) == 1
     assert tokenizer.text(tokenizer.ids("zero ninety 42 你好")) == "zero ninety 42 你好"
 
 
-def test_the_same_tokenizer_is_written_every_time(folder, tmp_path):
+def test_tokenizer_files_are_byte_identical_on_every_write(folder, tmp_path):
     directory, special = folder
     write_tokenizer(tmp_path, special)
     for name in ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json"):
         assert (tmp_path / name).read_bytes() == (directory / name).read_bytes()
 
 
-def test_the_chat_template_writes_the_prompt_that_is_trained_on(folder):
+def test_chat_template_produces_the_training_prompt(folder):
     tokenizer = LanguageTokenizer.read(folder[0])
     assert tokenizer.chat([{"role": "user", "content": "Repeat: one"}]) == chat_prompt("Repeat: one")
     assert json.loads((folder[0] / "tokenizer_config.json").read_text())["tokenizer_class"] == "Qwen2Tokenizer"
 
 
-def test_the_answers_to_the_tasks_are_right():
+def test_drawn_text_tasks_have_correct_answers():
     rng = np.random.default_rng(0)
     seen = set()
     for _ in range(400):

@@ -29,7 +29,7 @@ FACTS = CardFacts(
 LATER = CardFacts("paraformer", 1000, ["anna"], ["zoe"], [Phase("going on", TrainOptions(), 70)], 0, 3.0, "a machine")
 
 
-def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
+def test_continued_model_card_has_new_error_rates_and_describes_every_training_round(tmp_path):
     card = tmp_path / "README.md"
     write_card(card, FACTS, [Measured("as recorded", "3 to 7", 300, 0.25)])
     earlier = card.read_text()
@@ -49,12 +49,12 @@ def test_a_card_that_goes_on_has_new_figures_and_both_trainings(tmp_path):
     assert again.count(MORE_RATES) == 1
 
 
-def test_a_training_goes_on_with_the_next_round_and_stays_with_the_last(tmp_path):
+def test_continued_training_uses_the_next_round_options_and_repeats_the_last(tmp_path):
     runs = [TrainingRun(DemoOptions(), [], tmp_path, print, rounds).continuing for rounds in range(5)]
     assert tuple(runs[:3]) == CONTINUING_ROUNDS and runs[3] == runs[4] == CONTINUING_ROUNDS[-1]
 
 
-def test_rounds_with_more_speakers_count_apart(tmp_path):
+def test_training_rounds_with_more_speakers_are_counted_separately(tmp_path):
     card = tmp_path / "README.md"
     write_card(card, FACTS, [Measured("as recorded", "3 to 7", 300, 0.25)])
     rate = [Measured("as recorded", "3 to 7", 300, 0.05)]
@@ -71,11 +71,11 @@ def test_rounds_with_more_speakers_count_apart(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["sensevoice", "paraformer", "funasr-nano", "fireredasr"])
-def test_a_shipped_card_says_once_which_checkpoint_its_rates_are_of(family):
+def test_shipped_model_card_states_once_which_checkpoint_its_error_rates_belong_to(family):
     card = (assets() / f"demo-{family}" / "README.md").read_text(encoding="utf-8")
     assert rounds_in(card) >= 1 and card.count(MORE_RATES) == card.count("those of this checkpoint") == 1
 
 
-def test_only_a_card_of_a_demo_can_go_on(tmp_path):
+def test_continuing_a_foreign_model_card_raises_an_error(tmp_path):
     with pytest.raises(BadInput, match="the model card of the earlier checkpoint lacks the line"):
         continue_card(tmp_path / "README.md", "# another", LATER, [], [], CONTINUING)

@@ -6,7 +6,7 @@ from workbench.training.music import chords, drums, melody, music, tones
 
 
 @pytest.mark.parametrize("make", [music, tones])
-def test_it_has_the_length_and_the_level_that_it_says(make):
+def test_generated_music_has_the_requested_length_and_level(make):
     for seed in range(12):
         samples = make(np.random.default_rng(seed), 1.5)
         assert samples.dtype == np.float32 and len(samples) == 1.5 * SAMPLE_RATE
@@ -14,7 +14,7 @@ def test_it_has_the_length_and_the_level_that_it_says(make):
         assert np.array_equal(samples, make(np.random.default_rng(seed), 1.5))
 
 
-def test_notes_of_a_chord_are_of_the_scale():
+def test_chord_frequencies_belong_to_the_scale():
     """The strongest frequencies of chords in C on equal temperament lie within 3 Hz of a note of the scale."""
     scale, key = (0, 4, 7), 48.0  # C major's triad from 131 Hz on
     samples = chords(np.random.default_rng(3), 4 * SAMPLE_RATE, 1.0, key, scale)
@@ -26,6 +26,6 @@ def test_notes_of_a_chord_are_of_the_scale():
 
 
 @pytest.mark.parametrize("part", [chords, melody, drums])
-def test_a_part_fills_its_length(part):
+def test_music_part_fills_the_requested_length(part):
     samples = part(np.random.default_rng(0), SAMPLE_RATE, 0.5, 50.0, (0, 2, 4, 5, 7, 9, 11))
     assert len(samples) == SAMPLE_RATE and np.isfinite(samples).all()

@@ -29,13 +29,13 @@ def hum(seconds=0.5, rate=16_000):
     return Take("hum", (), np.sin(np.arange(int(seconds * rate)) * 0.05).astype(np.float32), rate)
 
 
-def test_no_text_is_a_string_of_digits():
+def test_other_speech_texts_contain_no_digit_words():
     rng = np.random.default_rng(0)
     texts = [*ENGLISH, *(made_up_words(rng) for _ in range(500))]
     assert not [text for text in texts if set(text.lower().split()) & set(WORDS)]
 
 
-def test_voices_say_made_up_words_english_and_other_languages():
+def test_drawn_texts_include_made_up_words_english_and_other_languages():
     jobs = draw_texts(np.random.default_rng(0), [VOICE], 200)
     foreign = {setting.voice.partition("+")[0] for setting, _ in jobs} - {"en-us"}
     assert foreign == set(OTHER_LANGUAGES)
@@ -44,7 +44,7 @@ def test_voices_say_made_up_words_english_and_other_languages():
 
 
 @pytest.mark.skipif(not (shutil.which("espeak-ng") and shutil.which("flite")), reason="needs espeak-ng and flite")
-def test_synthetic_speech_has_no_digits_and_is_kept(tmp_path):
+def test_synthetic_speech_has_empty_labels_and_is_cached(tmp_path):
     first = synthetic_speech(tmp_path, FEW, each=2)
     assert len(first) == 4 and all(take.digits == () and len(take.samples) for take in first)
     [stored] = tmp_path.glob("speech-*.npz")
@@ -54,7 +54,7 @@ def test_synthetic_speech_has_no_digits_and_is_kept(tmp_path):
     assert all(np.array_equal(a.samples, b.samples) for a, b in zip(first, again, strict=True))
 
 
-def test_backwards_takes_are_human_and_turned_around():
+def test_backwards_takes_are_reversed_human_takes_with_empty_labels():
     takes = tone_takes("anna") + tone_takes("synth", human=False)
     turned = backwards(takes, share=1)
     sources = [take for take in takes if take.human and take.digit in BACKWARDS]
@@ -70,7 +70,7 @@ def test_recordings_are_cut_into_pieces(tmp_path):
     assert {(take.speaker, take.digits) for take in takes} == {("anna, other speech", ())}
 
 
-def test_recordings_beside_the_folders_of_speakers_are_of_one_speaker(tmp_path):
+def test_recordings_outside_speaker_folders_belong_to_one_speaker(tmp_path):
     (tmp_path / "anna").mkdir()
     for name in ("anna/one.wav", "two.wav", "three.wav"):
         soundfile.write(tmp_path / name, np.full(16_000, 0.1), 16_000)
@@ -83,7 +83,7 @@ def test_a_folder_without_recordings_is_an_error(tmp_path):
         recorded_speech(tmp_path)
 
 
-def test_a_bank_keeps_takes_without_digits_apart():
+def test_take_bank_separates_takes_without_digits():
     bank = TakeBank.of([*tone_takes("anna"), hum()], (0.8, 1.0))
     assert bank.voices == {True: ("anna",), False: ()}
     assert [bank.digits[take] for take in bank.others] == [()]  # once, not once for each tempo
@@ -91,7 +91,7 @@ def test_a_bank_keeps_takes_without_digits_apart():
 
 
 @pytest.mark.parametrize("share", ["music_share", "speech_share"])
-def test_recordings_without_digits_have_an_empty_label_and_sound(share):
+def test_examples_of_music_and_other_speech_have_an_empty_label_and_audible_samples(share):
     bank = TakeBank.of([*tone_takes("anna"), hum()])
     options = CorpusOptions(**{"silent_share": 0.0, share: 1.0})
     for seed in range(12):
@@ -100,7 +100,7 @@ def test_recordings_without_digits_have_an_empty_label_and_sound(share):
         assert np.isfinite(string.samples).all() and np.abs(string.samples).max() > 1e-4
 
 
-def test_shares_are_what_the_options_say():
+def test_strings_without_digits_have_the_configured_share():
     bank = TakeBank.of([*tone_takes("anna"), hum()])
     options = CorpusOptions(silent_share=0.1, music_share=0.1, speech_share=0.2)
     drawn = [draw_string(bank, np.random.default_rng([1, seed]), options) for seed in range(120)]

@@ -1,4 +1,4 @@
-"""Where a demo model may be written: nothing of another kind is written over."""
+"""The output directory of a demo training: directories with other files are never overwritten."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_folder_with_other_files_is_refused_before_any_training(tmp_path: Path
 
 
 @pytest.mark.parametrize("there", ["nothing", "an empty folder", "an earlier checkpoint"])
-def test_a_new_folder_or_an_earlier_checkpoint_is_taken(there: str, tmp_path: Path) -> None:
+def test_new_folder_or_earlier_checkpoint_is_accepted_as_output(there: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     if there == "an earlier checkpoint":
         tiny_sensevoice(out)

@@ -27,7 +27,7 @@ def pool(small_shards, tmp_path_factory):
     return generate_pool(TAKES, tmp_path_factory.mktemp("cache"), 20, seed=5, options=OPTIONS, workers=0)
 
 
-def test_a_pool_holds_what_its_seed_draws(pool):
+def test_feature_pool_holds_the_strings_drawn_with_its_seed(pool):
     bank = TakeBank.of(TAKES, OPTIONS.tempos)
     assert len(pool) == 20
     for number in (0, 7, 8, 19):
@@ -47,7 +47,7 @@ def test_worker_processes_make_the_same_pool(small_shards, tmp_path):
         np.testing.assert_array_equal(alone.log_mel(number), shared.log_mel(number))
 
 
-def test_a_finished_pool_is_read_and_an_unfinished_one_made_again(pool, monkeypatch, tmp_path):
+def test_finished_pool_is_reused_and_unfinished_pool_is_regenerated(pool, monkeypatch, tmp_path):
     monkeypatch.setattr(pools, "_make_shard", lambda *_: pytest.fail("made again"))
     again = generate_pool(TAKES, pool.directory.parent, 20, seed=5, options=OPTIONS, workers=0)
     assert again.digits == pool.digits
@@ -60,7 +60,7 @@ def test_a_finished_pool_is_read_and_an_unfinished_one_made_again(pool, monkeypa
     assert generate_pool(TAKES, tmp_path, 20, seed=5, options=OPTIONS, workers=0).digits == pool.digits
 
 
-def test_other_takes_options_and_counts_are_other_pools(pool):
+def test_pool_name_depends_on_takes_options_count_and_seed(pool):
     def name(takes=TAKES, options=OPTIONS, count=20, seed=5):
         return pools._digest(takes, options, count, seed)
 
@@ -69,13 +69,13 @@ def test_other_takes_options_and_counts_are_other_pools(pool):
     assert len(others) == 4 and name() not in others
 
 
-def test_progress_is_told(small_shards, tmp_path):
+def test_pool_generation_reports_progress(small_shards, tmp_path):
     told = []
     generate_pool(TAKES, tmp_path, 20, seed=9, options=OPTIONS, workers=0, progress=told.append)
     assert told == pytest.approx([1 / 3, 2 / 3, 1.0])
 
 
-def test_an_epoch_is_every_example_once_in_batches_of_bounded_size(pool):
+def test_epoch_contains_every_example_once_in_batches_of_bounded_size(pool):
     longest = int(pool.lengths.max())
     batches = list(pool.batches(3 * longest, np.random.default_rng(0)))
     assert sorted(np.concatenate(batches).tolist()) == list(range(20))
@@ -114,7 +114,7 @@ def test_masks_are_drawn_anew_for_every_batch(pool):
     assert not np.array_equal(first, second)
 
 
-def test_statistics_make_every_band_centred_with_unit_spread(pool):
+def test_cmvn_statistics_give_zero_mean_and_unit_variance_per_band(pool):
     shift, scale = cmvn_statistics(pool)
     assert shift.shape == scale.shape == (560,)
     np.testing.assert_array_equal(shift, np.tile(shift[:80], 7))
@@ -124,7 +124,7 @@ def test_statistics_make_every_band_centred_with_unit_spread(pool):
     np.testing.assert_allclose(normalised.std(axis=0), 1, atol=1e-3)
 
 
-def test_am_mvn_comes_back_to_the_last_bit(pool, tmp_path):
+def test_am_mvn_file_round_trips_exactly(pool, tmp_path):
     shift, scale = cmvn_statistics(pool)
     write_am_mvn(tmp_path / "am.mvn", shift, scale)
     back = read_am_mvn(tmp_path / "am.mvn")

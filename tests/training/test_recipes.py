@@ -1,4 +1,4 @@
-"""Every demo recipe from takes to a checkpoint that opens, with next to no training."""
+"""Every demo recipe, from takes to a checkpoint that can be opened, with almost no training."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ TRAINABLE = [name for name, family in FAMILIES.items() if family.recipe and "tra
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", TRAINABLE)
-def test_a_recipe_writes_a_checkpoint_that_opens_and_goes_on_from_it(family, tmp_path):
+def test_recipe_writes_a_checkpoint_that_opens_and_can_be_trained_further(family, tmp_path):
     said = []
     options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
     takes = [*tone_takes("a", "b"), *tone_takes("c", human=False)]
@@ -59,7 +59,7 @@ def test_a_recipe_writes_a_checkpoint_that_opens_and_goes_on_from_it(family, tmp
     assert session.transcribe((samples, 16_000)).audio_seconds == pytest.approx(1.0)
 
 
-def test_the_speaker_who_is_never_trained_on_cannot_be_among_the_more_speakers(tmp_path):
+def test_held_out_speaker_among_additional_speakers_is_refused(tmp_path):
     for speaker in ("alan", "zoe"):
         soundfile.write(tmp_path / f"3_{speaker}_0.wav", np.full(800, 0.1), 8000)
     held_out = load_fsdd(tmp_path)[-1:]
@@ -69,7 +69,7 @@ def test_the_speaker_who_is_never_trained_on_cannot_be_among_the_more_speakers(t
     assert [take.speaker for take in more_takes(tmp_path, held_out)] == ["alan"]
 
 
-def test_another_checkpoint_cannot_go_on(tmp_path):
+def test_further_training_from_a_checkpoint_of_another_family_is_refused(tmp_path):
     recipe = recipe_of("paraformer")
     with pytest.raises(BadInput, match="is not a checkpoint directory of paraformer"):
         check_start("paraformer", recipe, assets() / "demo-sensevoice")

@@ -16,7 +16,7 @@ ENTRIES = json.loads((SAMPLES / "samples.json").read_text())
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["file"])
-def test_every_sample_is_what_its_entry_says(entry):
+def test_sample_files_match_their_entries_in_samples_json(entry):
     info = soundfile.info(SAMPLES / entry["file"])
     assert (info.samplerate, info.channels, info.subtype) == (16000, 1, "PCM_16")
     assert info.duration == pytest.approx(entry["seconds"], abs=0.01)
@@ -26,19 +26,19 @@ def test_every_sample_is_what_its_entry_says(entry):
     assert entry["text"] == entry["text"].lower().strip()
 
 
-def test_the_folder_holds_the_entries_and_stays_small():
+def test_samples_folder_holds_exactly_the_listed_files_below_3_mb():
     files = {path.name for path in SAMPLES.iterdir()}
     assert files == {entry["file"] for entry in ENTRIES} | {"samples.json", "README.md", "manifest.csv"}
     assert sum(path.stat().st_size for path in SAMPLES.iterdir()) < 3_000_000
 
 
-def test_attribution_is_given():
+def test_samples_readme_names_sources_and_licences():
     readme = (SAMPLES / "README.md").read_text()
     for needed in ("Zohar Jackson", "CC BY-SA 4.0", "LibriVox", "public domain"):
         assert needed in readme
 
 
-def test_names_of_digit_samples_say_what_is_said():
+def test_digit_sample_file_names_match_their_transcripts():
     texts = {entry["file"]: entry["text"] for entry in ENTRIES}
     assert texts["three_seven_one.wav"] == "three seven one"
     for recipe in RECIPES:
@@ -46,7 +46,7 @@ def test_names_of_digit_samples_say_what_is_said():
         assert texts[recipe.file].split() == words or len(words) < 3
 
 
-def test_the_long_one_has_pauses():
+def test_long_digits_sample_has_pauses():
     samples, rate = soundfile.read(SAMPLES / "long_digits.wav")
     assert 38 < len(samples) / rate < 42
     blocks = np.sqrt(np.square(samples[: len(samples) // 800 * 800]).reshape(-1, 800).mean(axis=1))  # 50 ms
@@ -54,7 +54,7 @@ def test_the_long_one_has_pauses():
     assert sum(len(run) >= 14 for run in quiet.split("s")) >= 10  # of 0.7 s and more
 
 
-def test_the_shipped_files_are_made_by_the_script(tmp_path):
+def test_sample_script_reproduces_the_shipped_files(tmp_path):
     write_samples(shared("fsdd"), shared("speech"), tmp_path)
     for path in SAMPLES.iterdir():
         if path.suffix == ".wav":
@@ -65,7 +65,7 @@ def test_the_shipped_files_are_made_by_the_script(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sensevoice", "paraformer", "funasr-nano", "fireredasr"])
-def test_the_demos_write_the_longest_sample(name):
+def test_demo_models_transcribe_the_longest_sample(name):
     """It is longer than what the demos were trained on; cards of two of them say where to cut it."""
     longest = max(ENTRIES, key=lambda entry: entry["seconds"])
     with Registry() as registry, registry.open(f"demo/{name}", "pytorch", threads=1) as session:

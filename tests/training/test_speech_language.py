@@ -17,7 +17,7 @@ def language():
     return Qwen2ForCausalLM(Qwen2Config(vocab_size=40, num_key_value_heads=2, **sizes)).eval()
 
 
-def test_the_loss_is_the_cross_entropy_of_the_answers_behind_their_prompts(language):
+def test_answer_loss_is_the_cross_entropy_of_answer_tokens_given_the_prompts(language):
     speech, lengths = torch.randn(2, 5, 32), torch.tensor([3, 5])
     dialogues = [Dialogue([1, PLACEHOLDER, 2, 3], [4, 5, 6]), Dialogue([7, 8, PLACEHOLDER], [9, 10])]
     losses = []
@@ -32,14 +32,14 @@ def test_the_loss_is_the_cross_entropy_of_the_answers_behind_their_prompts(langu
     assert answer_loss(language, dialogues, speech, lengths).item() == pytest.approx(np.mean(losses), rel=1e-5)
 
 
-def test_text_alone_needs_no_speech(language):
+def test_answer_loss_of_text_only_dialogues_needs_no_speech(language):
     whole = answer_loss(language, [Dialogue([1, 2, 3], [4, 5])])
     logits = language(torch.tensor([[1, 2, 3, 4, 5]])).logits[0]
     assert whole.item() == pytest.approx(F.cross_entropy(logits[2:4], torch.tensor([4, 5])).item(), rel=1e-5)
 
 
 @given(digits=st.lists(st.integers(0, 9), max_size=8), dense=st.booleans(), seed=st.integers(0, 1000))
-def test_a_string_of_vectors_collapses_to_its_digits(digits, dense, seed):
+def test_digit_vector_string_collapses_to_its_digits(digits, dense, seed):
     vectors = DigitVectors(64)
     embeddings, counts = vectors.strings([digits], dense, np.random.default_rng(seed))
     assert embeddings.shape == (1, int(counts[0]), 64)
@@ -48,7 +48,7 @@ def test_a_string_of_vectors_collapses_to_its_digits(digits, dense, seed):
     assert [number - 1 for number in collapsed if number] == digits
 
 
-def test_ctc_of_sure_logits_is_nothing():
+def test_ctc_loss_of_confident_correct_logits_is_zero():
     logits = torch.full((1, 4, 11), -50.0)
     for frame, number in enumerate([4, 0, 4, 2]):  # three, nothing, three, one
         logits[0, frame, number] = 50.0
@@ -56,7 +56,7 @@ def test_ctc_of_sure_logits_is_nothing():
     assert ctc_loss(logits, torch.tensor([4]), [(3, 1)]).item() > 10
 
 
-def test_lora_begins_as_the_base_and_comes_apart_again():
+def test_lora_starts_equal_to_the_base_model_and_splits_into_base_and_lora_weights():
     torch.manual_seed(1)
     config = Qwen2Config(
         vocab_size=40,

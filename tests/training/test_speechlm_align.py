@@ -5,7 +5,7 @@ import torch
 from workbench.training.speechlm_align import peak_embeddings, weighted_least_squares
 
 
-def test_the_first_position_of_a_heard_digit_is_its_word():
+def test_first_position_of_a_digit_run_gets_the_word_embedding():
     embeddings = torch.randn(10, 4)
     found = peak_embeddings(torch.tensor([0, 4, 4, 0, 4, 2, 2, 1]), embeddings)
     expected = [None, 3, None, None, 3, 1, None, 0]
@@ -13,7 +13,7 @@ def test_the_first_position_of_a_heard_digit_is_its_word():
         assert torch.equal(row, torch.zeros(4) if digit is None else embeddings[digit])
 
 
-def test_a_linear_map_is_found():
+def test_least_squares_recovers_a_linear_map():
     torch.manual_seed(0)
     inputs, weight, bias = torch.randn(500, 6), torch.randn(3, 6), torch.randn(3)
     found = weighted_least_squares(inputs, inputs @ weight.T + bias)

@@ -1,4 +1,4 @@
-"""The computed codec against slow definitions, and the shipped one on the demo's own voices."""
+"""The computed codec, checked against slow definitions, and the shipped codec on the demo's own voices."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def codec(clips):
     return fit_codec(clips, [tone(330, 40)], OPTIONS)
 
 
-def test_the_channels_of_a_frame_are_its_samples_in_the_order_of_the_strides():
+def test_encoder_channels_hold_the_frame_samples_in_stride_order():
     signal = torch.arange(2.0 * FRAME)[None, None]
     for stride in (8, 5, 4, 2):  # what a strided convolution of unit vectors does
         batch, channels, length = signal.shape
@@ -50,7 +50,7 @@ def test_the_channels_of_a_frame_are_its_samples_in_the_order_of_the_strides():
     assert signal[0, channel_of_sample(), 1].tolist() == list(range(FRAME, 2 * FRAME))
 
 
-def test_the_windows_are_the_samples_around_each_frame():
+def test_codec_windows_hold_the_pre_emphasised_samples_around_each_frame():
     clip = tone(200, 3)
     emphasised = np.array([clip[n] - 0.5 * (clip[n - 1] if n else 0) for n in range(len(clip))])
     around = np.concatenate([np.zeros(80), emphasised, np.zeros(80)])
@@ -59,7 +59,7 @@ def test_the_windows_are_the_samples_around_each_frame():
     assert np.allclose(found[1], around[FRAME : FRAME + 480], atol=1e-6)
 
 
-def test_the_network_computes_the_codes_of_the_fit(codec, clips):
+def test_codec_network_gives_the_codes_of_the_nearest_codewords(codec, clips):
     """Its codes are those of the nearest codewords, and its sound that of their sum."""
     books = torch.stack([q.codebook.embed[:, : OPTIONS.hidden] for q in codec.quantizer.quantizers])
     latents = codec.acoustic_encoder(torch.from_numpy(clips[0])[None, None])[0].T
@@ -70,20 +70,20 @@ def test_the_network_computes_the_codes_of_the_fit(codec, clips):
     )
 
 
-def test_the_clips_of_the_fit_come_back(codec, clips):
+def test_codec_reconstructs_its_training_clips_above_15_db(codec, clips):
     for clip in clips:
         back = decode(codec, encode(codec, clip))
         assert back.shape == clip.shape
         assert 10 * np.log10(np.sum(clip**2) / np.sum((clip - back) ** 2)) > 15
 
 
-def test_silence_is_code_zero_and_silence(codec):
+def test_silence_encodes_to_code_zero_and_decodes_to_silence(codec):
     codes = encode(codec, np.zeros(6 * FRAME, np.float32))
     assert not codes.any()
     assert np.abs(decode(codec, codes)).max() < 1e-6
 
 
-def test_codes_of_clips_in_silence_are_the_codes_of_the_parts(codec, clips):
+def test_codes_of_concatenated_clips_equal_the_concatenated_codes(codec, clips):
     together = encode(codec, np.concatenate(clips))
     assert np.array_equal(together, np.concatenate([encode(codec, clip) for clip in clips]))
 
@@ -96,7 +96,7 @@ def test_a_saved_codec_gives_the_same_codes_and_sound(codec, clips, tmp_path):
     assert np.array_equal(decode(again, codes), decode(codec, codes))
 
 
-def test_codebooks_leave_less_and_less():
+def test_residual_error_decreases_with_every_codebook():
     frames = torch.randn(2000, 6, generator=torch.Generator().manual_seed(0))
     books = residual_codebooks(frames, 2, np.random.default_rng(0))
     assert not books[:, 0].any()

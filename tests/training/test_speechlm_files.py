@@ -1,4 +1,4 @@
-"""The files of the demo SpeechLM, and the voices."""
+"""The checkpoint files of the demo SpeechLM and its voice clips."""
 
 import json
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
     return directory, network.state_dict()
 
 
-def test_the_family_reads_the_folder(folder):
+def test_speechlm_family_reads_the_written_checkpoint(folder):
     model = read_speechlm(folder[0])
     assert model.layout == LAYOUT
     assert model.tower.rows(16_000) == 13
@@ -45,7 +45,7 @@ def test_the_family_reads_the_folder(folder):
     assert model.tokenizer.text(model.tokenizer.ids("say 3 7 1 in the voice of slt")) == "say 3 7 1 in the voice of slt"
 
 
-def test_the_weights_come_back_from_their_shards(folder):
+def test_weights_round_trip_through_their_shards(folder):
     directory, tensors = folder
     again = read_weights(directory)
     assert again.keys() == tensors.keys()
@@ -59,7 +59,7 @@ def test_the_weights_come_back_from_their_shards(folder):
 
 
 @pytest.mark.parametrize("text", ["say three seven one", "Grüße, 你好 🙂\n\t!", "<|audio|>", "", "a\u0301 é"])
-def test_the_tokenizer_takes_any_text(text):
+def test_tokenizer_encodes_and_decodes_any_text(text):
     tokenizer = make_tokenizer()
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if "<|" not in text:
@@ -71,13 +71,13 @@ def test_the_tokenizer_takes_any_text(text):
         assert ids == [SPECIALS.index(text)]
 
 
-def test_the_words_of_requests_are_single_tokens():
+def test_request_words_are_single_tokens():
     tokenizer = make_tokenizer()
     for word in (" three", " seven", " zero", " voice", " george", " lucas"):
         assert len(tokenizer.encode(word, add_special_tokens=False).ids) == 1
 
 
-def test_the_chat_template_writes_the_prompt(folder):
+def test_chat_template_produces_the_expected_prompt(folder):
     template = Environment().from_string((folder[0] / "chat_template.jinja").read_text())
     messages = [
         {"role": "system", "content": "voice: slt"},
@@ -95,14 +95,14 @@ def test_the_chat_template_writes_the_prompt(folder):
 # --- voices ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_clip_is_whole_frames_at_the_common_level():
+def test_voice_clip_has_whole_frames_and_the_common_level():
     clip = clip_of(np.random.default_rng(0).normal(0, 0.5, 5000).astype(np.float32))
     assert len(clip) == 16 * 320
     assert np.sqrt(np.mean(clip[:5000] ** 2)) == pytest.approx(0.08, rel=0.02)
     assert clip[0] == 0
 
 
-def test_a_string_is_its_digits_in_silence():
+def test_spoken_string_is_its_digit_units_between_silence():
     units = {("slt", digit): np.full((2 * MARGIN + 3, 8), digit) for digit in range(10)}
     speaker = Speaker(units, np.full(8, 99))
     said = speaker.say("slt", (3, 1))
@@ -110,6 +110,6 @@ def test_a_string_is_its_digits_in_silence():
     assert speaker.shortened(4).say("slt", (3,))[:, 0].tolist() == [99, 3, 3, 3, 3, 3, 99]
 
 
-def test_missing_takes_are_named():
+def test_missing_takes_raise_an_error_with_digit_and_voice():
     with pytest.raises(BadInput, match="lack takes of the demo's voices: 0 of george"):
         voice_clips(tone_takes("a", "b"))

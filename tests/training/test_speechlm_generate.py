@@ -1,4 +1,4 @@
-"""The training's generator, which works in batches, against the session's, which works row by row."""
+"""The batched generator of the training, compared with the row-by-row generation of the session."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEMO = assets() / "demo-speechlm"
 STRINGS = strings_to_say(40)[:20:2]  # of the shorter half
 
 
-def test_it_generates_what_the_session_does() -> None:
+def test_batched_training_generator_gives_the_rows_of_the_session() -> None:
     """In float64, where no two ids are nearly equally likely."""
     asked = requests(STRINGS, VOICES[0])
     demo = Demo.read(DEMO)

@@ -1,4 +1,4 @@
-"""The demo SpeechLM from takes to a checkpoint that opens, with next to no training."""
+"""The demo SpeechLM recipe, from takes to a checkpoint that can be opened, with almost no training."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def takes_of_the_voices():
 
 
 @pytest.mark.slow
-def test_the_recipe_writes_a_checkpoint_that_converses(tmp_path, monkeypatch):
+def test_speechlm_recipe_writes_a_checkpoint_that_answers_conversations(tmp_path, monkeypatch):
     def spoken(setting, digits, ending=""):  # without flite
         samples = np.sin(np.arange(4000) * (0.02 + 0.01 * digits[0])).astype(np.float32)
         return samples, 16_000

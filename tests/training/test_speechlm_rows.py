@@ -1,4 +1,4 @@
-"""Dialogues of the demo SpeechLM as rows, and the loss on them, by slow definitions."""
+"""Training dialogues of the demo SpeechLM as token rows, and the loss on them, checked against slow definitions."""
 
 from collections import Counter
 from dataclasses import replace
@@ -49,7 +49,7 @@ def answer(text, digits, form, natural):
     return Answer(text, digits, "slt", form, natural)
 
 
-def test_a_text_answer_is_learnt_with_its_marker_and_its_end(writer):
+def test_text_answer_targets_include_the_text_marker_and_eos(writer):
     words = writer.encode("three one")
     example = writer.example([((("user", "write 31"),), answer("three one", (3, 1), "text", "text"))])
     request = [BOS, USER, TEXT, *writer.encode("write 31"), EOS]
@@ -59,7 +59,7 @@ def test_a_text_answer_is_learnt_with_its_marker_and_its_end(writer):
     assert (example.targets[:, 1:] == IGNORED).all()
 
 
-def test_speech_is_the_delayed_codes_of_the_digits(writer, speaker):
+def test_speech_answer_rows_are_the_delayed_codes_of_the_digits(writer, speaker):
     example = writer.example([((("user", "say 31"),), answer("three one", (3, 1), "audio", "audio"))])
     begin = example.inputs[:, 0].tolist().index(AUDIO)
     rows = example.inputs[begin + 1 : -1]
@@ -79,7 +79,7 @@ def test_speech_is_the_delayed_codes_of_the_digits(writer, speaker):
     ("form", "natural", "marker", "end"),
     [("text", "audio", AUDIO, EOT), ("text_audio", "text", TEXT, EOS), ("audio", "text_audio", TEXT, None)],
 )
-def test_the_model_learns_its_own_choice_whatever_was_asked_for(writer, form, natural, marker, end):
+def test_target_marker_is_the_natural_modality_for_any_requested_form(writer, form, natural, marker, end):
     example = writer.example([((("user", "31"),), answer("three one", (3, 1), form, natural))])
     first = example.inputs[:, 0].tolist().index(ASSISTANT) + 1
     assert example.inputs[first, 0] == (AUDIO if form == "audio" else TEXT)
@@ -90,7 +90,7 @@ def test_the_model_learns_its_own_choice_whatever_was_asked_for(writer, form, na
         assert example.targets[closing, 0] == end
 
 
-def test_text_and_then_speech_has_the_assistant_again(writer):
+def test_text_and_speech_answer_repeats_the_assistant_marker_before_the_speech(writer):
     example = writer.example([((("user", "31"),), answer("three one", (3, 1), "text_audio", "text_audio"))])
     ids, targets = example.inputs[:, 0].tolist(), example.targets[:, 0].tolist()
     place = ids.index(EOT)
@@ -98,7 +98,7 @@ def test_text_and_then_speech_has_the_assistant_again(writer):
     assert targets[place : place + 3] == [EOT, IGNORED, AUDIO]
 
 
-def test_messages_of_one_role_close_with_eot(writer):
+def test_consecutive_messages_of_one_role_are_separated_by_eot(writer):
     parts = (("system", "voice: slt"), ("user", Recording(7, (1,))), ("user", "repeat"))
     example = writer.prompt(parts)
     system, repeat = writer.encode("voice: slt"), writer.encode("repeat")
@@ -108,7 +108,7 @@ def test_messages_of_one_role_close_with_eot(writer):
     assert (example.targets == IGNORED).all()
 
 
-def test_silence_answers_what_has_no_digits(writer):
+def test_answer_without_digits_has_silent_speech(writer):
     example = writer.example([((("user", "hello"),), answer("I only know digits.", None, "audio", "text"))])
     begin = example.inputs[:, 0].tolist().index(AUDIO)
     codes = aligned(example.inputs[begin + 1 : -1], LAYOUT)
@@ -116,7 +116,7 @@ def test_silence_answers_what_has_no_digits(writer):
     assert not codes.any()
 
 
-def test_the_null_branch_keeps_only_the_speech(writer):
+def test_dialogue_without_context_keeps_only_the_speech_targets(writer):
     turn = ((("user", Recording(0, (3,))), ("user", "repeat")), answer("three", (3,), "audio", "audio"))
     example = writer.example([turn])
     null = without_context(example)
@@ -129,7 +129,7 @@ def test_the_null_branch_keeps_only_the_speech(writer):
     assert without_context(writer.example(as_text([turn]))) is None
 
 
-def test_disturbed_codes_stay_in_their_streams(writer):
+def test_disturbed_codes_stay_in_the_interval_of_their_stream(writer):
     example = writer.example([((("user", "say 31"),), answer("three one", (3, 1), "audio", "audio"))])
     rows = disturbed(example.inputs, 0.5, np.random.default_rng(0))
     codec = example.inputs >= LAYOUT.codec_first
@@ -138,7 +138,7 @@ def test_disturbed_codes_stay_in_their_streams(writer):
     assert np.array_equal((rows[codec] - 768) // 1025, (example.inputs[codec] - 768) // 1025)
 
 
-def test_dialogues_say_no_string_that_is_held_out_but_counts():
+def test_drawn_dialogues_speak_no_held_out_strings_except_counting():
     rng = np.random.default_rng(0)
     forms = Counter()
     for _ in range(600):
@@ -154,7 +154,7 @@ def test_dialogues_say_no_string_that_is_held_out_but_counts():
 # --- the network -----------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_the_cross_entropy_row_by_row(network, writer):
+def test_batch_loss_equals_the_cross_entropy_computed_row_by_row(network, writer):
     rng = np.random.default_rng(1)
     examples = [writer.example(draw_dialogue(rng, [])) for _ in range(3)]
     with torch.no_grad():
@@ -187,7 +187,7 @@ def test_the_loss_is_the_cross_entropy_row_by_row(network, writer):
         )
 
 
-def test_the_loss_trains_everything_but_the_tower(writer):
+def test_loss_gives_gradients_to_all_parameters_except_the_audio_tower(writer):
     torch.manual_seed(0)
     network = SpeechLM()
     network.stream_emb.weight.data.normal_(0, 0.1)
@@ -203,7 +203,7 @@ def test_the_loss_trains_everything_but_the_tower(writer):
             assert value.grad.abs().sum() > 0, name
 
 
-def test_generated_ids_are_of_their_segment(network, writer):
+def test_generated_ids_stay_in_the_interval_of_their_segment(network, writer):
     examples = [writer.prompt((("user", text),)) for text in ("say three one", "say zero two")]
     batch = batch_of(examples, None, None)
     first, end = LAYOUT.text_first, LAYOUT.text_end
@@ -215,7 +215,7 @@ def test_generated_ids_are_of_their_segment(network, writer):
         assert (own < LAYOUT.layer_size).all()
 
 
-def test_generation_equals_recomputing_every_row(network, writer):
+def test_cached_generation_equals_recomputing_every_row(network, writer):
     batch = batch_of([writer.prompt((("user", "say three one"),))], None, None)
     (made,) = generate_audio(network, batch, 6)
     rows = np.concatenate([batch.inputs[0], LAYOUT.row(AUDIO)[None]])
@@ -229,7 +229,7 @@ def test_generation_equals_recomputing_every_row(network, writer):
         rows = np.concatenate([rows, row[None]])
 
 
-def test_a_dialogue_as_text_changes_nothing_else():
+def test_converting_a_dialogue_to_text_changes_only_the_answer_form():
     dialogue = draw_dialogue(np.random.default_rng(3), [], turns=2)
     for before, after in zip(dialogue, as_text(dialogue), strict=True):
         if isinstance(before[1], Answer):

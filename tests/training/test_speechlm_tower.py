@@ -1,4 +1,4 @@
-"""The audio tower's training: positions, labels, features."""
+"""Training of the audio tower: number of positions, labels and features."""
 
 import numpy as np
 import pytest
@@ -26,13 +26,13 @@ def pool(tmp_path_factory):
 
 
 @pytest.mark.parametrize("frames", [1, 7, 8, 9, 99, 100, 101, 333, 1500])
-def test_the_positions_are_those_of_the_network(loss, frames):
+def test_position_count_equals_the_network_output_length(loss, frames):
     with torch.no_grad():
         found = loss.network(torch.randn(80, frames), torch.tensor([frames])).last_hidden_state
     assert len(found) == positions_of([frames])[0]
 
 
-def test_a_position_has_the_digit_in_its_middle():
+def test_position_label_is_the_digit_at_the_middle_of_the_position():
     spans = [(1600, 6400, (3,)), (9600, 20000, (4, 5)), (25600, 26000, (0,))]
     labels = position_labels(spans, 200)
     for place, label in enumerate(labels):
@@ -43,7 +43,7 @@ def test_a_position_has_the_digit_in_its_middle():
     assert set(labels.tolist()) == {0, 4, IGNORED, 1}
 
 
-def test_whispers_features_hardly_depend_on_the_level():
+def test_whisper_log_mel_is_independent_of_the_level():
     samples = np.random.default_rng(0).normal(0, 0.1, 16_050).astype(np.float32)
     features = whisper_log_mel(samples)
     assert features.shape == (100, 80)
@@ -52,14 +52,14 @@ def test_whispers_features_hardly_depend_on_the_level():
     assert np.array_equal(frames_of(samples, CorpusOptions()), log_mel(samples))
 
 
-def test_a_pool_keeps_the_places_of_the_takes(pool):
+def test_feature_pool_stores_the_digit_spans(pool):
     for number, digits in enumerate(pool.digits):
         spans = pool.spans[number]
         assert tuple(digit for _, _, part in spans for digit in part) == digits
         assert all(0 <= start < end <= (pool.frames[number] + 1) * 160 for start, end, _ in spans)
 
 
-def test_the_loss_is_that_of_each_recording_alone(loss, pool):
+def test_audio_tower_output_of_a_batch_equals_that_of_each_recording_alone(loss, pool):
     """Recordings in one batch do not see each other."""
     with torch.no_grad():
         together = loss.network(*_inputs(read_recordings(pool, [0, 1])))

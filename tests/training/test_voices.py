@@ -35,7 +35,7 @@ def test_missing_programs_are_named_with_the_command_that_installs_them(monkeypa
         synthetic_takes(tmp_path)
 
 
-def test_silence_around_a_sound_goes_and_the_sound_stays():
+def test_trimming_removes_silence_around_the_sound_only():
     samples = np.zeros(16000, dtype=np.float32)
     samples[4000:9000] = 0.5
     samples[5000] = 0.9
@@ -44,13 +44,13 @@ def test_silence_around_a_sound_goes_and_the_sound_stays():
     assert 5000 <= len(trimmed) <= 5000 + 4 * 160
 
 
-def test_what_has_no_sound_is_left_alone():
+def test_trimming_leaves_silent_samples_unchanged():
     assert len(trim_silence(np.zeros(50, dtype=np.float32), 16000)) == 50
     assert len(trim_silence(np.zeros(5000, dtype=np.float32), 16000)) == 5000
 
 
 @needs_synthesisers
-def test_settings_are_many_distinct_and_repeatable():
+def test_voice_settings_are_distinct_and_repeatable():
     settings = voice_settings()
     assert settings == voice_settings()
     assert len({setting.speaker for setting in settings}) == len(settings) >= 250
@@ -63,7 +63,7 @@ def test_settings_are_many_distinct_and_repeatable():
 @pytest.mark.parametrize(
     "setting", [VoiceSetting("espeak-ng", "en-us+f3", 50, 160), VoiceSetting("flite", "slt", 190, 100)]
 )
-def test_a_voice_says_more_in_more_time(setting):
+def test_speech_of_four_digits_is_longer_than_speech_of_one(setting):
     one, rate = speak(setting, (7,))
     four, _ = speak(setting, (7, 0, 7, 0))
     assert 0.15 < len(one) / rate < 1.0
@@ -72,7 +72,7 @@ def test_a_voice_says_more_in_more_time(setting):
 
 
 @needs_synthesisers
-def test_takes_are_spoken_once_and_read_back(tmp_path, monkeypatch):
+def test_synthetic_takes_are_cached_and_read_back(tmp_path, monkeypatch):
     first = synthetic_takes(tmp_path, FEW)
     assert [take.digits for take in first[:10]] == [(digit,) for digit in range(10)]
     assert len(first) == 2 * 11 and len(first[10].digits) > 1
@@ -84,14 +84,14 @@ def test_takes_are_spoken_once_and_read_back(tmp_path, monkeypatch):
     )
 
 
-def test_missing_programs_of_more_voices_are_named(monkeypatch, tmp_path, capsys):
+def test_missing_programs_of_additional_voices_raise_an_error_with_the_package_names(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert more_voices.main([str(tmp_path / "digits")]) == 1
     assert "need the Debian packages rhvoice and rhvoice-english, libttspico-utils" in capsys.readouterr().err
 
 
 @needs_more_voices
-def test_more_voices_speak_takes_of_all_digits(monkeypatch, tmp_path):
+def test_additional_voices_produce_takes_of_all_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(more_voices, "TAKES", 1)
     monkeypatch.setattr(more_voices, "RHVOICE", ("slt",))
     monkeypatch.setattr(more_voices, "PICO", ("en-GB",))

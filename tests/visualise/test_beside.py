@@ -1,4 +1,4 @@
-"""Two pictures side by side, their difference, and the notation of the second side."""
+"""Two pictures side by side, their difference, and how the second side is specified."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def picture(values: np.ndarray, high: float = 1.0, view: str = "ctc", runtime: s
     return Picture(view, "m", runtime, "title", "sentence", (image, marks), seconds=2.0)
 
 
-def test_a_difference_is_the_second_minus_the_first_and_white_at_0() -> None:
+def test_difference_picture_is_second_minus_first_with_a_zero_centred_scale() -> None:
     one, other = np.array([[0.0, 1.0], [2.0, 3.0]]), np.array([[0.5, 1.0], [1.0, 3.25]])
     found = difference(picture(one), picture(other, runtime="gguf"))
     [layer] = found.layers
@@ -36,7 +36,7 @@ def test_a_difference_is_the_second_minus_the_first_and_white_at_0() -> None:
     assert not equal.values.any() and equal.scale is not None and equal.scale.high > 0
 
 
-def test_side_by_side_shares_the_scale_and_ends_with_the_difference() -> None:
+def test_side_by_side_pictures_share_the_scale_and_include_the_difference() -> None:
     found = side_by_side(picture(np.ones((2, 2)), 1.0), picture(np.zeros((2, 2)), 4.0, runtime="gguf"))
     assert [layer.name for layer in found.layers] == ["a_image", "a_marks", "b_image", "b_marks", "difference_image"]
     assert found["a_image"].scale == found["b_image"].scale == Scale("value", 0.0, 4.0)
@@ -44,7 +44,7 @@ def test_side_by_side_shares_the_scale_and_ends_with_the_difference() -> None:
     assert found.render("svg").count(b"m on gguf: an image") == 1
 
 
-def test_other_shapes_have_no_difference_and_a_note_says_so() -> None:
+def test_pictures_of_different_shapes_have_a_note_instead_of_a_difference() -> None:
     one, other = picture(np.ones((2, 2))), picture(np.ones((2, 3)), runtime="gguf")
     with pytest.raises(BadInput, match="an image is 2×2 values in the first and 2×3 in the second"):
         difference(one, other)
@@ -53,7 +53,7 @@ def test_other_shapes_have_no_difference_and_a_note_says_so() -> None:
         difference(one, picture(np.ones((2, 2)), view="cif"))
 
 
-def test_two_runtimes_are_alike_and_two_models_are_compared_at_the_same_times(scene_of: SceneOf) -> None:
+def test_pictures_of_two_runtimes_agree_and_two_models_are_compared_at_equal_times(scene_of: SceneOf) -> None:
     one, gguf = scene_of("demo/sensevoice"), scene_of("demo/sensevoice", "gguf")
     found = difference(picture_of(one, "ctc"), picture_of(gguf, "ctc"))
     assert np.abs(found["posteriors"].values).max() < 1e-2
@@ -65,7 +65,7 @@ def test_two_runtimes_are_alike_and_two_models_are_compared_at_the_same_times(sc
     assert models["cka_between"].values.max() < 1 and "against='demo/paraformer@pytorch'" in models.code
 
 
-def test_the_code_of_a_picture_makes_it_again(scene_of: SceneOf, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_a_picture_reproduces_the_picture(scene_of: SceneOf, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scene = scene_of("demo/paraformer")
     first = picture_of(scene, "attention", ViewOptions(layer=1, attention="mean"))
@@ -76,7 +76,7 @@ def test_the_code_of_a_picture_makes_it_again(scene_of: SceneOf, tmp_path, monke
     assert (tmp_path / "attention.svg").read_bytes().startswith(b"<?xml") and again.code == first.code
 
 
-def test_a_view_against_a_type_of_weights(registry: Registry) -> None:
+def test_view_is_compared_against_another_quantisation(registry: Registry) -> None:
     found = visualise(SAMPLE, "demo/paraformer", "gguf", "cif", against="q8_0", quantization="f32", registry=registry)
     assert found["a_weights"].values.shape == found["b_weights"].values.shape
     assert 0 < np.abs(found["difference_weights"].values).max() < 0.5 and "against='q8_0'" in found.code
@@ -95,7 +95,7 @@ def test_a_view_against_a_type_of_weights(registry: Registry) -> None:
         ("demo/paraformer@gguf:q8_0", "demo/paraformer", "gguf", {"quantization": "q8_0"}),
     ],
 )
-def test_a_second_side_is_read(
+def test_second_side_specification_is_parsed(
     text: str, model: str, runtime: str | None, settings: dict[str, str], registry: Registry
 ) -> None:
     card, side = read_other(registry, text, registry.card("demo/sensevoice"))
@@ -103,13 +103,13 @@ def test_a_second_side_is_read(
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "gguf:q99", "demo/paraform@gguf", "demo/sensevoice@"])
-def test_a_second_side_that_is_none_is_refused_in_one_sentence(text: str, registry: Registry) -> None:
+def test_invalid_second_side_raises_one_line_error(text: str, registry: Registry) -> None:
     with pytest.raises(BadInput) as raised:
         read_other(registry, text, registry.card("demo/sensevoice"))
     assert "\n" not in str(raised.value)
 
 
-def test_options_are_sorted_to_view_session_and_model() -> None:
+def test_options_are_split_into_view_session_and_model_options() -> None:
     given = {"layer": 2, "threads": 1, "language": "en", "head": None}
     view, settings, own = split_options(find_view("attention"), given)
     assert view == ViewOptions(layer=2) and settings == {"threads": 1} and own == {"language": "en"}

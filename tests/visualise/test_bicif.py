@@ -1,4 +1,4 @@
-"""The CIF view of a BiCif model, whose second head times the tokens."""
+"""The CIF view of a BiCif model, whose second predictor head gives the token times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recorded(FakeNetwork):
         return found
 
 
-def test_its_borders_are_those_of_the_transcript(tmp_path: Path) -> None:
+def test_bicif_view_borders_equal_the_token_times_of_the_transcript(tmp_path: Path) -> None:
     plain = read_paraformer(tiny_paraformer(tmp_path))
     model = replace(plain, predictor=replace(plain.predictor, upsample=3))
     network = Recorded(model, ["one", "two", "</s>"])

@@ -1,4 +1,4 @@
-"""What a picture shows of itself in a notebook."""
+"""The notebook display of a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.plots.layers import Axis, Layer
 from workbench.visualise.picture import Picture
 
 
-def test_a_picture_shows_its_drawing_and_its_code() -> None:
+def test_picture_display_shows_drawing_and_escaped_code() -> None:
     layer = Layer("weights", "bars", "Weights", np.linspace(0, 1, 5), Axis("row", "rows"), Axis("value"))
     found = Picture("cif", HOSTILE, HOSTILE, HOSTILE, HOSTILE, (layer,), 1.5, notes=(HOSTILE,), code=HOSTILE)
     assert len(list(checked(found._repr_html_()).iter("img"))) == 1

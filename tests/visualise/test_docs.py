@@ -1,4 +1,4 @@
-"""docs/visualise.md names every view with its sentence and its options, and its Python runs."""
+"""docs/visualise.md lists every view with its description and options, and its Python examples run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "visualise.md").read_text(encoding="utf-8")
 
 
-def test_the_table_of_views_is_that_of_the_code() -> None:
+def test_documented_table_of_views_equals_the_code() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \|$", PAGE, flags=re.MULTILINE)
     assert rows == [
         (view.name, view.sentence, ", ".join(f"`--{name}`" for name in view.options)) for view in VIEWS.values()
@@ -21,7 +21,7 @@ def test_the_table_of_views_is_that_of_the_code() -> None:
 
 
 @pytest.mark.slow
-def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_examples_in_the_visualise_docs_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "assets").symlink_to(ROOT / "assets")
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):

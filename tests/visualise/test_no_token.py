@@ -1,4 +1,4 @@
-"""Pictures of a recording in which Paraformer's predictor fires no token: what they lack is speech."""
+"""Views of a recording for which Paraformer's predictor produces no token."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ def scene(scene_of: SceneOf) -> Scene:
         ("gradient", {}),
     ],
 )
-def test_what_needs_a_token_says_that_there_is_none(scene: Scene, view: str, options: dict[str, str]) -> None:
+def test_view_that_needs_a_token_raises_an_error_without_tokens(
+    scene: Scene, view: str, options: dict[str, str]
+) -> None:
     with pytest.raises(BadInput, match=r"^demo/paraformer wrote no token; expected a recording of speech$"):
         picture_of(scene, view, ViewOptions(**options))  # type: ignore[arg-type]
 
 
-def test_layers_of_one_row_have_no_similarity_and_a_note_says_so(scene: Scene) -> None:
+def test_similarity_of_single_row_layers_is_nan_with_a_note(scene: Scene) -> None:
     picture = picture_of(scene, "similarity")
     assert np.isnan(picture.layers[0].values).all()
     assert picture.notes == ("a layer has no similarity (NaN) where all its rows are equal",)

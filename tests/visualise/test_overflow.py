@@ -1,4 +1,4 @@
-"""Pictures of a model in which values overflow: they show what there is, and say why there are no tokens."""
+"""Views of a model whose values overflow: they show the available data and state why there are no tokens."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("view", ["ctc", "lens", "gradient"])
-def test_views_of_tokens_say_that_there_are_none(scene: Scene, view: str) -> None:
+def test_token_views_raise_an_error_for_nan_logits(scene: Scene, view: str) -> None:
     with pytest.raises(NotFinite, match="logits are NaN: values overflow"):
         picture_of(scene, view)
 
 
-def test_other_views_are_drawn_with_a_note(scene: Scene) -> None:
+def test_views_without_tokens_are_drawn_with_a_note_about_nan_logits(scene: Scene) -> None:
     for view in ("waveform", "filterbank", "attention"):
         picture = picture_of(scene, view)
         assert picture.layers and not picture.tokens

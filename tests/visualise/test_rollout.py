@@ -16,7 +16,9 @@ def weights(seed: int, layers: int, heads: int, rows: int) -> list[np.ndarray]:
 
 
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 3), st.integers(1, 7))
-def test_rows_sum_to_1_and_paths_multiply(seed: int, layers: int, heads: int, rows: int) -> None:
+def test_attention_rollout_matches_its_definition_and_rows_sum_to_1(
+    seed: int, layers: int, heads: int, rows: int
+) -> None:
     given = weights(seed, layers, heads, rows)
     found = rollout(given)
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-9)
@@ -29,7 +31,7 @@ def test_rows_sum_to_1_and_paths_multiply(seed: int, layers: int, heads: int, ro
     np.testing.assert_allclose(found, slow, atol=1e-6)
 
 
-def test_a_causal_model_never_looks_ahead_and_no_layers_are_refused() -> None:
+def test_causal_rollout_is_lower_triangular_and_empty_layers_are_refused() -> None:
     causal = np.tril(np.ones((2, 6, 6)))
     found = rollout([causal / causal.sum(axis=-1, keepdims=True)] * 3)
     assert np.triu(found, 1).max() == 0 and found[5].min() > 0
@@ -37,6 +39,6 @@ def test_a_causal_model_never_looks_ahead_and_no_layers_are_refused() -> None:
         rollout([])
 
 
-def test_sums_of_half_precision_are_corrected() -> None:
+def test_half_precision_attention_rows_are_renormalised() -> None:
     given = [layer.astype(np.float16) for layer in weights(1, 3, 2, 40)]
     np.testing.assert_allclose(rollout(given).sum(axis=1), 1, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Linear CKA against its definition, and what does not change it."""
+"""Linear CKA against its definition, and its invariances."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def drawn(seed: int, rows: int, width: int) -> np.ndarray:
 
 
 @given(st.integers(0, 10_000), st.integers(2, 20), st.integers(1, 12), st.integers(1, 12))
-def test_it_is_the_definition_and_between_0_and_1(seed: int, rows: int, width: int, other: int) -> None:
+def test_cka_matches_its_definition_and_lies_between_0_and_1(seed: int, rows: int, width: int, other: int) -> None:
     a, b = drawn(seed, rows, width), drawn(seed + 1, rows, other)
     assert fast_cka(a, b) == pytest.approx(slow_cka(a, b), abs=1e-9)
     assert -1e-9 <= fast_cka(a, b) <= 1 + 1e-9
 
 
 @given(st.integers(0, 10_000), st.floats(0.001, 1000), st.floats(-100, 100))
-def test_a_rotation_a_scale_and_a_shift_give_1(seed: int, scale: float, shift: float) -> None:
+def test_cka_is_1_after_rotation_scaling_and_shift(seed: int, scale: float, shift: float) -> None:
     layer = drawn(seed, 12, 5)
     rotation, _ = np.linalg.qr(drawn(seed + 1, 5, 5))
     assert fast_cka(layer, scale * layer @ rotation + shift) == pytest.approx(1, abs=1e-6)
 
 
-def test_another_arrangement_gives_less_than_1_and_equal_rows_nothing() -> None:
+def test_cka_of_unrelated_layers_is_below_1_and_of_equal_rows_nan() -> None:
     layer = drawn(0, 30, 4)
     assert fast_cka(layer, drawn(1, 30, 4)) < 0.5
     assert np.isnan(fast_cka(layer, np.ones((30, 4))))

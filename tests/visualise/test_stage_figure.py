@@ -1,4 +1,4 @@
-"""A stage of a trace, and an array, as a figure."""
+"""Figures of a trace stage and of a plain array."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def saved(figure: Figure) -> bytes:
 
 
 @pytest.mark.parametrize("shape", [(12,), (12, 5), (4, 12, 12)])
-def test_a_stage_of_a_trace_and_an_array_are_drawn(shape: tuple[int, ...]) -> None:
+def test_stage_figure_is_drawn_for_a_trace_stage_and_an_array(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(0).random(shape)
     trace = Trace({"encoder.x": array}, {"row_seconds": {"encoder.*": [-0.12, 0.06]}, "audio_seconds": 0.6})
     assert b"<!-- seconds -->" in saved(stage_figure(trace, "encoder.x")) and b"<!-- seconds -->" not in saved(

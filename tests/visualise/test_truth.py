@@ -1,4 +1,4 @@
-"""What views show is what the model computes: borders, lattice, lens, attention, kernels and times."""
+"""Views show what the model computes: token borders, CTC lattice, logit lens, attention, FSMN kernels and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNTIMES = ("pytorch", "gguf")
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_the_borders_of_cif_are_those_of_the_transcript(runtime: str, scene_of: SceneOf) -> None:
+def test_cif_view_borders_equal_the_token_times_of_the_transcript(runtime: str, scene_of: SceneOf) -> None:
     scene = scene_of("demo/paraformer", runtime)
     picture = picture_of(scene, "cif")
     times = [(token.start, token.end) for segment in scene.transcript.segments for token in segment.tokens]
@@ -32,7 +32,7 @@ def test_the_borders_of_cif_are_those_of_the_transcript(runtime: str, scene_of: 
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_the_path_of_the_lattice_is_the_transcript(runtime: str, scene_of: SceneOf) -> None:
+def test_ctc_lattice_path_spells_the_transcript_with_its_times(runtime: str, scene_of: SceneOf) -> None:
     scene = scene_of("demo/sensevoice", runtime)
     picture = picture_of(scene, "ctc")
     lattice, path = picture["lattice"], picture["path"].values
@@ -50,7 +50,7 @@ def test_the_path_of_the_lattice_is_the_transcript(runtime: str, scene_of: Scene
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("model", ["demo/sensevoice", "demo/paraformer", "demo/funasr-nano", "demo/qwen3"])
-def test_the_last_row_of_the_lens_is_the_logits(model: str, runtime: str, scene_of: SceneOf) -> None:
+def test_last_row_of_the_logit_lens_equals_the_logits(model: str, runtime: str, scene_of: SceneOf) -> None:
     scene = scene_of(model, runtime)
     table = picture_of(scene, "lens", ViewOptions(count=1))["lens"]
     ids = scene.stage("tokens").tolist()
@@ -82,7 +82,7 @@ def test_rows_of_attention_and_of_rollout_sum_to_1(model: str, scene_of: SceneOf
     assert rolled.shape == mean.shape
 
 
-def test_attention_goes_back_to_the_time_of_the_token(scene_of: SceneOf) -> None:
+def test_token_attention_is_centred_in_the_order_of_the_spoken_words(scene_of: SceneOf) -> None:
     """Digits are spoken one after another, and what their tokens look at moves on in time with them."""
     picture = picture_of(scene_of("demo/fireredasr"), "attention", ViewOptions(attention="token", token=1))
     layer = picture["all_tokens"]
@@ -94,7 +94,7 @@ def test_attention_goes_back_to_the_time_of_the_token(scene_of: SceneOf) -> None
     np.testing.assert_allclose(picture["heads"].values.mean(axis=0), layer.values[1], atol=1e-6)
 
 
-def test_tokens_look_through_cross_attention_or_from_their_frame(scene_of: SceneOf) -> None:
+def test_token_attention_is_cross_attention_or_self_attention_of_its_frame(scene_of: SceneOf) -> None:
     token = ViewOptions(attention="token", layer=0)
     paraformer, sensevoice = scene_of("demo/paraformer"), scene_of("demo/sensevoice")
     crossed = paraformer.stage("decoder.layers.0.cross_attention.weights")
@@ -108,7 +108,7 @@ def test_tokens_look_through_cross_attention_or_from_their_frame(scene_of: Scene
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_kernels_are_found_again(seed: int) -> None:
+def test_fsmn_kernels_are_recovered_from_input_and_output(seed: int) -> None:
     drawn = np.random.default_rng(seed)
     value, taps = drawn.normal(size=(60, 8)), drawn.normal(size=(8, 7))
     padded = np.pad(value, ((3, 3), (0, 0)))
@@ -120,7 +120,7 @@ def test_kernels_are_found_again(seed: int) -> None:
     assert kernels(value, drawn.normal(size=value.shape)) is None, "no filter makes noise of it"
 
 
-def test_the_kernels_of_a_model_are_its_weights(scene_of: SceneOf) -> None:
+def test_recovered_fsmn_kernels_equal_the_model_weights(scene_of: SceneOf) -> None:
     scene = scene_of("demo/sensevoice")
     found = picture_of(scene, "fsmn", ViewOptions(layer=1))["kernels"].values
     weights = read_state_dict(fetch(scene.card) / "model.pt")
@@ -128,14 +128,14 @@ def test_the_kernels_of_a_model_are_its_weights(scene_of: SceneOf) -> None:
     np.testing.assert_allclose(found, taps, atol=2e-3)
 
 
-def test_entropy_is_0_for_certainty_and_most_for_none(scene_of: SceneOf) -> None:
+def test_entropy_is_0_for_certain_and_maximal_for_uniform_probabilities(scene_of: SceneOf) -> None:
     np.testing.assert_allclose(entropy(np.array([[1.0, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0]])), [0, 2, 1])
     np.testing.assert_allclose(softmax(np.array([[0.0, -np.inf, 0.0]])), [[0.5, 0, 0.5]])
     picture = picture_of(scene_of("demo/sensevoice"), "confidence")
     assert (picture["confidence"].values <= 1).all() and (picture["entropy"].values >= 0).all()
 
 
-def test_codes_are_those_of_the_rows(scene_of: SceneOf) -> None:
+def test_codec_view_codes_match_the_delayed_rows(scene_of: SceneOf) -> None:
     picture = picture_of(scene_of("demo/speechlm"), "codec")
     rows, codes = picture["rows"].values, picture["codes"].values
     streams, frames = codes.shape
@@ -145,7 +145,7 @@ def test_codes_are_those_of_the_rows(scene_of: SceneOf) -> None:
     assert np.isnan(rows[1, 0]) and picture["codes"].x.unit == "seconds"
 
 
-def test_nearest_tokens_of_a_prompt_are_its_own(scene_of: SceneOf) -> None:
+def test_nearest_tokens_of_prompt_embeddings_are_the_prompt_tokens(scene_of: SceneOf) -> None:
     scene = scene_of("demo/qwen3")
     table = picture_of(scene, "embeddings", ViewOptions(count=2))["nearest"]
     own = scene.texts(scene.stage("prompt.tokens"))
@@ -181,7 +181,7 @@ def test_nearest_tokens_of_a_prompt_are_its_own(scene_of: SceneOf) -> None:
         ("demo/qwen3", "quantisation", {"types": ("q99",)}, "'q99' is not a type of weights"),
     ],
 )
-def test_what_is_not_there_is_refused_in_one_sentence(
+def test_invalid_view_options_raise_one_line_error(
     model: str, view: str, options: dict[str, object], said: str, scene_of: SceneOf
 ) -> None:
     with pytest.raises(BadInput) as raised:
@@ -189,12 +189,12 @@ def test_what_is_not_there_is_refused_in_one_sentence(
     assert said in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_without_a_choice_the_first_token_that_is_no_tag_is_looked_at(scene_of: SceneOf) -> None:
+def test_gradient_view_defaults_to_the_first_token_that_is_not_a_tag(scene_of: SceneOf) -> None:
     assert picture_of(scene_of("demo/sensevoice"), "gradient")["gradient"].title.startswith("token 4, '▁three': ")
     assert picture_of(scene_of("demo/paraformer"), "gradient")["gradient"].title.startswith("token 0, 'three': ")
 
 
-def test_the_gradient_is_of_the_token_that_is_asked_for(scene_of: SceneOf) -> None:
+def test_gradient_view_belongs_to_the_requested_token(scene_of: SceneOf) -> None:
     scene = scene_of("demo/paraformer")
     pictures = [picture_of(scene, "gradient", ViewOptions(token=token)) for token in range(3)]
     first = pictures[0]

@@ -1,4 +1,4 @@
-"""Every view on every demo model: which it has, that it is drawn without a warning, and what it shows."""
+"""All views on all demo models: availability, drawing without warnings, and content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ OPTIONS = {"quantisation": ViewOptions(types=("q8_0",))}
 
 
 @pytest.mark.parametrize("model", HAVE)
-def test_a_model_has_its_views_and_the_others_say_why_not(model: str, registry: Registry, scene_of: SceneOf) -> None:
+def test_model_offers_its_views_and_other_views_raise_an_error_with_the_reason(
+    model: str, registry: Registry, scene_of: SceneOf
+) -> None:
     found = available(registry, model, "pytorch")
     assert set(found) == set(VIEWS) and {name for name, reason in found.items() if not reason} == HAVE[model]
     for name, reason in found.items():
@@ -53,7 +55,7 @@ def test_a_model_has_its_views_and_the_others_say_why_not(model: str, registry: 
 
 @pytest.mark.slow  # all together
 @pytest.mark.parametrize(("model", "view"), CASES)
-def test_a_view_is_drawn(model: str, view: str, scene_of: SceneOf) -> None:
+def test_every_available_view_is_drawn_without_warnings(model: str, view: str, scene_of: SceneOf) -> None:
     scene = scene_of(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -96,7 +98,7 @@ def check_files(picture: Picture) -> None:
     assert described["layers"].keys() == {layer.name for layer in picture.layers}
 
 
-def test_every_view_says_what_one_sees_and_names_families_that_exist() -> None:
+def test_every_view_has_a_description_and_refers_to_existing_families() -> None:
     for view in VIEWS.values():
         assert view.sentence.endswith(".") and view.label
         assert set(view.absent) <= set(FAMILIES) and set(view.options) <= set(ViewOptions.__dataclass_fields__)

@@ -1,4 +1,4 @@
-"""Guesses at attention weights where rounding has made some of them zero."""
+"""Explanations of wrong attention weights, also where rounding has made some weights zero."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STAGE = "encoder.layers.0.attention.weights"
 WIDTH = 36
 
 
-def test_scores_without_their_scale_are_told_from_a_mask_where_weights_underflow() -> None:
+def test_unscaled_scores_are_distinguished_from_a_mask_when_weights_underflow() -> None:
     scores = 40 * np.random.default_rng(1).standard_normal((2, 12, 12))
     reference, candidate = (softmax(each).astype(np.float32) for each in (scores / WIDTH**0.5, scores))
     assert (reference > 0).all() and not (candidate > 0).all()

@@ -1,4 +1,4 @@
-"""The codebook of a residual quantiser that is wrong."""
+"""Explanations that name a wrong codebook of a residual quantiser."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WRONG: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("stream", range(STREAMS))
-def test_the_wrong_codebook_is_named(wrong: str, stream: int) -> None:
+def test_wrong_codebook_is_named_with_its_stream(wrong: str, stream: int) -> None:
     codes, books = drawn(stream)
     others = books.copy()
     others[stream] = WRONG[wrong](books, stream)
@@ -50,7 +50,7 @@ def test_the_wrong_codebook_is_named(wrong: str, stream: int) -> None:
     assert hint and hint.kind == "codebook" and f"the codebook of stream {stream} is another one" in hint.sentence
 
 
-def test_other_faults_have_no_such_hint() -> None:
+def test_other_faults_get_no_codebook_hint() -> None:
     for seed in range(30):
         codes, books = drawn(seed)
         two = books.copy()

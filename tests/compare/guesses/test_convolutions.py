@@ -1,4 +1,4 @@
-"""The kernel of a convolution over time is read off both sides, and the hint says how the two differ."""
+"""Explanations of a wrong convolution kernel over time (reversed, shifted, rolled, without a tap)."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times
         (memory(KERNEL[::-1]), "its convolution over time has another kernel"),
     ],
 )
-def test_another_kernel_of_a_memory_is_named(candidate: np.ndarray, said: str) -> None:
+def test_changed_memory_kernel_is_named(candidate: np.ndarray, said: str) -> None:
     found = explained(candidate)
     assert found is not None and found.kind == "kernel" and found.sentence.startswith(said)
 
 
-def test_a_convolution_without_its_input_is_read_off_too() -> None:
+def test_convolution_without_residual_input_is_explained() -> None:
     found = explained(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
     assert found is not None and found.sentence.startswith("the kernel of its convolution is reversed in time")
 
 
-def test_another_function_of_the_input_is_no_kernel() -> None:
+def test_difference_that_is_no_convolution_gets_no_kernel_hint() -> None:
     assert explained(np.maximum(memory(KERNEL[:, ::-1]), 0.1)) is None
     assert explained(memory(KERNEL) + 1e-3 * DRAW.standard_normal((60, 12))) is None

@@ -1,4 +1,4 @@
-"""Dither is recognised by the size of its noise in weak and in strong sound; other noise is not."""
+"""Dither in fbank features is recognised by its noise level in quiet and loud frames; other noise is not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_other_changes_of_a_filter_bank_are_not_dither(number: int) -> None:
     assert found(right, np.asarray(others[number](), np.float32)) == []
 
 
-def test_another_stage_has_no_dither() -> None:
+def test_dither_is_not_searched_for_outside_the_fbank_stage() -> None:
     right = fbank(recording(1))
     noisy = fbank(recording(1), FbankOptions(dither=1.0))
     assert list(dither(Scene("frontend.lfr", right, noisy, 1e-6))) == []

@@ -1,4 +1,4 @@
-"""The choices of another filter bank are read off, if the sound is known."""
+"""Explanations of fbank features computed with other options, found by recomputing them from the recording."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def banked(**choices: Any) -> np.ndarray:
         ({"snip_edges": False}, "98×80 and 100×80: the filter bank has frames from sample -120 on with the mirrored s"),
     ],
 )
-def test_other_options_are_named(candidate: Any, said: str) -> None:
+def test_different_fbank_options_are_named(candidate: Any, said: str) -> None:
     found, sentence = explained(fbank(sound(), FbankOptions(**candidate)))
     assert found is not None and found.kind == "filter bank" and said.casefold() in sentence.casefold()
 
@@ -68,18 +68,18 @@ def test_other_options_are_named(candidate: Any, said: str) -> None:
         ),
     ],
 )
-def test_choices_that_kaldi_does_not_have_are_named(choices: Any, said: str) -> None:
+def test_options_that_kaldi_lacks_are_named(choices: Any, said: str) -> None:
     found, sentence = explained(banked(**choices))
     assert found is not None and found.kind == "filter bank" and said.casefold() in sentence.casefold()
 
 
-def test_another_filter_bank_is_not_guessed() -> None:
+def test_unknown_changes_of_fbank_features_get_no_hint() -> None:
     drawn = fbank(sound()) * (1 + 1e-3 * np.random.default_rng(1).standard_normal((98, 80)))
     assert explained(drawn)[0] is None
     assert explained(fbank(sound()[::-1].copy()))[0] is None
     assert explained(np.maximum(banked(), 0.3 * banked()[:, :1]))[0] is None
 
 
-def test_without_the_sound_nothing_is_guessed() -> None:
+def test_fbank_options_are_not_guessed_without_the_recording() -> None:
     ours, theirs = (Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey")))
     assert judge(with_hints(compare(ours, theirs), None, ours, theirs)).explanation is None

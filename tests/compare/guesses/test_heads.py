@@ -1,4 +1,4 @@
-"""Heads of a fused projection, shared key heads, and a scale or mask that only the context shows, are named."""
+"""Explanations of attention faults: the layout of fused projections, shared key heads, wrong scale and wrong mask."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
         ({"sees": 14}, "a row sees later rows too"),
     ],
 )
-def test_another_attention_is_named(wrong: Any, said: str) -> None:
+def test_attention_fault_is_named_from_the_context(wrong: Any, said: str) -> None:
     found = explained("context", attended()[1], attended(**wrong)[1], HELD)
     assert found is not None and found.kind == "attention" and found.sentence.startswith(said)
 
 
-def test_key_heads_that_are_shared_in_turn_show_in_the_weights() -> None:
+def test_key_heads_shared_in_turn_are_named_from_the_weights() -> None:
     found = explained("weights", attended()[0], attended(in_turn=True)[0], HELD)
     assert found is not None and found.sentence.startswith("key heads are shared in turn")
 
 
-def test_another_attention_is_not_guessed_from_queries_before_rope() -> None:
+def test_attention_fault_is_not_guessed_from_queries_before_rope() -> None:
     turned = {**HELD, "query_rope": Q[::-1], "key_rope": K[::-1]}
     assert explained("context", attended()[1], attended(sees=14)[1], turned) is None
 
@@ -70,6 +70,6 @@ def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
         assert found.sentence.startswith(f"its heads are the reference's {first}")
 
 
-def test_a_head_that_the_reference_has_nowhere_is_no_fused_projection() -> None:
+def test_head_missing_from_the_reference_gets_no_fused_projection_hint() -> None:
     other = np.concatenate([Q[:, :2], K[:, :1], DRAW.standard_normal((14, 1, 8))], axis=1).astype(np.float32)
     assert explained("query", Q, other, HELD) is None

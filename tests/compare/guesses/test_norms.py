@@ -1,4 +1,4 @@
-"""A norm with the weight of another is named by that one, and no epsilon is claimed that the numbers do not show."""
+"""Explanations of a wrong norm: the weight of another norm is named, and an epsilon only if the values show it."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def weight_of(stage: str, entering: str) -> np.ndarray:
         ("llm__norm", "llm.layers.2.mlp_norm", "llm.layers.2.attention.residual", "llm.norm"),
     ],
 )
-def test_the_norm_whose_weight_was_taken_is_named(step: str, whose: str, entering: str, norm: str) -> None:
+def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, whose: str, entering: str, norm: str) -> None:
     other: Any = {step: lambda x, w: rms(x) * weight_of(whose, entering)}
     found = explained(stages(noise=1e-7, **other), REFERENCE)
     assert found is not None and (found.stage, found.kind) == (norm, "norm")
     assert f" with another weight, that of {whose};" in found.sentence
 
 
-def test_a_weight_that_no_norm_has_is_only_another() -> None:
+def test_unknown_norm_weight_is_reported_as_another_weight() -> None:
     drawn = 1 + np.random.default_rng(1).random(32)
     found = explained(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * drawn), REFERENCE)
     assert found is not None and found.sentence.startswith("it is the norm of llm.layers.0 with another weight; a diff")
 
 
 @pytest.mark.parametrize("aside", [(), ("query",), ("query", "key")])
-def test_weight_and_bias_of_another_layer_norm_are_named(aside: tuple[str, ...]) -> None:
+def test_layer_norm_with_weight_and_bias_of_another_names_that_norm(aside: tuple[str, ...]) -> None:
     """Also if stages of the same shape, which are not its input, stand before that norm."""
     draw = np.random.default_rng(2)
     x = {name: 3 + draw.standard_normal((40, 16)) for name in ("encoder.layers.0", "encoder.layers.1")}
@@ -71,7 +71,7 @@ def test_weight_and_bias_of_another_layer_norm_are_named(aside: tuple[str, ...])
 
 
 @pytest.mark.parametrize("size, said", [(1.0, "has 1e-06"), (3.0, "has a smaller one")])
-def test_an_epsilon_that_large_values_hide_is_not_claimed_of_the_reference(size: float, said: str) -> None:
+def test_exact_reference_epsilon_is_not_stated_when_large_values_hide_it(size: float, said: str) -> None:
     wrong = stages(size=size, at=0, noise=1e-8, input_norm=lambda x, w: rms(x, 1e-2) * w)
     found = explained(wrong, stages(size=size))
     assert found is not None

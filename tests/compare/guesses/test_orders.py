@@ -1,4 +1,4 @@
-"""Heads and transposed stacks in another order are named as such."""
+"""Explanations of heads, halves of channels or transposed stacks in another order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X = np.random.default_rng(6).standard_normal((12, 4, 8)).astype(np.float32)
         ),
     ],
 )
-def test_another_order_of_heads_or_of_a_stack_is_named(
+def test_changed_order_of_heads_or_stacked_channels_is_named(
     reference: np.ndarray, candidate: np.ndarray, words: str
 ) -> None:
     found = explain(Scene("llm.layers.1.attention.query", reference, candidate, 1e-6), 1.0)

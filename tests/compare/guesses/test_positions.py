@@ -1,4 +1,4 @@
-"""Two ways of computing sinusoidal positions are told from the difference that they make."""
+"""Explanations of wrong sinusoidal positions, from the difference between candidate and reference."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def explained(candidate: np.ndarray) -> Hint | None:
         ),
     ],
 )
-def test_other_positions_are_named(candidate: np.ndarray, said: str) -> None:
+def test_changed_sinusoidal_positions_are_named(candidate: np.ndarray, said: str) -> None:
     found = explained(candidate)
     assert found is not None and found.kind == "positions" and found.sentence.startswith(said)
 
 
-def test_other_sums_are_no_positions() -> None:
+def test_noise_and_scaled_positions_get_no_positions_hint() -> None:
     drawn = np.random.default_rng(3)
     assert explained(positions() + 0.1 * drawn.standard_normal(X.shape)) is None
     assert explained(0.7 * positions(first=0)) is None

@@ -1,4 +1,4 @@
-"""Any round base of rotary positions is read off the values, and so is a scale of the positions."""
+"""The RoPE base of a candidate, and a scale of its positions, are estimated from the values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scaled(x: np.ndarray, factor: float) -> np.ndarray:
         (lambda x: scaled(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
     ],
 )
-def test_the_base_and_the_scale_are_read_off(rope: Any, said: str) -> None:
+def test_wrong_rope_base_or_scale_is_named(rope: Any, said: str) -> None:
     wrong = stages(noise=1e-7, attention__query_rope=rope)
     found = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {}))).explanation
     assert found is not None and found.stage == "llm.layers.1.attention.query_rope"

@@ -1,4 +1,4 @@
-"""What a fit of factors and constants says of its cause fits the stage, and zeros are named as such."""
+"""Explanations by factors and constants per channel name a cause that suits the stage, and zeros are named."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def said(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> str:
         ),
     ],
 )
-def test_the_cause_fits_the_stage(stage: str, candidate: np.ndarray, words: str) -> None:
+def test_factor_and_constant_hint_names_a_cause_for_the_stage(stage: str, candidate: np.ndarray, words: str) -> None:
     assert words in said(stage, candidate)
 
 
-def test_three_rows_show_a_bias_that_is_left_out() -> None:
+def test_missing_bias_is_found_from_three_rows_not_two() -> None:
     assert said("logits", X[:3] + CONSTANTS, X[:3]).startswith("each channel is the reference's plus a constant")
     assert said("logits", X[:2] + CONSTANTS, X[:2]) == ""
 
 
-def test_rows_that_are_all_alike_show_no_bias() -> None:
+def test_identical_rows_get_no_bias_hint() -> None:
     alike = np.repeat(X[:1], 9, axis=0)
     assert said("logits", alike + CONSTANTS, alike) == ""

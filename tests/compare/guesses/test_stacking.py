@@ -1,4 +1,4 @@
-"""Frames that are stacked in another way are named, from the filter bank in front of them."""
+"""Explanations of LFR frames that are stacked in another way, from the fbank features."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def zeros(front: bool, end: bool) -> np.ndarray:
         (stack_frames(BANK, 7, 5)[:9], "a stack begins every 5 frames, where the reference's begins every 6"),
     ],
 )
-def test_another_way_of_stacking_is_named(stacks: np.ndarray, said: str) -> None:
+def test_different_frame_stacking_is_named(stacks: np.ndarray, said: str) -> None:
     found = explained(stacks)
     assert found is not None and found.kind == "stacking" and found.sentence.startswith(said)
 
 
-def test_an_error_of_the_filter_bank_is_none_of_the_stacks() -> None:
+def test_fbank_error_gets_no_stacking_hint() -> None:
     other = BANK + np.float32(5e-5) * np.random.default_rng(3).standard_normal(BANK.shape).astype(np.float32)
     assert explained(stack_frames(other, 7, 6), other) is None

@@ -29,13 +29,13 @@ def explained(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]
         ((LFR + SHIFT) * SCALE**0.5, "CMVN multiplies by the root of its scale"),
     ],
 )
-def test_other_statistics_are_named(features: np.ndarray, said: str) -> None:
+def test_wrong_normalisation_of_features_is_named(features: np.ndarray, said: str) -> None:
     found = explained(RIGHT, {**RIGHT, "frontend.features": features.astype(np.float32)})
     assert found is not None and found.kind == "CMVN" and said in found.sentence
 
 
 @pytest.mark.parametrize("part", ["", ".fsmn"])
-def test_layers_that_are_counted_from_one_are_named(part: str) -> None:
+def test_layers_counted_from_one_are_named(part: str) -> None:
     layers = {f"encoder.layers.{n}{part}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(3)}
     late = dict(zip((f"encoder.layers.{n}{part}" for n in range(1, 4)), layers.values()))
     found = explained(layers, late)
@@ -43,7 +43,7 @@ def test_layers_that_are_counted_from_one_are_named(part: str) -> None:
     assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in found.sentence
 
 
-def test_a_layer_that_the_candidate_lacks_is_named_without_a_guess_at_the_count() -> None:
+def test_missing_layer_is_named_without_a_guess_at_layer_numbering() -> None:
     layers = {f"encoder.layers.{n}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(4)}
     wrong = {"encoder.layers.0": layers["encoder.layers.0"], "encoder.layers.2": layers["encoder.layers.1"]}
     found = explained(layers, wrong)

@@ -1,4 +1,4 @@
-"""Language models for vLLM: the language half of a speech model, torch's files, and directories that need nothing."""
+"""Language models for vLLM: language halves of speech models, torch weight files, and unchanged directories."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput  # noqa: E402
 from workbench.families.causal_lm import loads_as_it_is  # noqa: E402
 
 
-def test_the_language_half_of_a_speech_model(tmp_path: Path) -> None:
+def test_language_half_of_a_speech_model_is_written_for_vllm(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
     assert not loads_as_it_is(directory, "causal_lm")
     write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
@@ -33,14 +33,14 @@ def test_the_language_half_of_a_speech_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shards", [True, False])
-def test_an_ordinary_directory_needs_nothing(shards: bool, tmp_path: Path) -> None:
+def test_safetensors_directory_needs_no_conversion_for_vllm(shards: bool, tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", shards=shards)
     assert loads_as_it_is(directory, "causal_lm") and not loads_as_it_is(directory, "funasr_nano")
     change_json(directory / "config.json", architectures=None)  # by which vLLM knows what to load
     assert not loads_as_it_is(directory, "causal_lm")
 
 
-def test_torch_s_files_are_rewritten(tmp_path: Path) -> None:
+def test_pytorch_bin_weights_are_rewritten_as_safetensors(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen2")
     expected, _ = read_language_weights(directory)
     expected = {name: value.clone() for name, value in expected.items()}
@@ -56,6 +56,6 @@ def test_torch_s_files_are_rewritten(tmp_path: Path) -> None:
         plan_of(directory, "causal_lm")
 
 
-def test_families_that_are_not_served(tmp_path: Path) -> None:
+def test_family_without_vllm_support_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="vLLM serves no models of the family 'sensevoice'; expected one of funasr_nano"):
         plan_of(tmp_path, "sensevoice")

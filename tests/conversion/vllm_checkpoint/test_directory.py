@@ -1,4 +1,4 @@
-"""A directory for vLLM is there whole or not at all, in one file of weights or in several."""
+"""A directory for vLLM is written completely or not at all, with one weight file or several."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
     )
 
 
-def test_what_is_in_it(model: ServedModel, tmp_path: Path) -> None:
+def test_vllm_directory_contains_configuration_tokenizer_and_weights(model: ServedModel, tmp_path: Path) -> None:
     told: list[float] = []
     write_directory(model, tmp_path / "it", lambda fraction, _: told.append(fraction))
     out = tmp_path / "it"
@@ -58,7 +58,7 @@ def test_what_is_in_it(model: ServedModel, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
-def test_the_tokenizer_is_the_model_s_with_one_more_token(model: ServedModel, tmp_path: Path) -> None:
+def test_vllm_tokenizer_has_one_additional_audio_token(model: ServedModel, tmp_path: Path) -> None:
     write_directory(model, tmp_path / "it")
     text = "<|im_start|>user\nthree 七<|im_end|>\n"
     before, after = (LanguageTokenizer.read(place) for place in (model.language.directory, tmp_path / "it"))
@@ -70,7 +70,9 @@ def test_the_tokenizer_is_the_model_s_with_one_more_token(model: ServedModel, tm
     assert len(LanguageTokenizer.read(tmp_path / "again")) == len(after)
 
 
-def test_large_weights_are_several_files(model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_weights_are_split_into_shards(
+    model: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(served, "SHARD_BYTES", 80)
     write_directory(model, tmp_path / "it")
     names = [f"model-0000{number}-of-00003.safetensors" for number in (1, 2, 3)]
@@ -80,7 +82,9 @@ def test_large_weights_are_several_files(model: ServedModel, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("error", [Cancelled, KeyboardInterrupt])
-def test_an_end_on_the_way_leaves_nothing(error: type[BaseException], model: ServedModel, tmp_path: Path) -> None:
+def test_interrupted_writing_leaves_no_files_in_the_directory(
+    error: type[BaseException], model: ServedModel, tmp_path: Path
+) -> None:
     def stop(fraction: float, _said: str) -> None:
         if fraction > 0.5:
             raise error
@@ -91,7 +95,7 @@ def test_an_end_on_the_way_leaves_nothing(error: type[BaseException], model: Ser
     assert [path.name for path in tmp_path.iterdir()] == ["it"] and not list((tmp_path / "it").iterdir())
 
 
-def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+def test_invalid_output_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     for out, said in (

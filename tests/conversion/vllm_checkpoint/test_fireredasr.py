@@ -1,4 +1,4 @@
-"""FireRedASR-LLM as a directory for vLLM: every tensor is there, LoRA is in the weights, and it reads back the same."""
+"""FireRedASR-LLM as a directory for vLLM: all tensors are present, LoRA is merged, and it is read back unchanged."""
 
 from __future__ import annotations
 
@@ -122,14 +122,12 @@ def refusal(directory: Path, out: Path) -> str:
 
 
 @pytest.mark.parametrize("which", ["tiny", "demo"])
-def test_its_tensors_are_those_that_the_pytorch_runtime_computes_with(
-    which: str, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_vllm_tensors_equal_those_of_the_pytorch_runtime(which: str, checkpoint: Path, tmp_path: Path) -> None:
     directory = checkpoint if which == "tiny" else assets() / "demo-fireredasr"
     assert_same(tensors_of(served(directory, tmp_path / "out")), expected_tensors(directory))
 
 
-def test_lora_is_added_by_its_definition_in_float32(checkpoint: Path, converted: Path) -> None:
+def test_lora_is_merged_in_float32_according_to_its_definition(checkpoint: Path, converted: Path) -> None:
     found = tensors_of(converted)
     base = base_of(checkpoint)
     pairs = lora_tensors()
@@ -153,7 +151,7 @@ def test_lora_is_added_by_its_definition_in_float32(checkpoint: Path, converted:
 
 
 @pytest.mark.parametrize("rows", [1, 7])
-def test_a_tensor_written_in_pieces_is_the_same(
+def test_weights_written_in_chunks_and_shards_are_equal(
     rows: int, checkpoint: Path, converted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "CHUNK_VALUES", rows * SHAPE["hidden_size"])
@@ -167,7 +165,7 @@ def test_a_tensor_written_in_pieces_is_the_same(
     assert set(json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]) == set(whole)
 
 
-def test_what_lora_does_not_change_keeps_its_dtype(own: Path, tmp_path: Path) -> None:
+def test_tensors_without_lora_keep_their_dtype(own: Path, tmp_path: Path) -> None:
     weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
     save_file({name: value.bfloat16() for name, value in base_of(own).items()}, weights, {"format": "pt"})
     half = {name: value.half() for name, value in stored_in(own).items() if "encoder" in name}
@@ -180,7 +178,7 @@ def test_what_lora_does_not_change_keeps_its_dtype(own: Path, tmp_path: Path) ->
     assert_same(found, expected_tensors(own))
 
 
-def test_the_encoder_of_the_other_file_counts_where_the_first_has_none(own: Path, tmp_path: Path) -> None:
+def test_encoder_weights_are_read_from_the_separate_encoder_file(own: Path, tmp_path: Path) -> None:
     moved = {name: value for name, value in stored_in(own).items() if name.startswith("encoder.")}
     change_weights(own, lambda tensors: {name: value for name, value in tensors.items() if name not in moved})
     change_weights(own, lambda _: {**moved, "decoder.tgt_word_emb.weight": torch.zeros(3, 3)}, ENCODER_WEIGHTS)
@@ -191,7 +189,7 @@ def test_the_encoder_of_the_other_file_counts_where_the_first_has_none(own: Path
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_a_language_half_stored_complete_needs_no_other(lora: bool, own: Path, tmp_path: Path) -> None:
+def test_complete_language_weights_need_no_base_model(lora: bool, own: Path, tmp_path: Path) -> None:
     weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
     base = base_of(own)
     expected = {name: value.clone() for name, value in expected_tensors(own).items()}
@@ -211,7 +209,9 @@ def test_a_language_half_stored_complete_needs_no_other(lora: bool, own: Path, t
 
 @pytest.mark.parametrize("output", ["same", "other"])
 @pytest.mark.parametrize("complete", [False, True])
-def test_tied_embeddings(output: str, complete: bool, own: Path, tmp_path: Path) -> None:
+def test_output_matrix_is_omitted_only_if_equal_to_the_embeddings(
+    output: str, complete: bool, own: Path, tmp_path: Path
+) -> None:
     """An output matrix that is the embeddings again is left out; another changes the configuration."""
     language = own / LANGUAGE_DIRECTORY
     base = base_of(own)
@@ -229,7 +229,7 @@ def test_tied_embeddings(output: str, complete: bool, own: Path, tmp_path: Path)
         assert torch.equal(found["llm.lm_head.weight"], base["lm_head.weight"])
 
 
-def test_a_language_model_in_torchs_files_and_parts(own: Path, tmp_path: Path) -> None:
+def test_sharded_pytorch_bin_language_model_is_converted(own: Path, tmp_path: Path) -> None:
     expected = {name: value.clone() for name, value in expected_tensors(own).items()}
     language = own / LANGUAGE_DIRECTORY
     base = base_of(own)
@@ -246,7 +246,7 @@ def test_a_language_model_in_torchs_files_and_parts(own: Path, tmp_path: Path) -
 # What else is in it -----------------------------------------------------------------------------------------------
 
 
-def test_it_reads_back_as_the_checkpoint_but_for_lora(checkpoint: Path, converted: Path) -> None:
+def test_vllm_directory_reads_back_as_the_checkpoint_without_lora(checkpoint: Path, converted: Path) -> None:
     before, after = read_checkpoint(checkpoint).model, read_served_fireredasr(converted)
     assert (after.encoder, after.frontend, after.downsample_rate) == (before.encoder, before.frontend, 2)
     assert after.length_rule == before.length_rule == "head"
@@ -260,7 +260,7 @@ def test_it_reads_back_as_the_checkpoint_but_for_lora(checkpoint: Path, converte
     assert after.cmvn_file.read_bytes() == before.cmvn_file.read_bytes()
 
 
-def test_the_placeholder_is_the_first_free_token(checkpoint: Path, converted: Path) -> None:
+def test_audio_placeholder_is_the_first_free_token_id(checkpoint: Path, converted: Path) -> None:
     before, after = read_checkpoint(checkpoint).model, read_served_fireredasr(converted)
     bare = LanguageTokenizer.read(checkpoint / LANGUAGE_DIRECTORY)
     assert after.speech == AUDIO and after.speech_id == len(bare) == before.speech_id
@@ -270,14 +270,14 @@ def test_the_placeholder_is_the_first_free_token(checkpoint: Path, converted: Pa
     assert tokenizer.decode(prompt_ids(after), skip_special_tokens=True).find(AUDIO) == -1
 
 
-def test_a_table_with_no_spare_row(own: Path, tmp_path: Path) -> None:
+def test_placeholder_takes_the_last_row_of_an_embedding_table_without_spare_rows(own: Path, tmp_path: Path) -> None:
     tokens = len(LanguageTokenizer.read(own / LANGUAGE_DIRECTORY)) + 1
     write_language(own / LANGUAGE_DIRECTORY, vocab_size=tokens)
     after = read_served_fireredasr(served(own, tmp_path / "out"))
     assert after.speech_id == tokens - 1 and after.language.vocabulary == tokens
 
 
-def test_the_configuration_is_the_language_models_with_the_speech_halfs_entries(
+def test_configuration_extends_the_language_model_configuration_with_speech_entries(
     checkpoint: Path, converted: Path
 ) -> None:
     before = json.loads((checkpoint / LANGUAGE_DIRECTORY / "config.json").read_text())
@@ -303,7 +303,7 @@ def test_the_configuration_is_the_language_models_with_the_speech_halfs_entries(
     assert section["encoder_arguments"]["residual_dropout"] == 0.1
 
 
-def test_upstreams_features_are_those_of_the_checkpoint(converted: Path) -> None:
+def test_preprocessor_configuration_contains_the_cmvn_of_the_checkpoint(converted: Path) -> None:
     content = json.loads((converted / "preprocessor_config.json").read_text())
     cmvn = read_cmvn_ark(converted / CMVN)
     features = np.random.default_rng(1).uniform(5, 15, (9, 80)).astype(np.float32)
@@ -313,12 +313,12 @@ def test_upstreams_features_are_those_of_the_checkpoint(converted: Path) -> None
     assert (content["hop_length"], content["max_length"], content["chunk_length"]) == (160, 3000, 30)
 
 
-def test_its_tokenizer_has_the_familys_chat_template(checkpoint: Path, converted: Path) -> None:
+def test_tokenizer_has_the_chat_template_of_the_family(checkpoint: Path, converted: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(converted), local_files_only=True)
     assert tokenizer.chat_template == chat_template(read_checkpoint(checkpoint).model)
 
 
-def test_a_language_model_beside_the_checkpoint_is_one_of_its_sources(own: Path, tmp_path: Path) -> None:
+def test_language_model_outside_the_checkpoint_is_listed_as_a_source(own: Path, tmp_path: Path) -> None:
     (own / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
     assert list(plan_of(own, "fireredasr").sources) == [(tmp_path / LANGUAGE_DIRECTORY).resolve()]
 
@@ -375,7 +375,7 @@ def with_nan(name: str) -> Callable[[Tensors], Tensors]:
         (put(f"llm.{UP}.magnitude.lora_magnitude_vector", torch.zeros(3)), r"of a kind of change .* not supported"),
     ],
 )
-def test_a_bad_checkpoint_is_one_sentence(
+def test_bad_checkpoint_raises_an_error_with_the_file_name(
     change: Callable[[Tensors], Tensors], said: str, own: Path, tmp_path: Path
 ) -> None:
     change_weights(own, change)
@@ -394,7 +394,7 @@ def test_a_bad_checkpoint_is_one_sentence(
         (with_nan(f"{UP}.weight"), f"llm.{UP}.weight holds values that are not finite"),
     ],
 )
-def test_a_bad_language_model_is_one_sentence(
+def test_bad_language_model_raises_an_error_with_its_directory(
     change: Callable[[Tensors], Tensors], said: str, own: Path, tmp_path: Path
 ) -> None:
     weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
@@ -403,6 +403,6 @@ def test_a_bad_language_model_is_one_sentence(
     assert said in text and LANGUAGE_DIRECTORY in text
 
 
-def test_a_language_model_without_weights(own: Path, tmp_path: Path) -> None:
+def test_language_model_without_weights_raises_an_error(own: Path, tmp_path: Path) -> None:
     (own / LANGUAGE_DIRECTORY / "model.safetensors").unlink()
     assert "language model directory Qwen2-7B-Instruct has no weights" in refusal(own, tmp_path / "out")

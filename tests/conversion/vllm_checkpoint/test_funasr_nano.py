@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's directory for vLLM: our own reader finds in it what it finds in the checkpoint."""
+"""Fun-ASR-Nano as a directory for vLLM: read back, it equals the checkpoint."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tensors_of(directory: Path) -> Mapping[str, Any]:
     return content.get("state_dict", content)
 
 
-def test_the_demo(tmp_path: Path) -> None:
+def test_demo_vllm_directory_reads_back_as_the_checkpoint(tmp_path: Path) -> None:
     out = served(DEMO, tmp_path)
     before, after = read_funasr_nano(DEMO), read_served_funasr_nano(out)
     assert described(before) == described(after) and after.cmvn_file is None
@@ -66,7 +66,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert processor["processor_class"] == "FunASRProcessor" and processor["frontend_conf"]["cmvn_file"] is None
 
 
-def test_a_checkpoint_with_cmvn_a_second_decoder_and_its_own_words(tmp_path: Path) -> None:
+def test_checkpoint_with_cmvn_ctc_decoder_and_custom_prompt_is_converted(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(
         tmp_path / "tiny",
         dtype=torch.bfloat16,
@@ -89,7 +89,7 @@ def test_a_checkpoint_with_cmvn_a_second_decoder_and_its_own_words(tmp_path: Pat
     assert "input_size" not in json.loads((out / "config.json").read_text())["audio_encoder_conf"]
 
 
-def test_a_vocabulary_that_is_exactly_full_takes_the_token(tmp_path: Path) -> None:
+def test_audio_token_of_a_full_vocabulary_gets_the_next_id(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
     tokens = len(read_funasr_nano(directory).tokenizer)
     change_json(directory / LANGUAGE_DIRECTORY / "config.json", vocab_size=tokens)
@@ -102,7 +102,7 @@ def test_a_vocabulary_that_is_exactly_full_takes_the_token(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_an_output_matrix_of_its_own(tied: bool, tmp_path: Path) -> None:
+def test_output_matrix_is_stored_only_if_different_from_the_embeddings(tied: bool, tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
     change_json(directory / LANGUAGE_DIRECTORY / "config.json", tie_word_embeddings=True)
     tensors = dict(tensors_of(directory))
@@ -114,7 +114,7 @@ def test_an_output_matrix_of_its_own(tied: bool, tmp_path: Path) -> None:
     assert ("llm.lm_head.weight" in read_language_weights(out)[0]) is not tied
 
 
-def test_tensors_are_accounted_for(tmp_path: Path) -> None:
+def test_missing_extra_and_non_finite_tensors_are_refused(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny", frontend_conf=FRONTEND)
     tensors = dict(tensors_of(directory))
     name = "audio_adaptor.linear1.weight"

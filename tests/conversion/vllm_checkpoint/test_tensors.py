@@ -1,4 +1,4 @@
-"""Tensors are written a few rows at a time and read back by safetensors' own reader."""
+"""safetensors files are written in chunks of rows and read back with the safetensors library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), max_size=
 
 @settings(deadline=None, max_examples=50)
 @given(shapes=SHAPES, dtypes=st.data(), chunk=st.integers(1, 20))
-def test_what_is_written_is_read_back(
+def test_written_tensors_are_read_back_unchanged(
     shapes: list[list[int]], dtypes: st.DataObject, chunk: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     draw = torch.Generator().manual_seed(1)
@@ -54,6 +54,6 @@ def test_values_that_are_not_finite_are_refused(value: float, tmp_path: Path) ->
         write_safetensors([stored("bad", bad)], tmp_path / "it", "it/model.pt", lambda *_: None)
 
 
-def test_whole_numbers_are_no_weights() -> None:
+def test_integer_tensors_are_refused() -> None:
     with pytest.raises(BadInput, match=r"it/model\.pt: tensor count holds torch\.int64; expected one of float32"):
         stored("count", torch.ones(3, dtype=torch.int64), where="it/model.pt")

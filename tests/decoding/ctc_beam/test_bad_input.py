@@ -1,4 +1,4 @@
-"""What cannot be used is refused with one sentence."""
+"""Invalid logits, options, lexicons and phrase files for the CTC beam search raise one-line errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spoilt(frame: int, value: float) -> np.ndarray:
         (np.vstack([np.zeros((65, 4)), np.full((1, 4), -np.inf)]), "-inf everywhere in frame 65"),
     ],
 )
-def test_logits_that_cannot_be_decoded(logits: np.ndarray, message: str) -> None:
+def test_invalid_logits_raise_one_line_error(logits: np.ndarray, message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         CtcDecoder(4, 0).decode([logits])
     assert "\n" not in str(caught.value)
@@ -51,7 +51,7 @@ def test_logits_that_cannot_be_decoded(logits: np.ndarray, message: str) -> None
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int32])
-def test_all_kinds_of_numbers_and_layouts_are_decoded(kind: type) -> None:
+def test_logits_of_any_dtype_and_memory_layout_are_decoded(kind: type) -> None:
     logits = np.asfortranarray(np.array([[0, 5, 1, 1], [0, 1, 6, 1], [9, 0, 0, 0]], dtype=kind))
     decoder = CtcDecoder(4, 0)
     (found,) = decoder.decode([logits])
@@ -59,7 +59,7 @@ def test_all_kinds_of_numbers_and_layouts_are_decoded(kind: type) -> None:
     assert decoder.decode([logits[::-1][::-1]]) == [found]
 
 
-def test_single_impossible_tokens_are_fine() -> None:
+def test_tokens_with_minus_infinity_logits_are_accepted() -> None:
     logits = np.array([[-np.inf, 0.0, -np.inf, -np.inf], [0.0, -np.inf, -np.inf, -np.inf]])
     (found,) = CtcDecoder(4, 0, SearchOptions(nbest=5)).decode([logits])
     assert [(each.tokens, each.score) for each in found] == [((1,), 0.0)]
@@ -94,7 +94,7 @@ def test_no_recordings_give_no_results() -> None:
         (lambda: CtcDecoder(4, 0, lexicon=LEXICON, phrases=Phrases(((1,),))), "indices of the lexicon's words"),
     ],
 )
-def test_options_and_parts_that_do_not_fit(make: Callable[[], CtcDecoder], message: str) -> None:
+def test_invalid_search_options_and_models_raise_one_line_error(make: Callable[[], CtcDecoder], message: str) -> None:
     with pytest.raises(BadInput, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
@@ -120,7 +120,7 @@ def test_a_lexicon_is_read(tmp_path: Path) -> None:
         ("ab\ta <blank>\n", "which is the blank"),
     ],
 )
-def test_a_lexicon_that_cannot_be_used(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_lexicon_raises_one_line_error(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "lexicon.txt"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(BadInput, match=message) as caught:
@@ -135,7 +135,7 @@ def test_phrases_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("space", ["\u3000", "\u00a0", "\u2009"])
-def test_only_ascii_white_space_separates_as_in_arpa_files(space: str, tmp_path: Path) -> None:
+def test_only_ascii_white_space_separates_tokens(space: str, tmp_path: Path) -> None:
     token, word, path = f"a{space}", f"{space}ab", tmp_path / "it.txt"
     path.write_text(f" {word}\t{token}\vb {space}\n", encoding="utf-8")
     lexicon = read_lexicon(path, ("<blank>", token, "b", space))
@@ -144,7 +144,7 @@ def test_only_ascii_white_space_separates_as_in_arpa_files(space: str, tmp_path:
     assert read_phrases(path, (word, space)) == Phrases(((0, 0), (1,)))
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_phrase_and_lexicon_files_raise_an_error(tmp_path: Path) -> None:
     path = tmp_path / "phrases.txt"
     for text, message in (("", "no phrases"), ("a q\n", "line 1 .*'q', which is not a token")):
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""The bounds by which a search leaves out frames and pairs: they change no result."""
+"""The bounds that let a search skip frames and pairs do not change its result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def peaked_problem(seed: int, threshold: float | None = None) -> tuple[CtcDecode
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
-def test_a_search_without_bounds_finds_the_same(seed: int) -> None:
+def test_search_with_and_without_bounds_gives_the_same_result(seed: int) -> None:
     decoder, batch = peaked_problem(seed)
     found = decoder.decode(batch)
     assert decoder._knowledge.bounded
@@ -77,7 +77,9 @@ def test_a_search_without_bounds_finds_the_same(seed: int) -> None:
         ((((1, 2), (2, 1)), ((1, 1),)), True),
     ],
 )
-def test_a_lexicon_is_certain_if_tokens_decide_the_words(pronunciations: tuple, certain: bool) -> None:
+def test_lexicon_is_unambiguous_if_every_token_sequence_gives_one_word_sequence(
+    pronunciations: tuple, certain: bool
+) -> None:
     spelling = Spelling(Lexicon(tuple("abc"[: len(pronunciations)]), pronunciations), 4)
     assert spelling.certain == certain
     outcomes = []

@@ -12,7 +12,7 @@ PROBLEMS = 500
 
 
 @pytest.mark.parametrize("tenth", range(10))
-def test_every_hypothesis_and_score_is_exact(tenth: int) -> None:
+def test_wide_beam_gives_the_exact_n_best_list_and_scores(tenth: int) -> None:
     """The n-best list is the best of all, whole, without duplicates; for some also alone and in chunks."""
     for seed in range(tenth * PROBLEMS // 10, (tenth + 1) * PROBLEMS // 10):
         problem = random_problem(seed)
@@ -35,7 +35,7 @@ def test_every_hypothesis_and_score_is_exact(tenth: int) -> None:
             assert decoder.finish(state) == found, seed
 
 
-def test_what_a_language_model_forbids_is_in_no_result_whatever_its_weight() -> None:
+def test_hypothesis_forbidden_by_a_language_model_never_appears_at_any_weight() -> None:
     """Minus infinity times a weight below 0 is no reward."""
     forbidden = 0
     for seed in range(80):

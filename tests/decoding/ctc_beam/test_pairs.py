@@ -1,4 +1,4 @@
-"""The likely pairs of hypothesis and token, against trying all pairs."""
+"""The selection of likely hypothesis-token pairs, against trying all pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def the_best(base: np.ndarray, log_probs: np.ndarray, cut: float, most: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_best_pairs_that_reach_the_cut_are_found(seed: int) -> None:
+def test_likely_pairs_equal_the_best_of_all_pairs_above_the_cut(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count, rows = int(rng.integers(1, 5)), int(rng.integers(1, 9))
     vocabulary = int(rng.choice([3, 40, SAMPLED * MOST + 200]))
@@ -37,7 +37,7 @@ def test_the_best_pairs_that_reach_the_cut_are_found(seed: int) -> None:
         assert found == the_best(base[each], log_probs[each], cut[each], MOST)
 
 
-def test_few_pairs_are_all_taken_even_if_all_are_alike() -> None:
+def test_all_pairs_are_used_when_fewer_than_the_maximum_exist() -> None:
     """Where no more pairs exist than are wanted, none is left out."""
     pairs = likely_pairs(np.zeros((1, 3)), np.array([[-np.inf, 0.0, 0.0, 0.0, 0.0]]), np.array([-1.0]), MOST)
     assert sorted(zip(pairs.parents.tolist(), pairs.tokens.tolist())) == [(r, t) for r in range(3) for t in range(1, 5)]

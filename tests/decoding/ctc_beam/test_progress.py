@@ -1,4 +1,4 @@
-"""Recordings that go on at their own paces read the frames that they would read alone."""
+"""Recordings in one batch that advance at different speeds read the same frames as each recording alone."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ def test_every_frame_is_read_once_and_in_order(at_once: int, monkeypatch: pytest
         np.testing.assert_array_equal(frames, logits)
 
 
-def test_no_frames_are_no_progress() -> None:
+def test_empty_recordings_are_not_active() -> None:
     assert Progress([Frames(np.zeros((0, VOCABULARY)), VOCABULARY)], VOCABULARY, BLANK).active == 0
     assert Progress([], VOCABULARY, BLANK).active == 0

@@ -1,4 +1,4 @@
-"""What must hold for every search, wide or narrow."""
+"""Properties that hold for every CTC beam search, with a wide or narrow beam."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fresh(problem: Problem) -> list[list[Hypothesis]]:
 @settings(max_examples=25, deadline=None)
 @given(SEEDS, BEAMS)
 @example(2354, 1)  # the full beam has a hypothesis with an unfinished word
-def test_a_recording_is_decoded_alike_alone_and_in_any_batch(seed: int, beam_size: int) -> None:
+def test_decoding_in_any_batch_equals_decoding_alone(seed: int, beam_size: int) -> None:
     """Bit for bit: the order of the batch, its other members and their lengths change nothing."""
     problem = narrow(seed, beam_size, frames=20)
     decoder = problem.decoder()
@@ -48,7 +48,7 @@ def test_a_recording_is_decoded_alike_alone_and_in_any_batch(seed: int, beam_siz
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_large_vocabulary_is_decoded_alike_in_any_batch(seed: int) -> None:
+def test_decoding_with_a_large_vocabulary_is_independent_of_the_batch(seed: int) -> None:
     """Where there are more pairs of hypothesis and token than the search considers, the choice is each one's own."""
     rng = np.random.default_rng(seed)
     vocabulary = 300
@@ -66,7 +66,7 @@ def test_a_large_vocabulary_is_decoded_alike_in_any_batch(seed: int) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, BEAMS, st.data())
-def test_chunks_give_what_the_whole_recording_gives(seed: int, beam_size: int, data: st.DataObject) -> None:
+def test_decoding_in_chunks_equals_decoding_the_whole_recording(seed: int, beam_size: int, data: st.DataObject) -> None:
     """Also when prefixes are forgotten on the way, and when the result is asked for in between."""
     problem = narrow(seed, beam_size, frames=25)
     decoder = problem.decoder()
@@ -118,7 +118,7 @@ def test_the_order_of_the_vocabulary_does_not_matter(seed: int, random: st.DataO
 
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, BEAMS)
-def test_the_parts_of_a_score_are_those_of_the_whole_texts(seed: int, beam_size: int) -> None:
+def test_score_terms_equal_those_of_the_complete_texts(seed: int, beam_size: int) -> None:
     """Look-ahead and the credit for unfinished phrases leave no trace: however narrow the beam."""
     problem = narrow(seed, beam_size, frames=20)
     options, parts = problem.options, problem.parts
@@ -158,7 +158,7 @@ def test_look_ahead_changes_no_exact_result(seed: int) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, BEAMS)
-def test_pruning_options_leave_the_scores_of_what_they_find(seed: int, beam_size: int) -> None:
+def test_pruning_never_raises_the_score_of_a_hypothesis(seed: int, beam_size: int) -> None:
     """A threshold and few tokens per frame find less mass for a hypothesis, never more; the best stays within reach."""
     problem = random_problem(seed)
     exact = [
@@ -185,7 +185,7 @@ def test_phrases_are_counted_leftmost_and_longest(sequences: list[list[int]], te
     assert counter.depth[state] >= counter.at_end[state]
 
 
-def test_a_later_word_decides_between_homophones() -> None:
+def test_following_word_decides_between_homophones() -> None:
     """Two words sound alike; the history of the one that the second word needs is kept."""
 
     class Pairs:
@@ -212,7 +212,7 @@ def test_a_later_word_decides_between_homophones() -> None:
     assert [each.words for each in decoder.finish(state)] == [("too", "late"), ("two", "late")]
 
 
-def test_the_best_whole_hypotheses_survive_a_narrow_beam() -> None:
+def test_complete_hypothesis_survives_a_beam_of_one() -> None:
     """A beam of one follows an unfinished word to the end; the empty hypothesis is still there."""
     logits = np.log([[0.1, 0.9, 0.0 + 1e-9], [0.1, 0.9, 1e-9]])
     lexicon = Lexicon(("long",), (((1, 2),),))
@@ -223,7 +223,7 @@ def test_the_best_whole_hypotheses_survive_a_narrow_beam() -> None:
     assert found.tokens == () and found.acoustic == pytest.approx(np.log(0.01), abs=1e-6)
 
 
-def test_a_search_that_ends_with_too_few_whole_hypotheses_is_repeated_with_a_wider_beam() -> None:
+def test_search_with_too_few_complete_hypotheses_is_repeated_with_a_wider_beam() -> None:
     rng = np.random.default_rng(0)
     lexicon = Lexicon(
         tuple("abcdef"), tuple(((1 + index, 1 + (index + 1) % 6, 1 + (index + 3) % 6),) for index in range(6))
@@ -233,7 +233,7 @@ def test_a_search_that_ends_with_too_few_whole_hypotheses_is_repeated_with_a_wid
     assert len({each.tokens for each in found}) == 5
 
 
-def test_models_of_no_weight_are_not_asked() -> None:
+def test_language_model_with_zero_weight_is_not_called() -> None:
     model = TableModel(3, np.random.default_rng(0))
     CtcDecoder(3, 0, SearchOptions(alpha=0.0), token_lm=model).decode([np.zeros((4, 3))])
     assert model.asked == 0

@@ -1,4 +1,4 @@
-"""The record of a search: the same decisions as the search itself, and every number adds up."""
+"""The recorded trace of a search: the same decisions as the search itself, with consistent scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def narrow(seed: int) -> Problem:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_recorded_search_is_the_search(seed: int) -> None:
+def test_recorded_search_gives_the_same_hypotheses_as_the_search(seed: int) -> None:
     """The candidates that the search leaves out early could not have reached the beam."""
     problem = narrow(seed)
     decoder = problem.decoder()
@@ -57,7 +57,7 @@ def check(record: SearchRecord, frames: int, problem: Problem) -> None:
         assert any(last.acoustic[i] == hypothesis.acoustic and last.bonus[i] == hypothesis.bonus for i in at)
 
 
-def test_the_cut_tells_by_how_much_a_candidate_fell() -> None:
+def test_cut_of_a_frame_is_the_lowest_surviving_score() -> None:
     """With a beam of one, the second best is pruned, and the cut is the score of the best."""
     record = CtcDecoder(3, 0, SearchOptions(beam_size=1)).explain(np.log([[0.2, 0.5, 0.3]]))
     (frame,) = record.frames
@@ -67,6 +67,6 @@ def test_the_cut_tells_by_how_much_a_candidate_fell() -> None:
     np.testing.assert_allclose(np.exp(frame.pruned.total), [0.3, 0.2])
 
 
-def test_a_record_is_of_bounded_length() -> None:
+def test_recording_a_search_over_too_many_frames_is_refused() -> None:
     with pytest.raises(BadInput, match="at most"):
         CtcDecoder(2, 0).explain(np.zeros((MOST_FRAMES + 1, 2)))

@@ -1,4 +1,4 @@
-"""What the reader of ARPA files takes, and the sentence for each fault."""
+"""The ARPA reader: the files it accepts, and the error message for each fault."""
 
 from __future__ import annotations
 
@@ -75,13 +75,15 @@ def assert_good(path: Path) -> None:
     ],
     ids=range(15),
 )
-def test_reads_what_other_programs_write(tmp_path: Path, text: str):
+def test_arpa_variants_of_other_programs_are_read(tmp_path: Path, text: str):
     assert_good(written(tmp_path, text))
     assert_good(written(tmp_path, gzip.compress(text.encode()), "lm.arpa.gz"))
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
-def test_blocks_may_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int):
+def test_block_boundary_at_any_position_does_not_affect_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+):
     monkeypatch.setattr(line_blocks, "BLOCK", size)
     for end in ("\n", "\r\n", "\r"):
         assert_good(written(tmp_path, GOOD.replace("\n", end)))
@@ -99,7 +101,7 @@ def test_words_are_split_at_ascii_blanks_only(tmp_path: Path):
 
 @given(entries_of_models(), st.sampled_from(["\n", "\r\n", "\n \n"]), st.sampled_from(["\t", " "]))
 @settings(max_examples=30, deadline=None)
-def test_reads_the_numbers_of_any_model(tmp_path_factory, entries, newline, blank):
+def test_random_arpa_file_is_read_with_exact_numbers(tmp_path_factory, entries, newline, blank):
     path = tmp_path_factory.mktemp("drawn") / "drawn.arpa"
     path.write_text(arpa_text(entries, newline, blank), newline="")
     read, expected = read_arpa(path), tables_of(entries)
@@ -157,13 +159,13 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("text, sentence", FAULTS, ids=range(len(FAULTS)))
-def test_a_fault_is_one_sentence_with_its_line(tmp_path: Path, text: str | bytes, sentence: str):
+def test_arpa_fault_raises_one_line_error_with_its_line_number(tmp_path: Path, text: str | bytes, sentence: str):
     with pytest.raises(BadInput) as caught:
         read_arpa(written(tmp_path, text))
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_compressed_file_that_is_cut_off_names_the_last_whole_line(tmp_path: Path):
+def test_truncated_gzip_raises_an_error_with_the_last_whole_line(tmp_path: Path):
     lines = "".join(f"-1.5\tw{number}\n" for number in range(20_000))
     text = f"\\data\\\nngram 1=20000\n\\1-grams:\n{lines}\\end\\\n"
     whole = gzip.compress(text.encode())
@@ -176,7 +178,7 @@ def test_a_compressed_file_that_is_cut_off_names_the_last_whole_line(tmp_path: P
         read_arpa(written(tmp_path, damaged))
 
 
-def test_a_missing_file_and_a_folder(tmp_path: Path):
+def test_missing_arpa_file_and_directory_raise_an_error(tmp_path: Path):
     for path in (tmp_path / "none.arpa", tmp_path):
         with pytest.raises(BadInput, match="cannot be read"):
             read_arpa(path)
@@ -184,7 +186,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path):
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(0, len(GOOD) - 1), st.binary(max_size=3))
 @settings(max_examples=80, deadline=None)
-def test_damage_is_a_sentence_or_a_model(tmp_path_factory, start, end, inserted):
+def test_damaged_arpa_gives_a_model_or_a_one_line_error(tmp_path_factory, start, end, inserted):
     raw = GOOD.encode()
     path = written(tmp_path_factory.getbasetemp(), raw[:start] + inserted + raw[max(start, end) :], "damaged.arpa")
     said = "a model in damaged.arpa"
@@ -195,7 +197,7 @@ def test_damage_is_a_sentence_or_a_model(tmp_path_factory, start, end, inserted)
     assert "damaged.arpa" in said and "\n" not in said
 
 
-def test_a_hundred_thousand_ngrams_are_read_at_once(tmp_path: Path):
+def test_ninety_thousand_ngrams_are_read_within_3_seconds(tmp_path: Path):
     lines = [f"-1.5\tw{number % 300} w{number // 300}\t-0.25" for number in range(90_000)]
     words = "\n".join(f"-2.5\tw{number}\t-0.5" for number in range(300))
     text = "\n".join(["\\data\\\nngram 1=300\nngram 2=90000\n\\1-grams:", words, "\\2-grams:", *lines, "\\end\\"])

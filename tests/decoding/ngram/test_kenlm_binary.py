@@ -36,7 +36,9 @@ def binary(tmp_path: Path) -> Path:
     return path
 
 
-def test_probabilities_are_those_of_the_package_and_asked_once(binary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kenlm_probabilities_equal_those_of_the_package_and_are_cached(
+    binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "kenlm", fake_kenlm)
     monkeypatch.setattr(fake_kenlm.Model, "entries", ENTRIES)
     monkeypatch.setattr(fake_kenlm.Model, "asked", 0)
@@ -56,13 +58,15 @@ def test_probabilities_are_those_of_the_package_and_asked_once(binary: Path, mon
     assert ln.dtype == np.float64 and after.dtype == np.int64 and after[1] == after[2]  # both histories end with b
 
 
-def test_without_the_package_a_sentence_says_how_to_get_it(binary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kenlm_package_raises_an_error_with_the_install_command(
+    binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "kenlm", None)
     with pytest.raises(Unavailable, match="pip install kenlm"):
         read_ngram_model(binary, ["a"])
 
 
-def test_a_file_that_is_cut_off_is_a_sentence(binary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_kenlm_binary_raises_an_error(binary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kenlm", fake_kenlm)
     binary.write_bytes(MAGIC)
     with pytest.raises(BadInput) as caught:
@@ -71,7 +75,7 @@ def test_a_file_that_is_cut_off_is_a_sentence(binary: Path, monkeypatch: pytest.
 
 
 @pytest.mark.reference
-def test_kenlm_gives_our_models_the_same_probabilities(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_trained_model_has_the_same_probabilities_in_kenlm(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("kenlm")
     path = tmp_path / "lm.arpa"
     trained = train(text_of_words(300), 4)

@@ -1,4 +1,4 @@
-"""The automaton against the definition of a back-off model, word by word."""
+"""The n-gram automaton against the definition of a back-off model, word by word."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def walk(model: NgramModel, sentence: list[int]) -> tuple[list[float], list[int]
 
 @given(entries_of_models(), st.lists(st.lists(st.integers(0, len(SYMBOLS) - 1), max_size=9), min_size=1, max_size=4))
 @settings(max_examples=120, deadline=None)
-def test_every_word_of_a_sentence_has_the_probability_of_the_definition(entries, sentences):
+def test_word_probabilities_match_the_back_off_definition(entries, sentences):
     tables = tables_of(entries)
     dense, sparse = NgramModel(tables, SYMBOLS, DENSE), NgramModel(tables, SYMBOLS, SPARSE)
     for sentence in sentences:
@@ -70,7 +70,7 @@ def test_the_order_of_the_symbols_changes_no_probability(entries, places):
     assert walk(model, sentence) == walk(other, [places.index(symbol) for symbol in sentence])
 
 
-def test_a_state_is_only_as_long_as_needed():
+def test_state_holds_only_the_history_words_needed():
     entries = {("a",): (-1.0, 0.0), ("b",): (-1.0, 0.0), ("</s>",): (-1.0, 0.0), ("<s>",): (-99.0, 0.0)}
     flat = NgramModel(tables_of(entries), ["a", "b"])
     assert flat.states == 1 and flat.start == 0
@@ -80,7 +80,7 @@ def test_a_state_is_only_as_long_as_needed():
     assert walk(model, [0, 1, 0])[1] == [0, 1, 2, 4]
 
 
-def test_ngrams_with_words_that_no_symbol_is_take_no_states():
+def test_ngrams_with_words_outside_the_symbols_add_no_states():
     entries = {(word,): (-1.0, -0.5) for word in ("a", "b", "<s>", "</s>", "<unk>")}
     entries |= {("a", "b"): (-0.5, -0.5), ("b", "b", "a"): (-0.5, 0.0), ("<unk>", "a"): (-0.25, 0.0)}
     assert NgramModel(tables_of(entries), ["a"]).states < NgramModel(tables_of(entries), ["a", "b"]).states
@@ -95,7 +95,7 @@ def test_a_note_says_which_special_word_is_missing(name):
     assert note.startswith(f"drawn.arpa has no {name}")
 
 
-def test_thousands_of_pairs_advance_as_one_by_one(tmp_path: Path):
+def test_batched_advance_equals_advancing_one_by_one(tmp_path: Path):
     draw = np.random.default_rng(3)
     names = [f"w{number}" for number in range(40)]
     entries: Entries = {(name,): (-1.5, -0.5) for name in [*names, "<s>", "</s>", "<unk>"]}
@@ -113,7 +113,7 @@ def test_thousands_of_pairs_advance_as_one_by_one(tmp_path: Path):
         assert model.advance(states[place : place + 1], symbols[place : place + 1])[0] == ln[place]
 
 
-def test_a_back_off_weight_counts_before_an_order_without_ngrams(tmp_path):
+def test_back_off_weights_apply_when_the_highest_order_is_empty(tmp_path):
     """A pruned model may have lost all n-grams of its highest order. Its back-off weights stay."""
     head = "\\data\\\nngram 1=3\nngram 2=0\n\n\\1-grams:\n-99\t<s>\t-0.5\n-1\t</s>\n-0.25\ta\t-0.125\n"
     (tmp_path / "lm.arpa").write_text(head + "\n\\2-grams:\n\n\\end\\\n")
@@ -124,7 +124,7 @@ def test_a_back_off_weight_counts_before_an_order_without_ngrams(tmp_path):
 
 @given(entries_of_models(), st.sets(st.integers(0, len(SYMBOLS) - 1), min_size=1))
 @settings(max_examples=25, deadline=None)
-def test_no_symbol_is_likelier_than_the_bound_of_its_state(entries, chosen):
+def test_probability_bound_of_a_state_holds_for_every_symbol(entries, chosen):
     """Only the symbols of the search count, and the bound is one of their probabilities at the empty history."""
     symbols = [SYMBOLS[index] for index in sorted(chosen)]
     for dense in (DENSE, SPARSE):

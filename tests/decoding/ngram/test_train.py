@@ -1,4 +1,4 @@
-"""Training: against the formulas written out with dictionaries, and sums of probabilities."""
+"""N-gram training: probabilities against Kneser-Ney formulas written with dictionaries, and their sums."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def entries_of(tables: NgramTables) -> dict[Ngram, tuple[float, float]]:
 
 @given(SENTENCES.filter(any), st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
-def test_every_probability_is_that_of_the_formulas(sentences: list[list[str]], order: int):
+def test_trained_probabilities_match_the_kneser_ney_formulas(sentences: list[list[str]], order: int):
     slow, trained = SlowKneserNey(sentences, order), train(sentences, order)
     assert trained.tables.order == slow.order
     entries = entries_of(trained.tables)
@@ -108,7 +108,7 @@ def text_of_words(count: int, seed: int = 5) -> list[list[str]]:
     return sentences
 
 
-def test_probabilities_after_every_state_add_up_to_one_also_after_writing(tmp_path: Path):
+def test_probabilities_sum_to_one_in_every_state_before_and_after_writing(tmp_path: Path):
     trained = train(text_of_words(400), 4)
     assert trained.notes == () and trained.sentences == 400
     write_arpa(trained.tables, tmp_path / "lm.arpa.gz", zipped=True)
@@ -127,7 +127,7 @@ def test_probabilities_after_every_state_add_up_to_one_also_after_writing(tmp_pa
         np.testing.assert_allclose(sums, 1, rtol=0, atol=close)
 
 
-def test_a_vocabulary_turns_other_words_into_the_unknown_one():
+def test_words_outside_the_vocabulary_become_unk():
     sentences = [["a", "b", "x"], ["a", "y", "b"], ["<UNK>", "a"]]
     trained = train(sentences, 3, vocabulary=["a", "b", "c"])
     assert trained.tables.words == ("<unk>", "<s>", "</s>", "a", "b", "c")
@@ -140,14 +140,14 @@ def test_a_vocabulary_turns_other_words_into_the_unknown_one():
     assert 10 ** log10_of(entries, "c", ("a",)) > 0
 
 
-def test_the_order_is_no_higher_than_the_longest_sentence_and_a_note_says_so():
+def test_order_is_limited_by_the_longest_sentence_with_a_note():
     trained = train([["yes"], ["no"], []], 6)
     assert trained.tables.order == 3
     assert trained.notes[0] == "the model has order 3: the text has no longer sentence"
     assert "too few or too regular" in trained.notes[1]
 
 
-def test_the_same_text_gives_the_same_file(tmp_path: Path):
+def test_training_on_the_same_text_gives_an_identical_file(tmp_path: Path):
     for name in ("a.arpa.gz", "b.arpa.gz"):
         write_arpa(train(text_of_words(30), 3).tables, tmp_path / name, zipped=True)
     assert (tmp_path / "a.arpa.gz").read_bytes() == (tmp_path / "b.arpa.gz").read_bytes()
@@ -164,13 +164,13 @@ def test_the_same_text_gives_the_same_file(tmp_path: Path):
         ([["a"]], 7, "the order is 7; expected 1 to 6"),
     ],
 )
-def test_what_is_refused(sentences: list[list[str]], order: int, sentence: str):
+def test_invalid_training_text_or_order_is_refused(sentences: list[list[str]], order: int, sentence: str):
     with pytest.raises(BadInput) as caught:
         train(sentences, order)
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_word_that_is_never_seen_is_less_likely_than_any_that_is():
+def test_unseen_word_is_less_likely_than_any_seen_word():
     trained = train(text_of_words(200), 2)
     entries = entries_of(trained.tables)
     unknown = log10_of(entries, "<unk>", ())

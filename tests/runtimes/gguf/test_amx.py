@@ -1,4 +1,4 @@
-"""Whether llama.cpp uses the processor's matrix units: a library is tried out once, in a process that may die."""
+"""The AMX check of llama.cpp: an installed library is tested once, in a separate process that may crash."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Tr
 
 
 @pytest.mark.parametrize("flags", ["flags\t: fpu avx512f amx_tile amx_int80\n", "Features\t: fp asimd\n", "", None])
-def test_no_process_starts_without_the_units(
+def test_no_check_process_starts_on_a_processor_without_amx(
     tried: Callable[[str], Tried], flags: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of = tried(CRASH)
@@ -67,7 +67,7 @@ def test_no_process_starts_without_the_units(
 
 
 @pytest.mark.parametrize("answer", ["works", "none"])
-def test_a_library_that_works_is_tried_out_once(tried: Callable[[str], Tried], answer: str) -> None:
+def test_usable_library_is_checked_once(tried: Callable[[str], Tried], answer: str) -> None:
     of = tried(f"print({answer!r})")
     assert [amx.amx_fault() for _ in range(3)] == [""] * 3
     assert of.runs == 1
@@ -81,7 +81,7 @@ def test_a_library_that_works_is_tried_out_once(tried: Callable[[str], Tried], a
         ("print('wrong')", "computes wrong numbers"),
     ],
 )
-def test_a_library_that_fails_is_tried_out_once_and_named(tried: Callable[[str], Tried], does: str, how: str) -> None:
+def test_failing_library_is_checked_once_and_reported(tried: Callable[[str], Tried], does: str, how: str) -> None:
     of = tried(does)
     fault = amx.amx_fault()
     assert fault == (
@@ -100,7 +100,7 @@ def test_a_library_that_fails_is_tried_out_once_and_named(tried: Callable[[str],
         ("print('perhaps')", "could not be tried out"),
     ],
 )
-def test_what_says_nothing_about_the_file_is_not_kept(tried: Callable[[str], Tried], does: str, how: str) -> None:
+def test_inconclusive_check_result_is_not_cached(tried: Callable[[str], Tried], does: str, how: str) -> None:
     of = tried(does)
     assert f"its installed library {how} there" in amx.amx_fault()
     assert amx.amx_fault() and of.runs == 2
@@ -117,7 +117,7 @@ def test_what_says_nothing_about_the_file_is_not_kept(tried: Callable[[str], Tri
         ("", CRASH, (VECTORS,)),
     ],
 )
-def test_layouts_that_may_be_used(
+def test_layouts_depend_on_the_amx_setting_and_the_check(
     tried: Callable[[str], Tried], monkeypatch: pytest.MonkeyPatch, switch: str, does: str, found: tuple[bytes, ...]
 ) -> None:
     tried(does)
@@ -131,13 +131,13 @@ def test_a_process_that_hangs_is_ended(tried: Callable[[str], Tried], monkeypatc
     assert "gave no answer for 0 s" in amx.amx_fault()
 
 
-def test_a_python_that_cannot_start(tried: Callable[[str], Tried], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_python_executable_is_reported(tried: Callable[[str], Tried], monkeypatch: pytest.MonkeyPatch) -> None:
     tried("print('works')")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert "could not be tried out (No such file or directory)" in amx.amx_fault()
 
 
-def test_a_changed_library_is_tried_out_again(tried: Callable[[str], Tried]) -> None:
+def test_changed_library_is_checked_again(tried: Callable[[str], Tried]) -> None:
     of = tried(CRASH)
     assert amx.amx_fault()
     tried("print('works')")
@@ -152,7 +152,7 @@ def test_a_changed_library_is_tried_out_again(tried: Callable[[str], Tried]) -> 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\xff\xfe", b"[]", b"{}", b'{"fault": 1}', b'{"fault": "a\\nb"}', b"[" * 100_000]
 )
-def test_a_damaged_record_is_made_anew(tried: Callable[[str], Tried], content: bytes) -> None:
+def test_damaged_cache_record_is_replaced(tried: Callable[[str], Tried], content: bytes) -> None:
     of = tried("print('works')")
     assert amx.amx_fault() == ""
     [kept] = (user_cache() / "amx").iterdir()
@@ -162,7 +162,7 @@ def test_a_damaged_record_is_made_anew(tried: Callable[[str], Tried], content: b
     assert [json.loads(each.read_text()) for each in kept.parent.iterdir()] == [{"fault": ""}]
 
 
-def test_a_cache_that_cannot_be_written(tried: Callable[[str], Tried], tmp_path: Path) -> None:
+def test_check_runs_each_time_when_the_cache_is_not_writable(tried: Callable[[str], Tried], tmp_path: Path) -> None:
     of = tried(CRASH)
     user_cache().parent.mkdir(parents=True)
     user_cache().write_text("a file where the folder should be")
@@ -170,7 +170,7 @@ def test_a_cache_that_cannot_be_written(tried: Callable[[str], Tried], tmp_path:
     assert of.runs == 2
 
 
-def test_the_installed_library_works() -> None:
+def test_installed_library_passes_the_amx_check() -> None:
     """On a processor with the units this is the whole way, on others that nothing stands in it."""
     assert amx.amx_fault() == ""
     assert amx._try_out(library_files()) == ("", True)
@@ -196,7 +196,7 @@ class Plain:
 
 
 @pytest.mark.parametrize("wrong, answer", [(False, "works"), (True, "wrong")])
-def test_the_product_is_looked_at(monkeypatch: pytest.MonkeyPatch, wrong: bool, answer: str) -> None:
+def test_check_detects_a_wrong_matrix_product(monkeypatch: pytest.MonkeyPatch, wrong: bool, answer: str) -> None:
     monkeypatch.setattr(amx_product, "Repacking", lambda library, kind: Plain(library, wrong))
     assert amx_product.try_out(load_library()) == answer
 
@@ -205,7 +205,7 @@ def test_the_product_is_looked_at(monkeypatch: pytest.MonkeyPatch, wrong: bool, 
     ("fault", "switch", "hidden", "used"),
     [("", "", 64, True), ("the units fail", "", 64, False), ("", "off", 64, False), ("", "", 32, False)],
 )
-def test_sessions_leave_units_alone_that_fail_and_say_so(
+def test_session_does_not_use_failing_amx_units_and_adds_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, switch: str, hidden: int, used: bool
 ) -> None:
     tiny_gguf(tmp_path / "it.gguf", hidden_size=hidden, intermediate_size=128, head_dim=32)

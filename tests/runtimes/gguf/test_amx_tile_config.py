@@ -1,8 +1,7 @@
-"""The header that is included when ggml is compiled: the matrix units get the whole of their configuration.
+"""The header that is included when ggml is compiled: the whole AMX tile configuration is written to memory.
 
-No processor with such units is needed. Without them, and on some systems before a process has asked for them, ldtilecfg
-ends in SIGILL; what stands in memory then is what the compiler took for worth writing. Otherwise the units are asked
-what they were given.
+No processor with AMX is needed. Without AMX, and on some systems before a process has requested it, ldtilecfg raises
+SIGILL, and the memory that it would load is read. With AMX, sttilecfg reads the configuration back.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def compiler(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["g++", "clang++"])
-def test_all_bytes_are_there_when_the_units_are_configured(tmp_path: Path, name: str) -> None:
+def test_tile_configuration_is_complete_when_it_is_loaded(tmp_path: Path, name: str) -> None:
     program, source = tmp_path / "it", tmp_path / "it.cpp"
     source.write_text(PROGRAM)
     words = [compiler(name), "-O3", "-mamx-tile", "-include", str(HEADER), str(source), "-o", str(program)]
@@ -107,7 +106,9 @@ def test_all_bytes_are_there_when_the_units_are_configured(tmp_path: Path, name:
 
 @pytest.mark.parametrize("name, suffix", [("gcc", "c"), ("g++", "cpp"), ("clang", "c"), ("clang++", "cpp")])
 @pytest.mark.parametrize("flags", ["", "-mamx-tile -masm=intel"])
-def test_other_files_compile_as_before(tmp_path: Path, name: str, suffix: str, flags: str) -> None:
+def test_header_does_not_change_the_object_code_of_other_files(
+    tmp_path: Path, name: str, suffix: str, flags: str
+) -> None:
     source = tmp_path / f"it.{suffix}"
     source.write_text("int it(void) { return 1; }\n")
     strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", *flags.split(), "-c", str(source), "-o"]

@@ -1,4 +1,4 @@
-"""A language model's GGUF file as a session: others' files, our own, speech models' files, and what is missing."""
+"""Sessions of language models from GGUF files: third-party files, converted checkpoints and damaged files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def converted(checkpoint: Path, family: str, quantization: str = "f32") -> Path:
     return path
 
 
-def test_anybodys_file_writes_what_transformers_writes(tmp_path: Path) -> None:
+def test_third_party_gguf_file_generates_the_tokens_of_transformers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     network = tiny_gguf(tmp_path / "it.gguf", seed=3)
@@ -58,7 +58,7 @@ def nano_of(folder: Path) -> tuple[Path, str]:
 
 
 @pytest.mark.parametrize("make", [directory_of, nano_of])
-def test_our_own_files_are_the_checkpoints_they_were_made_of(
+def test_converted_file_gives_the_stages_of_its_checkpoint(
     tmp_path: Path, make: Callable[[Path], tuple[Path, str]]
 ) -> None:
     checkpoint, family = make(tmp_path)
@@ -75,7 +75,7 @@ def test_our_own_files_are_the_checkpoints_they_were_made_of(
     assert ours.writer.stop_ids == theirs.writer.stop_ids
 
 
-def test_the_language_half_of_fireredasr_is_a_language_model(tmp_path: Path) -> None:
+def test_language_part_of_a_fireredasr_file_opens_as_a_language_model(tmp_path: Path) -> None:
     path = converted(tiny_fireredasr(tmp_path / "it"), "fireredasr", "f16")
     session = open_session(path, "it", ONE)
     assert session.generate("seven", max_new_tokens=3).tokens and session.writer.dtype == "f16"
@@ -92,12 +92,12 @@ def closing(session: TextSession) -> None:
         tokenizer.ids("seven")
 
 
-def test_a_closed_session(tmp_path: Path) -> None:
+def test_closed_session_raises_one_line_error(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     closing(open_session(tmp_path / "it.gguf", "it", ONE))
 
 
-def test_a_half_that_carries_no_tokenizer(tmp_path: Path) -> None:
+def test_file_without_a_tokenizer_raises_one_line_error(tmp_path: Path) -> None:
     tiny_halves(tmp_path / "it.gguf")
     with pytest.raises(
         BadInput, match=r"^it\.gguf carries no tokenizer \(workbench\.files\); convert the model again$"
@@ -105,14 +105,14 @@ def test_a_half_that_carries_no_tokenizer(tmp_path: Path) -> None:
         open_session(tmp_path / "it.gguf", "it", ONE)
 
 
-def test_a_half_whose_tensor_is_missing(tmp_path: Path) -> None:
+def test_missing_tensor_raises_one_line_error_with_its_name(tmp_path: Path) -> None:
     path = converted(tiny_funasr_nano(tmp_path / "it"), "funasr_nano")
     path.write_bytes(path.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
     with pytest.raises(BadInput, match=r"^it\.gguf has no tensor blk\.1\.attn_q\.weight; expected one of shape"):
         open_session(path, "it", ONE)
 
 
-def test_tokens_near_an_embedding_are_those_of_the_reference(tmp_path: Path) -> None:
+def test_nearest_tokens_of_an_embedding_equal_those_of_pytorch(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "lm", seed=4)
     sessions = open_on_pytorch(directory, "lm", ONE), open_session(converted(directory, "causal_lm"), "lm", ONE)
     width = sessions[0].writer.table.shape[1]

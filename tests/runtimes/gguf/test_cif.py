@@ -1,4 +1,4 @@
-"""The CIF predictor's parts against their definitions: convolutions, weights of frames, the finer head."""
+"""The CIF predictor's parts against their definitions: convolutions, frame weights and the upsampled head."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ SMALL = st.integers(1, 20)
 
 @settings(max_examples=40)
 @given(frames=st.integers(1, 30), width=SMALL, out=SMALL, left=st.integers(0, 4), right=st.integers(0, 4))
-def test_convolution_is_pytorchs(engine: GraphRunner, frames: int, width: int, out: int, left: int, right: int) -> None:
+def test_convolution_equals_pytorch(
+    engine: GraphRunner, frames: int, width: int, out: int, left: int, right: int
+) -> None:
     x, kernel = drawn(frames, width), drawn(out, width, left + right + 1, seed=1)
     found = engine.run(lambda g: {"it": g.convolution(g.input(x), g.input(kernel), left, right)})["it"]
     padded = F.pad(torch.from_numpy(x).T[None], (left, right))
@@ -52,7 +54,7 @@ def test_convolution_is_pytorchs(engine: GraphRunner, frames: int, width: int, o
 
 @pytest.mark.parametrize("times", [1, 2, 3, 5])
 @pytest.mark.parametrize("frames", [1, 2, 17])
-def test_upsampling_is_pytorchs_transposed_convolution(tmp_path: Path, times: int, frames: int) -> None:
+def test_upsampling_equals_the_transposed_convolution_of_pytorch(tmp_path: Path, times: int, frames: int) -> None:
     config = CifConfig(6, 1, 1, 0.45, 1.0, 0.0, times, False, False)
     predictor, engine = predictor_of(config, tmp_path / "it.gguf")
     x = drawn(frames, 6)
@@ -94,7 +96,7 @@ def test_weights_follow_the_published_formula(tmp_path: Path, residual: bool) ->
 @pytest.mark.parametrize("blstm", [False, True])
 @pytest.mark.parametrize("after_conv", [False, True])
 @pytest.mark.parametrize("frames", [1, 23])
-def test_fine_weights_are_pytorchs(tmp_path: Path, blstm: bool, after_conv: bool, frames: int) -> None:
+def test_upsampled_cif_weights_equal_pytorch(tmp_path: Path, blstm: bool, after_conv: bool, frames: int) -> None:
     config = CifConfig(7, 1, 1, 0.45, 1.0, 0.0, 3, blstm, after_conv, 0.25, 0.01)
     predictor, engine = predictor_of(config, tmp_path / "it.gguf")
     x = drawn(frames, 7)

@@ -1,4 +1,4 @@
-"""A session that is closed gives its memory back, and opening again and again does not add up."""
+"""A closed session frees its memory, and repeated opening and closing does not increase it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def megabytes(family: str, path: Path, times: int) -> list[tuple[float, float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["sensevoice", "causal_lm"])
-def test_a_hundred_cycles_do_not_grow(family: str, tmp_path: Path) -> None:
+def test_memory_does_not_grow_over_a_hundred_open_close_cycles(family: str, tmp_path: Path) -> None:
     if family == "causal_lm":
         tiny_gguf(path := tmp_path / "it.gguf")
     else:
@@ -38,7 +38,7 @@ def test_a_hundred_cycles_do_not_grow(family: str, tmp_path: Path) -> None:
     assert held[-1] - held[CYCLES // 5] < GROWTH, held[:: CYCLES // 10]
 
 
-def test_closing_gives_the_weights_back(tmp_path: Path) -> None:
+def test_close_frees_the_memory_of_the_weights(tmp_path: Path) -> None:
     plans = sensevoice.plans(assets() / "demo-sensevoice", "workbench")
     [path] = writer.write(plans, "f32", tmp_path / "it.gguf")
     held = megabytes("sensevoice", path, 3)

@@ -1,4 +1,4 @@
-"""The CMVN of GGUF files: sound vectors, those of FunASR's export script, and the file that the configuration names."""
+"""The CMVN of GGUF files: valid vectors, FunASR's unusable ones, and a file named in the configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_vectors(
 
 
 @pytest.mark.parametrize("architecture", ["sensevoice-small", "paraformer", "fsmn-vad"])
-def test_sound_vectors_are_read(tmp_path: Path, architecture: str) -> None:
+def test_valid_cmvn_vectors_are_read(tmp_path: Path, architecture: str) -> None:
     wanted = random_cmvn(560)
     cmvn, note = read_cmvn(with_vectors(tmp_path / "it.gguf", wanted.shift, wanted.scale, architecture))
     assert cmvn is not None and note is None
@@ -54,7 +54,7 @@ def test_a_file_without_vectors_has_no_cmvn(tmp_path: Path) -> None:
         (np.zeros(560), np.full(560, np.nan)),
     ],
 )
-def test_unusable_vectors_of_sensevoice_are_left_out_and_said(
+def test_unusable_cmvn_vectors_of_sensevoice_are_ignored_with_a_note(
     tmp_path: Path, shift: np.ndarray, scale: np.ndarray
 ) -> None:
     cmvn, note = read_cmvn(with_vectors(tmp_path / "it.gguf", shift, scale))
@@ -64,14 +64,14 @@ def test_unusable_vectors_of_sensevoice_are_left_out_and_said(
         read_cmvn(with_vectors(tmp_path / "p.gguf", shift, scale, "paraformer"))
 
 
-def test_half_a_cmvn_is_refused(tmp_path: Path) -> None:
+def test_incomplete_cmvn_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"it.gguf has no tensor cmvn.scale"):
         read_cmvn(with_vectors(tmp_path / "it.gguf", np.zeros(560), None))
     with pytest.raises(BadInput, match=r"cannot be used: CMVN shift and scale are two equally long vectors"):
         read_cmvn(with_vectors(tmp_path / "it.gguf", np.zeros(80), np.ones(560)))
 
 
-def test_the_file_that_the_configuration_names_decides(tmp_path: Path) -> None:
+def test_cmvn_file_named_in_the_configuration_is_used(tmp_path: Path) -> None:
     file = with_vectors(tmp_path / "it.gguf", np.zeros(1), np.full(4, -9.0))
     wanted = random_cmvn(4)
     (tmp_path / "am.mvn").write_text(am_mvn(wanted))
@@ -91,7 +91,7 @@ FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
     shift=arrays(np.float32, 7, elements=FINITE),
     scale=arrays(np.float32, 7, elements=st.floats(2.0**-100, 2.0**100, width=32)),
 )
-def test_written_vectors_read_back_to_the_bit(
+def test_written_cmvn_vectors_read_back_bit_exact(
     tmp_path_factory: pytest.TempPathFactory, shift: np.ndarray, scale: np.ndarray
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "written.mvn"

@@ -1,4 +1,4 @@
-"""The Conformer on ggml against the one in PyTorch: any length, both length rules, odd sizes, every stage."""
+"""The Conformer encoder on ggml against PyTorch: all stages, any length, both length rules and unusual sizes."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ def assert_same(pair: Any, frames: int, rule: str) -> None:
 
 @settings(max_examples=40)
 @given(frames=st.integers(8, 700), rule=st.sampled_from(RULES))
-def test_every_stage_is_pytorchs(pair: Any, frames: int, rule: str) -> None:
+def test_every_conformer_stage_equals_pytorch_for_any_length(pair: Any, frames: int, rule: str) -> None:
     assert_same(pair, frames, rule)
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("frames", [8, 9, 4 * QUERIES - 1, 4 * QUERIES, 4 * QUERIES + 1, 8 * QUERIES + 1])
-def test_blocks_of_queries_join_without_a_seam(pair: Any, frames: int, rule: str) -> None:
+def test_query_blocks_give_the_stages_of_pytorch_at_block_borders(pair: Any, frames: int, rule: str) -> None:
     assert_same(pair, frames, rule)
 
 
 @settings(max_examples=15)
 @given(frames=st.integers(8, 200), valid=st.integers(1, 50))
-def test_frames_that_do_not_count_are_left_out(pair: Any, frames: int, valid: int) -> None:
+def test_frames_beyond_the_valid_length_are_masked(pair: Any, frames: int, valid: int) -> None:
     graph, network = pair
     valid = min(valid, encoder_frames(frames))
     ours, theirs = found(graph, sound(frames), valid), expected(network, sound(frames), valid)
@@ -111,7 +111,7 @@ def test_frames_that_do_not_count_are_left_out(pair: Any, frames: int, valid: in
 
 @settings(max_examples=10)
 @given(lengths=st.lists(st.integers(8, 150), min_size=2, max_size=4), rule=st.sampled_from(RULES))
-def test_a_batch_is_its_recordings_one_by_one(pair: Any, lengths: list[int], rule: str) -> None:
+def test_batch_equals_single_recordings(pair: Any, lengths: list[int], rule: str) -> None:
     graph, network = pair
     sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
     valid = [max(valid_frames(length, rule), 1) for length in lengths]
@@ -127,7 +127,7 @@ def test_a_batch_is_its_recordings_one_by_one(pair: Any, lengths: list[int], rul
 
 
 @pytest.mark.parametrize("rate", [1, 3])
-def test_the_adapter_stacks_by_any_rate(tmp_path: Path, rate: int) -> None:
+def test_adaptor_stacks_frames_by_any_rate(tmp_path: Path, rate: int) -> None:
     tensors = tensors_of(ODD, rate)
     graph = FireRedGraph(write_hearing(tmp_path / "it.gguf", tensors), described(ODD, rate), threads=1)
     assert_same((graph, network_of(tensors, ODD, rate)), 47, "release")
@@ -135,7 +135,7 @@ def test_the_adapter_stacks_by_any_rate(tmp_path: Path, rate: int) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(1, 300), st.integers(1, 8))
-def test_positions_are_pytorchs_and_go_on_behind_them(frames: int, half: int) -> None:
+def test_relative_positions_equal_pytorch_and_extend_beyond_its_table(frames: int, half: int) -> None:
     table = relative_positions(frames, 2 * frames + 3, 2 * half)
     theirs = conformer.relative_positions(frames, 2 * half, torch.zeros(())).numpy()
     np.testing.assert_allclose(table[: 2 * frames - 1], theirs, atol=1e-4)
@@ -145,7 +145,7 @@ def test_positions_are_pytorchs_and_go_on_behind_them(frames: int, half: int) ->
 
 @settings(max_examples=25)
 @given(st.integers(1, 3000), st.sampled_from(RULES))
-def test_what_the_graph_takes_fits_together(frames: int, rule: str) -> None:
+def test_encoder_input_has_matching_frames_positions_and_mask(frames: int, rule: str) -> None:
     valid = max(valid_frames(frames, rule), 1)
     taken = encoder_input(np.zeros((frames, 80), np.float32), valid, ODD)
     assert taken.frames == encoder_frames(frames)
@@ -167,7 +167,7 @@ NAMES = (
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("change", ["missing", "misshapen"])
-def test_weights_that_do_not_fit_are_refused_when_opened(tmp_path: Path, name: str, change: str) -> None:
+def test_missing_or_misshapen_weights_are_refused_at_opening(tmp_path: Path, name: str, change: str) -> None:
     tensors = tensors_of(ODD)
     if change == "missing":
         del tensors[name]
@@ -188,7 +188,7 @@ def full() -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("quantization", "least"), [("f32", 0.999999), ("f16", 0.99999), ("q8_0", 0.999)])
-def test_blocks_of_the_published_size_on_half_a_minute(
+def test_published_size_blocks_match_pytorch_on_30_seconds(
     full: Any, tmp_path: Path, quantization: str, least: float
 ) -> None:
     tensors, theirs = full

@@ -1,4 +1,4 @@
-"""Convolutions on ggml against torch's: any length, stride, dilation and padding, few channels and many."""
+"""Convolutions on ggml against PyTorch: any length, stride, dilation and padding, few channels and many."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def expected(engine: GraphRunner, name: str, x: np.ndarray, padding: int, stride
     padding=st.integers(0, 9),
     steps=st.sampled_from([(1, 1), (1, 2), (1, 3), (1, 9), (2, 1), (5, 1)]),
 )
-def test_any_convolution_is_torchs(
+def test_convolution_equals_pytorch_for_any_stride_dilation_and_padding(
     engine: GraphRunner, number: int, frames: int, padding: int, steps: tuple[int, int]
 ) -> None:
     (out, taps, width), (stride, dilation), name = SHAPES[number], steps, f"c{number}"
@@ -64,7 +64,7 @@ def test_any_convolution_is_torchs(
     frames=st.integers(1, 90),
     dilation=st.sampled_from([1, 3, 9]),
 )
-def test_snake_before_a_convolution_keeps_the_length(
+def test_snake_activation_before_a_convolution_equals_its_definition(
     engine: GraphRunner, number: int, frames: int, dilation: int
 ) -> None:
     (out, taps, width), name = SHAPES[number], f"c{number}"

@@ -1,7 +1,7 @@
-"""Two hundred damaged files of each kind are opened and used: each is refused in a sentence, or runs.
+"""Two hundred damaged files of each kind are opened and used: each gives a one-line error, or runs.
 
-In a process of its own, as sessions are. None may take longer than ten seconds, none may end the process, and none may
-take much more memory than the sound file.
+They run in a separate process, as sessions do. No file may take longer than ten seconds, end the process, or use much
+more memory than the undamaged file.
 """
 
 from __future__ import annotations
@@ -109,7 +109,9 @@ def speechlm_file(folder: Path) -> Path:
         ("speechlm", speechlm_file),
     ],
 )
-def test_damaged_files_are_refused_or_run(family: str, make: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_damaged_files_are_refused_or_run_without_crash_hang_or_excess_memory(
+    family: str, make: Callable[[Path], Path], tmp_path: Path
+) -> None:
     sound, bad = make(tmp_path), tmp_path / "damaged.gguf"
     with opener(family) as asked:
         usual, came = asked.ask(sound)

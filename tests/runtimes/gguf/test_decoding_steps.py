@@ -1,4 +1,4 @@
-"""Decoding steps on llama.cpp, against the network of transformers that was written, and with planted faults."""
+"""Stages of decoding steps on llama.cpp against the network of transformers, and with planted faults."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sides(paths: dict[str, tuple[Path, Any]]) -> tuple[LanguageModel, Trace, Tra
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
-def test_steps_and_caches_are_those_of_transformers(paths: dict[str, tuple[Path, Any]], kind: str) -> None:
+def test_decoding_steps_and_kv_cache_equal_transformers(paths: dict[str, tuple[Path, Any]], kind: str) -> None:
     path, network = paths[kind]
     language = opened(path)
     expected = followed(TorchModel(network.float(), language.config, torch.device("cpu")))
@@ -69,7 +69,7 @@ def test_steps_and_caches_are_those_of_transformers(paths: dict[str, tuple[Path,
 
 
 @pytest.mark.parametrize(("kv_cache", "limit"), [("f16", 4e-3), ("q8_0", 2e-2)])
-def test_caches_of_other_types_are_read(tmp_path: Path, kv_cache: str, limit: float) -> None:
+def test_kv_cache_of_rounded_types_is_read(tmp_path: Path, kv_cache: str, limit: float) -> None:
     tiny_gguf(tmp_path / "it.gguf", head_dim=32)
     stages = "llm.layers.*.cache.*"
     plain, other = (followed(opened(tmp_path / "it.gguf", each), stages) for each in ("f32", kv_cache))
@@ -89,7 +89,7 @@ def test_a_planted_fault_is_named_by_step_and_stage(sides: tuple[LanguageModel, 
         assert verdict.faulty_stage == expected, verdict.sentence
 
 
-def test_a_clean_pass_is_within(sides: tuple[LanguageModel, Trace, Trace]) -> None:
+def test_run_without_faults_is_within_tolerance(sides: tuple[LanguageModel, Trace, Trace]) -> None:
     language, reference, exact = sides
     found = followed(language)
     verdict = judge(compare(reference, found), noise_or_bug(reference, found, exact))
@@ -101,7 +101,7 @@ def test_a_step_beyond_the_context_is_refused(sides: tuple[LanguageModel, Trace,
         followed(sides[0], "logits", ids=[1] * 300)
 
 
-def test_a_state_of_another_form_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:
+def test_kv_cache_state_of_an_unknown_format_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:
     language = sides[0]
     sizes = read_dimensions(language.file)
     context = language._context(32, 1, 32)

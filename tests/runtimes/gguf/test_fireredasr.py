@@ -1,4 +1,4 @@
-"""FireRedASR-LLM on gguf against PyTorch's session of the checkpoint: both length rules, sounds of any length."""
+"""FireRedASR-LLM on gguf against PyTorch's session of the checkpoint: both length rules, any recording length."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def session(checkpoint: Path) -> Iterator[Session]:
 
 @pytest.mark.parametrize("rule", ["release", "head"])
 @pytest.mark.parametrize("seconds", [0.025, 0.06, 0.4, 6.0])
-def test_traces_are_pytorchs(session: Session, reference: Session, seconds: float, rule: str) -> None:
+def test_traces_equal_those_of_pytorch(session: Session, reference: Session, seconds: float, rule: str) -> None:
     ours, theirs = (each.trace(noise(seconds), length_rule=rule, **OPTIONS) for each in (session, reference))
     assert list(ours) == list(theirs)
     for stage in theirs:
@@ -66,14 +66,14 @@ def test_traces_are_pytorchs(session: Session, reference: Session, seconds: floa
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "length_rule": "head"}])
-def test_transcripts_are_pytorchs(session: Session, reference: Session, options: dict[str, object]) -> None:
+def test_transcripts_equal_those_of_pytorch(session: Session, reference: Session, options: dict[str, object]) -> None:
     sounds = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 0.05))]
     ours, theirs = (each.transcribe_batch(sounds, **OPTIONS, **options) for each in (session, reference))
     assert [transcript.tokens for transcript in ours] == [transcript.tokens for transcript in theirs]
     assert [transcript.text for transcript in ours] == [transcript.text for transcript in theirs]
 
 
-def test_a_sound_longer_than_the_positions_reach_is_told_of(tmp_path: Path) -> None:
+def test_recording_beyond_the_position_table_raises_one_line_error(tmp_path: Path) -> None:
     checkpoint = tiny_fireredasr(tmp_path, pe_maxlen=50)
     opened = open_session(converted(checkpoint, tmp_path / "it.gguf", "f16"), "m", SETTINGS)
     with pytest.raises(BadInput, match="2 seconds that the positions"):
@@ -82,7 +82,7 @@ def test_a_sound_longer_than_the_positions_reach_is_told_of(tmp_path: Path) -> N
     opened.close()
 
 
-def test_other_dimensions_than_the_tensors_have_are_refused_when_opened(checkpoint: Path, tmp_path: Path) -> None:
+def test_dimensions_that_contradict_the_tensors_are_refused_at_opening(checkpoint: Path, tmp_path: Path) -> None:
     [plan] = fireredasr.plans(checkpoint, "workbench")
     arguments = json.loads(str(plan.values["workbench.arguments"]))
     arguments["encoder"]["kernel_size"] = 7
@@ -93,7 +93,7 @@ def test_other_dimensions_than_the_tensors_have_are_refused_when_opened(checkpoi
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"model": {}}', '{"model": {}, "encoder": []}'])
-def test_arguments_that_cannot_be_read_are_told_of(text: str) -> None:
+def test_unreadable_model_arguments_raise_one_line_error(text: str) -> None:
     file: Any = SimpleNamespace(name="it.gguf", text=lambda key: text)
     with pytest.raises(BadInput, match=r"workbench\.arguments in it\.gguf"):
         read_arguments(file)

@@ -1,4 +1,4 @@
-"""FSMN-VAD on ggml: against its definition written out in numpy, PyTorch, and the published weights' result."""
+"""FSMN-VAD on ggml against a numpy definition, PyTorch, and the recorded result of the published weights."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_file(config: FsmnConfig, folder: Path) -> Path:
     ],
     ids=["small", "strided", "without memory", "other sizes"],
 )
-def test_the_network_is_its_definition(tmp_path: Path, config: FsmnConfig) -> None:
+def test_fsmn_network_equals_its_numpy_definition(tmp_path: Path, config: FsmnConfig) -> None:
     network = FsmnGraph(read_gguf(in_file(config, tmp_path)), config, 1)
     features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
     expected = literal(features, random_weights(config), config)
@@ -61,7 +61,7 @@ def test_the_network_is_its_definition(tmp_path: Path, config: FsmnConfig) -> No
     np.testing.assert_allclose(np.concatenate(parts), expected, atol=1e-5)
 
 
-def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     detector, _ = open_fsmn_vad(in_file(SMALL, tmp_path), 1)
     whole = detector.scores(SOUND)
     for size in (1, 7, 100):
@@ -69,7 +69,7 @@ def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: p
         np.testing.assert_allclose(detector.scores(SOUND), whole, atol=1e-5)
 
 
-def test_hardly_any_sound(tmp_path: Path) -> None:
+def test_very_short_recordings_have_no_speech_spans(tmp_path: Path) -> None:
     detector, _ = open_fsmn_vad(in_file(SMALL, tmp_path), 1)
     for samples in (0, 1, 399, 400, 1000):
         sound = np.zeros(samples, dtype=np.float32)
@@ -77,7 +77,7 @@ def test_hardly_any_sound(tmp_path: Path) -> None:
         assert len(detector.scores(sound)) == (0 if samples == 0 else 1 + max(0, samples - 400) // 160)
 
 
-def test_a_file_of_funasrs_own_script(tmp_path: Path) -> None:
+def test_file_from_the_funasr_export_script_gives_the_scores_of_pytorch(tmp_path: Path) -> None:
     """The dimensions of its keys, and CMVN from its tensors, give what the same weights give on PyTorch."""
     encoder = {**vars(SMALL), "lorder": 20}
     ours, _ = open_fsmn_vad(funasr_vad(tmp_path / "published.gguf", encoder), 1)
@@ -90,7 +90,7 @@ def test_a_file_of_funasrs_own_script(tmp_path: Path) -> None:
         assert notes == ()
 
 
-def test_every_tensor_is_asked_for_at_opening(tmp_path: Path) -> None:
+def test_each_missing_or_misshapen_tensor_is_refused_at_opening(tmp_path: Path) -> None:
     file = read_gguf(in_file(SMALL, tmp_path))
     whole = file.tensors
     for name, info in whole.items():
@@ -104,14 +104,14 @@ def test_every_tensor_is_asked_for_at_opening(tmp_path: Path) -> None:
             FsmnGraph(file, SMALL, 1)
 
 
-def test_a_file_of_another_family_is_one_sentence(tmp_path: Path) -> None:
+def test_file_of_another_family_raises_one_line_error(tmp_path: Path) -> None:
     plans = sensevoice.plans(tiny_sensevoice(tmp_path / "tiny"), "workbench")
     [path] = writer.write(plans, "f32", tmp_path / "it.gguf")
     with pytest.raises(BadInput, match="is for model 'SenseVoiceSmall'; expected FsmnVADStreaming"):
         open_fsmn_vad(path)
 
 
-def test_a_session_is_the_detector(tmp_path: Path) -> None:
+def test_session_returns_the_scores_and_spans_of_the_detector(tmp_path: Path) -> None:
     path = in_file(SMALL, tmp_path)
     session = open_session(path, "it", Settings(threads=1))
     trace = session.trace((SOUND, 16000))
@@ -126,7 +126,7 @@ def test_a_session_is_the_detector(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("quantization", tuple(LEAST))
-def test_the_published_weights(tmp_path: Path, quantization: str) -> None:
+def test_published_weights_give_the_recorded_spans(tmp_path: Path, quantization: str) -> None:
     """770-5980 ms is what the original's own runtime records for this file."""
     path = file_of(shared("fsmn-vad"), tmp_path / "it.gguf", quantization)
     (detector, _), reference = open_fsmn_vad(path, 1), open_on_pytorch(shared("fsmn-vad"))

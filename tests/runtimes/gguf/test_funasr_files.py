@@ -1,4 +1,4 @@
-"""Files in FunASR's layouts: the configuration they stand for is the one of the checkpoint they were made of."""
+"""Files in FunASR's GGUF layouts: their configuration equals that of the checkpoint from which they were made."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ def changed(
 
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
-def test_sensevoice_is_read_as_its_checkpoint_is(checkpoints: Path, tmp_path: Path, wtype: str) -> None:
+def test_sensevoice_file_gives_the_configuration_of_its_checkpoint(
+    checkpoints: Path, tmp_path: Path, wtype: str
+) -> None:
     path = funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf", wtype)
     ours = read_sensevoice(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
     theirs = read_sensevoice(checkpoints / "sensevoice")
@@ -98,7 +100,9 @@ def test_sensevoice_is_read_as_its_checkpoint_is(checkpoints: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
-def test_paraformer_is_read_as_its_checkpoint_is(checkpoints: Path, tmp_path: Path, wtype: str) -> None:
+def test_paraformer_file_gives_the_configuration_of_its_checkpoint(
+    checkpoints: Path, tmp_path: Path, wtype: str
+) -> None:
     cmvn = random_cmvn(560, seed=2)
     path = funasr_paraformer(checkpoints / "paraformer", tmp_path / "it.gguf", wtype, cmvn=cmvn)
     ours = read_paraformer(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
@@ -113,7 +117,7 @@ def test_paraformer_is_read_as_its_checkpoint_is(checkpoints: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["cnn", "cnn_blstm"])
-def test_a_paraformer_with_a_second_head_is_known_by_its_tensors(checkpoints: Path, tmp_path: Path, kind: str) -> None:
+def test_bicif_paraformer_is_recognised_by_its_tensors(checkpoints: Path, tmp_path: Path, kind: str) -> None:
     config = yaml.safe_load((checkpoints / "paraformer" / "config.yaml").read_text())
     config |= {"model": "BiCifParaformer", "predictor": "CifPredictorV3"}
     config["predictor_conf"] |= {
@@ -138,7 +142,7 @@ def test_a_paraformer_with_a_second_head_is_known_by_its_tensors(checkpoints: Pa
     assert (ours.predictor, ours.decoder) == (theirs.predictor, theirs.decoder)
 
 
-def test_nano_s_encoder_is_described_as_in_its_checkpoint(checkpoints: Path, tmp_path: Path) -> None:
+def test_nano_encoder_file_gives_the_configuration_of_its_checkpoint(checkpoints: Path, tmp_path: Path) -> None:
     path = funasr_nano_encoder(checkpoints / "nano", tmp_path / "it.gguf", "f16")
     ours = yaml.safe_load(funasr_files(read_gguf(path), "qwen.gguf")["config.yaml"])
     theirs = yaml.safe_load((checkpoints / "nano" / "config.yaml").read_text())
@@ -159,7 +163,7 @@ def test_fsmn_vad_is_read_with_its_cmvn(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_am_mvn(model.cmvn_file).scale, cmvn.scale)
 
 
-def test_without_a_vocabulary_pieces_are_numbers_and_a_note_says_so(checkpoints: Path, tmp_path: Path) -> None:
+def test_file_without_a_vocabulary_gives_numbered_pieces_and_a_note(checkpoints: Path, tmp_path: Path) -> None:
     file = read_gguf(funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf", vocabulary=False))
     pieces = json.loads(funasr_files(file)["tokens.json"])
     assert pieces == [f"<{number}>" for number in range(len(file.array("ctc.ctc_lo.bias")))]
@@ -176,7 +180,7 @@ def test_a_file_with_a_vocabulary_has_no_note(checkpoints: Path, tmp_path: Path)
     assert vocabulary_note(read_gguf(funasr_vad(tmp_path / "vad.gguf", VAD))) is None
 
 
-def test_missing_keys_are_what_the_shapes_show_or_the_runtime_takes(checkpoints: Path, tmp_path: Path) -> None:
+def test_missing_keys_are_filled_from_tensor_shapes_or_runtime_defaults(checkpoints: Path, tmp_path: Path) -> None:
     source = funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf")
     whole = read_gguf(source)
     without = {name: None for name in whole.metadata if name.startswith("sv.") and name != "sv.vocab"}
@@ -256,7 +260,7 @@ MISSING: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("source", "tensor"), MISSING)
-def test_a_tensor_that_is_missing_or_of_other_rank_is_named(
+def test_missing_or_misshapen_tensor_raises_an_error_with_its_name(
     files: Mapping[str, Path], tmp_path: Path, source: str, tensor: str
 ) -> None:
     with pytest.raises(BadInput, match=f"bad.gguf has no tensor {tensor}; a file of architecture .* has one"):
@@ -272,7 +276,7 @@ def test_fsmn_vad_without_cmvn_is_refused(files: Mapping[str, Path], tmp_path: P
         funasr_files(changed(files["vad"], tmp_path / "bad.gguf", tensors=without))
 
 
-def test_the_frontend_is_the_checkpoint_s(checkpoints: Path, tmp_path: Path) -> None:
+def test_frontend_configuration_equals_that_of_the_checkpoint(checkpoints: Path, tmp_path: Path) -> None:
     path = funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf")
     model = read_sensevoice(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
     assert replace(model.frontend, cmvn_file=None) == read_sensevoice(checkpoints / "sensevoice").frontend

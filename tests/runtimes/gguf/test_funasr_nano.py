@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano on gguf against PyTorch's session of the checkpoint: one file, FunASR's pair, sounds of any length."""
+"""Fun-ASR-Nano on gguf against PyTorch's session of the checkpoint: one file, and FunASR's pair of files."""
 
 from __future__ import annotations
 
@@ -74,20 +74,22 @@ def assert_traces_agree(ours: Trace, theirs: Trace) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.025, 0.4, 3.0])
-def test_traces_are_pytorchs(session: Session, reference: Session, seconds: float) -> None:
+def test_traces_equal_those_of_pytorch(session: Session, reference: Session, seconds: float) -> None:
     sound = noise(seconds)
     assert_traces_agree(session.trace(sound, **GENERATION), reference.trace(sound, **GENERATION))
 
 
 @pytest.mark.parametrize("options", [{}, {"hotwords": ("nine",), "language": "en"}, {"itn": False, "batch_size": 3}])
-def test_transcripts_are_pytorchs(session: Session, reference: Session, options: dict[str, object]) -> None:
+def test_transcripts_equal_those_of_pytorch(session: Session, reference: Session, options: dict[str, object]) -> None:
     sounds = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 1.4))]
     ours, theirs = (each.transcribe_batch(sounds, **GENERATION, **options) for each in (session, reference))
     assert [transcript.tokens for transcript in ours] == [transcript.tokens for transcript in theirs]
     assert [transcript.text for transcript in ours] == [transcript.text for transcript in theirs]
 
 
-def test_funasrs_pair_computes_what_the_checkpoint_does(pair: tuple[Path, Path], reference: Session) -> None:
+def test_funasr_encoder_and_language_files_give_the_stages_of_pytorch(
+    pair: tuple[Path, Path], reference: Session
+) -> None:
     ear, language = pair
     opened = open_session(ear, "m", Settings(threads=1, language_file=language))
     ours, theirs = (each.trace(noise(1.7), "*", **GENERATION) for each in (opened, reference))
@@ -100,7 +102,7 @@ def _without_text(trace: Trace) -> dict[str, np.ndarray]:
     return {stage: trace[stage] for stage in trace if stage != "text" and not stage.startswith("tokens")}
 
 
-def test_the_language_half_beside_the_encoder_is_found(pair: tuple[Path, Path]) -> None:
+def test_language_file_next_to_the_encoder_file_is_found(pair: tuple[Path, Path]) -> None:
     ear, language = pair
     with pytest.raises(BadInput, match="holds only the audio encoder"):
         open_session(ear, "m", SETTINGS)
@@ -110,7 +112,7 @@ def test_the_language_half_beside_the_encoder_is_found(pair: tuple[Path, Path]) 
     opened.close()
 
 
-def test_a_note_of_the_language_half_reaches_the_transcript(
+def test_note_of_the_language_model_is_in_the_transcript(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.runtimes.gguf.llama.amx_fault", lambda: "the units fail")
@@ -119,7 +121,7 @@ def test_a_note_of_the_language_half_reaches_the_transcript(
     opened.close()
 
 
-def test_llama_cpp_reads_the_pairs_prompt_alike(pair: tuple[Path, Path]) -> None:
+def test_llama_cpp_and_the_converted_tokenizer_give_the_same_prompt_ids(pair: tuple[Path, Path]) -> None:
     """The tokenizer that is made of llama.cpp's keys gives the ids that llama.cpp itself gives."""
     ear, language = map(read_gguf, pair)
     with unpacked(ear, language) as directory:
@@ -135,7 +137,7 @@ def test_llama_cpp_reads_the_pairs_prompt_alike(pair: tuple[Path, Path]) -> None
     loaded.close()
 
 
-def test_a_session_that_is_closed_while_it_writes_stops_there(checkpoint: Path, tmp_path: Path) -> None:
+def test_session_closed_during_generation_raises_an_error(checkpoint: Path, tmp_path: Path) -> None:
     [path] = writer.write(funasr_nano.plans(checkpoint, "workbench"), "f16", tmp_path / "it.gguf")
     opened: SpeechSession = open_session(path, "m", SETTINGS)
     pipeline = opened.recogniser
@@ -150,9 +152,7 @@ def test_a_session_that_is_closed_while_it_writes_stops_there(checkpoint: Path, 
         pipeline.recognise(noise(1.0)[0], FunasrNanoOptions())
 
 
-def test_a_checkpoint_with_other_weights_than_its_configuration_says_is_refused(
-    checkpoint: Path, tmp_path: Path
-) -> None:
+def test_weights_that_contradict_the_configuration_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     other = tiny_funasr_nano(tmp_path / "other", audio_adaptor_conf={"ffn_dim": 32})
     [plan] = funasr_nano.plans(other, "workbench")
     [configured] = funasr_nano.plans(checkpoint, "workbench")

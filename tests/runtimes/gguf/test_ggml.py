@@ -1,4 +1,4 @@
-"""The binding to ggml: which versions it takes, and that it is one copy with the library of llama.cpp."""
+"""The binding to ggml: supported versions, typed functions, and one shared copy with the library of llama.cpp."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def test_the_installed_version_is_in_the_tested_range() -> None:
 
 
 @pytest.mark.parametrize("version", ["0.24.9", "0.26.0", "1.0.0", "0.9.4", "", "unknown", "0.25"])
-def test_other_versions_are_named_and_refused(version: str) -> None:
+def test_untested_ggml_versions_are_refused_with_their_number(version: str) -> None:
     with pytest.raises(Unavailable, match=r"tested is 0\.25\.0 and later, before 0\.26\.0") as refused:
         ggml.check_version(version)
     assert version in str(refused.value)
 
 
 @pytest.mark.parametrize("version", ["0.25.0", "0.25.3", "0.25.99", "0.25.3-dirty"])
-def test_versions_in_the_range_are_taken(version: str) -> None:
+def test_ggml_versions_in_the_tested_range_are_accepted(version: str) -> None:
     ggml.check_version(version)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_it_is_the_copy_that_llama_cpp_uses() -> None:
+def test_ggml_binding_and_llama_cpp_share_one_loaded_library() -> None:
     import llama_cpp
 
     ggml.load_library()
@@ -44,7 +44,7 @@ def test_it_is_the_copy_that_llama_cpp_uses() -> None:
     assert len([name for name in mapped if name.startswith("libggml-cpu")]) == 1, mapped
 
 
-def test_a_missing_library_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_library_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ggml, "_linked", lambda stem: Path(f"/nowhere/lib{stem}.so"))
     ggml.load_library.cache_clear()
     with pytest.raises(Unavailable, match="does not load"):
@@ -54,7 +54,7 @@ def test_a_missing_library_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ggml.load_library()
 
 
-def test_a_library_without_a_function_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_without_a_bound_function_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ggml.BASE, "ggml_no_such_thing", (None, ()))
     ggml.load_library.cache_clear()
     with pytest.raises(Unavailable, match="ggml_no_such_thing"):
@@ -63,7 +63,7 @@ def test_a_library_without_a_function_is_told_of(monkeypatch: pytest.MonkeyPatch
     ggml.load_library.cache_clear()
 
 
-def test_every_bound_name_is_typed() -> None:
+def test_every_bound_function_has_its_declared_types() -> None:
     library = ggml.load_library()
     for name, (result, arguments) in {**ggml.BASE, **ggml.CPU}.items():
         function = getattr(library, name.removeprefix("ggml_"))

@@ -60,7 +60,7 @@ def computed(engine: GraphRunner, build: Callable[[Graph], Tensor]) -> np.ndarra
 
 
 @pytest.mark.parametrize("frames", [1, 2, 7, 130])
-def test_linear(engine: GraphRunner, frames: int) -> None:
+def test_linear_layer_equals_numpy(engine: GraphRunner, frames: int) -> None:
     x, file = drawn(frames, 16, seed=5), engine.weights.file
     expected = x @ file.array("a.weight").T + file.array("a.bias")
     np.testing.assert_allclose(computed(engine, lambda g: g.linear(g.input(x), g.scope / "a", 24)), expected, atol=1e-5)
@@ -70,14 +70,14 @@ def test_linear(engine: GraphRunner, frames: int) -> None:
     )
 
 
-def test_a_matrix_of_half_precision_stays_one(engine: GraphRunner) -> None:
+def test_float16_matrix_rounds_its_input_to_float16(engine: GraphRunner) -> None:
     x, weight = drawn(5, 16, seed=5), engine.weights.file.array("half.weight")
     found = computed(engine, lambda g: g.linear(g.input(x), g.scope / "half", 24, bias=False))
     np.testing.assert_allclose(found, x.astype(np.float16).astype(np.float32) @ weight.T, atol=1e-4)
 
 
 @pytest.mark.parametrize("eps", [1e-5, 1e-12])
-def test_layer_norm(engine: GraphRunner, eps: float) -> None:
+def test_layer_norm_equals_pytorch(engine: GraphRunner, eps: float) -> None:
     x, file = drawn(9, 16, seed=6) * 3 + 1, engine.weights.file
     gain, bias = (torch.from_numpy(file.array(f"n.{name}").copy()) for name in ("weight", "bias"))
     expected = F.layer_norm(torch.from_numpy(x), (16,), gain, bias, eps).numpy()
@@ -87,7 +87,7 @@ def test_layer_norm(engine: GraphRunner, eps: float) -> None:
 
 
 @pytest.mark.parametrize(("frames", "keys"), [(1, 1), (3, 70), (65, 64), (130, 7), (64, 64), (500, 390), (400, 400)])
-def test_attention(engine: GraphRunner, frames: int, keys: int) -> None:
+def test_attention_equals_pytorch(engine: GraphRunner, frames: int, keys: int) -> None:
     q, k, v = drawn(frames, 32), drawn(keys, 32, seed=1), drawn(keys, 32, seed=2)
     heads = [torch.from_numpy(each).unflatten(1, (4, 8)).transpose(0, 1) for each in (q, k, v)]
     expected = F.scaled_dot_product_attention(*heads).transpose(0, 1).flatten(1).numpy()
@@ -106,7 +106,7 @@ def test_long_attention_is_the_same_with_any_number_of_threads(engine: GraphRunn
     np.testing.assert_array_equal(together, alone)
 
 
-def test_an_error_of_numpy_reaches_who_computes(engine: GraphRunner) -> None:
+def test_numpy_error_inside_a_graph_is_raised_to_the_caller(engine: GraphRunner) -> None:
     def fails(*_: np.ndarray) -> None:
         raise ValueError("no such row")
 
@@ -143,7 +143,7 @@ def test_fsmn_is_exact_for_any_shape(
     np.testing.assert_allclose(found, expected, atol=2e-6 * size)
 
 
-def test_elementwise_operations(engine: GraphRunner) -> None:
+def test_elementwise_operations_equal_numpy(engine: GraphRunner) -> None:
     x, y = drawn(6, 10), drawn(6, 10, seed=1)
     sigmoid = 1 / (1 + np.exp(-x))
     expected = {
@@ -163,7 +163,7 @@ def test_elementwise_operations(engine: GraphRunner) -> None:
         np.testing.assert_allclose(found[name], values, atol=1e-6, err_msg=name)
 
 
-def test_shapes(engine: GraphRunner) -> None:
+def test_padding_concatenation_columns_and_reshape_equal_numpy(engine: GraphRunner) -> None:
     x, y = drawn(3, 4), drawn(5, 4, seed=1)
     found = engine.run(
         lambda g: {
@@ -179,7 +179,7 @@ def test_shapes(engine: GraphRunner) -> None:
     np.testing.assert_array_equal(found["reshaped"], x.reshape(2, 6))
 
 
-def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: GraphRunner) -> None:
+def test_recorder_stores_only_wanted_stages_with_their_tapped_values(engine: GraphRunner) -> None:
     x, recorder = drawn(4, 10), Recorder(lambda name: name != "unwanted")
 
     def build(g: Graph) -> dict[str, Tensor]:
@@ -193,7 +193,7 @@ def test_wanted_stages_are_recorded_as_they_were_when_tapped(engine: GraphRunner
     np.testing.assert_array_equal(recorder.stages["last"], found)
 
 
-def test_a_stage_is_kept_also_after_the_same_graph_ran_without_it(engine: GraphRunner) -> None:
+def test_stage_is_recorded_after_the_same_graph_ran_without_a_recorder(engine: GraphRunner) -> None:
     """Without a recorder the memory of each value is used again; the plan for that must not outlive it."""
     x = drawn(16, 64)
 
@@ -214,7 +214,7 @@ def test_a_stage_is_kept_also_after_the_same_graph_ran_without_it(engine: GraphR
                 np.testing.assert_allclose(recorder.stages[f"layers.{number}"], expected, atol=1e-5)
 
 
-def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: GraphRunner) -> None:
+def test_graph_that_exceeds_its_node_limit_is_rebuilt(engine: GraphRunner) -> None:
     engine._nodes = 8
     x, times = drawn(2, 4), []
 
@@ -229,7 +229,7 @@ def test_a_graph_larger_than_there_was_room_for_is_built_again(engine: GraphRunn
     assert len(times) > 1
 
 
-def test_results_do_not_depend_on_what_was_computed_before(engine: GraphRunner) -> None:
+def test_results_do_not_depend_on_earlier_computations(engine: GraphRunner) -> None:
     """The compute buffer is used again: a longer graph before must not show in a shorter one."""
 
     def once(frames: int) -> np.ndarray:
@@ -245,13 +245,13 @@ def test_results_do_not_depend_on_what_was_computed_before(engine: GraphRunner) 
     ("name", "shape", "what"),
     [("b", 24, "no tensor b.weight"), ("a", 25, r"shape \(24, 16\); expected \(25, 16\)")],
 )
-def test_weights_that_do_not_fit_are_bad_input(engine: GraphRunner, name: str, shape: int, what: str) -> None:
+def test_missing_or_misshapen_weights_raise_bad_input(engine: GraphRunner, name: str, shape: int, what: str) -> None:
     with pytest.raises(BadInput, match=what):
         engine.check(lambda g: {"it": g.linear(g.input(drawn(2, 16)), g.scope / name, shape)})
 
 
 @pytest.mark.parametrize("wanted", ["", "layers.1", "nothing"])
-def test_what_is_given_at_a_tap_is_gone_on_with(engine: GraphRunner, wanted: str) -> None:
+def test_substituted_stage_values_are_used_by_later_stages(engine: GraphRunner, wanted: str) -> None:
     """Also at the graph's end, at an input, and where nothing is recorded."""
     x = drawn(4, 10)
     others = {"begin": drawn(4, 10, seed=1), "layers.0": drawn(4, 10, seed=2).astype(np.float64), "end": drawn(4, 10)}
@@ -275,7 +275,7 @@ def test_what_is_given_at_a_tap_is_gone_on_with(engine: GraphRunner, wanted: str
         np.testing.assert_allclose(values, own[stage], rtol=1e-6, atol=1e-6, err_msg=stage)
 
 
-def test_a_graph_that_is_full_is_built_again_with_what_is_given(engine: GraphRunner) -> None:
+def test_rebuilt_graph_uses_the_substituted_stage_values(engine: GraphRunner) -> None:
     engine._nodes = 2
     other = drawn(3, 5, seed=4)
     recorder = Recorder(lambda _: True, {"a": other})
@@ -284,7 +284,7 @@ def test_a_graph_that_is_full_is_built_again_with_what_is_given(engine: GraphRun
     np.testing.assert_array_equal(recorder.stages["a"], np.maximum(drawn(3, 5), 0))
 
 
-def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+def test_non_finite_weights_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "it.gguf", a__weight=drawn(4, 8), a__bias=np.array([1, np.inf], np.float16))
     with pytest.raises(BadInput, match=r"^tensor a\.bias in it\.gguf holds values that are not finite"):
         GraphRunner(file)

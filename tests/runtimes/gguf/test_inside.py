@@ -1,4 +1,4 @@
-"""The stages inside a layer on gguf: from one another by definition, against PyTorch, and at no cost when unasked."""
+"""The stages inside a layer on gguf: consistent by definition, equal to PyTorch, and without effect on others."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def error(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
 
 
-def test_weights_times_values_are_the_context_and_the_output(both: Both) -> None:
+def test_attention_weights_times_values_give_context_and_output(both: Both) -> None:
     seen = 0
     for stage in filter(lambda stage: stage.endswith("attention.weights"), both.trace):
         at = stage.removesuffix(".weights")
@@ -90,7 +90,7 @@ def test_weights_times_values_are_the_context_and_the_output(both: Both) -> None
     assert seen
 
 
-def test_every_stage_is_that_of_pytorch(both: Both) -> None:
+def test_every_stage_inside_the_layers_equals_pytorch(both: Both) -> None:
     assert set(both.trace) == set(both.expected)
     comparison = compare(both.expected, both.trace, stages="*.*")
     assert comparison.tolerances.preset.name == "f32"
@@ -98,7 +98,7 @@ def test_every_stage_is_that_of_pytorch(both: Both) -> None:
     assert sum(is_inside(each.stage) for each in comparison.stages) > 40
 
 
-def test_a_stage_that_is_asked_for_changes_no_other(both: Both) -> None:
+def test_recording_a_stage_does_not_change_other_stages(both: Both) -> None:
     plain = traced(both.session, "*")
     assert not any(map(is_inside, plain))
     for stage, values in plain.items():
@@ -110,7 +110,7 @@ def test_a_stage_that_is_asked_for_changes_no_other(both: Both) -> None:
         assert values.tobytes() == both.trace[stage].tobytes(), stage
 
 
-def test_blocks_of_queries_are_the_whole(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_weights_in_query_blocks_equal_the_whole(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long recordings are computed in pieces; here a piece is one row."""
     monkeypatch.setattr(attention_stages, "BLOCK_BYTES", 1)
     again = traced(both.session, "*.layers.*.*attention.weights")
@@ -119,20 +119,20 @@ def test_blocks_of_queries_are_the_whole(both: Both, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(values, both.trace[stage], rtol=0, atol=1e-6)
 
 
-def test_weights_that_are_too_many_are_refused(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_attention_weights_are_refused(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "MOST_WEIGHTS", 100)
     with pytest.raises(BadInput, match=r"attention\.weights would hold [0-9,]+ numbers \(.*; expected at most 100: "):
         traced(both.session, "*.layers.*.*attention.weights")
     assert traced(both.session, "*.layers.0.*attention.output")
 
 
-def test_a_part_that_no_layer_has_is_said(both: Both) -> None:
+def test_unknown_stage_inside_a_layer_raises_one_line_error(both: Both) -> None:
     stack = next(iter(both.layers)).partition(".")[0]
     with pytest.raises(BadInput, match=r"no stage inside the layers of demo \w+ on gguf matches"):
         traced(both.session, f"{stack}.layers.0.attention.wieghts")
 
 
-def test_quantised_files_show_the_same_stages(both: Both, tmp_path: Path) -> None:
+def test_quantised_files_have_the_same_stages_within_tolerance(both: Both, tmp_path: Path) -> None:
     name = both.session.model.split()[1]
     for kind in QUANTISED if name == "sensevoice" else ("q8_0",):
         session = on_gguf(name, tmp_path, kind)
@@ -149,7 +149,7 @@ def test_quantised_files_show_the_same_stages(both: Both, tmp_path: Path) -> Non
                 assert off <= QUANTISED[kind], (stage, kind)
 
 
-def test_the_memory_of_keys_and_values_decides_about_the_weights(tmp_path: Path) -> None:
+def test_quantised_kv_cache_has_no_attention_weights_stage(tmp_path: Path) -> None:
     """llama.cpp computes attention in steps with float16 keys and values, and not with quantised ones."""
     found = {}
     for kind in ("f16", "q8_0"):
@@ -170,7 +170,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
-def test_a_pass_goes_on_from_what_is_substituted_inside_a_layer(tmp_path: Path) -> None:
+def test_values_substituted_inside_a_layer_are_used_by_later_stages(tmp_path: Path) -> None:
     """In our graphs, of one matrix for queries, keys and values; and in llama.cpp."""
     draw = np.random.default_rng(3)
     for name, stage in (("sensevoice", "encoder.layers.1"), ("funasr_nano", "llm.layers.1")):
@@ -198,7 +198,7 @@ def test_a_pass_goes_on_from_what_is_substituted_inside_a_layer(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
-def test_a_language_model_in_several_passes_and_in_the_order_of_the_checkpoint(tmp_path: Path, kind: str) -> None:
+def test_stages_of_a_long_prompt_follow_the_layer_formulas_in_checkpoint_order(tmp_path: Path, kind: str) -> None:
     """llama.cpp computes 512 positions at once, and its files of `llama` have other rows of queries and keys."""
     network = tiny_gguf(tmp_path / "it.gguf", kind, max_position_embeddings=1024)
     file = read_gguf(tmp_path / "it.gguf")

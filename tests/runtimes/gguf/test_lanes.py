@@ -1,4 +1,4 @@
-"""Several chunks side by side on ggml: the same numbers as one after another, for SenseVoice and Paraformer."""
+"""Several audio chunks in parallel on ggml give the numbers of sequential runs, for SenseVoice and Paraformer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plain(transcript: Transcript) -> Any:
     return transcript.text, transcript.tokens, [(each.start, each.end, each.tokens) for each in transcript.segments]
 
 
-def test_many_recordings_and_a_long_one_are_as_if_alone(sessions: tuple[Any, Any]) -> None:
+def test_parallel_transcripts_equal_sequential_ones(sessions: tuple[Any, Any]) -> None:
     two, one = sessions
     assert two.recogniser.seconds_at_once > 0 == one.recogniser.seconds_at_once, "one thread has no lanes"
     sounds = [(each.samples, each.sample_rate) for each in SAMPLES]
@@ -51,7 +51,7 @@ def test_many_recordings_and_a_long_one_are_as_if_alone(sessions: tuple[Any, Any
     assert plain(two.transcribe(long, **cut)) == plain(one.transcribe(long, **cut))
 
 
-def test_lanes_keep_their_order_and_their_errors(tmp_path: Path) -> None:
+def test_parallel_lanes_keep_result_order_and_raise_errors(tmp_path: Path) -> None:
     engine = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)), threads=3)
     inputs = [drawn(rows, 64, seed=rows) for rows in range(1, 12)]
 

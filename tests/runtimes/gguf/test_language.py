@@ -67,7 +67,9 @@ def test_greedy_ids_equal_those_of_transformers(models: dict[str, tuple[Language
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_alternatives_are_those_of_transformers(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
+def test_alternatives_equal_the_top_logprobs_of_transformers(
+    models: dict[str, tuple[LanguageModel, Any]], case: str
+) -> None:
     language, network = models[case]
     told = [AlternativesRecorder(row) for row in range(len(ROWS))]
 
@@ -92,7 +94,9 @@ def test_alternatives_are_those_of_transformers(models: dict[str, tuple[Language
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_stages_are_those_of_a_plain_forward(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
+def test_stages_equal_those_of_a_transformers_forward_pass(
+    models: dict[str, tuple[LanguageModel, Any]], case: str
+) -> None:
     language, network = models[case]
     stages = traced(language, PROMPT)
     with torch.inference_mode():
@@ -109,7 +113,7 @@ def test_stages_are_those_of_a_plain_forward(models: dict[str, tuple[LanguageMod
     np.testing.assert_allclose(stages["llm.norm"], norm.numpy(), atol=1e-4)
 
 
-def test_a_trace_of_several_passes_is_one(tmp_path: Path) -> None:
+def test_trace_of_a_prompt_in_several_passes_equals_transformers(tmp_path: Path) -> None:
     network = tiny_gguf(tmp_path / "it.gguf", max_position_embeddings=4096)
     long = np.random.default_rng(1).integers(0, 512, 1100).tolist()
     stages = traced(opened(tmp_path / "it.gguf"), long)
@@ -121,7 +125,7 @@ def test_a_trace_of_several_passes_is_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 @pytest.mark.parametrize("length", [6, 1100])
-def test_each_layer_goes_on_from_what_is_given_before_it(tmp_path: Path, kind: str, length: int) -> None:
+def test_each_layer_uses_the_substituted_output_of_the_layer_before(tmp_path: Path, kind: str, length: int) -> None:
     """Also in a prompt of several passes; against the layers of transformers, each by itself."""
     network = tiny_gguf(tmp_path / "it.gguf", kind, max_position_embeddings=4096)
     language = opened(tmp_path / "it.gguf")
@@ -156,7 +160,7 @@ def _layer(network: Any, number: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return computed
 
 
-def test_a_longer_prompt_may_be_given_but_no_longer_than_the_context(language: LanguageModel) -> None:
+def test_substituted_prompt_may_be_longer_up_to_the_context_size(language: LanguageModel) -> None:
     width, most = language.config.hidden_size, language.config.context
     recorder = Recorder(StageFilter(), {"llm.embeddings": np.ones((9, width))})
     language.trace(language.prompt([PROMPT]), recorder)
@@ -166,12 +170,12 @@ def test_a_longer_prompt_may_be_given_but_no_longer_than_the_context(language: L
         language.trace(language.prompt([PROMPT]), too_long)
 
 
-def test_only_what_is_wanted_is_kept(language: LanguageModel) -> None:
+def test_trace_stores_only_the_wanted_stages(language: LanguageModel) -> None:
     assert list(traced(language, PROMPT, "layers.1")) == ["llm.layers.1"]
     assert list(traced(language, PROMPT, "embeddings")) == ["llm.embeddings"]
 
 
-def test_embeddings_of_any_origin_are_taken(language: LanguageModel, network: Any) -> None:
+def test_arbitrary_prompt_embeddings_are_accepted(language: LanguageModel, network: Any) -> None:
     """What the speech families do: the prompt's embeddings need not come from the table."""
     prompt = language.prompt([PROMPT])
     doubled: Merged[np.ndarray] = replace(prompt, embeddings=prompt.embeddings * 2)
@@ -196,7 +200,7 @@ def test_embeddings_are_rows_of_the_table(language: LanguageModel, network: Any)
 @pytest.mark.parametrize(
     "options", [{"repetition_penalty": 1.7}, {"min_new_tokens": 9}, {"repetition_penalty": 3.0, "min_new_tokens": 5}]
 )
-def test_options_mean_what_they_mean_in_transformers(
+def test_generation_options_give_the_ids_of_transformers(
     language: LanguageModel, network: Any, options: dict[str, Any]
 ) -> None:
     stops = STOPS if "min_new_tokens" in options else ()
@@ -249,9 +253,7 @@ def last_rows(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: 
     "options", [{}, {"length_penalty": 0.0, "beam_size": 5}, {"repetition_penalty": 3.0, "min_new_tokens": 4}], ids=str
 )
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
-def test_beam_search_finds_what_transformers_finds(
-    language: LanguageModel, network: Any, options: dict[str, Any]
-) -> None:
+def test_beam_search_equals_transformers(language: LanguageModel, network: Any, options: dict[str, Any]) -> None:
     given = {"beam_size": 3, "length_penalty": 1.0, **options}
     found = last_rows(language, ROWS, Decoding(STOPS, max_new_tokens=np.array([20, 5, 20, 9]), **given))
     beams = given.pop("beam_size")
@@ -262,7 +264,7 @@ def test_beam_search_finds_what_transformers_finds(
     assert len({len(row) for row in found}) > 1
 
 
-def test_a_beam_search_is_told_step_by_step_and_can_be_left(language: LanguageModel) -> None:
+def test_beam_search_yields_every_step_and_can_be_closed_early(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=9, beam_size=3)
     tables = list(language.generate(language.prompt(ROWS[:2]), decoding))
     assert [table.shape for table in tables] == [(2, count) for count in range(1, 10)] + [(2, 9)] * 9
@@ -273,7 +275,7 @@ def test_a_beam_search_is_told_step_by_step_and_can_be_left(language: LanguageMo
     assert last_rows(language, ROWS[:2], decoding) == tables[-1].tolist()
 
 
-def test_a_beam_search_outgrows_its_context(
+def test_beam_search_beyond_its_context_room_equals_transformers(
     language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROOM", 1)
@@ -285,7 +287,7 @@ def test_a_beam_search_outgrows_its_context(
 # One call after another, and side by side.
 
 
-def test_a_context_grows_and_keeps_what_it_holds(
+def test_context_grows_and_retains_its_contents(
     language: LanguageModel, network: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ROOM", 1)
@@ -305,7 +307,7 @@ def test_a_context_grows_and_keeps_what_it_holds(
     assert found == [reference(network, row, max_new_tokens=120) for row in rows]
 
 
-def test_a_context_is_used_again_and_forgets(language: LanguageModel) -> None:
+def test_idle_context_is_reused_without_effect_of_earlier_prompts(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=8)
     first = generated(language, [PROMPT], decoding)
     kept = language._idle
@@ -314,7 +316,7 @@ def test_a_context_is_used_again_and_forgets(language: LanguageModel) -> None:
     assert generated(language, [PROMPT], decoding) == first and language._idle is kept
 
 
-def test_a_text_can_be_left_after_any_token(language: LanguageModel) -> None:
+def test_generation_can_be_closed_after_any_token(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=20)
     whole = generated(language, [PROMPT], decoding)[0]
     steps = language.generate(language.prompt([PROMPT]), decoding)
@@ -323,7 +325,7 @@ def test_a_text_can_be_left_after_any_token(language: LanguageModel) -> None:
     assert generated(language, [PROMPT], decoding)[0] == whole
 
 
-def test_two_texts_at_once_do_not_disturb_each_other(language: LanguageModel) -> None:
+def test_two_interleaved_generations_do_not_affect_each_other(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=10)
     alone = [generated(language, [row], decoding)[0] for row in ROWS[:2]]
     both = [language.generate(language.prompt([row]), decoding) for row in ROWS[:2]]
@@ -331,14 +333,14 @@ def test_two_texts_at_once_do_not_disturb_each_other(language: LanguageModel) ->
     assert [[int(step[side][0]) for step in steps] for side in (0, 1)] == alone
 
 
-def test_nothing_is_computed_before_it_is_asked_for(language: LanguageModel) -> None:
+def test_unstarted_generation_can_be_closed(language: LanguageModel) -> None:
     language.generate(language.prompt([PROMPT]), Decoding(())).close()  # type: ignore[attr-defined]
 
 
 # What is wrong.
 
 
-def test_a_prompt_that_is_too_long_or_of_another_width(language: LanguageModel) -> None:
+def test_prompt_of_wrong_length_or_width_raises_one_line_error(language: LanguageModel) -> None:
     with pytest.raises(BadInput, match=r"^the prompt has 257 positions; expected at most 256, the context of 0\.gguf$"):
         language.generate(language.prompt([[1] * 257]), Decoding(()))
     narrow = Merged(np.zeros((1, 2, 31), np.float32), np.ones((1, 2), bool), np.arange(2)[None])
@@ -346,17 +348,17 @@ def test_a_prompt_that_is_too_long_or_of_another_width(language: LanguageModel) 
         language.trace(narrow, Recorder(StageFilter()))
 
 
-def test_a_text_ends_where_the_context_ends(language: LanguageModel) -> None:
+def test_generation_ends_at_the_context_limit(language: LanguageModel) -> None:
     assert len(generated(language, [[1] * 250], Decoding((), max_new_tokens=99))[0]) == 7
 
 
 @pytest.mark.parametrize("number", [-1, 512])
-def test_an_id_that_there_is_not(language: LanguageModel, number: int) -> None:
+def test_token_id_outside_the_vocabulary_raises_one_line_error(language: LanguageModel, number: int) -> None:
     with pytest.raises(BadInput, match=rf"^the prompt has the token id {number}; expected one below 512, the vocab"):
         language.prompt([[1, number]])
 
 
-def test_a_configuration_of_another_model(tmp_path: Path) -> None:
+def test_configuration_of_another_model_is_refused(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     file = read_gguf(tmp_path / "it.gguf")
     config = replace(language_config(file), layers=4)

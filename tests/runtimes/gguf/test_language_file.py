@@ -1,4 +1,4 @@
-"""What is read of a language model in a GGUF file, and every way in which its keys and tensors can be wrong."""
+"""Reading a language model's keys and tensors from a GGUF file, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workbench.runtimes.gguf.language_file import (
 
 
 @pytest.mark.parametrize("write", [tiny_gguf, tiny_halves])
-def test_dimensions_are_those_of_the_network(tmp_path: Path, write: Callable[..., Any]) -> None:
+def test_dimensions_and_configuration_equal_those_of_the_network(tmp_path: Path, write: Callable[..., Any]) -> None:
     network = write(tmp_path / "it.gguf", "qwen2", tie_word_embeddings=True)
     file = read_gguf(tmp_path / "it.gguf")
     assert is_language_file(file) and language_architecture(file) == "qwen2"
@@ -106,7 +106,7 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
     ],
     ids=str,
 )
-def test_keys_that_are_wrong(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
+def test_wrong_metadata_key_raises_an_error_with_its_name(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     file = read_gguf(changed(tmp_path / "it.gguf", dict(keys), {}))
     with pytest.raises(BadInput) as caught:
@@ -115,7 +115,7 @@ def test_keys_that_are_wrong(tmp_path: Path, keys: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize("scaling", [{}, {"type": "linear", "factor": 2.0}, {"type": "yarn", "yarn_beta_fast": 32.0}])
-def test_scaled_positions_that_llama_cpp_follows(tmp_path: Path, scaling: dict[str, Any]) -> None:
+def test_rope_scaling_supported_by_llama_cpp_is_accepted(tmp_path: Path, scaling: dict[str, Any]) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     keys = {f"qwen3.rope.scaling.{key}": value for key, value in scaling.items()}
     assert read_dimensions(read_gguf(changed(tmp_path / "it.gguf", keys, {}))).layers == 3
@@ -138,7 +138,9 @@ def test_scaled_positions_that_llama_cpp_follows(tmp_path: Path, scaling: dict[s
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_tensors_that_are_wrong(tmp_path: Path, tensors: dict[str, np.ndarray | None], message: str) -> None:
+def test_wrong_tensor_raises_an_error_with_its_name(
+    tmp_path: Path, tensors: dict[str, np.ndarray | None], message: str
+) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
     with pytest.raises(BadInput) as caught:
@@ -158,7 +160,9 @@ def test_tensors_that_are_wrong(tmp_path: Path, tensors: dict[str, np.ndarray | 
     ],
     ids=ascii,
 )
-def test_vocabularies(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
+def test_vocabulary_check_accepts_valid_and_refuses_invalid_tokens(
+    tmp_path: Path, old: bytes, new: bytes, message: str
+) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     content = (tmp_path / "it.gguf").read_bytes()
     (tmp_path / "changed.gguf").write_bytes(content.replace(old, new, 1))
@@ -171,7 +175,7 @@ def test_vocabularies(tmp_path: Path, old: bytes, new: bytes, message: str) -> N
     assert message in str(caught.value)
 
 
-def test_a_language_model_with_values_that_are_not_finite(tmp_path: Path) -> None:
+def test_non_finite_weights_are_refused(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     tensors = {"blk.1.attn_norm.weight": np.full(32, np.nan, np.float32)}
     file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
@@ -179,7 +183,7 @@ def test_a_language_model_with_values_that_are_not_finite(tmp_path: Path) -> Non
         open_language(file, language_config(file))
 
 
-def test_factors_of_positions_beside_other_networks(tmp_path: Path) -> None:
+def test_rope_frequency_factors_beside_another_network_are_refused(tmp_path: Path) -> None:
     tiny_halves(tmp_path / "it.gguf")
     tensors = {"rope_freqs.weight": np.ones(4, np.float32)}
     file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
@@ -189,7 +193,7 @@ def test_factors_of_positions_beside_other_networks(tmp_path: Path) -> None:
         read_dimensions(file)
 
 
-def test_types_of_fewer_tokens_than_there_are(tmp_path: Path) -> None:
+def test_fewer_token_types_than_tokens_are_refused(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "it.gguf", "qwen3")
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(["a", "b", "", ""])
@@ -203,7 +207,7 @@ def test_types_of_fewer_tokens_than_there_are(tmp_path: Path) -> None:
         check_vocabulary(read_gguf(tmp_path / "it.gguf"))
 
 
-def test_a_file_without_a_language_model(tmp_path: Path) -> None:
+def test_file_without_a_language_model_is_recognised(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "it.gguf", "sensevoice-small")
     writer.add_tensor("encoder.weight", np.zeros(32, np.float32))
     writer.write_header_to_file()

@@ -1,4 +1,4 @@
-"""A language model's GGUF file as a directory: the tokenizer gives the same ids as the one it was made of."""
+"""A language model's GGUF file as a checkpoint directory: its tokenizer gives the ids of the original tokenizer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> LanguageTokenizer:
     return LanguageTokenizer.read(directory)
 
 
-def test_the_configuration_is_that_of_the_network(model: CausalLmModel, original: LanguageTokenizer) -> None:
+def test_unpacked_configuration_equals_that_of_the_network(model: CausalLmModel, original: LanguageTokenizer) -> None:
     language = model.language
     assert (language.model_type, language.hidden_size, language.layers) == ("qwen3", 32, 3)
     assert (language.vocabulary, language.context) == (VOCABULARY, CONTEXT)
@@ -59,7 +59,9 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_ids_and_texts_are_those_of_the_original(model: CausalLmModel, original: LanguageTokenizer, text: str) -> None:
+def test_ids_and_texts_equal_those_of_the_original_tokenizer(
+    model: CausalLmModel, original: LanguageTokenizer, text: str
+) -> None:
     ids = original.ids(text)
     assert model.tokenizer.ids(text) == ids
     for special in (False, True):
@@ -67,11 +69,13 @@ def test_ids_and_texts_are_those_of_the_original(model: CausalLmModel, original:
 
 
 @given(text=st.text(max_size=30))
-def test_any_text_has_the_ids_of_the_original(model: CausalLmModel, original: LanguageTokenizer, text: str) -> None:
+def test_random_texts_have_the_ids_of_the_original_tokenizer(
+    model: CausalLmModel, original: LanguageTokenizer, text: str
+) -> None:
     assert model.tokenizer.ids(text) == original.ids(text)
 
 
-def test_the_chat_template_goes_along(model: CausalLmModel, original: LanguageTokenizer) -> None:
+def test_chat_template_is_retained(model: CausalLmModel, original: LanguageTokenizer) -> None:
     messages = [{"role": "user", "content": "Repeat: one"}]
     assert model.tokenizer.has_chat_template
     assert model.tokenizer.chat(messages) == original.chat(messages)
@@ -93,8 +97,6 @@ def test_the_chat_template_goes_along(model: CausalLmModel, original: LanguageTo
         ),
     ],
 )
-def test_vocabularies_that_make_no_sense_are_refused(
-    made: Path, tmp_path: Path, keys: Mapping[str, Any], reason: str
-) -> None:
+def test_invalid_vocabularies_are_refused(made: Path, tmp_path: Path, keys: Mapping[str, Any], reason: str) -> None:
     with pytest.raises(BadInput, match=reason):
         language_files(changed(made, tmp_path / "bad.gguf", keys))

@@ -1,4 +1,4 @@
-"""A language model on llama.cpp that is closed or forgotten gives its memory back."""
+"""A language model on llama.cpp frees its memory when it is closed or no longer referenced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.decoding.generation import Decoding
 from workbench.runtimes.gguf import language as module
 
 
-def test_closing_gives_the_memory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_frees_the_memory_of_weights_and_kv_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROOM", 4000)
     tiny_halves(tmp_path / "it.gguf", num_key_value_heads=4, head_dim=128, max_position_embeddings=4096)
     process = psutil.Process()
@@ -39,7 +39,7 @@ def test_closing_gives_the_memory_back(tmp_path: Path, monkeypatch: pytest.Monke
     assert used() - before < 4e6
 
 
-def test_a_model_that_nobody_refers_to_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreferenced_model_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     language = opened(tmp_path / "it.gguf")
     generated(language, [PROMPT], Decoding((), max_new_tokens=2))
@@ -49,7 +49,7 @@ def test_a_model_that_nobody_refers_to_is_freed(tmp_path: Path, monkeypatch: pyt
     assert not free.alive
 
 
-def test_what_is_closed_says_so(tmp_path: Path) -> None:
+def test_unstarted_generation_of_a_closed_model_raises_one_line_error(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     language = opened(tmp_path / "it.gguf")
     steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))
@@ -58,7 +58,7 @@ def test_what_is_closed_says_so(tmp_path: Path) -> None:
         next(steps)
 
 
-def test_closing_in_the_middle_of_a_text_ends_it(tmp_path: Path) -> None:
+def test_running_generation_of_a_closed_model_raises_one_line_error(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     language = opened(tmp_path / "it.gguf")
     steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=9))

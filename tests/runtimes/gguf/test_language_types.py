@@ -1,4 +1,4 @@
-"""The language model on llama.cpp in other types of weights, keys and values."""
+"""The language model on llama.cpp with other types of weights and KV cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workbench.decoding.generation import Decoding
 
 @pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("write", [tiny_gguf, tiny_halves])
-def test_quantised_weights_compute_what_they_stand_for(
+def test_quantised_weights_give_logits_close_to_transformers(
     tmp_path: Path, write: Callable[..., Any], quantization: str
 ) -> None:
     shape = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32}
@@ -36,7 +36,7 @@ def test_quantised_weights_compute_what_they_stand_for(
 
 
 @pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
-def test_a_half_computes_what_the_whole_file_computes(
+def test_language_part_of_a_speech_file_gives_the_logits_of_a_plain_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: str
 ) -> None:
     monkeypatch.delenv("WORKBENCH_AMX", raising=False)
@@ -49,7 +49,7 @@ def test_a_half_computes_what_the_whole_file_computes(
 
 
 @pytest.mark.parametrize("kv_cache", ["f16", "q8_0"])
-def test_keys_and_values_may_be_kept_rounded(tmp_path: Path, kv_cache: str) -> None:
+def test_rounded_kv_cache_gives_close_logits_and_the_same_first_token(tmp_path: Path, kv_cache: str) -> None:
     network = tiny_gguf(tmp_path / "it.gguf", head_dim=32)
     exact, rounded = (traced(opened(tmp_path / "it.gguf", kind), PROMPT)["logits"] for kind in ("f32", kv_cache))
     assert 0 < np.abs(exact - rounded).max() < 0.2
@@ -59,7 +59,7 @@ def test_keys_and_values_may_be_kept_rounded(tmp_path: Path, kv_cache: str) -> N
     )
 
 
-def test_a_kind_of_cache_that_there_is_not_or_that_does_not_fit(tmp_path: Path) -> None:
+def test_unknown_or_unfitting_kv_cache_type_is_refused(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")  # its heads are 8 wide
     for kind, message in (("q4_0", "kv_cache is 'q4_0'; expected one of f32, f16, q8_0"), ("q8_0", "cannot be stored")):
         with pytest.raises(BadInput, match=message):

@@ -1,4 +1,4 @@
-"""llama.cpp as a library: its version, its silence, its reasons."""
+"""llama.cpp as a library: its version, its log output and its error messages."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from workbench.runtimes.gguf.llama import check_version, load_llama, open_plain,
 
 
 @pytest.mark.parametrize("version", ["0.3.36", "0.3.99", "0.3.36+cpu"])
-def test_tested_versions(version: str) -> None:
+def test_tested_llama_cpp_versions_are_accepted(version: str) -> None:
     check_version(version)
 
 
 @pytest.mark.parametrize("version", ["0.3.35", "0.4.0", "1.0", "unknown"])
-def test_other_versions(version: str) -> None:
+def test_untested_llama_cpp_versions_are_refused(version: str) -> None:
     with pytest.raises(Unavailable, match=rf"^llama-cpp-python {version} is installed; tested is 0\.3\.36 and later, "):
         check_version(version)
 
 
-def test_a_file_that_llama_cpp_refuses(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_file_that_llama_cpp_refuses_raises_its_reason_without_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     path = tmp_path / "other.gguf"
     path.write_bytes((tmp_path / "it.gguf").read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
@@ -34,7 +36,7 @@ def test_a_file_that_llama_cpp_refuses(tmp_path: Path, capfd: pytest.CaptureFixt
     assert take_reason() == "it does not say why"
 
 
-def test_the_vocabulary_can_be_left_out(tmp_path: Path) -> None:
+def test_model_can_be_opened_without_its_vocabulary(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     functions, file = load_llama(), read_gguf(tmp_path / "it.gguf")
     for rows, kind in ((None, 2), (512, 0)):

@@ -67,7 +67,7 @@ def same(ours: LanguageTokenizer, theirs: LanguageTokenizer, text: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
-def test_a_text_has_the_ids_of_transformers(tokenizers: Any, kind: str, text: str) -> None:
+def test_special_texts_have_the_ids_of_transformers(tokenizers: Any, kind: str, text: str) -> None:
     same(*tokenizers[kind], text)
 
 
@@ -81,19 +81,19 @@ def test_a_text_has_the_ids_of_transformers(tokenizers: Any, kind: str, text: st
     ).map("".join)
 )
 @settings(max_examples=400, deadline=None)
-def test_any_text_has_the_ids_of_transformers(tokenizers: Any, text: str) -> None:
+def test_random_texts_have_the_ids_of_transformers(tokenizers: Any, text: str) -> None:
     same(*tokenizers["qwen3"], text)
 
 
 @given(ids=st.lists(st.integers(-2, 520), max_size=12), special=st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_any_ids_have_the_text_of_transformers(tokenizers: Any, ids: list[int], special: bool) -> None:
+def test_random_ids_have_the_text_of_transformers(tokenizers: Any, ids: list[int], special: bool) -> None:
     """Halves of characters and ids that there are not among them."""
     ours, theirs = tokenizers["qwen3"]
     assert ours.text(ids, special) == theirs.text(ids, special)
 
 
-def test_pieces_and_ids_of_tokens(tokenizers: Any) -> None:
+def test_pieces_and_token_ids_equal_transformers(tokenizers: Any) -> None:
     ours, theirs = tokenizers["qwen3"]
     for number in range(512):
         assert ours.piece(number) == theirs.piece(number)
@@ -105,7 +105,7 @@ def test_pieces_and_ids_of_tokens(tokenizers: Any) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("messages", CHATS)
 @pytest.mark.parametrize("variables", [{}, {"enable_thinking": False}], ids=str)
-def test_a_chat_is_written_as_transformers_writes_it(
+def test_chat_prompt_equals_that_of_transformers(
     tokenizers: Any, kind: str, messages: Any, variables: dict[str, Any]
 ) -> None:
     ours, theirs = tokenizers[kind]
@@ -122,7 +122,7 @@ def with_template(tokenizers: Any, template: str) -> LlamaTokenizer:
     return made
 
 
-def test_a_template_may_ask_for_json_and_refuse(tokenizers: Any) -> None:
+def test_chat_template_can_use_json_and_raise_errors(tokenizers: Any) -> None:
     messages = [{"role": "user", "content": "<é>"}]
     assert with_template(tokenizers, "{{ messages | tojson }}{{ eos_token }}").chat(messages) == (
         '[{"role": "user", "content": "<é>"}]<|im_end|>'
@@ -140,28 +140,28 @@ def test_a_template_may_ask_for_json_and_refuse(tokenizers: Any) -> None:
         "{% for i in range(999999999) %}{% endfor %}",
     ],
 )
-def test_a_template_stays_in_its_box(tokenizers: Any, template: str) -> None:
+def test_unsafe_chat_template_is_refused_by_the_sandbox(tokenizers: Any, template: str) -> None:
     from jinja2.exceptions import SecurityError
 
     with pytest.raises((SecurityError, OverflowError)):
         with_template(tokenizers, template).chat(CHATS[0])
 
 
-def test_a_closed_model_says_so(tmp_path: Path) -> None:
+def test_tokenizer_of_a_closed_model_raises_one_line_error(tmp_path: Path) -> None:
     tokenizer, _ = pair(tmp_path, "qwen3")
     tokenizer.model.close()
     with pytest.raises(BadInput, match=r"^qwen3\.gguf is closed; open it again$"):
         tokenizer.ids("seven")
 
 
-def test_half_a_character_is_refused_by_both_tokenizers(tokenizers: Any) -> None:
+def test_lone_surrogate_is_refused_by_both_tokenizers(tokenizers: Any) -> None:
     for tokenizer in tokenizers["qwen3"]:
         for encode in (tokenizer.ids, tokenizer.plain_ids):
             with pytest.raises(BadInput, match=r"^the text for the model holds half a character; expected a text that"):
                 encode("one \ud83d two")
 
 
-def test_room_in_the_table(tokenizers: Any) -> None:
+def test_embedding_table_smaller_than_the_vocabulary_is_refused(tokenizers: Any) -> None:
     from dataclasses import replace
 
     ours = tokenizers["qwen3"][0]

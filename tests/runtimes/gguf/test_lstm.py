@@ -17,7 +17,7 @@ from workbench.runtimes.gguf.lstm import recur, sigmoid
     steps=st.integers(1, 30),
     size=st.sampled_from([0.1, 1.0, 30.0]),
 )
-def test_both_directions_are_pytorchs(width: int, taken: int, steps: int, size: float) -> None:
+def test_bidirectional_lstm_equals_pytorch(width: int, taken: int, steps: int, size: float) -> None:
     torch.manual_seed(steps)
     lstm = torch.nn.LSTM(taken, width, bidirectional=True)
     x = size * torch.randn(steps, taken)
@@ -36,7 +36,7 @@ def test_both_directions_are_pytorchs(width: int, taken: int, steps: int, size: 
     np.testing.assert_allclose(np.concatenate([forward, backward[::-1]], axis=1), expected, atol=2e-5)
 
 
-def test_no_value_overflows() -> None:
+def test_sigmoid_does_not_overflow() -> None:
     with np.errstate(all="raise"):
         found = sigmoid(np.array([-1e30, -100.0, 0.0, 100.0, 1e30], np.float32))
     np.testing.assert_allclose(found, [0, 0, 0.5, 1, 1], atol=1e-7)

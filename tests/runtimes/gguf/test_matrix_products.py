@@ -1,4 +1,4 @@
-"""Linear layers that numpy computes in a ggml graph: their values, for each float type, and the same with any number of
+"""Linear layers that numpy computes in a ggml graph: their values for each float type, identical for any number of
 threads.
 """
 
@@ -79,7 +79,7 @@ def test_a_layer_is_the_same_with_any_number_of_threads(engine: GraphRunner, kin
         np.testing.assert_array_equal(each, together)
 
 
-def test_other_matrices_stay_with_ggml(engine: GraphRunner) -> None:
+def test_float16_and_quantised_matrices_are_computed_by_ggml(engine: GraphRunner) -> None:
     assert engine.weights.floats("f16.weight", (OUT, INSIDE)) is None
     assert engine.weights.floats("q8_0.weight", (OUT, 64)) is None
     x, file = drawn(60, 64), engine.weights.file
@@ -87,7 +87,7 @@ def test_other_matrices_stay_with_ggml(engine: GraphRunner) -> None:
     np.testing.assert_allclose(engine.run(layer("q8_0", x))["y"], expected, atol=0.5)
 
 
-def test_an_input_with_gaps_is_read_right(engine: GraphRunner) -> None:
+def test_non_contiguous_input_is_read_correctly(engine: GraphRunner) -> None:
     x = np.ascontiguousarray(drawn(INSIDE, 64))
 
     def build(g: Graph) -> dict[str, Tensor]:
@@ -104,7 +104,7 @@ def test_an_input_with_gaps_is_read_right(engine: GraphRunner) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_values_that_overflow_are_computed_without_a_word(engine: GraphRunner) -> None:
+def test_overflowing_values_give_infinity_without_warnings(engine: GraphRunner) -> None:
     x = np.full((64, INSIDE), 3e38, np.float32)
     found = engine.run(layer("f32", x))["y"]
     assert np.isinf(found).any() and found.shape == (64, OUT)

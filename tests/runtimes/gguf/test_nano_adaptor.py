@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's hearing half on ggml against the one in PyTorch: any length, stacking, odd sizes, every stage."""
+"""Fun-ASR-Nano's encoder and adaptor on ggml against PyTorch: every stage, any length, frame stacking."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def sound(frames: int, seed: int = 0) -> np.ndarray:
 
 @settings(max_examples=40)
 @given(frames=st.integers(1, 90), name=st.sampled_from(sorted(CONFIGS)))
-def test_every_stage_is_pytorchs(pairs: Any, frames: int, name: str) -> None:
+def test_every_encoder_and_adaptor_stage_equals_pytorch(pairs: Any, frames: int, name: str) -> None:
     graph, network = pairs[name]
     ours, theirs = Recorder(StageFilter()), Recorder(StageFilter())
     speech, counts = graph.embed_audio([sound(frames)], ours)
@@ -99,7 +99,7 @@ def test_every_stage_is_pytorchs(pairs: Any, frames: int, name: str) -> None:
 
 @settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=4), name=st.sampled_from(sorted(CONFIGS)))
-def test_a_batch_is_its_recordings_one_by_one(pairs: Any, lengths: list[int], name: str) -> None:
+def test_batch_equals_single_recordings(pairs: Any, lengths: list[int], name: str) -> None:
     graph, network = pairs[name]
     sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
     speech, counts = graph.embed_audio(sounds, None)
@@ -124,7 +124,7 @@ def test_a_batch_is_its_recordings_one_by_one(pairs: Any, lengths: list[int], na
     ],
 )
 @pytest.mark.parametrize("change", ["missing", "misshapen"])
-def test_weights_that_do_not_fit_are_refused_when_opened(tmp_path: Path, name: str, change: str) -> None:
+def test_missing_or_misshapen_weights_are_refused_at_opening(tmp_path: Path, name: str, change: str) -> None:
     config = CONFIGS["stacking"]
     tensors = drawn_tensors(NanoEncoder(ENCODER, config), 5)
     if change == "missing":

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's CTC branch on gguf: its definition, the beam search of PyTorch, and files that have no branch."""
+"""Fun-ASR-Nano's CTC branch on gguf: its definition, the beam search of PyTorch, and files without the branch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reference(directory: Path) -> Iterator[SpeechSession]:
     session.close()
 
 
-def test_the_branch_is_its_definition(directory: Path, session: SpeechSession) -> None:
+def test_ctc_logits_equal_the_definition_of_the_branch(directory: Path, session: SpeechSession) -> None:
     trace = session.trace(AUDIO, "*", beam_size=8)
     tensors = {name: value.double() for name, value in torch.load(directory / "model.pt", weights_only=True).items()}
     expected = branch_by_definition(torch.from_numpy(np.array(trace["encoder.output"])).double(), tensors).numpy()
@@ -60,7 +60,7 @@ def test_the_branch_is_its_definition(directory: Path, session: SpeechSession) -
     np.testing.assert_allclose(trace["ctc.logits"], expected, atol=2e-4 * np.abs(expected).max())
 
 
-def test_stages_are_those_of_pytorch(session: SpeechSession, reference: SpeechSession) -> None:
+def test_ctc_stages_equal_those_of_pytorch(session: SpeechSession, reference: SpeechSession) -> None:
     for stages in ("*", "ctc.layers.1.*"):
         ours, theirs = (each.trace(AUDIO, stages, beam_size=8) for each in (session, reference))
         assert list(ours) == list(theirs) and len(theirs) > 8
@@ -75,7 +75,7 @@ def test_stages_are_those_of_pytorch(session: SpeechSession, reference: SpeechSe
 
 
 @pytest.mark.parametrize("recombination", ["sum", "max"])
-def test_a_beam_search_finds_what_it_finds_on_pytorch(
+def test_ctc_beam_search_gives_the_hypotheses_of_pytorch(
     session: SpeechSession, reference: SpeechSession, recombination: str, tmp_path: Path
 ) -> None:
     (tmp_path / "phrases.txt").write_text("a ▁the\n你\n")
@@ -87,12 +87,12 @@ def test_a_beam_search_finds_what_it_finds_on_pytorch(
         assert mine.score == pytest.approx(other.score, abs=1e-2)
 
 
-def test_without_these_options_the_language_model_writes(session: SpeechSession, reference: SpeechSession) -> None:
+def test_language_model_decodes_when_no_ctc_options_are_set(session: SpeechSession, reference: SpeechSession) -> None:
     brief = {"max_new_tokens": 8, "dither": 0.0}
     assert session.transcribe(AUDIO, **brief).tokens == reference.transcribe(AUDIO, **brief).tokens
 
 
-def test_a_checkpoint_without_tokens_leaves_the_branch_out_and_both_say_so(tmp_path: Path) -> None:
+def test_checkpoint_without_ctc_tokens_omits_the_branch_with_a_note(tmp_path: Path) -> None:
     add_ctc_branch(tiny_funasr_nano(tmp_path / "nano")).unlink()
     [plan] = funasr_nano.plans(tmp_path / "nano", "workbench")
     assert plan.notes == [
@@ -107,7 +107,7 @@ def test_a_checkpoint_without_tokens_leaves_the_branch_out_and_both_say_so(tmp_p
     session.close()
 
 
-def test_a_branch_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
+def test_incomplete_ctc_branch_is_omitted_with_a_note(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "nano")
     add_ctc_branch(directory)
     weights = torch.load(directory / "model.pt", weights_only=True)
@@ -118,5 +118,5 @@ def test_a_branch_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
     assert not any(tensor.name.startswith("ctc") for tensor in plan.tensors)
 
 
-def test_funasrs_pair_has_no_branch(directory: Path) -> None:
+def test_funasr_layout_contains_no_ctc_branch(directory: Path) -> None:
     assert not any(t.name.startswith("ctc") for plan in funasr_nano.plans(directory, "funasr") for t in plan.tensors)

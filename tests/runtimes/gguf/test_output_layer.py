@@ -1,4 +1,4 @@
-"""The output layer is one linear layer, however it is cut into rows and blocks."""
+"""The output layer gives the same logits for any split into rows and blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.runtimes.gguf.weights import Scope
 
 @pytest.mark.parametrize("vocabulary", [1, 15, 16, 17, 80, 83])
 @pytest.mark.parametrize("frames", [1, 6, 7, 20])
-def test_rows_and_blocks_make_one_layer(
+def test_output_layer_logits_do_not_depend_on_the_split_into_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int, frames: int
 ) -> None:
     monkeypatch.setattr(output_layer, "BLOCK", 6)

@@ -1,4 +1,4 @@
-"""Paraformer on ggml against PyTorch on the same weights: every stage, type and head, and files of FunASR's script."""
+"""Paraformer on ggml against PyTorch on the same weights: every stage, type and head, and FunASR's files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def expected(demo: Session) -> dict[Path, Trace]:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_the_demo_hears_what_it_hears_on_pytorch(
+def test_demo_model_transcribes_like_pytorch(
     converted: tuple[str, Session], expected: dict[Path, Trace], path: Path
 ) -> None:
     quantization, session = converted
@@ -91,7 +91,7 @@ def test_the_demo_hears_what_it_hears_on_pytorch(
     assert str(found["text"]) == str(reference["text"])
 
 
-def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
+def test_options_have_the_same_effect_as_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
     quantization, session = converted
     if quantization != "f32":
         pytest.skip("the rounding of smaller types is told above")
@@ -105,7 +105,7 @@ def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo
     np.testing.assert_allclose(times[0], times[1], atol=1e-6)
 
 
-def test_the_residual_of_funasrs_runtime_matters(demo: Session, expected: dict[Path, Trace]) -> None:
+def test_cif_residual_option_changes_the_cif_weights(demo: Session, expected: dict[Path, Trace]) -> None:
     """Its formula is checked against a slow definition on each runtime."""
     stage = "predictor.alphas"
     for path in [path for path in SAMPLES if "librivox" not in path.name][
@@ -125,7 +125,9 @@ def test_the_residual_of_funasrs_runtime_matters(demo: Session, expected: dict[P
     ],
     ids=["plain", "bicif", "convolution only"],
 )
-def test_any_size_and_head(tmp_path: Path, size: ParaformerSize, head: dict[str, Any]) -> None:
+def test_every_size_and_predictor_head_equals_pytorch(
+    tmp_path: Path, size: ParaformerSize, head: dict[str, Any]
+) -> None:
     """Decoder layers without attention, shifted memories, widths that are no multiple of anything."""
     directory = write_paraformer(tmp_path / "it", size, **head)
     sound = noise(3.0)
@@ -142,7 +144,7 @@ def test_any_size_and_head(tmp_path: Path, size: ParaformerSize, head: dict[str,
     np.testing.assert_allclose(heard[0], heard[1], atol=1e-6)
 
 
-def test_the_finer_head_gives_what_it_gives_on_pytorch(tmp_path: Path) -> None:
+def test_upsampled_cif_head_equals_pytorch(tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor="CifPredictorV3")
     model = read_paraformer(directory)
     ours = ParaformerGraph(read_gguf(file_of(directory, tmp_path / "it.gguf")), model, 2)
@@ -153,7 +155,7 @@ def test_the_finer_head_gives_what_it_gives_on_pytorch(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, reference, atol=1e-5)
 
 
-def test_a_seaco_checkpoint_is_its_recogniser(tmp_path: Path) -> None:
+def test_seaco_checkpoint_is_converted_without_its_hotword_tensors(tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", UNEVEN, predictor="CifPredictorV3")
     config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
     (directory / "config.yaml").write_text(yaml.safe_dump({**config, "model": "SeacoParaformer"}), encoding="utf-8")
@@ -191,7 +193,9 @@ def set_bias(directory: Path, value: float) -> Path:
         (50, 16000, 17),
     ],
 )
-def test_any_count_of_frames_and_tokens(tmp_path: Path, bias: float, samples: int, tokens: int) -> None:
+def test_zero_one_and_many_frames_and_tokens_equal_pytorch(
+    tmp_path: Path, bias: float, samples: int, tokens: int
+) -> None:
     """None, one, as many as frames: 0.06 s each, with a tail of 0.45 that never fires by itself."""
     directory = set_bias(tiny_paraformer(tmp_path / "tiny"), bias)
     sound = (noise(1.0)[0][:samples], 16000)
@@ -208,7 +212,7 @@ def test_any_count_of_frames_and_tokens(tmp_path: Path, bias: float, samples: in
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
 @pytest.mark.parametrize("predictor", ["CifPredictorV2", "CifPredictorV3"])
-def test_files_of_funasrs_own_script(tmp_path: Path, wtype: str, predictor: str) -> None:
+def test_files_from_the_funasr_export_script_equal_pytorch(tmp_path: Path, wtype: str, predictor: str) -> None:
     size = ParaformerSize(EncoderSize(64, 4, 96, 3), 4, 96, 2, 2, 11, 50)
     directory = write_paraformer(tmp_path / "it", size, predictor=predictor)
     path = funasr_paraformer(directory, tmp_path / "published.gguf", wtype)
@@ -228,7 +232,7 @@ def test_files_of_funasrs_own_script(tmp_path: Path, wtype: str, predictor: str)
         assert [note for note in one.transcribe(sound).notes if "vocabulary" in note] == []
 
 
-def test_every_tensor_is_asked_for_at_opening(tmp_path: Path) -> None:
+def test_each_missing_or_misshapen_tensor_is_refused_at_opening(tmp_path: Path) -> None:
     """A file that lacks one, or has it in another shape, must not open: ggml would end the process over it later."""
     directory = write_paraformer(tmp_path / "it", UNEVEN, predictor="CifPredictorV3")
     file = read_gguf(file_of(directory, tmp_path / "it.gguf"))
@@ -248,7 +252,7 @@ def test_every_tensor_is_asked_for_at_opening(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [lambda plan: plan.tensors.pop(-1), lambda plan: plan.tensors.pop(40)])
-def test_a_file_without_a_tensor_is_one_sentence(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+def test_file_without_a_tensor_raises_one_line_error(tmp_path: Path, change: Callable[[Any], Any]) -> None:
     plan, *_ = paraformer.plans(tiny_paraformer(tmp_path / "tiny"), "workbench")
     object.__setattr__(plan, "tensors", list(plan.tensors))
     gone = change(plan).name
@@ -258,7 +262,7 @@ def test_a_file_without_a_tensor_is_one_sentence(tmp_path: Path, change: Callabl
 
 
 @pytest.mark.slow
-def test_full_width_on_twenty_seconds_of_speech(tmp_path: Path) -> None:
+def test_published_width_matches_pytorch_on_20_seconds_of_speech(tmp_path: Path) -> None:
     """The published width with random weights: how far each type is from PyTorch at the end of 10 of the 50 blocks."""
     size = ParaformerSize(EncoderSize(blocks=10), decoder_blocks=4, decoder_attending=4)
     directory = write_paraformer(tmp_path / "full", size, predictor="CifPredictorV3")

@@ -1,4 +1,4 @@
-"""Rows of tokens scored together on llama.cpp, against transformers; and what stays of them."""
+"""Token sequences scored together on llama.cpp against transformers, and the reuse of stored prefixes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(found: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int
         np.testing.assert_allclose(each, expected, rtol=0, atol=EXACT)
 
 
-def test_every_token_has_what_it_has_on_transformers(pair: tuple[LanguageModel, Any]) -> None:
+def test_token_logprobs_equal_transformers_and_prefixes_are_computed_once(pair: tuple[LanguageModel, Any]) -> None:
     language, network = pair
     scorer = scorer_of(language)
     check(scorer.score(ROWS), network, ROWS)
@@ -72,7 +72,9 @@ def test_every_token_has_what_it_has_on_transformers(pair: tuple[LanguageModel, 
     room=st.sampled_from([16, 40, 1024]),
 )
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_calls_after_each_other(pair: tuple[LanguageModel, Any], calls: list[list[list[int]]], room: int) -> None:
+def test_consecutive_scoring_calls_equal_transformers(
+    pair: tuple[LanguageModel, Any], calls: list[list[list[int]]], room: int
+) -> None:
     language, network = pair
     scorer = scorer_of(language, room)
     for rows in calls:
@@ -80,7 +82,7 @@ def test_any_calls_after_each_other(pair: tuple[LanguageModel, Any], calls: list
     scorer.close()
 
 
-def test_more_rows_than_sequences_and_longer_ones_than_the_room(pair: tuple[LanguageModel, Any]) -> None:
+def test_scoring_handles_many_rows_and_rows_beyond_the_context_room(pair: tuple[LanguageModel, Any]) -> None:
     language, network = pair
     scorer = scorer_of(language, 300)
     draw = np.random.default_rng(1)
@@ -94,7 +96,7 @@ def test_more_rows_than_sequences_and_longer_ones_than_the_room(pair: tuple[Lang
     scorer.close()
 
 
-def test_an_unknown_id_is_one_sentence_and_so_is_a_closed_model(tmp_path: Path) -> None:
+def test_unknown_token_id_or_closed_model_raises_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "it.gguf"
     tiny_gguf(path)
     file = read_gguf(path)

@@ -1,4 +1,4 @@
-"""SenseVoice on ggml against PyTorch on the same weights: every stage, every type, and files as FunASR writes them."""
+"""SenseVoice on ggml against PyTorch on the same weights: every stage and type, and files in FunASR's layout."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expected(demo: Session) -> dict[Path, Trace]:
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
-def test_the_demo_hears_what_it_hears_on_pytorch(
+def test_demo_model_transcribes_like_pytorch(
     converted: tuple[str, Session], expected: dict[Path, Trace], path: Path
 ) -> None:
     quantization, session = converted
@@ -72,7 +72,7 @@ def test_the_demo_hears_what_it_hears_on_pytorch(
         assert str(found["text"]) == str(reference["text"])
 
 
-def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
+def test_options_have_the_same_effect_as_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
     quantization, session = converted
     if quantization != "f32":
         pytest.skip("the rounding of smaller types is told above")
@@ -86,7 +86,7 @@ def test_options_do_what_they_do_on_pytorch(converted: tuple[str, Session], demo
 
 
 @pytest.mark.parametrize("samples", [1, 399, 400, 1200, 16000])
-def test_short_sounds(tmp_path: Path, samples: int) -> None:
+def test_very_short_recordings_equal_pytorch(tmp_path: Path, samples: int) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     [path] = writer.write(sensevoice.plans(directory, "workbench"), "f32", tmp_path / "it.gguf")
     sound = (noise(1.0)[0][:samples], 16000)
@@ -100,7 +100,7 @@ def test_short_sounds(tmp_path: Path, samples: int) -> None:
 
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
-def test_files_of_funasrs_own_script(tmp_path: Path, wtype: str) -> None:
+def test_files_from_the_funasr_export_script_match_pytorch(tmp_path: Path, wtype: str) -> None:
     """In f16 files that script makes the query embedding f16 too; both are read."""
     directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
     funasr_sensevoice(directory, path, wtype, cmvn=random_cmvn(560))
@@ -114,7 +114,7 @@ def test_files_of_funasrs_own_script(tmp_path: Path, wtype: str) -> None:
         assert cosine(found, reference) >= LEAST[wtype]
 
 
-def test_cmvn_that_cannot_be_used_is_told_of(tmp_path: Path) -> None:
+def test_unusable_cmvn_adds_a_note_to_the_transcript(tmp_path: Path) -> None:
     directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
     funasr_sensevoice(directory, path, "f32", cmvn=random_cmvn(560))
     with closing(open_session(path, "it", THREADS)) as session:
@@ -122,7 +122,7 @@ def test_cmvn_that_cannot_be_used_is_told_of(tmp_path: Path) -> None:
     assert any("no usable CMVN" in note for note in notes), notes
 
 
-def test_a_missing_or_misshapen_tensor_is_told_at_opening(tmp_path: Path) -> None:
+def test_missing_tensor_raises_an_error_at_opening(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     plan, *_ = sensevoice.plans(directory, "workbench")
     name = "encoder.tp_encoders.0.feed_forward.w_2.weight"
@@ -136,7 +136,7 @@ def test_a_missing_or_misshapen_tensor_is_told_at_opening(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_full_width_on_44_seconds_of_speech(tmp_path: Path) -> None:
+def test_published_width_matches_pytorch_on_44_seconds_of_speech(tmp_path: Path) -> None:
     """The published width with random weights: how far each type is from PyTorch at the end of 14 of the 70 blocks."""
     directory = write_sensevoice(tmp_path / "full", SenseVoiceSize(EncoderSize(blocks=10), tp_blocks=4))
     samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 44 * 16000)

@@ -1,4 +1,4 @@
-"""The demo models that hear and write, on gguf against PyTorch, over all recordings that are shipped."""
+"""The demo speech language models on gguf against PyTorch, over all shipped recordings."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def family(request: pytest.FixtureRequest) -> tuple[Family, dict[Path, Expected]
 
 
 @pytest.mark.parametrize("quantization", sorted(LEAST))
-def test_the_demo_hears_the_same_in_every_type(
+def test_demo_model_transcribes_like_pytorch_in_every_weight_type(
     family: tuple[Family, dict[Path, Expected]], tmp_path: Path, quantization: str
 ) -> None:
     found, expected = family

@@ -1,4 +1,4 @@
-"""A SpeechLM as a session of one GGUF file against PyTorch: dialogues in text and speech, events, stages, bad files."""
+"""A SpeechLM session of one GGUF file against PyTorch: dialogues in text and speech, events, stages, bad files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def same(ours: Answer, theirs: Answer) -> None:
         {"modalities": "text_audio", "temperature": 0.8, "cfg": 2.0, "seed": 7},
     ],
 )
-def test_dialogues_of_one_to_four_turns_are_those_of_pytorch(
+def test_dialogues_of_one_to_four_turns_equal_pytorch(
     form: str, options: dict[str, Any], pairs: dict[str, Pair]
 ) -> None:
     messages: list[Any] = []
@@ -88,7 +88,7 @@ def test_dialogues_of_one_to_four_turns_are_those_of_pytorch(
     assert len(messages) == 8 and ours.runtime == "gguf"
 
 
-def test_events_make_the_answer_and_a_stopped_one_leaves_nothing(pair: Pair) -> None:
+def test_stream_events_add_up_to_the_answer_and_a_stopped_stream_has_no_effect(pair: Pair) -> None:
     session = pair[1]
     options: dict[str, Any] = {"modalities": "text_audio", "min_audio_rows": 60, "max_audio_rows": 60, "cfg": 2.0}
     made = AnswerSoFar("it", "gguf")
@@ -116,7 +116,7 @@ def test_stages_have_the_names_and_values_of_pytorch(pair: Pair) -> None:
     assert {"tower.output", "adaptor.output", "llm.norm", "codec.logits", "codec.rows", "codec.audio"} <= set(ours)
 
 
-def test_bad_input_is_one_sentence_and_the_session_goes_on(pair: Pair) -> None:
+def test_bad_input_raises_one_line_error_and_the_session_stays_usable(pair: Pair) -> None:
     session = pair[1]
     with pytest.raises(BadInput, match="the conversation is "):
         session.converse("x" * 5000)
@@ -126,7 +126,7 @@ def test_bad_input_is_one_sentence_and_the_session_goes_on(pair: Pair) -> None:
     assert session.converse([SAY], modalities="text", max_text_tokens=2).token_ids
 
 
-def test_a_closed_session_says_so(tmp_path: Path) -> None:
+def test_closed_session_raises_one_line_error(tmp_path: Path) -> None:
     session = on_gguf.open_session(speechlm_file(tiny_speechlm(tmp_path / "it").directory), "it", Settings(threads=1))
     session.close()
     with pytest.raises(BadInput, match="the session of it is closed"):

@@ -1,4 +1,4 @@
-"""SpeechLM's language model on llama.cpp against PyTorch: ids, logits, stages, guidance, sequences that end early."""
+"""SpeechLM's language model on llama.cpp against PyTorch: ids, logits, stages, guidance, closed sequences."""
 
 from __future__ import annotations
 
@@ -63,12 +63,14 @@ def rows(network: Any, answer: AnswerPlan, **changes: Any) -> np.ndarray:
 @pytest.mark.parametrize("form", ["directory", "release"])
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
 @pytest.mark.parametrize("modalities", ["text", "audio", "text_audio", "auto"])
-def test_every_stream_is_that_of_pytorch(form: str, cfg: float, modalities: str, pairs: dict[str, Pair]) -> None:
+def test_generated_ids_of_all_streams_equal_pytorch(
+    form: str, cfg: float, modalities: str, pairs: dict[str, Pair]
+) -> None:
     found = [rows(network, plan(modalities, cfg=cfg)) for network in pairs[form]]
     np.testing.assert_array_equal(found[1], found[0])
 
 
-def test_equal_seeds_draw_equal_answers_and_those_of_pytorch(pair: Pair) -> None:
+def test_equal_seeds_sample_the_same_answer_as_pytorch(pair: Pair) -> None:
     drawn = {"text_temperature": 0.8, "audio_temperature": 0.8, "audio_top_k": 8, "cfg": 2.0}
     first, again, other = (rows(pair[1], plan("text_audio", seed=seed, **drawn)) for seed in (5, 5, 6))
     np.testing.assert_array_equal(again, first)
@@ -76,7 +78,7 @@ def test_equal_seeds_draw_equal_answers_and_those_of_pytorch(pair: Pair) -> None
     np.testing.assert_array_equal(rows(pair[0], plan("text_audio", seed=5, **drawn)), first)
 
 
-def test_an_answer_does_not_depend_on_those_before_it(pair: Pair) -> None:
+def test_answer_does_not_depend_on_earlier_or_open_sequences(pair: Pair) -> None:
     network = pair[1]
     alone = rows(network, plan("text_audio", cfg=3.0))
     long = AnswerPlan("audio", min_audio_rows=300, max_audio_rows=300, cfg=1.0, audio_temperature=0.7)
@@ -90,7 +92,7 @@ def test_an_answer_does_not_depend_on_those_before_it(pair: Pair) -> None:
     np.testing.assert_array_equal(rows(network, plan("text_audio", cfg=3.0)), alone)
 
 
-def test_the_logits_of_each_interval_are_those_of_pytorch(pair: Pair) -> None:
+def test_logits_of_each_vocabulary_interval_equal_pytorch(pair: Pair) -> None:
     layout = pair[0].layout
     audio = NeededLogits(((layout.eos, layout.eos + 1), layout.interval(0)), codec=True)
     text = NeededLogits(((layout.eot, layout.eot + 1), (layout.text_first, layout.text_end)))
@@ -114,14 +116,14 @@ def test_the_logits_of_each_interval_are_those_of_pytorch(pair: Pair) -> None:
                 np.testing.assert_allclose(ours.codec, theirs.codec, atol=2e-4)
 
 
-def test_a_prompt_of_several_passes(pair: Pair) -> None:
+def test_prompt_in_several_passes_gives_the_logits_of_pytorch(pair: Pair) -> None:
     long = np.concatenate([prompt(pair[0], count=200), np.tile(pair[0].layout.pads + 3, (340, 1))])
     wanted = NeededLogits((pair[0].layout.interval(0),), codec=True)
     found = [network.open([long]).feed((network.layout.pads + 1)[None], wanted) for network in pair]
     np.testing.assert_allclose(found[1].main, found[0].main, atol=2e-4)
 
 
-def test_stages_are_those_of_pytorch(pair: Pair) -> None:
+def test_stages_equal_those_of_pytorch(pair: Pair) -> None:
     parts = [np.concatenate([prompt(pair[0]), np.tile(pair[0].layout.pads + 3, (3, 1))])]
     found = []
     for network in pair:
@@ -135,7 +137,7 @@ def test_stages_are_those_of_pytorch(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("stage", ["llm.embeddings", "llm.layers.0", "llm.norm"])
-def test_a_pass_goes_on_from_a_substituted_stage(stage: str, pair: Pair) -> None:
+def test_substituted_stage_is_used_by_later_stages(stage: str, pair: Pair) -> None:
     parts = [prompt(pair[0])]
     shape = len(parts[0]), pair[1].config.hidden_size
     given = {stage: np.random.default_rng(1).standard_normal(shape).astype(np.float32)}
@@ -166,12 +168,12 @@ def test_one_hundred_answers_take_no_more_memory(pair: Pair) -> None:
         (np.zeros((3, 4), np.int64), r"rows of the prompt have the shape \(3, 4\)"),
     ],
 )
-def test_bad_prompts_are_one_sentence(part: np.ndarray, said: str, pair: Pair) -> None:
+def test_bad_prompt_raises_one_line_error(part: np.ndarray, said: str, pair: Pair) -> None:
     with pytest.raises(BadInput, match=said):
         pair[1].open([part])
 
 
-def test_a_closed_model_says_so(tmp_path: Path) -> None:
+def test_closed_model_raises_one_line_error(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     model = read_speechlm(tiny.directory)
     network = SpeechLmNetwork(read_gguf(speechlm_file(tiny.directory)), model.language, model.layout, None, threads=1)

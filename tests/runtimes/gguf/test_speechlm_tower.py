@@ -1,4 +1,4 @@
-"""The audio tower on ggml gives every stage of the one in PyTorch: any length, any window, every type."""
+"""The audio tower on ggml against PyTorch: every stage, for any length, window and weight type."""
 
 from __future__ import annotations
 
@@ -93,18 +93,18 @@ def assert_same(pair: Pair, samples: np.ndarray) -> None:
 
 @settings(max_examples=25)
 @given(name=st.sampled_from(sorted(SETTINGS)), count=st.integers(201, 60_000))
-def test_every_stage_is_pytorchs(pairs: dict[str, Pair], name: str, count: int) -> None:
+def test_every_tower_stage_equals_pytorch_for_any_length(pairs: dict[str, Pair], name: str, count: int) -> None:
     assert_same(pairs[name], recording(count))
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 @pytest.mark.parametrize("seconds", [0.3, 8.0, 30.0])
-def test_lengths_up_to_half_a_minute(pairs: dict[str, Pair], name: str, seconds: float) -> None:
+def test_recordings_of_up_to_30_seconds_equal_pytorch(pairs: dict[str, Pair], name: str, seconds: float) -> None:
     assert_same(pairs[name], recording(round(16_000 * seconds)))
 
 
 @pytest.mark.parametrize(("quantization", "least"), [("f16", 0.9995), ("q8_0", 0.999), ("q4_0", 0.95)])
-def test_types(tmp_path: Path, quantization: str, least: float) -> None:
+def test_quantised_weights_give_stages_close_to_pytorch(tmp_path: Path, quantization: str, least: float) -> None:
     pair = Pair(tmp_path / "it.gguf", WIDE, quantization)
     ours, theirs = pair.stages(recording(40_000))
     near = {stage: cosine(ours[stage], values) for stage, values in theirs.items()}
@@ -113,7 +113,7 @@ def test_types(tmp_path: Path, quantization: str, least: float) -> None:
     pair.ours.close()
 
 
-def test_it_goes_on_from_another_trace(pairs: dict[str, Pair]) -> None:
+def test_substituted_layer_output_is_used_by_later_stages(pairs: dict[str, Pair]) -> None:
     pair = pairs["short windows"]
     ours, _ = pair.stages(recording(16_000))
     given_ = {"tower.layers.0": ours["tower.layers.0"]}
@@ -122,7 +122,7 @@ def test_it_goes_on_from_another_trace(pairs: dict[str, Pair]) -> None:
     np.testing.assert_allclose(other.stages["adaptor.output"], ours["adaptor.output"], atol=1e-5)
 
 
-def test_bad_recordings_are_refused_in_one_sentence(pairs: dict[str, Pair]) -> None:
+def test_bad_recordings_raise_one_line_errors(pairs: dict[str, Pair]) -> None:
     for samples, says in (
         (np.zeros(0, dtype=np.float32), "has 0 samples at 16000 Hz; expected mono and at least 201"),
         (np.zeros(16000, dtype=np.float32), "is silent"),
@@ -132,13 +132,13 @@ def test_bad_recordings_are_refused_in_one_sentence(pairs: dict[str, Pair]) -> N
             pairs["short windows"].ours.embed_audio(samples)
 
 
-def test_an_activation_that_ggml_lacks() -> None:
+def test_unsupported_activation_is_refused_at_conversion() -> None:
     described = {**TOWER, "activation_function": "tanh"}
     with pytest.raises(BadInput, match="has the activation 'tanh'; a GGUF file takes gelu, relu, silu"):
         plan_tower(tower_of(described), tensors_of(described), HIDDEN, "it")
 
 
-def test_tensors_that_do_not_fit(pairs: dict[str, Pair]) -> None:
+def test_missing_tensor_is_refused_at_conversion(pairs: dict[str, Pair]) -> None:
     pair = pairs["short windows"]
     for name in ("adaptor.continuous_audio.bias", f"{TOWER_PREFIX}conv2d2.weight"):
         left = {key: value for key, value in pair.tensors.items() if key != name}
@@ -157,7 +157,7 @@ def test_tensors_that_do_not_fit(pairs: dict[str, Pair]) -> None:
         ("tower.units", 0, "expected a whole number from 1"),
     ],
 )
-def test_keys_that_do_not_fit_are_refused(
+def test_metadata_keys_that_contradict_the_tensors_are_refused(
     pairs: dict[str, Pair], tmp_path: Path, key: str, value: Any, says: str
 ) -> None:
     pair = pairs["short windows"]

@@ -1,4 +1,4 @@
-"""The small files in a GGUF file: given back byte for byte, written for foreign layouts, refused where unsafe."""
+"""The small files in a GGUF file: unpacked byte for byte, generated for third-party layouts, refused where unsafe."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def carrying(
     return read_gguf(path)
 
 
-def test_files_kept_as_texts_come_back_too(tmp_path: Path) -> None:
+def test_files_stored_as_texts_are_unpacked(tmp_path: Path) -> None:
     texts = {"short.json": "{}", "long.json": "中\n" * 20_000, "nul": "a\0b\r\n"}
     keys = {f"workbench.file.{number}": text for number, text in enumerate(texts.values())}
     with unpacked(carrying(tmp_path / "it.gguf", [(name, b"") for name in texts], keys)) as directory:
@@ -57,7 +57,7 @@ def test_files_kept_as_texts_come_back_too(tmp_path: Path) -> None:
         }
 
 
-def test_files_come_back_byte_for_byte_and_go_when_done(tmp_path: Path) -> None:
+def test_unpacked_files_are_byte_exact_and_deleted_afterwards(tmp_path: Path) -> None:
     files = {"config.yaml": b"model: x\n", "Qwen3/vocab.json": bytes(range(256)) * 9, "a/b/c d.txt": "中".encode()}
     with unpacked(carrying(tmp_path / "it.gguf", list(files.items()))) as directory:
         found = {
@@ -68,7 +68,7 @@ def test_files_come_back_byte_for_byte_and_go_when_done(tmp_path: Path) -> None:
     assert not directory.exists() and not directory.parent.exists()
 
 
-def test_they_also_go_when_the_reader_fails(tmp_path: Path) -> None:
+def test_unpacked_files_are_deleted_when_the_reader_fails(tmp_path: Path) -> None:
     file = carrying(tmp_path / "it.gguf", [("a", b"1")])
     with pytest.raises(FileNotFoundError), unpacked(file) as directory:
         (directory / "no").read_bytes()
@@ -87,7 +87,9 @@ def test_unsafe_names_are_refused(tmp_path: Path, name: str) -> None:
 
 
 @given(name=st.text(st.sampled_from("ab./\\ :~\0"), max_size=12))
-def test_whatever_the_name_nothing_is_written_outside(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+def test_no_file_is_written_outside_the_folder_for_any_name(
+    tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
     folder = tmp_path_factory.mktemp("names")
     try:
         with unpacked(carrying(folder / "it.gguf", [(name, b"content")])) as directory:
@@ -124,14 +126,14 @@ def test_whatever_the_name_nothing_is_written_outside(tmp_path_factory: pytest.T
         ([("a", b"1")], {"workbench.files": [str(n) for n in range(257)]}, "carries 257 files; expected at most 256"),
     ],
 )
-def test_contents_that_make_no_sense_are_refused(
+def test_inconsistent_embedded_files_are_refused(
     tmp_path: Path, files: list[tuple[str, bytes]], keys: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason), unpacked(carrying(tmp_path / "it.gguf", files, keys)):
         pass
 
 
-def test_more_than_a_checkpoint_has_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_embedded_files_are_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.runtimes.gguf.unpacking.MOST_BYTES", 3 << 20)
     file = carrying(tmp_path / "it.gguf", [("a", bytes(2 << 20)), ("b", bytes(2 << 20))])
     monkeypatch.setattr(GgufFile, "numbers", None)
@@ -139,14 +141,14 @@ def test_more_than_a_checkpoint_has_is_refused_unread(tmp_path: Path, monkeypatc
         pass
 
 
-def test_no_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_temporary_folder_raises_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = carrying(tmp_path / "it.gguf", [("a", b"1")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no"))
     with pytest.raises(Unavailable, match=r"there is no room to unpack the files in it.gguf"), unpacked(file):
         pass
 
 
-def test_a_layout_without_files_that_is_not_known_is_refused(tmp_path: Path) -> None:
+def test_unknown_architecture_without_embedded_files_is_refused(tmp_path: Path) -> None:
     writer = GGUFWriter(tmp_path / "it.gguf", "whisper")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -159,7 +161,7 @@ def test_a_layout_without_files_that_is_not_known_is_refused(tmp_path: Path) -> 
         pass
 
 
-def test_funasr_s_layout_is_unpacked_for_the_family_s_reader(tmp_path: Path) -> None:
+def test_funasr_layout_is_unpacked_for_the_reader_of_its_family(tmp_path: Path) -> None:
     path = funasr_sensevoice(tiny_sensevoice(tmp_path / "it"), tmp_path / "it.gguf")
     file = read_gguf(path)
     with unpacked(file) as directory:
@@ -168,7 +170,7 @@ def test_funasr_s_layout_is_unpacked_for_the_family_s_reader(tmp_path: Path) -> 
     assert [note.partition(":")[0] for note in notes(file)] == ["it.gguf carries no usable CMVN"]
 
 
-def test_a_file_of_ours_has_no_notes(tmp_path: Path) -> None:
+def test_file_in_the_workbench_layout_has_no_notes(tmp_path: Path) -> None:
     assert notes(carrying(tmp_path / "it.gguf", [("tokens.json", b"[]")])) == ()
 
 
@@ -185,7 +187,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_two_halves_are_read_as_one_checkpoint(pair: Path) -> None:
+def test_encoder_and_language_files_are_read_as_one_checkpoint(pair: Path) -> None:
     ear, language = read_gguf_pair(pair / "encoder.gguf")
     assert (ear.name, language.name) == ("encoder.gguf", "qwen.gguf")
     with unpacked(ear) as directory:
@@ -197,7 +199,7 @@ def test_the_two_halves_are_read_as_one_checkpoint(pair: Path) -> None:
     assert model.tokenizer.ids(text) == theirs.tokenizer.ids(text)
 
 
-def test_a_language_half_that_is_named_need_not_be_beside_it(pair: Path, tmp_path: Path) -> None:
+def test_given_language_file_may_be_in_another_folder(pair: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.gguf"
     elsewhere.write_bytes((pair / "qwen.gguf").read_bytes())
     ear, language = read_gguf_pair(pair / "encoder.gguf", elsewhere)
@@ -208,14 +210,14 @@ def test_a_language_half_that_is_named_need_not_be_beside_it(pair: Path, tmp_pat
         read_gguf_pair(pair / "encoder.gguf", pair / "encoder.gguf")
 
 
-def test_a_plain_language_model_is_unpacked_and_is_its_own_pair(pair: Path) -> None:
+def test_plain_language_model_file_needs_no_second_file(pair: Path) -> None:
     ear, language = read_gguf_pair(pair / "qwen.gguf")
     assert ear is language
     with unpacked(language) as directory:
         assert read_causal_lm(directory).language.hidden_size == HIDDEN
 
 
-def test_the_language_half_must_be_one_and_beside_it(pair: Path, tmp_path: Path) -> None:
+def test_folder_must_hold_exactly_one_language_file(pair: Path, tmp_path: Path) -> None:
     encoder = tmp_path / "encoder.gguf"
     encoder.write_bytes((pair / "encoder.gguf").read_bytes())
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(3))
@@ -245,7 +247,7 @@ VAD_SIZES = (
 ) + ("output_dim",)
 
 
-def test_halves_of_other_widths_do_not_go_together(pair: Path, tmp_path: Path) -> None:
+def test_encoder_and_language_files_of_different_widths_are_refused(pair: Path, tmp_path: Path) -> None:
     encoder = tmp_path / "encoder.gguf"
     encoder.write_bytes((pair / "encoder.gguf").read_bytes())
     tiny_gguf(tmp_path / "wide.gguf", "qwen3", hidden_size=2 * HIDDEN)
@@ -258,7 +260,7 @@ def test_halves_of_other_widths_do_not_go_together(pair: Path, tmp_path: Path) -
         read_funasr_nano(directory, encoder)
 
 
-def test_bytes_that_are_written_are_the_arrays(tmp_path: Path) -> None:
+def test_large_embedded_file_is_unpacked_byte_exact(tmp_path: Path) -> None:
     content = np.random.default_rng(1).integers(0, 256, 1 << 16, dtype=np.uint8).tobytes()
     with unpacked(carrying(tmp_path / "it.gguf", [("model.bpe", content)])) as directory:
         assert (directory / "model.bpe").read_bytes() == content

@@ -1,4 +1,4 @@
-"""Weights as ggml sees them: every type against the gguf package's arithmetic, mapped, copied and repacked alike."""
+"""Weights in ggml: every type against the gguf package's arithmetic; mapped, copied and repacked layouts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def stored(folder: Path, kind: str, values: np.ndarray, alignment: int = 32) -> 
 @pytest.mark.parametrize("repack", [True, False])
 @pytest.mark.parametrize("alignment", [32, 8])
 @pytest.mark.parametrize("kind", TYPES)
-def test_products_with_every_type(tmp_path: Path, kind: str, alignment: int, repack: bool) -> None:
+def test_matrix_products_of_every_weight_type_equal_the_reference(
+    tmp_path: Path, kind: str, alignment: int, repack: bool
+) -> None:
     file = stored(tmp_path, kind, drawn(48, 64), alignment)
     engine, x = GraphRunner(file, threads=1, repack=repack), drawn(10, 64, seed=1)
     for rows in (slice(0, 48), slice(16, 40)):
@@ -54,7 +56,9 @@ def test_products_with_every_type(tmp_path: Path, kind: str, alignment: int, rep
 @pytest.mark.parametrize("outputs", [32, 64, 96, 160])
 @pytest.mark.parametrize("inputs", [32, 64, 96])
 @pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_1", "Q4_0"])
-def test_products_in_the_processors_own_layouts(tmp_path: Path, kind: str, inputs: int, outputs: int) -> None:
+def test_matrix_products_in_repacked_layouts_equal_the_reference(
+    tmp_path: Path, kind: str, inputs: int, outputs: int
+) -> None:
     file = stored(tmp_path, kind, drawn(outputs, inputs))
     engine = GraphRunner(file, threads=2)
     for frames in (1, 2, 31, 32, 33, 70):
@@ -66,7 +70,7 @@ def test_products_in_the_processors_own_layouts(tmp_path: Path, kind: str, input
 
 
 @pytest.mark.parametrize("kind", ["F16", "Q8_0"])
-def test_what_is_wanted_in_float32_is_converted(tmp_path: Path, kind: str) -> None:
+def test_requested_float32_weights_are_converted(tmp_path: Path, kind: str) -> None:
     file = stored(tmp_path, kind, drawn(32, 64))
     engine = GraphRunner(file, threads=1)
     found = engine.run(
@@ -76,7 +80,7 @@ def test_what_is_wanted_in_float32_is_converted(tmp_path: Path, kind: str) -> No
     engine.close()
 
 
-def test_a_type_that_ggml_cannot_multiply_with_is_bad_input(tmp_path: Path) -> None:
+def test_weight_type_without_a_ggml_product_raises_bad_input(tmp_path: Path) -> None:
     path = tmp_path / "it.gguf"
     writer = gguf.GGUFWriter(str(path), "test")
     writer.add_tensor("m.weight", np.zeros((4, 32), dtype=np.int8))

@@ -1,4 +1,4 @@
-"""The codec on ggml gives transformers' samples and codes: any number of frames, other sizes, every kind of HuBERT."""
+"""The codec on ggml against transformers: samples and codes, any number of frames, other sizes, HuBERT variants."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def noise(count: int) -> np.ndarray:
 
 @settings(max_examples=40)
 @given(name=st.sampled_from(sorted(SIZES)), frames=st.integers(1, 70))
-def test_it_decodes_what_transformers_decodes(pairs: dict[str, Pair], name: str, frames: int) -> None:
+def test_decoded_samples_equal_transformers(pairs: dict[str, Pair], name: str, frames: int) -> None:
     codec, codes = pairs[name].codec, drawn(frames, frames)
     samples, expected = codec.decode(codes), pairs[name].decoded(codes)
     assert samples.dtype == np.float32 and samples.shape == (frames * codec.hop,)
@@ -96,13 +96,15 @@ def test_it_decodes_what_transformers_decodes(pairs: dict[str, Pair], name: str,
 
 
 @pytest.mark.parametrize("name", sorted(SIZES))
-def test_the_reach_is_that_of_the_network(pairs: dict[str, Pair], name: str) -> None:
+def test_receptive_field_equals_that_of_the_network(pairs: dict[str, Pair], name: str) -> None:
     codec = pairs[name].codec
     assert codec.receptive_field == decoder_receptive_field(pairs[name].network.acoustic_decoder, codec.hop)
 
 
 @pytest.mark.parametrize("part", [1, 7, 64])
-def test_parts_join_without_a_seam(pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+def test_decoding_in_parts_equals_decoding_at_once(
+    pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
     codec, codes = pairs["other order, odd widths"].codec, drawn(90)
     whole = codec.decode(codes)
     monkeypatch.setattr(codec, "_part", part)
@@ -110,7 +112,7 @@ def test_parts_join_without_a_seam(pairs: dict[str, Pair], monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("tile", [1, 1000, 30_000])
-def test_tiles_of_the_last_block_join_without_a_seam(
+def test_decoding_with_tiles_in_the_last_block_equals_decoding_at_once(
     pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch, tile: int
 ) -> None:
     codec, codes = pairs["published order"].codec, drawn(5)
@@ -119,7 +121,7 @@ def test_tiles_of_the_last_block_join_without_a_seam(
     np.testing.assert_allclose(codec.decode(codes), whole, atol=1e-6 * np.abs(whole).max())
 
 
-def test_an_answer_in_chunks_is_the_whole_answer(pairs: dict[str, Pair]) -> None:
+def test_streamed_audio_chunks_equal_the_whole_audio(pairs: dict[str, Pair]) -> None:
     codec, codes, layout = pairs["published order"].codec, drawn(80) % 16, tiny_layout(STREAMS)
     rows = delayed(codes, layout)
     chunks = AudioChunks(codec, layout)
@@ -132,7 +134,7 @@ def test_an_answer_in_chunks_is_the_whole_answer(pairs: dict[str, Pair]) -> None
 
 @pytest.mark.parametrize("name", sorted(SIZES))
 @pytest.mark.parametrize("count", [20, 21, 50])
-def test_it_encodes_what_transformers_encodes(pairs: dict[str, Pair], name: str, count: int) -> None:
+def test_encoded_codes_equal_transformers(pairs: dict[str, Pair], name: str, count: int) -> None:
     codec = pairs[name].codec
     samples = noise(count * codec.hop + codec.hop // 3)
     found, expected = codec.encode(samples), pairs[name].encoded(samples[: count * codec.hop])
@@ -143,7 +145,7 @@ def test_it_encodes_what_transformers_encodes(pairs: dict[str, Pair], name: str,
 
 
 @pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
-def test_every_type_decodes_the_same(pairs: dict[str, Pair], tmp_path: Path, quantization: str) -> None:
+def test_quantised_files_decode_identical_samples(pairs: dict[str, Pair], tmp_path: Path, quantization: str) -> None:
     """No tensor of the decoder is rounded."""
     pair = pairs["published order"]
     codec = Xcodec(codec_file(tmp_path / "it.gguf", pair.settings, pair.network, STREAMS, quantization), STREAMS, 1)
@@ -151,14 +153,14 @@ def test_every_type_decodes_the_same(pairs: dict[str, Pair], tmp_path: Path, qua
     codec.close()
 
 
-def test_threads_compute_the_same(pairs: dict[str, Pair]) -> None:
+def test_decoded_samples_do_not_depend_on_the_number_of_threads(pairs: dict[str, Pair]) -> None:
     pair = pairs["odd strides"]
     codec = Xcodec(pair.file, STREAMS, threads=3)
     np.testing.assert_allclose(codec.decode(drawn(20)), pair.codec.decode(drawn(20)), atol=1e-6)
     codec.close()
 
 
-def test_stages(pairs: dict[str, Pair]) -> None:
+def test_codec_stages_are_recorded_and_can_be_substituted(pairs: dict[str, Pair]) -> None:
     codec, recorder = pairs["published order"].codec, Recorder(lambda name: True)
     audio = codec.decode(drawn(6), recorder)
     found = recorder.stages
@@ -174,7 +176,9 @@ def test_stages(pairs: dict[str, Pair]) -> None:
     np.testing.assert_array_equal(other.stages["codec.audio"], audio)
 
 
-def test_a_long_answer_takes_the_memory_of_a_part(pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_codes_are_decoded_in_parts_of_limited_size(
+    pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The largest graph sets the memory; that of the process says little, since freed memory may stay with it."""
     codec = pairs["other order, odd widths"].codec
     whole, computed, samples_of = codec.decode(drawn(400)), [], codec._samples
@@ -199,7 +203,7 @@ def test_a_long_answer_takes_the_memory_of_a_part(pairs: dict[str, Pair], monkey
     ],
     ids=["short", "large", "negative", "streams"],
 )
-def test_bad_input_is_one_sentence(pairs: dict[str, Pair], make: Any, says: str) -> None:
+def test_bad_input_raises_one_line_error(pairs: dict[str, Pair], make: Any, says: str) -> None:
     codec = pairs["published order"].codec
     with pytest.raises(BadInput) as error:
         make(codec)
@@ -207,12 +211,12 @@ def test_bad_input_is_one_sentence(pairs: dict[str, Pair], make: Any, says: str)
     assert codec.decode(drawn(0)).shape == (0,)
 
 
-def test_fewer_codebooks_than_streams(pairs: dict[str, Pair]) -> None:
+def test_file_with_fewer_codebooks_than_streams_is_refused(pairs: dict[str, Pair]) -> None:
     with pytest.raises(BadInput, match="has 4 codebooks; the language model has 5 streams"):
         Xcodec(pairs["published order"].file, 5)
 
 
-def test_another_semantic_model_leaves_a_codec_that_decodes(tmp_path: Path) -> None:
+def test_unsupported_semantic_model_gives_a_decoder_without_encoder(tmp_path: Path) -> None:
     described = codec_settings(semantic={"hidden_act": "relu"})
     network = drawn_codec(described)
     part = plan_codec(described, codec_tensors(network), STREAMS, "it")
@@ -249,7 +253,7 @@ def changed(pair: Pair, path: Path, **values: Any) -> GgufFile:
     ],
     ids=str,
 )
-def test_keys_that_do_not_fit_are_refused(
+def test_metadata_keys_that_contradict_the_tensors_are_refused(
     pairs: dict[str, Pair], tmp_path: Path, values: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(BadInput) as error:
@@ -257,7 +261,7 @@ def test_keys_that_do_not_fit_are_refused(
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_it_needs_no_torch(pairs: dict[str, Pair]) -> None:
+def test_codec_runs_without_importing_torch(pairs: dict[str, Pair]) -> None:
     program = (
         "import sys, numpy as np\n"
         "from workbench.formats.gguf_file import read_gguf\n"

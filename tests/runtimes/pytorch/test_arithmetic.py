@@ -1,4 +1,4 @@
-"""float64 from the features on, with nothing rounded to float32 on the way, and float32 as if there were no float64."""
+"""float64 sessions compute in float64 from features to tokens, and float32 sessions are unaffected by them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ class Narrow(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_nothing_is_rounded_between_the_features_and_the_tokens(checkpoints: dict[str, Path], family: str) -> None:
+def test_float64_session_rounds_no_value_to_float32_between_features_and_tokens(
+    checkpoints: dict[str, Path], family: str
+) -> None:
     session = opened(family, checkpoints[family], "float64")
     for network in networks(session, family):
         held = {name: each.dtype for name, each in (*network.named_parameters(), *network.named_buffers())}
@@ -111,7 +113,7 @@ def test_nothing_is_rounded_between_the_features_and_the_tokens(checkpoints: dic
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_float32_is_as_far_from_it_as_rounding_is(checkpoints: dict[str, Path], family: str) -> None:
+def test_float32_stages_differ_from_float64_by_rounding_only(checkpoints: dict[str, Path], family: str) -> None:
     single, double = (traced(opened(family, checkpoints[family], dtype), family) for dtype in ("float32", "float64"))
     assert list(single) == list(double) and single.meta["dtype"] == "float32"
     for stage, exact in double.items():
@@ -150,7 +152,7 @@ def test_a_trace_file_keeps_the_type(checkpoints: dict[str, Path], tmp_path: Pat
 # Batches are their rows to the last digits ------------------------------------------------------------------------
 
 
-def test_padding_reaches_nobody_in_sensevoice(checkpoints: dict[str, Path]) -> None:
+def test_padding_does_not_change_sensevoice_outputs(checkpoints: dict[str, Path]) -> None:
     network = networks(opened("sensevoice", checkpoints["sensevoice"], "float64"), "sensevoice")[0]
     rows, lengths = batch(560, (9, 31))
     queries = torch.tensor([[0, 1, 2, 3]] * 2)
@@ -161,7 +163,7 @@ def test_padding_reaches_nobody_in_sensevoice(checkpoints: dict[str, Path]) -> N
             close(together[row, : 4 + length], alone)
 
 
-def test_padding_reaches_nobody_in_paraformer(checkpoints: dict[str, Path]) -> None:
+def test_padding_does_not_change_paraformer_outputs(checkpoints: dict[str, Path]) -> None:
     network: Any = networks(opened("paraformer", checkpoints["paraformer"], "float64"), "paraformer")[0]
     rows, lengths = batch(560, (14, 31))
     with torch.inference_mode():
@@ -181,7 +183,7 @@ def test_padding_reaches_nobody_in_paraformer(checkpoints: dict[str, Path]) -> N
 
 
 @pytest.mark.parametrize("family", ["funasr_nano", "fireredasr"])
-def test_padding_reaches_nobody_in_what_hears_and_what_writes(checkpoints: dict[str, Path], family: str) -> None:
+def test_padding_does_not_change_audio_embeddings_or_logits(checkpoints: dict[str, Path], family: str) -> None:
     recogniser = opened(family, checkpoints[family], "float64").recogniser
     options = recogniser.options_class()
     sounds = [noise(seconds, seed=3)[0] for seconds in (0.7, 2.3)]
@@ -246,7 +248,7 @@ class Rotary(nn.Module):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_language_half_is_transformers_with_all_of_it_in_float64(tmp_path: Path, kind: str) -> None:
+def test_float64_language_model_equals_transformers_with_float64_norms_and_positions(tmp_path: Path, kind: str) -> None:
     """Against transformers' network, its norms and rotary positions replaced by others that are float64 throughout;
     as it is, it rounds to float32 in both."""
     ours = open_language(read_language_config(tiny_language(tmp_path / kind, kind)), CPU, "float64")
@@ -329,7 +331,7 @@ def kinds_that_penalties_see(monkeypatch: pytest.MonkeyPatch) -> set[torch.dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
-def test_who_asks_for_float32_gets_float64_where_that_is_the_type(dtype: torch.dtype) -> None:
+def test_casts_to_float32_give_float64_in_a_float64_session(dtype: torch.dtype) -> None:
     expected = torch.float64 if dtype == torch.float64 else torch.float32
     x = torch.ones(3, dtype=dtype)
     with throughout(dtype):
@@ -345,13 +347,13 @@ def test_who_asks_for_float32_gets_float64_where_that_is_the_type(dtype: torch.d
     assert whole.dtype == torch.int64 and x.float().dtype == torch.float32
 
 
-def test_what_hears_is_in_float32_for_all_but_float64() -> None:
+def test_encoder_dtype_is_float32_unless_float64_is_set() -> None:
     named = {name: network_dtype(name) for name in ("auto", "float32", "bfloat16", "float16")}
     assert named == dict.fromkeys(named, torch.float32)
     assert network_dtype("float64") == torch.float64 and name_of(torch.float64) == "float64"
 
 
-def test_stepwise_it_is_in_the_half_precision_that_is_asked_for() -> None:
+def test_stepwise_encoder_uses_the_requested_half_precision() -> None:
     named = {name: network_dtype(name, stepwise=True) for name in ("bfloat16", "float16", "float32", "float64")}
     assert named == {name: getattr(torch, name) for name in named}
     values = torch.tensor([1.0, 2.5])
@@ -360,7 +362,7 @@ def test_stepwise_it_is_in_the_half_precision_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("mask", [None, "hidden", "added"])
-def test_attention_in_steps_is_attention_and_rounds_its_scores(mask: str | None) -> None:
+def test_stepwise_attention_equals_fused_attention_and_rounds_scores_in_bfloat16(mask: str | None) -> None:
     draw = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, 2, 9, 8, generator=draw) for _ in range(3))
     given = None

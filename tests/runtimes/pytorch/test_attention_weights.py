@@ -1,4 +1,4 @@
-"""Weights that are computed in pieces are those of fused attention, whatever the mask."""
+"""Attention weights computed in pieces agree with fused attention, whatever the mask."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_weights_times_values_are_fused_attention(
     np.testing.assert_allclose(into @ v[0].repeat_interleave(shared, 0).numpy(), fused[0].numpy(), atol=1e-12)
 
 
-def test_a_row_that_sees_nothing_has_no_weights() -> None:
+def test_fully_masked_row_has_zero_weights() -> None:
     into = np.ones((1, 2, 3), np.float32)
     q, k = torch.ones(1, 1, 2, 4), torch.ones(1, 1, 3, 4)
     write_weights(into, q, k, torch.tensor([[False] * 3, [True, True, False]]))

@@ -1,4 +1,4 @@
-"""SenseVoice and Paraformer with several chunks in one pass: the same as one after another, whatever the lengths."""
+"""SenseVoice and Paraformer with several chunks in one pass give the same results as one chunk at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def close(found: np.ndarray | None, expected: np.ndarray | None) -> bool:
     return found.shape == expected.shape and np.abs(found - expected).max() < 1e-4 * max(1, np.abs(expected).max())
 
 
-def test_each_chunk_is_as_if_alone(session: Any) -> None:
+def test_batched_chunks_equal_single_chunks(session: Any) -> None:
     pipeline = session.recogniser
     options = pipeline.options_class()
     features = [
@@ -56,7 +56,9 @@ def test_each_chunk_is_as_if_alone(session: Any) -> None:
             assert close(network.fine_alphas(one.encoded, count), network.fine_alphas(other.encoded, count))
 
 
-def test_transcripts_of_many_recordings_are_those_of_one(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_transcripts_equal_single_transcripts_beside_an_unreadable_recording(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ids, times and texts, with recordings that are cut into several chunks and one that cannot be read."""
     sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
     options = {"vad": "none", "max_segment_seconds": 1.0}

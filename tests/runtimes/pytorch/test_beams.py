@@ -1,4 +1,4 @@
-"""Beam search: what transformers' own gives, token by token, left after any of them."""
+"""Beam search agrees with transformers' own, yields after every token, and can be stopped after any of them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def no_thread_stays() -> Iterator[None]:
 )
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
-def test_the_last_table_is_what_transformers_generates(changes: dict[str, Any], seed: int) -> None:
+def test_final_beam_search_result_equals_transformers_generate(changes: dict[str, Any], seed: int) -> None:
     decoding = replace(DECODING, **changes)
     prompt = prompts(7, seed=seed)
     *_, last = beam_search(network(), prompt, decoding)
@@ -89,13 +89,13 @@ def test_the_last_table_is_what_transformers_generates(changes: dict[str, Any], 
     assert rows(last) == [generated(prompt, 0, decoding, int(decoding.max_new_tokens))]
 
 
-def test_hypotheses_of_these_tests_end_by_themselves_and_by_their_limit() -> None:
+def test_reference_hypotheses_end_by_stop_token_and_by_length_limit() -> None:
     lengths = {len(generated(prompts(7, seed=seed), 0, DECODING, 12)) for seed in range(12)}
     assert 12 in lengths and len(lengths) > 2
 
 
 @pytest.mark.parametrize("limits", [12, (12, 3, 9), (1, 2, 12)], ids=str)
-def test_a_batch_is_its_rows_one_by_one(limits: int | tuple[int, ...]) -> None:
+def test_batched_beam_search_equals_single_rows_with_limits_per_row(limits: int | tuple[int, ...]) -> None:
     prompt = prompts(9, 4, 6)
     *tables, last = beam_search(network(), prompt, replace(DECODING, max_new_tokens=np.array(limits)))
     each = np.broadcast_to(limits, 3)
@@ -103,7 +103,7 @@ def test_a_batch_is_its_rows_one_by_one(limits: int | tuple[int, ...]) -> None:
     assert all(table.shape[0] == 3 for table in tables)
 
 
-def test_every_step_is_told_before_the_next_is_computed() -> None:
+def test_beam_search_yields_each_step_before_the_next_is_computed() -> None:
     steps = 0
 
     def count(*_: Any) -> None:
@@ -125,14 +125,14 @@ def test_every_step_is_told_before_the_next_is_computed() -> None:
         hook.remove()
 
 
-def test_a_search_that_is_never_begun_or_dropped_leaves_nothing() -> None:
+def test_unstarted_or_dropped_search_closes_without_error() -> None:
     beam_search(network(), prompts(7), DECODING).close()
     search = beam_search(network(), prompts(7), DECODING)
     next(search)
     del search
 
 
-def test_an_error_of_the_network_reaches_the_reader() -> None:
+def test_network_error_is_raised_to_the_caller() -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("out of memory")
 
@@ -144,7 +144,7 @@ def test_an_error_of_the_network_reaches_the_reader() -> None:
         hook.remove()
 
 
-def test_defaults_that_the_model_brings_do_not_count() -> None:
+def test_generation_config_of_the_model_is_ignored() -> None:
     prompt = prompts(7)
     expected = generated(prompt, 0, DECODING, 12)
     from transformers import GenerationConfig

@@ -1,4 +1,4 @@
-"""The best paths that torch finds are those of numpy, whatever the logits are."""
+"""Best CTC paths computed by torch on the device equal those computed by numpy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BLANK = 0
     banned=st.sampled_from([None, 1]),
     kind=st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
 )
-def test_paths_and_probabilities_are_those_of_numpy(
+def test_best_paths_and_probabilities_equal_numpy(
     seed: int, frames: list[int], vocabulary: int, banned: int | None, kind: torch.dtype
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ def test_logits_that_are_nan_are_refused_but_not_in_the_padding() -> None:
         best_paths(logits, [3, 3], BLANK, None)
 
 
-def test_a_recogniser_that_decodes_on_its_device_writes_the_same(tmp_path: Path) -> None:
+def test_sensevoice_decoding_on_the_device_equals_decoding_in_numpy(tmp_path: Path) -> None:
     """The class for GPUs, on the processor: texts, times, and how sure it is, alone and beside others."""
     model = read_sensevoice(tiny_sensevoice(tmp_path / "model"))
     here = open_sensevoice(model, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""A plain language model on PyTorch: from a directory, or a speech model's, to text, stages and errors."""
+"""A causal language model on PyTorch, from its own directory or from a speech model: text, traces and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def written(session: Any, **options: Any) -> tuple[int, ...]:
     return tokens
 
 
-def test_what_is_written_is_what_transformers_writes(directory: Path, session: TextSession) -> None:
+def test_generated_tokens_and_text_equal_transformers(directory: Path, session: TextSession) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(directory)
@@ -65,7 +65,7 @@ def test_what_is_written_is_what_transformers_writes(directory: Path, session: T
     assert written(session, max_new_tokens=24) == generation.tokens
 
 
-def test_a_model_ends_its_text_by_itself(tmp_path: Path) -> None:
+def test_generation_ends_at_a_stop_token_and_respects_min_new_tokens(tmp_path: Path) -> None:
     session = opened(tiny_language(tmp_path / "it", eos_token_id=list(range(0, 456, 4))))
     generation = session.generate("seven", max_new_tokens=200)
     assert generation.finish == "stop" and generation.tokens[-1] % 4 == 0 and len(generation.tokens) < 100
@@ -105,7 +105,9 @@ def nearly_tied(directory: Path, size: float) -> TextSession:
 
 
 @pytest.mark.parametrize(("size", "near", "said"), [(1e-6, True, "a near tie"), (0.02, False, "not a near tie")])
-def test_the_margins_of_a_difference_at_any_place(directory: Path, size: float, near: bool, said: str) -> None:
+def test_compare_reports_margins_and_near_tie_at_the_first_different_token(
+    directory: Path, size: float, near: bool, said: str
+) -> None:
     """Two models of which one writes another token late: by a hair, and clearly."""
     ours, theirs = (nearly_tied(directory, sign * size).trace("seven", max_new_tokens=24) for sign in (-1, 1))
     found = compare(ours, theirs)
@@ -120,7 +122,7 @@ def test_the_margins_of_a_difference_at_any_place(directory: Path, size: float, 
     assert told is not None and told.steps == first.place + 1 and found["tokens.logprobs"].passes is near
 
 
-def test_the_language_half_of_a_speech_model_is_a_language_model(tmp_path: Path) -> None:
+def test_language_model_inside_a_speech_model_equals_a_plain_directory(tmp_path: Path) -> None:
     """It is the same as a directory with the same weights by themselves."""
     nano = tiny_funasr_nano(tmp_path / "nano")
     alone = shutil.copytree(nano / "Qwen3-tiny", tmp_path / "alone")
@@ -138,7 +140,7 @@ def test_the_language_half_of_a_speech_model_is_a_language_model(tmp_path: Path)
             np.testing.assert_array_equal(found[stage], expected[stage])
 
 
-def test_a_speech_model_without_a_language_half_says_so(tmp_path: Path) -> None:
+def test_speech_model_without_language_weights_raises_one_line_error(tmp_path: Path) -> None:
     nano = tiny_funasr_nano(tmp_path / "nano")
     tensors = torch.load(nano / "model.pt", weights_only=True)
     torch.save({name: value for name, value in tensors.items() if not name.startswith("llm.")}, nano / "model.pt")
@@ -147,7 +149,7 @@ def test_a_speech_model_without_a_language_half_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
-def test_the_type_of_the_arithmetic_is_chosen(directory: Path, tmp_path: Path, dtype: str) -> None:
+def test_dtype_setting_is_used_and_stored_in_the_trace(directory: Path, tmp_path: Path, dtype: str) -> None:
     assert opened(directory, dtype).trace("seven", "logits").meta["dtype"] == {"auto": "float32"}.get(dtype, dtype)
 
 
@@ -160,7 +162,7 @@ def apart(directory: Path) -> Iterator[ProcessSession]:
         yield session
 
 
-def test_the_child_writes_what_is_written_here(
+def test_session_in_a_child_process_gives_the_same_text_and_trace(
     apart: ProcessSession, session: TextSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces = list(apart.generate_stream("seven", max_new_tokens=6))
@@ -195,7 +197,7 @@ def test_cancelling_from_another_thread_stops_a_text(apart: ProcessSession) -> N
     assert apart.generate("seven", max_new_tokens=2).tokens and apart.pid == pid
 
 
-def test_a_conversation_is_answered_as_the_chat_template_has_it(session: TextSession) -> None:
+def test_conversation_answer_equals_generation_with_the_chat_template(session: TextSession) -> None:
     parts = [{"type": "text", "text": "Count from one"}, {"type": "text", "text": "to three."}]
     talk: list[dict[str, Any]] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": parts}]
     *pieces, answer = session.converse_stream(talk, max_new_tokens=9, temperature=0.5, seed=2)

@@ -1,4 +1,4 @@
-"""Networks with other weights: rounded, or those of a GGUF file where it was made of the same checkpoint."""
+"""Networks with replaced weights: rounded to a type, or read from a GGUF file made of the same checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def written(path: Path, weight: np.ndarray, kind: str = "Q8_0", name: str = "0.w
     return path
 
 
-def test_the_weights_of_the_file_are_taken_and_marked(network: nn.Module, tmp_path: Path) -> None:
+def test_gguf_weights_replace_network_weights_and_record_their_stored_type(network: nn.Module, tmp_path: Path) -> None:
     before = network[0].weight.numpy().copy()
     path = written(tmp_path / "x.gguf", before)
     choose_weights([network], str(path))
@@ -51,7 +51,7 @@ def test_the_weights_of_the_file_are_taken_and_marked(network: nn.Module, tmp_pa
     assert not hasattr(network[0].bias, STORED_TYPE), "the file does not have it"
 
 
-def test_a_row_that_is_not_the_checkpoints_stays_as_it_was(network: nn.Module, tmp_path: Path) -> None:
+def test_gguf_rows_that_differ_from_the_checkpoint_are_not_used(network: nn.Module, tmp_path: Path) -> None:
     """Else a wrong conversion would be taken for the truth."""
     before = network[0].weight.numpy().copy()
     wrong = before.copy()
@@ -61,7 +61,7 @@ def test_a_row_that_is_not_the_checkpoints_stays_as_it_was(network: nn.Module, t
     assert np.allclose(after[[2, 5]], before[[2, 5]], rtol=1e-6) and not np.allclose(after[0], before[0], rtol=1e-6)
 
 
-def test_rows_within_the_rounding_of_any_type_are_taken() -> None:
+def test_rows_within_the_quantisation_error_of_each_type_are_used() -> None:
     weight = np.random.default_rng(0).standard_normal((40, 256)).astype(np.float32)
     weight[3] *= 1e-3  # a row of small values
     for kind in ("Q8_0", "Q5_1", "Q4_0", "F16"):
@@ -71,13 +71,13 @@ def test_rows_within_the_rounding_of_any_type_are_taken() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
-def test_rounding_is_that_of_the_type(network: nn.Module, kind: str) -> None:
+def test_weights_are_rounded_to_the_chosen_type(network: nn.Module, kind: str) -> None:
     before = network[0].weight.clone()
     choose_weights([network], kind)
     assert torch.equal(network[0].weight, before.to(getattr(torch, kind)).double())
 
 
-def test_others_are_refused(network: nn.Module, tmp_path: Path) -> None:
+def test_unknown_type_or_gguf_of_another_model_is_refused(network: nn.Module, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="weights is 'int3'; expected bfloat16, float16 or the path of a GGUF file"):
         choose_weights([network], "int3")
     path = written(tmp_path / "x.gguf", network[0].weight.numpy(), name="other")
@@ -88,7 +88,7 @@ def test_others_are_refused(network: nn.Module, tmp_path: Path) -> None:
         choose_weights([network], str(path))
 
 
-def test_a_session_computes_with_them() -> None:
+def test_session_computes_with_rounded_weights_and_another_summation_order() -> None:
     """End to end, each later trace with its sums in another order."""
     found = []
     for settings in (Settings(threads=1), Settings(threads=1, weights="bfloat16", summation=1)):

@@ -34,7 +34,7 @@ def integrate_and_fire(hidden: np.ndarray, alphas: np.ndarray) -> np.ndarray:
 
 
 @given(WEIGHTS)
-def test_fire_is_integrate_and_fire(weights: list[float]) -> None:
+def test_fire_equals_the_integrate_and_fire_loop(weights: list[float]) -> None:
     alphas = np.array(weights, dtype=np.float32)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
     expected = integrate_and_fire(hidden, alphas)
@@ -52,7 +52,7 @@ def test_fire_in_float64_is_exact_in_that_type(weights: list[float]) -> None:
 
 
 @given(WEIGHTS)
-def test_every_token_weighs_one_and_nothing_is_lost(weights: list[float]) -> None:
+def test_each_token_has_weight_one_and_total_weight_is_preserved(weights: list[float]) -> None:
     alphas = torch.tensor([weights])
     total = math.fsum(alphas[0].tolist())
     tokens = math.floor(total) + 1
@@ -61,7 +61,7 @@ def test_every_token_weighs_one_and_nothing_is_lost(weights: list[float]) -> Non
     assert shares[:-1].tolist() == pytest.approx([1.0] * (tokens - 1), abs=1e-4)
 
 
-def test_a_long_recording_is_shared_out_as_exactly() -> None:
+def test_fire_stays_exact_for_a_long_recording() -> None:
     draw = np.random.default_rng(0)
     hidden, alphas = draw.standard_normal((5000, 4)).astype(np.float32), draw.random(5000, dtype=np.float32)
     expected = integrate_and_fire(hidden, alphas)
@@ -105,7 +105,7 @@ def test_alphas_follow_the_published_formula(residual: bool) -> None:
     assert found[6] == other[6] == pytest.approx(0.45) and np.abs(found - other).max() > 0.01
 
 
-def test_tail_completes_what_was_begun() -> None:
+def test_tail_threshold_completes_the_last_token() -> None:
     predictor = CifPredictor(CONFIG).eval()
     with torch.no_grad():
         for parameter in predictor.parameters():
@@ -118,12 +118,12 @@ def test_tail_completes_what_was_begun() -> None:
     assert none.counts.tolist() == [0] and none.embeddings.shape == (1, 0, 12)
 
 
-def test_weights_that_overflow_are_a_sentence() -> None:
+def test_nan_alphas_raise_one_line_error() -> None:
     with torch.no_grad(), pytest.raises(BadInput, match="finds nan tokens: values overflow in the network"):
         CifPredictor(CONFIG).eval()(torch.full((1, 5, 12), float("nan")))
 
 
-def test_rows_of_a_batch_are_as_if_alone() -> None:
+def test_batched_rows_equal_single_rows() -> None:
     torch.manual_seed(3)
     predictor = CifPredictor(CONFIG).eval()
     lengths = torch.tensor([9, 20, 3])
@@ -143,7 +143,7 @@ def test_rows_of_a_batch_are_as_if_alone() -> None:
 
 @pytest.mark.parametrize("blstm", [False, True])
 @pytest.mark.parametrize("after_conv", [False, True])
-def test_fine_alphas_sum_to_the_tokens_at_the_finer_rate(blstm: bool, after_conv: bool) -> None:
+def test_upsampled_alphas_sum_to_the_number_of_tokens(blstm: bool, after_conv: bool) -> None:
     torch.manual_seed(4)
     config = CifConfig(8, 1, 1, 0.45, 1.0, 0.0, 3, blstm, after_conv, 0.25, 0.01)
     predictor = CifPredictor(config).eval()

@@ -1,4 +1,4 @@
-"""The Conformer against a slow, plain definition; padding that does not leak; lengths and what they give."""
+"""The Conformer encoder against a slow reference, with checks of padding, lengths and the stacking adaptor."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def sinusoid(distance: int, size: int) -> np.ndarray:
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 2e-5), (torch.float64, 1e-13)])
 @pytest.mark.parametrize("rule", ["release", "head"])
 @pytest.mark.parametrize("frames", [9, 23, 41])
-def test_the_encoder_is_its_definition(frames: int, rule: str, dtype: torch.dtype, error: float) -> None:
+def test_encoder_equals_the_reference_implementation(frames: int, rule: str, dtype: torch.dtype, error: float) -> None:
     network, sound = encoder().to(dtype), features(frames).to(dtype)
     valid = max(valid_frames(frames, rule), 1)
     found = network(sound, torch.tensor([valid]))[0].numpy()
@@ -136,7 +136,7 @@ def test_the_encoder_is_its_definition(frames: int, rule: str, dtype: torch.dtyp
 
 
 @given(st.integers(1, 3000))
-def test_lengths_by_either_rule(frames: int) -> None:
+def test_valid_frames_follow_the_release_and_head_rules(frames: int) -> None:
     mask = np.arange(frames + 6) < frames  # the first release slices a mask instead
     assert valid_frames(frames, "release") == mask[:-2:2][:-2:2].sum() == encoder_frames(frames)
     assert encoder_frames(frames) - valid_frames(frames, "head") in (1, 2)
@@ -144,7 +144,7 @@ def test_lengths_by_either_rule(frames: int) -> None:
 
 @settings(max_examples=30)
 @given(st.integers(1, 90))
-def test_the_encoder_gives_as_many_frames_as_are_told(frames: int) -> None:
+def test_encoder_output_length_equals_encoder_frames(frames: int) -> None:
     assert encoder()(features(frames)).shape == (1, encoder_frames(frames), CONFIG.d_model)
 
 
@@ -163,7 +163,7 @@ def test_padding_does_not_leak(lengths: list[int], rule: str) -> None:
         torch.testing.assert_close(together[row, : encoder_frames(length)], alone, rtol=1e-4, atol=1e-4)
 
 
-def test_frames_that_do_not_count_reach_nobody() -> None:
+def test_frames_beyond_the_valid_length_do_not_change_valid_frames() -> None:
     """Even where what stands behind a sound is no silence, the frames before its context see nothing of it."""
     network, valid = encoder(), torch.tensor([10])
     sound = features(80)
@@ -173,7 +173,7 @@ def test_frames_that_do_not_count_reach_nobody() -> None:
     assert not torch.allclose(network(other)[:, :10], network(sound)[:, :10], atol=1e-3)
 
 
-def test_all_frames_counted_is_no_mask() -> None:
+def test_full_valid_length_equals_no_mask() -> None:
     network, sound = encoder(), features(50)
     torch.testing.assert_close(network(sound, torch.tensor([13])), network(sound))
 
@@ -199,7 +199,7 @@ def test_attention_without_a_mask_sees_every_key() -> None:
 
 
 @given(st.integers(0, 11), st.integers(1, 4))
-def test_the_adapter_maps_stacks_and_drops_what_fills_none(frames: int, rate: int) -> None:
+def test_adaptor_maps_stacked_frames_and_drops_an_incomplete_stack(frames: int, rate: int) -> None:
     adaptor = StackingAdaptor(6, 10, rate).eval()
     encoded = torch.randn(2, frames, 6)
     found = adaptor(encoded)

@@ -47,7 +47,7 @@ def exact(directory: Path, reference: Trace) -> Trace:
     return stepped(open_session(directory, "tiny", Settings(dtype="float64", threads=1)), follow=reference)
 
 
-def test_each_step_is_a_row_of_one_pass_over_everything(session: TextSession, reference: Trace) -> None:
+def test_step_stages_equal_rows_of_one_pass_over_prompt_and_tokens(session: TextSession, reference: Trace) -> None:
     ids = [*reference["prompt.tokens"].tolist(), *reference["tokens"].tolist()[:-1]]
     begin = len(reference["prompt.tokens"])
     recorder = Recorder(StageFilter(INSIDE))
@@ -100,7 +100,9 @@ def test_a_planted_fault_is_named_by_step_and_stage(
         assert "The prompt's pass" in verdict.sentence and "within" in verdict.sentence
 
 
-def test_a_clean_pass_in_another_arithmetic_is_within(directory: Path, reference: Trace, exact: Trace) -> None:
+def test_bfloat16_trace_without_faults_is_judged_within_tolerance(
+    directory: Path, reference: Trace, exact: Trace
+) -> None:
     half, stepwise = (
         open_session(directory, "tiny", Settings(dtype="bfloat16", threads=1, stepwise=each)) for each in (False, True)
     )
@@ -111,7 +113,7 @@ def test_a_clean_pass_in_another_arithmetic_is_within(directory: Path, reference
     assert judge(compare(reference, reference), noise_or_bug(reference, reference, exact)).within
 
 
-def test_each_stage_of_a_step_goes_on_from_what_is_given(session: TextSession, reference: Trace) -> None:
+def test_isolated_steps_show_a_cache_fault_only_in_the_faulty_layer(session: TextSession, reference: Trace) -> None:
     """With a fault in one layer's cache, isolated steps show it there and in no later layer."""
     plant, _, inside = FAULTS["stale cache row"]
     with plant(session.writer.language.network):  # type: ignore[attr-defined]
@@ -123,7 +125,7 @@ def test_each_stage_of_a_step_goes_on_from_what_is_given(session: TextSession, r
     assert not any(".layers.2" in stage or ".layers.0" in stage for stage in verdict.faulty_stages)
 
 
-def test_what_cannot_be_traced_is_said(session: TextSession) -> None:
+def test_untraceable_step_requests_raise_one_line_error(session: TextSession) -> None:
     with pytest.raises(BadInput, match=r"^step 6 was asked for, and tiny wrote 6 tokens, which takes steps 1 to 5$"):
         stepped(session, steps="6")
     with pytest.raises(BadInput, match=r"^ids to follow are given without decoding steps"):
@@ -132,7 +134,7 @@ def test_what_cannot_be_traced_is_said(session: TextSession) -> None:
         session.trace(PROMPT, "llm.layers.0.cache.key", **OPTIONS)
 
 
-def test_a_walk_that_takes_too_much_room_ends_early(session: TextSession) -> None:
+def test_step_trace_beyond_the_memory_limit_stops_early_with_an_error(session: TextSession) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
     forced = ForcedDecoding([5] * 50, range(1, 40), StageFilter("logits"), most=4000)
     with pytest.raises(BadInput, match="39 decoding steps with these stages would take"):

@@ -1,4 +1,4 @@
-"""The libraries of a device are loaded by small operations, which work on every device that there is."""
+"""Preloading of device libraries by small operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.runtimes.pytorch import device
 from workbench.runtimes.pytorch.device import load_libraries, prepare
 
 
-def test_the_operations_that_load_libraries_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_libraries_runs_each_operation_in_float32_and_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
     for name in ("conv2d", "scaled_dot_product_attention", "linear"):
         operation = getattr(torch.nn.functional, name)
@@ -28,7 +28,7 @@ def test_the_operations_that_load_libraries_run(monkeypatch: pytest.MonkeyPatch)
                    for name in ("conv2d", "scaled_dot_product_attention", "linear")]  # fmt: skip
 
 
-def test_a_gpu_without_memory_is_left_to_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_while_preloading_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **kwargs: object) -> object:
         raise torch.cuda.OutOfMemoryError("out of memory")
 
@@ -36,7 +36,7 @@ def test_a_gpu_without_memory_is_left_to_the_session(monkeypatch: pytest.MonkeyP
     load_libraries(torch.device("cpu"))
 
 
-def test_libraries_are_loaded_beside_the_session_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_are_preloaded_in_the_background_for_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, done = [], threading.Event()
 
     def load(where: torch.device) -> None:

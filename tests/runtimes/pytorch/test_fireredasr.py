@@ -1,4 +1,4 @@
-"""FireRedASR-LLM on PyTorch: a checkpoint in the real files opens, batches are their parts, and bad files say so."""
+"""FireRedASR-LLM on PyTorch: checkpoints in the published file format, batches, traces, and damaged files."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def refusal(directory: Path) -> str:
 # It runs ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_transcript_depends_on_what_is_heard(session: SpeechSession) -> None:
+def test_transcript_depends_on_the_recording_and_is_repeatable(session: SpeechSession) -> None:
     one, two = (session.transcribe(noise(4, seed=seed)) for seed in (1, 2))
     assert one.text and one.text == one.text.lower()
     assert one.tokens != two.tokens
     assert one.tokens == session.transcribe(noise(4, seed=1)).tokens
 
 
-def test_text_comes_token_by_token_and_the_last_is_the_transcript(session: SpeechSession) -> None:
+def test_partial_texts_are_streamed_before_the_transcript(session: SpeechSession) -> None:
     for options in ({}, {"beam_size": 3}):
         events = list(session.stream(noise(3), **options))
         partial = [event.text for event in events if isinstance(event, Partial)]
@@ -109,7 +109,7 @@ def test_text_comes_token_by_token_and_the_last_is_the_transcript(session: Speec
     [{}, {"beam_size": 2}, {"length_rule": "head"}, {"repetition_penalty": 3.0, "max_new_tokens": 9}],
     ids=str,
 )
-def test_a_batch_of_mixed_lengths_is_its_recordings_one_by_one(session: SpeechSession, options: dict[str, Any]) -> None:
+def test_batch_of_mixed_lengths_equals_single_recordings(session: SpeechSession, options: dict[str, Any]) -> None:
     sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
     together = session.transcribe_batch(sounds, batch_size=len(sounds), **options)
     alone = [session.transcribe(sound, **options) for sound in sounds]
@@ -117,13 +117,13 @@ def test_a_batch_of_mixed_lengths_is_its_recordings_one_by_one(session: SpeechSe
     assert [each.text for each in together] == [each.text for each in alone]
 
 
-def test_as_many_tokens_as_the_speech_has_unless_told(session: SpeechSession) -> None:
+def test_default_token_limit_follows_the_length_of_the_speech(session: SpeechSession) -> None:
     found = session.transcribe(noise(3, seed=4), min_new_tokens=500)
     assert len(found.tokens) == 37 and "cut off" in found.notes[0]  # 298 frames, 75 encoder frames
     assert len(session.transcribe(noise(3, seed=4), max_new_tokens=5, min_new_tokens=500).tokens) == 5
 
 
-def test_the_stages_of_a_trace(session: SpeechSession) -> None:
+def test_trace_stages_have_the_expected_shapes(session: SpeechSession) -> None:
     trace = session.trace(noise(1.0))
     shapes = {stage: value.shape for stage, value in trace.items()}
     assert shapes["frontend.features"] == (98, 80) and shapes["encoder.input"] == (25, 16)
@@ -147,7 +147,7 @@ def test_features_are_normalised_with_the_statistics(session: SpeechSession) -> 
     np.testing.assert_array_equal(off["frontend.features"], off["frontend.fbank"])
 
 
-def test_either_length_rule_and_what_the_checkpoint_says(tmp_path: Path, session: SpeechSession) -> None:
+def test_length_rule_comes_from_the_option_or_the_checkpoint(tmp_path: Path, session: SpeechSession) -> None:
     sound = noise(1.0)
     release, head = (session.trace(sound, "encoder.output", length_rule=rule) for rule in ("release", "head"))
     assert not np.allclose(release["encoder.output"], head["encoder.output"], atol=1e-3)
@@ -158,7 +158,7 @@ def test_either_length_rule_and_what_the_checkpoint_says(tmp_path: Path, session
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
-def test_the_language_half_has_a_type_of_its_own(checkpoint: Path, dtype: str) -> None:
+def test_language_model_uses_the_requested_dtype(checkpoint: Path, dtype: str) -> None:
     session = open_session(checkpoint, "tiny", Settings(dtype=dtype))
     assert session.recogniser.dtype == ("float32" if dtype == "auto" else dtype)
     assert session.transcribe(noise(1)).tokens
@@ -181,7 +181,7 @@ def test_lora_changes_the_weights_and_not_the_file_they_are_from(checkpoint: Pat
     assert hashlib.sha256(file.read_bytes()).hexdigest() == before
 
 
-def test_alpha_and_rank_may_stand_in_the_arguments(copy: Path) -> None:
+def test_lora_alpha_and_rank_are_read_from_the_checkpoint_arguments(copy: Path) -> None:
     plain = network_of(copy).model.layers[0].mlp.up_proj.weight
     rewrite(copy, arguments={"lora_alpha": 4, "lora_r": 4})
     scaled = network_of(copy).model.layers[0].mlp.up_proj.weight
@@ -225,13 +225,13 @@ def test_full_weights_in_the_checkpoint_need_none_in_the_directory(
     assert tokens_of(copy) == expected
 
 
-def test_a_weight_that_the_checkpoint_has_in_full_replaces_that_of_the_base(copy: Path) -> None:
+def test_full_weight_in_the_checkpoint_replaces_the_base_weight(copy: Path) -> None:
     own = torch.full((HIDDEN,), 0.5)
     rewrite(copy, lambda tensors: {**tensors, "llm.base_model.model.model.norm.weight": own})
     assert torch.equal(network_of(copy).model.norm.weight, own)
 
 
-def test_sharded_base_weights(copy: Path) -> None:
+def test_sharded_base_weights_give_the_same_tokens(copy: Path) -> None:
     expected = tokens_of(copy)
     from tests.support.tiny_language import random_network
 
@@ -246,7 +246,7 @@ def test_sharded_base_weights(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["encoder", "whole recogniser"])
-def test_the_encoder_may_lie_in_either_file_and_the_model_file_counts(copy: Path, whole: bool) -> None:
+def test_encoder_is_read_from_either_file_and_the_model_file_takes_precedence(copy: Path, whole: bool) -> None:
     expected = tokens_of(copy)
     encoder = {name: value for name, value in hearing_tensors().items() if name.startswith("encoder.")}
     other = {name: value + 1 for name, value in encoder.items()} | {"decoder.tgt_word_emb.weight": torch.zeros(2, 2)}
@@ -258,7 +258,7 @@ def test_the_encoder_may_lie_in_either_file_and_the_model_file_counts(copy: Path
     assert tokens_of(copy) == expected
 
 
-def test_files_of_older_torch(copy: Path) -> None:
+def test_legacy_torch_file_format_is_read(copy: Path) -> None:
     expected = tokens_of(copy)
     package = {"args": Namespace(**ARGUMENTS), "model_state_dict": {**hearing_tensors(), **lora_tensors()}}
     torch.save(package, copy / WEIGHTS, _use_new_zipfile_serialization=False)
@@ -305,13 +305,13 @@ A = "llm.base_model.model.model.layers.0.mlp.up_proj.lora_A.default.weight"
         (put("llm.model.norm.weight", torch.zeros(3)), "weights for another base: llm.model.norm.weight"),
     ],
 )
-def test_tensors_that_do_not_fit(copy: Path, change: Any, words: str) -> None:
+def test_missing_or_misshapen_tensors_raise_an_error_with_the_file_name(copy: Path, change: Any, words: str) -> None:
     rewrite(copy, change)
     assert words in refusal(copy)
     assert f"firered/{WEIGHTS}" in refusal(copy)
 
 
-def test_a_language_model_of_another_width(copy: Path) -> None:
+def test_language_model_of_another_width_is_refused(copy: Path) -> None:
     (copy / LANGUAGE_DIRECTORY).unlink()
     write_language(copy / LANGUAGE_DIRECTORY, hidden_size=64)
     assert "the adapter gives embeddings 32 wide and the language model in Qwen2-7B-Instruct is 64 wide" in refusal(
@@ -319,30 +319,30 @@ def test_a_language_model_of_another_width(copy: Path) -> None:
     )
 
 
-def test_a_language_model_of_the_same_width_and_other_layers(copy: Path) -> None:
+def test_lora_for_language_model_layers_of_another_size_is_refused(copy: Path) -> None:
     (copy / LANGUAGE_DIRECTORY).unlink()
     write_language(copy / LANGUAGE_DIRECTORY, intermediate_size=96)
     assert "LoRA weights for another base" in refusal(copy)
     assert "calls for (96, 4)" in refusal(copy)
 
 
-def test_a_language_directory_without_weights(copy: Path) -> None:
+def test_language_directory_without_weights_is_refused(copy: Path) -> None:
     (copy / LANGUAGE_DIRECTORY).unlink()
     (write_language(copy / LANGUAGE_DIRECTORY) / "model.safetensors").unlink()
     assert "language model directory Qwen2-7B-Instruct has no weights" in refusal(copy)
 
 
-def test_a_missing_language_directory(copy: Path) -> None:
+def test_missing_language_directory_raises_an_error_with_the_link_command(copy: Path) -> None:
     (copy / LANGUAGE_DIRECTORY).unlink()
     assert "no directory Qwen2-7B-Instruct in it or beside it; link one with: ln -s" in refusal(copy)
 
 
-def test_tensors_of_another_network_in_the_encoder_file(copy: Path) -> None:
+def test_unknown_tensor_in_the_encoder_file_is_refused(copy: Path) -> None:
     write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, {"vocoder.weight": torch.zeros(1)})
     assert f"{ENCODER_WEIGHTS} has tensor vocoder.weight" in refusal(copy)
 
 
-def test_damaged_statistics(copy: Path) -> None:
+def test_damaged_or_misshapen_cmvn_statistics_are_refused(copy: Path) -> None:
     (copy / CMVN).write_bytes((copy / CMVN).read_bytes()[:-8])
     assert "cmvn.ark states a Kaldi matrix of 2 rows and 81 columns and holds 1288 bytes" in refusal(copy)
     write_statistics(copy / CMVN, statistics(40))
@@ -378,13 +378,15 @@ class Code:
         (lambda path: torch.save({"args": {}, "model_state_dict": {"a": 1}}, path), "holds a int under 'a'"),
     ],
 )
-def test_damaged_and_hostile_packages(copy: Path, name: str, write: Callable[[Path], Any], words: str) -> None:
+def test_damaged_or_hostile_packages_raise_an_error_with_the_file_name(
+    copy: Path, name: str, write: Callable[[Path], Any], words: str
+) -> None:
     write(copy / name)
     text = refusal(copy)
     assert words in text and f"firered/{name}" in text
 
 
-def test_arguments_may_be_a_mapping_and_tensors_wrapped(tmp_path: Path) -> None:
+def test_package_arguments_as_a_dict_and_module_prefixes_are_read(tmp_path: Path) -> None:
     torch.save({"args": {"d_model": 4}, "model_state_dict": {"module.a": torch.ones(1)}}, tmp_path / "x.pth.tar")
     package = read_package(tmp_path / "x.pth.tar")
     assert package.arguments == {"d_model": 4} and set(package.tensors) == {"a"}
@@ -393,7 +395,7 @@ def test_arguments_may_be_a_mapping_and_tensors_wrapped(tmp_path: Path) -> None:
 # Too long ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_recording_longer_than_the_positions_ends_in_a_sentence(tmp_path: Path) -> None:
+def test_recording_longer_than_the_positional_encoding_is_refused(tmp_path: Path) -> None:
     session = open_session(tiny_fireredasr(tmp_path, pe_maxlen=100), "tiny", Settings())  # 4 seconds
     words = "is longer than the 4 seconds that the positions"
     for attempt in (session.trace, session.transcribe):
@@ -403,6 +405,6 @@ def test_a_recording_longer_than_the_positions_ends_in_a_sentence(tmp_path: Path
     assert session.transcribe(noise(4.2), vad="none", max_segment_seconds=3.0).tokens
 
 
-def test_stretches_longer_than_the_project_supports_are_refused(session: SpeechSession) -> None:
+def test_segment_limit_above_30_seconds_is_refused(session: SpeechSession) -> None:
     with pytest.raises(BadInput, match="expected 1 to 30"):
         session.transcribe(noise(1), max_segment_seconds=60.0)

@@ -1,4 +1,4 @@
-"""The FSMN-VAD network: the published weights, their published result, and its definition written out in numpy."""
+"""The FSMN-VAD network: a numpy reference, weights from ONNX and model.pt, and the published results."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -164,7 +164,7 @@ def noise(seconds: float) -> np.ndarray:
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.float64, 1e-14)])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_the_network_is_its_definition(stride: int, dtype: torch.dtype, error: float) -> None:
+def test_network_equals_the_numpy_reference(stride: int, dtype: torch.dtype, error: float) -> None:
     config = FsmnConfig(**{**vars(SMALL), "lstride": stride})
     weights = random_weights(config)
     features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
@@ -185,7 +185,7 @@ def test_a_session_in_float64_is_within_rounding_of_one_in_float32(tmp_path: Pat
     assert 0 < np.abs(double["vad.scores"] - single["vad.scores"]).max() < 1e-5
 
 
-def test_stretches_join_without_a_seam() -> None:
+def test_chunked_scores_equal_the_scores_of_one_pass() -> None:
     network = network_of(SMALL, random_weights())
     features = torch.randn(2, 50, 400, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
@@ -216,7 +216,7 @@ def test_strides_are_read(tmp_path: Path) -> None:
     assert found == config
 
 
-def test_the_file_computes_what_the_network_does(tmp_path: Path) -> None:
+def test_detector_scores_equal_the_onnx_reference_evaluator(tmp_path: Path) -> None:
     from onnx.reference import ReferenceEvaluator
 
     detector = open_fsmn_vad(pair(tmp_path / "vad"))
@@ -276,7 +276,9 @@ def without_end(graph: Any) -> None:
         (without_end, "its graph has 21 steps, expected 22"),
     ],
 )
-def test_other_graphs_are_refused(tmp_path: Path, change: Callable[[Any], None], words: str) -> None:
+def test_other_onnx_graphs_raise_one_line_error_with_the_file_name(
+    tmp_path: Path, change: Callable[[Any], None], words: str
+) -> None:
     path = write_onnx(tmp_path / "vad.onnx", random_weights(), change=change)
     with pytest.raises(BadInput) as caught:
         read_onnx_weights(path)
@@ -294,7 +296,7 @@ def test_layers_that_compute_otherwise_are_refused(tmp_path: Path, kind: str, na
         read_onnx_weights(path)
 
 
-def test_files_that_are_no_onnx(tmp_path: Path) -> None:
+def test_damaged_onnx_file_raises_an_error_with_the_file_name(tmp_path: Path) -> None:
     directory = pair(tmp_path / "vad")
     content = (directory / "vad.onnx").read_bytes()
     for damaged in (content[: len(content) // 2], b"", b"not a network\n" * 9, content[100:]):
@@ -324,7 +326,7 @@ def test_model_pt_gives_the_same_as_onnx(tmp_path: Path) -> None:
         open_fsmn_vad(directory)
 
 
-def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
+def test_cmvn_or_network_of_another_feature_size_is_refused(tmp_path: Path) -> None:
     directory = pair(tmp_path / "vad")
     write_mvn(directory / "am.mvn", 80)
     with pytest.raises(BadInput, match="the CMVN has 80 values"):
@@ -338,7 +340,7 @@ def test_files_that_do_not_fit_together(tmp_path: Path) -> None:
 # --- recordings ---
 
 
-def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_do_not_depend_on_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     detector = open_fsmn_vad(pair(tmp_path / "vad"))
     samples = noise(5.003)
     whole = detector.scores(samples)
@@ -351,7 +353,7 @@ def test_long_recordings_are_scored_as_short_ones(tmp_path: Path, monkeypatch: p
         np.testing.assert_allclose(detector.scores(samples), whole, atol=1e-5)
 
 
-def test_hardly_any_sound(tmp_path: Path) -> None:
+def test_empty_and_very_short_recordings_have_no_speech_segments(tmp_path: Path) -> None:
     detector = open_fsmn_vad(pair(tmp_path / "vad"))
     for samples in (0, 1, 160, 399, 400, 1000):
         sound = np.zeros(samples, dtype=np.float32)
@@ -367,14 +369,14 @@ def published() -> FsmnVad:
     return open_fsmn_vad(shared("fsmn-vad"))
 
 
-def test_published_dimensions(published: FsmnVad) -> None:
+def test_published_weights_have_the_published_dimensions(published: FsmnVad) -> None:
     expected = {name: value for name, value in ENCODER.items() if name not in ("rorder", "rstride")}
     network = inner(published)
     assert vars(network.config) == expected
     assert sum(parameter.numel() for parameter in network.parameters()) == 428_738
 
 
-def test_published_scores(published: FsmnVad) -> None:
+def test_published_weights_give_the_scores_of_the_onnx_file(published: FsmnVad) -> None:
     from onnx.reference import ReferenceEvaluator
 
     evaluator = ReferenceEvaluator(str(shared("fsmn-vad/fsmnvad-offline.onnx")))
@@ -385,14 +387,14 @@ def test_published_scores(published: FsmnVad) -> None:
     assert np.abs(published.scores(samples) - expected[0]).max() <= 1e-4
 
 
-def test_published_segment(published: FsmnVad) -> None:
+def test_published_sample_has_one_speech_segment_and_silence_has_none(published: FsmnVad) -> None:
     # 770-5980 ms is what the original's own runtime records for this file.
     samples = read(shared("speech/funasr_sample.wav")).samples
     assert milliseconds(published, samples) == [(770, 5980)]
     assert milliseconds(published, np.zeros(30 * 16_000, dtype=np.float32)) == []
 
 
-def test_segments_of_the_original_package(published: FsmnVad) -> None:
+def test_segments_of_the_example_equal_those_of_the_original_package(published: FsmnVad) -> None:
     # Of the original package with the same weights, with its schedule and with max_end_silence_time=800.
     samples = read(shared("fsmn-vad/vad_example.wav")).samples
     assert milliseconds(published, samples)[:3] == [(70, 59970), (59970, 60950), (60950, 62250)]
@@ -401,7 +403,7 @@ def test_segments_of_the_original_package(published: FsmnVad) -> None:
     assert talk[6:] == [(31750, 37600), (38210, 46900), (47310, 49630), (49910, 56460), (56740, 59540), (59820, 70450)]
 
 
-def test_short_recordings_of_the_original_package(published: FsmnVad) -> None:
+def test_segments_of_short_recordings_equal_those_of_the_original_package(published: FsmnVad) -> None:
     expected = {
         "BAC009S0764W0121.wav": [(150, 4180)],
         "IT0011W0001.wav": [(40, 1970)],

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano sessions on PyTorch: batches that change nothing, the float32 ear, and checkpoints that do not fit."""
+"""Fun-ASR-Nano sessions on PyTorch: batches, streaming, traces, dtypes, and checkpoints with wrong tensors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def alone(session: SpeechSession) -> list[Transcript]:
 
 
 @pytest.mark.parametrize("size", [3, 8])
-def test_side_by_side_is_one_at_a_time_id_for_id(session: SpeechSession, alone: list[Transcript], size: int) -> None:
+def test_batched_transcripts_equal_single_transcripts_token_by_token(
+    session: SpeechSession, alone: list[Transcript], size: int
+) -> None:
     assert len({transcript.tokens for transcript in alone}) > 5, "what is written depends on what is heard"
     assert len({len(transcript.tokens) for transcript in alone}) > 3, "and texts end at different steps"
     events = session.stream_batch(recordings(), batch_size=size, **BRIEF)
@@ -55,7 +57,7 @@ def test_side_by_side_is_one_at_a_time_id_for_id(session: SpeechSession, alone: 
     assert [together[number].text for number in range(len(SECONDS))] == [each.text for each in alone]
 
 
-def test_long_audio_is_heard_in_stretches_with_a_fresh_cache_each(session: SpeechSession) -> None:
+def test_each_segment_of_long_audio_is_transcribed_with_a_fresh_kv_cache(session: SpeechSession) -> None:
     """A stretch is written the same, whatever was written before it."""
     samples, rate = noise(9.0)
     whole = session.transcribe((samples, rate), vad="none", max_segment_seconds=3.0, **BRIEF)
@@ -84,7 +86,7 @@ def test_options_reach_the_prompt(session: SpeechSession) -> None:
     assert len({tuple(ids) for ids in different}) == 4
 
 
-def test_a_trace_has_the_prompt_as_the_language_model_got_it(session: SpeechSession) -> None:
+def test_trace_contains_the_prompt_embeddings_with_the_adaptor_output(session: SpeechSession) -> None:
     trace = session.trace(noise(3.0), max_new_tokens=5)
     frames = len(trace["frontend.features"])
     count = audio_tokens(frames, session.recogniser.encoder.model.adaptor)  # type: ignore[attr-defined]
@@ -97,7 +99,7 @@ def test_a_trace_has_the_prompt_as_the_language_model_got_it(session: SpeechSess
     assert trace["tokens"][0] == trace["logits"][-1].argmax()
 
 
-def test_the_ear_computes_in_bfloat16_beside_a_bfloat16_language_half(directory: Path, session: SpeechSession) -> None:
+def test_encoder_and_language_model_compute_in_bfloat16(directory: Path, session: SpeechSession) -> None:
     half = open_session(directory, "nano", Settings(dtype="bfloat16"))
     assert half.recogniser.dtype == "bfloat16"
     wanted = "encoder.output,adaptor.output,llm.norm"
@@ -111,7 +113,7 @@ def test_the_ear_computes_in_bfloat16_beside_a_bfloat16_language_half(directory:
     half.close()
 
 
-def test_values_beyond_half_precision_pass(tmp_path: Path) -> None:
+def test_adaptor_values_beyond_the_float16_range_stay_finite(tmp_path: Path) -> None:
     """Published adaptors give values in the thousands, with sums beyond float16's 65504."""
     tiny_funasr_nano(tmp_path / "m")
     change_tensors(tmp_path / "m", lambda tensors: tensors["audio_adaptor.linear1.weight"].mul_(1e6))
@@ -120,7 +122,7 @@ def test_values_beyond_half_precision_pass(tmp_path: Path) -> None:
     assert np.abs(trace["adaptor.output"]).max() > 65504 and np.isfinite(trace["logits"]).all()
 
 
-def test_a_file_in_bfloat16_is_computed_as_asked(tmp_path: Path) -> None:
+def test_bfloat16_checkpoint_is_computed_in_the_requested_dtype(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m", dtype=torch.bfloat16)
     for asked, found in (("float32", "float32"), ("auto", "float32"), ("bfloat16", "bfloat16")):
         session = open_session(tmp_path / "m", "m", Settings(dtype=asked))
@@ -138,7 +140,7 @@ def change_tensors(directory: Path, change: Callable[[dict[str, torch.Tensor]], 
     torch.save(tensors, directory / "model.pt")
 
 
-def test_the_second_decoder_is_knowingly_left_aside(tmp_path: Path, session: SpeechSession) -> None:
+def test_ctc_decoder_tensors_in_the_checkpoint_are_ignored(tmp_path: Path, session: SpeechSession) -> None:
     tiny_funasr_nano(tmp_path / "m")
     change_tensors(
         tmp_path / "m",

@@ -1,4 +1,4 @@
-"""Gradients with respect to the filter bank: against finite differences in float64, for every family that writes."""
+"""Gradients of token scores with respect to fbank features, against finite differences in float64."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def logprob(scores: np.ndarray, token: int) -> float:
     return float(scores[token] - highest - np.log(np.exp(scores - highest).sum()))
 
 
-def test_the_gradient_is_that_of_finite_differences(case: Case) -> None:
+def test_fbank_gradient_equals_finite_differences(case: Case) -> None:
     """Along a direction of filter banks, and at the value that matters most."""
     token = len(case.ids) - 2
     found = case.trace[f"gradients.fbank.{token}"]
@@ -121,7 +121,7 @@ def test_each_token_has_a_gradient_of_its_own(case: Case) -> None:
     np.testing.assert_allclose(alone["gradients.fbank.1"], arrays[1], rtol=1e-9, atol=0)
 
 
-def test_only_a_glob_of_gradients_takes_them(case: Case) -> None:
+def test_gradients_are_traced_only_when_the_pattern_names_them(case: Case) -> None:
     assert not any("gradients" in stage for stage in case.session.trace(SAMPLE, "*"))
     with pytest.raises(BadInput, match=r"no stage of .* matches 'gradients.fbank.99': expected gradients.fbank.0"):
         case.session.trace(SAMPLE, "tokens,gradients.fbank.99")
@@ -165,7 +165,7 @@ def kept(network: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) 
     return sum(sizes)
 
 
-def test_layers_keep_their_inputs_alone() -> None:
+def test_checkpointed_layers_store_only_their_inputs() -> None:
     network = Deep().double().requires_grad_(False)
     inputs = torch.randn(1, 50, 8, dtype=torch.float64)
     freely = kept(network, inputs)

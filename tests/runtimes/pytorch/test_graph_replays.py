@@ -1,4 +1,4 @@
-"""Replayed passes of an encoder give what the encoder gives, whichever lengths come in whichever order."""
+"""CUDA-graph replays of an encoder give the output of plain passes, for any sequence of lengths."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_pass_gives_the_encoders_output(lengths: list[int], seed: int) -> 
     assert recorded.replayed == len(sizes) - len({*sizes})
 
 
-def test_what_a_graph_does_not_serve_is_computed_as_ever() -> None:
+def test_batches_long_inputs_masks_taps_and_gradients_bypass_the_graphs() -> None:
     plain, replaying, recorded = encoders()
     seen = []
 
@@ -84,7 +84,7 @@ def test_what_a_graph_does_not_serve_is_computed_as_ever() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that PyTorch sees")
 @pytest.mark.parametrize("frames", [3, STEP, 500])
-def test_graphs_on_a_gpu_write_what_single_kernels_write(tmp_path: Path, frames: int) -> None:
+def test_cuda_graph_outputs_equal_plain_kernel_outputs(tmp_path: Path, frames: int) -> None:
     model = read_sensevoice(write_sensevoice(tmp_path / "sensevoice"))
     replaying, plain = (SenseVoiceOnDevice(model, torch.device("cuda")) for _ in range(2))
     plain.network.encoder.replays = None

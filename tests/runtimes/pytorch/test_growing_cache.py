@@ -1,4 +1,4 @@
-"""The cache in buffers holds what transformers' own holds, through growth, stacking and dropping."""
+"""The KV cache in growing buffers equals transformers' cache, after growth, stacking and dropping of sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fed(cache: object, lengths: list[int], batch: int = 1, seed: int = 0) -> lis
     return found
 
 
-def test_it_holds_what_transformers_own_cache_holds() -> None:
+def test_growing_kv_cache_equals_transformers_dynamic_cache() -> None:
     lengths = [5, 1, 1, LEAST, 1, 3 * LEAST, 1]
     own, other = growing_cache(CONFIG), DynamicCache(config=CONFIG)
     for one, two in zip(fed(own, lengths), fed(other, lengths), strict=True):
@@ -30,7 +30,7 @@ def test_it_holds_what_transformers_own_cache_holds() -> None:
     assert own.get_seq_length() == other.get_seq_length() == sum(lengths)
 
 
-def test_a_second_sequence_comes_and_goes() -> None:
+def test_second_sequence_can_be_stacked_and_dropped() -> None:
     one, two = growing_cache(CONFIG), growing_cache(CONFIG)
     first, second = fed(one, [4, 1]), fed(two, [5], seed=1)
     expected = [torch.cat(pair) for pair in zip(first, second, strict=True)]

@@ -1,4 +1,4 @@
-"""The stages inside a layer, computed again from one another, for every family with tiny and with demo checkpoints."""
+"""Stages inside layers, recomputed from one another, for every family with tiny and demo checkpoints."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def test_each_part_follows_from_the_one_before_it(looked: Looked) -> None:
+def test_norms_projections_and_activations_equal_recomputation_in_float64(looked: Looked) -> None:
     """Norms, projections and activations, in float64."""
     for stage, (layer, places) in looked.layers.items():
 
@@ -231,7 +231,7 @@ def test_queries_and_keys_are_rotated_by_their_position(looked: Looked) -> None:
             assert error(looked.part(stage, f"attention.{name}_rope"), rotated(source, theta)) < CLOSE
 
 
-def test_a_token_sees_no_later_ones_and_none_beyond_its_window(looked: Looked) -> None:
+def test_attention_weights_are_zero_for_later_tokens_and_beyond_the_window(looked: Looked) -> None:
     for stage in looked.layers:
         if stage.startswith("llm."):
             weights = looked.part(stage, "attention.weights")
@@ -241,7 +241,7 @@ def test_a_token_sees_no_later_ones_and_none_beyond_its_window(looked: Looked) -
             assert not weights[:, (distance < 0) | (distance >= window)].any()
 
 
-def test_the_rest_is_the_same_to_the_bit_and_every_name_is_known(looked: Looked) -> None:
+def test_tracing_inside_layers_leaves_other_stages_bit_identical(looked: Looked) -> None:
     plain = traced(looked.session, "*")
     assert not any(map(is_inside, plain)) and "logits" in plain
     assert set(plain) < set(looked.trace) and [stage for stage in looked.trace if stage in plain] == list(plain)
@@ -251,7 +251,7 @@ def test_the_rest_is_the_same_to_the_bit_and_every_name_is_known(looked: Looked)
     assert not unknown
 
 
-def test_what_one_asks_for_is_all_that_comes(looked: Looked) -> None:
+def test_only_the_requested_inner_stage_is_traced(looked: Looked) -> None:
     layer = next(iter(looked.layers))
     for part in ("mlp.down", "ffn1.up", "attention.weights", "cross_attention.weights", "attention.query_rope"):
         if (stage := f"{layer}.{part}") in looked.trace:
@@ -261,7 +261,7 @@ def test_what_one_asks_for_is_all_that_comes(looked: Looked) -> None:
         traced(looked.session, "logits,llm.layers.99.mlp.up")
 
 
-def test_substituted_parts_go_on(tmp_path: Path) -> None:
+def test_given_inner_stages_are_used_by_the_parts_after_them(tmp_path: Path) -> None:
     """Each part of an isolated trace is computed from the parts that are given, the rest from what comes before."""
     session = opened("tiny sensevoice", tmp_path)
     own = traced(session)
@@ -301,7 +301,9 @@ def test_substituted_parts_go_on(tmp_path: Path) -> None:
         ("tiny causal_lm", "bfloat16", True, 0.03),
     ],
 )
-def test_in_other_types_it_is_the_same(tmp_path: Path, model: str, dtype: str, stepwise: bool, close: float) -> None:
+def test_attention_stages_are_consistent_in_float64_and_half_precision(
+    tmp_path: Path, model: str, dtype: str, stepwise: bool, close: float
+) -> None:
     """Attention in steps too, which transformers and this project write out in two ways."""
     session = opened(model, tmp_path, dtype=dtype, stepwise=stepwise)
     trace, plain = traced(session, "*.layers.*.*"), traced(session, "llm.norm")

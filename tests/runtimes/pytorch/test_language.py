@@ -1,5 +1,5 @@
-"""The loop of our own against transformers' generate, batches against single prompts, stages against a plain forward,
-and every way a language model's directory can be wrong.
+"""The generation loop against transformers' generate, batches against single prompts, traced stages against a plain
+forward pass, and errors for damaged language-model directories.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_a_batch_of_mixed_lengths_equals_one_at_a_time(language: LanguageModel) 
     assert len({len(row) for row in together}) > 1 and any(row[-1] in STOPS for row in together)
 
 
-def test_alternatives_are_the_likeliest_of_transformers_logits(language: LanguageModel) -> None:
+def test_alternatives_are_the_top_logprobs_of_the_unmodified_logits(language: LanguageModel) -> None:
     """Of every row of a batch, until each ends: of the logits as they are, whatever the options make of them."""
     theirs = reference(language, ROWS, STOPS, return_dict_in_generate=True, output_logits=True)
     logprobs = [step.double().log_softmax(-1) for step in theirs.logits]
@@ -126,7 +126,7 @@ def test_alternatives_are_the_likeliest_of_transformers_logits(language: Languag
     np.testing.assert_allclose(values, logprobs[0][0].topk(5).values.numpy(), atol=1e-5)
 
 
-def test_nobody_is_told_what_was_not_asked_for(language: LanguageModel) -> None:
+def test_alternatives_are_recorded_only_on_request_and_never_with_beams(language: LanguageModel) -> None:
     assert watched_steps(language, Decoding((), max_new_tokens=2)) == 0
     assert len(list(language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=2, alternatives=5)))) == 2
     with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
@@ -146,7 +146,7 @@ def test_each_row_has_its_own_limit(language: LanguageModel) -> None:
     assert together == [row[:limit] for row, limit in zip(whole, limits, strict=True)]
 
 
-def test_the_first_token_is_there_before_the_last_is_computed(language: LanguageModel) -> None:
+def test_tokens_are_yielded_one_forward_pass_at_a_time(language: LanguageModel) -> None:
     passes: list[int] = []
     hook = language.network.model.register_forward_hook(lambda *_: passes.append(1))
     try:
@@ -160,7 +160,7 @@ def test_the_first_token_is_there_before_the_last_is_computed(language: Language
         hook.remove()
 
 
-def test_prompts_are_padded_with_nothing(language: LanguageModel) -> None:
+def test_prompts_are_left_padded_with_masked_zero_embeddings(language: LanguageModel) -> None:
     prompt = language.prompt(ROWS)
     assert prompt.attention_mask.sum(axis=1).tolist() == [len(row) for row in ROWS]
     for row, mask, positions, embeddings in zip(
@@ -196,7 +196,7 @@ def test_prompts_are_padded_with_nothing(language: LanguageModel) -> None:
         ),
     ],
 )
-def test_options_mean_what_they_mean_in_transformers(
+def test_decoding_options_give_the_same_tokens_as_transformers(
     language: LanguageModel, decoding: dict[str, Any], options: dict[str, Any]
 ) -> None:
     for seed in (1, 2):
@@ -207,7 +207,7 @@ def test_options_mean_what_they_mean_in_transformers(
         assert ours == trimmed(theirs, STOPS)
 
 
-def test_an_option_changes_something(language: LanguageModel) -> None:
+def test_decoding_options_change_the_tokens(language: LanguageModel) -> None:
     plain = generated(language, [PROMPT], Decoding((), max_new_tokens=24))
     for changed in ({"repetition_penalty": 1.7}, {"temperature": 1.0}):
         assert generated(language, [PROMPT], Decoding((), max_new_tokens=24, **changed)) != plain  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ def test_draws_are_repeatable_by_their_seed(language: LanguageModel) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stages_are_those_of_a_plain_forward(directories: dict[str, Path], kind: str) -> None:
+def test_traced_stages_equal_a_plain_forward_pass(directories: dict[str, Path], kind: str) -> None:
     language = opened(directories[kind])
     recorder = Recorder(StageFilter())
     language.trace(language.prompt([PROMPT]), recorder)
@@ -247,7 +247,9 @@ def test_stages_are_those_of_a_plain_forward(directories: dict[str, Path], kind:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_layer_goes_on_from_what_is_given_before_it(directories: dict[str, Path], kind: str, dtype: str) -> None:
+def test_each_layer_continues_from_the_given_stage_before_it(
+    directories: dict[str, Path], kind: str, dtype: str
+) -> None:
     """Of a longer prompt than the own one; against each layer by itself."""
     language = opened(directories[kind], dtype)
     body, length = language.network.model, 11
@@ -289,12 +291,12 @@ def test_an_id_outside_the_table_is_refused(language: LanguageModel) -> None:
             language.embed(np.array(ids))
 
 
-def test_a_trace_leaves_nothing_behind(language: LanguageModel) -> None:
+def test_trace_removes_its_forward_hooks(language: LanguageModel) -> None:
     language.trace(language.prompt([PROMPT]), Recorder(StageFilter()))
     assert not any(module._forward_hooks for module in language.network.modules())
 
 
-def test_embeddings_of_any_origin_are_taken(language: LanguageModel) -> None:
+def test_generation_from_changed_prompt_embeddings_equals_transformers(language: LanguageModel) -> None:
     """What the speech families do: the prompt's embeddings need not come from the table."""
     prompt = language.prompt([PROMPT])
     doubled: Merged[torch.Tensor] = Merged(prompt.embeddings * 2, prompt.attention_mask, prompt.positions)
@@ -309,7 +311,9 @@ def test_embeddings_of_any_origin_are_taken(language: LanguageModel) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_other_types_are_near(directories: dict[str, Path], language: LanguageModel, dtype: str) -> None:
+def test_half_precision_logits_are_close_to_float32(
+    directories: dict[str, Path], language: LanguageModel, dtype: str
+) -> None:
     half = opened(directories["qwen3"], dtype)
     assert half.dtype == dtype and language.dtype == "float32"
     stages = [Recorder(lambda name: name == "logits") for _ in range(2)]
@@ -329,7 +333,7 @@ def test_other_types_are_near(directories: dict[str, Path], language: LanguageMo
         ("dtype", "float64", "float32"),
     ],
 )
-def test_auto_is_the_type_of_the_configuration(tmp_path: Path, key: str, stored: str, found: str) -> None:
+def test_auto_dtype_is_read_from_the_configuration(tmp_path: Path, key: str, stored: str, found: str) -> None:
     directory = tiny_language(tmp_path / "it")
     change_json(directory / "config.json", dtype=None, torch_dtype=None)
     assert language_dtype(directory, "auto") == "float32"
@@ -341,7 +345,7 @@ def test_auto_is_the_type_of_the_configuration(tmp_path: Path, key: str, stored:
 # What is wrong with a directory.
 
 
-def test_an_unknown_type(directories: dict[str, Path]) -> None:
+def test_unknown_dtype_is_refused(directories: dict[str, Path]) -> None:
     with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of float32, bfloat16, float16, float64$"):
         opened(directories["qwen3"], "int8")
 
@@ -352,7 +356,7 @@ def change_tensors(directory: Path, **changes: torch.Tensor | None) -> None:
     save_file({name: value for name, value in tensors.items() if value is not None}, file, metadata={"format": "pt"})
 
 
-def test_a_missing_tensor(tmp_path: Path) -> None:
+def test_missing_tensor_is_refused_by_name(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "it")
     change_tensors(directory, model__layers__1__mlp__up_proj__weight=None, model__norm__weight=None)
     with pytest.raises(
@@ -361,7 +365,7 @@ def test_a_missing_tensor(tmp_path: Path) -> None:
         opened(directory)
 
 
-def test_an_extra_tensor(tmp_path: Path) -> None:
+def test_extra_tensor_is_refused_by_name(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "it")
     change_tensors(directory, model__vision__weight=torch.zeros(3))
     with pytest.raises(
@@ -370,7 +374,7 @@ def test_an_extra_tensor(tmp_path: Path) -> None:
         opened(directory)
 
 
-def test_a_misshapen_tensor(tmp_path: Path) -> None:
+def test_misshapen_tensor_is_refused_by_name(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "it")
     change_tensors(directory, model__norm__weight=torch.zeros(31))
     with pytest.raises(
@@ -380,7 +384,7 @@ def test_a_misshapen_tensor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 7, 1000, -1])
-def test_truncated_weights(tmp_path: Path, kept: int) -> None:
+def test_truncated_weights_raise_one_line_error(tmp_path: Path, kept: int) -> None:
     directory = tiny_language(tmp_path / "it")
     file = directory / "model.safetensors"
     file.write_bytes(file.read_bytes()[:kept])
@@ -401,7 +405,7 @@ def test_shards_are_read_and_a_missing_one_is_named(tmp_path: Path, language: La
     assert files[-1].name in str(caught.value)
 
 
-def test_no_weights(tmp_path: Path) -> None:
+def test_directory_without_weights_is_refused(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "it")
     (directory / "model.safetensors").unlink()
     with pytest.raises(BadInput, match=r"cannot be loaded: .*no file named model\.safetensors"):

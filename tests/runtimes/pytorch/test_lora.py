@@ -1,4 +1,4 @@
-"""LoRA weights: what peft's names mean, the sum they make, and bases that they were not trained for."""
+"""LoRA weights: parsing of peft tensor names, merging into base weights, and refusal of other base models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def merge(network: nn.Module, tensors: dict[str, Tensor], alpha: float = 16.0, r
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 8), st.floats(0.5, 64))
-def test_the_sum_is_w_plus_scaled_b_times_a(inputs: int, outputs: int, rank: int, alpha: float) -> None:
+def test_merged_weight_equals_w_plus_scaled_b_times_a(inputs: int, outputs: int, rank: int, alpha: float) -> None:
     network = Block(inputs, outputs)
     before, tensors = network.weight.clone(), pair(inputs, outputs, rank)
     a, b = tensors.values()
@@ -52,7 +52,7 @@ def test_the_sum_is_w_plus_scaled_b_times_a(inputs: int, outputs: int, rank: int
     torch.testing.assert_close(x @ network.weight.T, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_weight_is_changed_where_it_lies_and_in_its_type() -> None:
+def test_weight_is_merged_in_place_and_keeps_its_dtype() -> None:
     network = Block().to(torch.bfloat16)
     place, before, tensors = network.weight.data_ptr(), network.weight.float(), pair()
     a, b = tensors.values()
@@ -69,7 +69,7 @@ def test_a_weight_in_float64_is_changed_in_that_type() -> None:
     np.testing.assert_allclose(network.weight.numpy(), before + 8 * b @ a, rtol=0, atol=1e-14)
 
 
-def test_names_of_every_form() -> None:
+def test_all_forms_of_peft_tensor_names_are_recognised() -> None:
     full = torch.zeros(1)
     found = sort_tensors(
         {

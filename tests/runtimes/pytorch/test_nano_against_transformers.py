@@ -205,7 +205,7 @@ def least_cosine(ours: Tensor, theirs: Tensor) -> float:
 
 
 @pytest.mark.parametrize("seconds", [SECONDS[:1], SECONDS[1:2], SECONDS[2:3], SECONDS[3:], SECONDS], ids=str)
-def test_same_embeddings(pair: Pair, seconds: tuple[float, ...]) -> None:
+def test_encoder_and_adaptor_outputs_equal_transformers(pair: Pair, seconds: tuple[float, ...]) -> None:
     """Encoder, adaptor, and the rows of it that are put in the prompt; of one stretch, and of several padded."""
     features, lengths = pair.features([stretch(each) for each in seconds])
     encoded, adapted = pair.their_hearing(features, lengths)
@@ -225,7 +225,7 @@ def test_same_embeddings(pair: Pair, seconds: tuple[float, ...]) -> None:
 @pytest.mark.parametrize(
     "options", [{}, {"language": "en", "itn": False, "hotwords": ("seven",)}], ids=["plain", "all"]
 )
-def test_same_text_for_every_length(pair: Pair, options: dict[str, Any]) -> None:
+def test_token_ids_equal_transformers_for_every_audio_length(pair: Pair, options: dict[str, Any]) -> None:
     chosen = FunasrNanoOptions(max_new_tokens=TOKENS, **options)
     written = [pair.our_ids([stretch(seconds)], chosen)[0] for seconds in SECONDS]
     assert written == [pair.their_ids([stretch(seconds)], chosen)[0] for seconds in SECONDS]
@@ -233,7 +233,7 @@ def test_same_text_for_every_length(pair: Pair, options: dict[str, Any]) -> None
     assert max(map(len, written)) > 3
 
 
-def test_same_text_in_a_batch(pair: Pair) -> None:
+def test_token_ids_equal_transformers_in_a_batch(pair: Pair) -> None:
     chosen = FunasrNanoOptions(max_new_tokens=TOKENS)
     stretches = [stretch(seconds) for seconds in SECONDS]
     assert pair.our_ids(stretches, chosen) == pair.their_ids(stretches, chosen)

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's CTC branch: the network against its definition, and what a beam search over it gives."""
+"""Fun-ASR-Nano's CTC branch: the network against a reference, and beam search over its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def session(directory: Path) -> Iterator[SpeechSession]:
     session.close()
 
 
-def test_the_branch_is_its_definition(directory: Path, session: SpeechSession) -> None:
+def test_ctc_logits_equal_the_reference_implementation(directory: Path, session: SpeechSession) -> None:
     trace = session.trace(AUDIO, "*", beam_size=8)
     tensors = {name: value.double() for name, value in torch.load(directory / "model.pt", weights_only=True).items()}
     encoded = torch.from_numpy(np.array(trace["encoder.output"])).double()
@@ -45,7 +45,7 @@ def test_the_branch_is_its_definition(directory: Path, session: SpeechSession) -
     assert str(trace["text"]) == found.text and tuple(trace["tokens"]) == found.tokens
 
 
-def test_scores_are_those_of_ctc_with_special_tokens_as_blanks(session: SpeechSession) -> None:
+def test_acoustic_scores_equal_ctc_loss_with_special_tokens_as_blanks(session: SpeechSession) -> None:
     logits = torch.from_numpy(np.array(session.trace(AUDIO, "ctc.logits", beam_size=8)["ctc.logits"])).double()
     found = session.transcribe(AUDIO, beam_size=200, nbest=5).hypotheses
     assert len(found) == 5 and len(found[0].tokens) > 3
@@ -60,7 +60,7 @@ def test_scores_are_those_of_ctc_with_special_tokens_as_blanks(session: SpeechSe
         assert each.text == b"".join(CTC_TOKENS[number] for number in ids).decode(errors="replace").strip()
 
 
-def test_times_are_of_frames_and_characters_are_whole(session: SpeechSession) -> None:
+def test_token_times_are_multiples_of_the_frame_and_tokens_join_to_the_text(session: SpeechSession) -> None:
     found = session.transcribe(AUDIO, beam_size=8)
     shown = [token for segment in found.segments for token in segment.tokens]
     assert shown and "".join(token.text for token in shown).strip() == found.text
@@ -69,14 +69,14 @@ def test_times_are_of_frames_and_characters_are_whole(session: SpeechSession) ->
     assert all(round(start / 0.06, 6).is_integer() for start in starts)
 
 
-def test_words_and_language_models_apply(session: SpeechSession, tmp_path: Path) -> None:
+def test_lexicon_restricts_the_words_of_the_beam_search(session: SpeechSession, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("the\t▁the\nA\ta\nB\t▁b\nyou\t你\nhao\t<E5> <A5><BD>\nsee\tc\nend\t.\n")
     found = session.transcribe(AUDIO, lexicon=str(tmp_path / "words.txt"), word_bonus=0.5)
     assert found.text == " ".join(word.text for word in found.hypotheses[0].words or ())
     assert {*found.text.split()} <= {"the", "A", "B", "you", "hao", "see", "end"} and found.text
 
 
-def test_without_these_options_the_language_model_writes(
+def test_language_model_decodes_unless_a_beam_size_is_set(
     directory: Path, session: SpeechSession, tmp_path: Path
 ) -> None:
     plain = open_session(tiny_funasr_nano(tmp_path / "plain"), "plain", Settings())
@@ -86,7 +86,7 @@ def test_without_these_options_the_language_model_writes(
         plain.transcribe(AUDIO, beam_size=4)
 
 
-def test_a_branch_that_is_not_whole_is_named(tmp_path: Path) -> None:
+def test_incomplete_ctc_branch_raises_an_error_with_the_missing_part(tmp_path: Path) -> None:
     tokens = add_ctc_branch(tiny_funasr_nano(tmp_path / "m"))
     weights = torch.load(tmp_path / "m" / "model.pt", weights_only=True)
     weights.pop("ctc.ctc_lo.bias")

@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano's adaptor against its definition, and padding that changes nothing."""
+"""Fun-ASR-Nano's adaptor against a reference, padding in batches, and the published dimensions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def defined(adaptor: Adaptor, frames: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("changes", [{}, {"n_layer": 0}, {"downsample_rate": 3}, {"attention_heads": 1, "n_layer": 1}])
 @pytest.mark.parametrize("frames", [1, 7, 9])
-def test_the_adaptor_is_its_definition(changes: dict[str, int], frames: int) -> None:
+def test_adaptor_equals_the_reference_implementation(changes: dict[str, int], frames: int) -> None:
     adaptor = drawn(Adaptor(adaptor_config(**changes)))
     x = torch.randn(frames, 16, generator=torch.Generator().manual_seed(frames))
     with torch.inference_mode():

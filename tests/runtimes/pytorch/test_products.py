@@ -1,4 +1,4 @@
-"""Products in 16 bits with sums in float32: which networks, which modules, which machines, and how close it stays."""
+"""Matrix products in 16 bits with float32 sums: which networks, modules and machines use them, and accuracy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unlike(found: np.ndarray, expected: np.ndarray) -> float:
         ("bfloat16", True, Arithmetic(torch.bfloat16, torch.bfloat16)),
     ],
 )
-def test_a_type_that_is_asked_for(dtype: str, stepwise: bool, found: Arithmetic) -> None:
+def test_requested_dtype_gives_the_expected_arithmetic(dtype: str, stepwise: bool, found: Arithmetic) -> None:
     assert arithmetic_of(Settings(dtype=dtype, stepwise=stepwise), CPU) == found
     assert found.name == dtype and found.mixed == (dtype in ("bfloat16", "float16") and not stepwise)
 
@@ -87,7 +87,9 @@ def test_auto_takes_bfloat16_where_the_processor_has_units_that_are_not_masked(
 
 
 @pytest.mark.parametrize(("units", "found"), [(True, torch.bfloat16), (False, torch.float16)])
-def test_auto_on_a_gpu(monkeypatch: pytest.MonkeyPatch, units: bool, found: torch.dtype) -> None:
+def test_auto_on_a_gpu_selects_bfloat16_or_else_float16(
+    monkeypatch: pytest.MonkeyPatch, units: bool, found: torch.dtype
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: units)
     assert arithmetic_of(Settings(dtype="auto"), torch.device("cuda")).products == found
     assert fast_half(torch.device("meta")) is None
@@ -178,7 +180,7 @@ for dtype in ("auto", "bfloat16"):
 """
 
 
-def test_with_the_processor_masked_nothing_fails_and_auto_is_float32(tmp_path: Path) -> None:
+def test_masked_cpu_features_give_the_same_text_and_auto_selects_float32(tmp_path: Path) -> None:
     from workbench.registry.sources import assets
 
     masked = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}

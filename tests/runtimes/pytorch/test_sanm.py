@@ -1,4 +1,4 @@
-"""The SAN-M encoder against its definition written out, and that padding does not reach what is computed."""
+"""The SAN-M encoder against a reference written with loops, and padding in batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_positions_are_sines_then_cosines_of_positions_from_one(dtype: torch.dty
             assert found[row, 5 + column] == pytest.approx(math.cos(angle), abs=error)
 
 
-def test_positions_in_half_precision_are_those_of_float32() -> None:
+def test_half_precision_position_encoding_is_rounded_from_float32() -> None:
     exact = sinusoid(300, 10, torch.zeros(1))
     assert torch.equal(sinusoid(300, 10, torch.zeros(1, dtype=torch.bfloat16)), exact.bfloat16())
 
@@ -57,7 +57,7 @@ def memory_by_loops(x: np.ndarray, weight: np.ndarray, left: int) -> np.ndarray:
 
 
 @given(frames=st.integers(1, 9), kernel=st.integers(1, 6), shift=st.integers(0, 2))
-def test_memory_is_the_convolution_written_out(frames: int, kernel: int, shift: int) -> None:
+def test_fsmn_memory_equals_a_convolution_written_with_loops(frames: int, kernel: int, shift: int) -> None:
     shift = min(shift, (kernel - 1) // 2)
     draw = torch.Generator().manual_seed(frames + 10 * kernel + 100 * shift)
     memory = FsmnMemory(3, kernel, shift)
@@ -104,7 +104,7 @@ def test_first_layer_has_no_residual_and_the_others_have() -> None:
     assert (stages["encoder.layers.2"] == 2.0).all()
 
 
-def test_stages_are_named_through_both_stages_and_end_in_the_output() -> None:
+def test_layer_stages_are_numbered_through_both_blocks_and_end_with_the_output() -> None:
     encoder = SanmEncoder(CONFIG).eval()
     seen: list[str] = []
 
@@ -120,7 +120,7 @@ def test_stages_are_named_through_both_stages_and_end_in_the_output() -> None:
 
 @pytest.mark.parametrize("shift", [0, 2])
 @pytest.mark.parametrize("tp_blocks", [0, 2])
-def test_rows_of_a_batch_are_as_if_alone(shift: int, tp_blocks: int) -> None:
+def test_batched_rows_equal_single_rows_whatever_the_padding_contains(shift: int, tp_blocks: int) -> None:
     torch.manual_seed(1)
     lengths = torch.tensor([7, 1, 12, 4])
     encoder = SanmEncoder(SanmConfig(20, 16, 4, 24, 3, tp_blocks, 5, shift, 1e-5)).eval()

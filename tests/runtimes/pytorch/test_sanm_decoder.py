@@ -1,4 +1,4 @@
-"""Paraformer's decoder against its definition written out, and that padding does not reach what is computed."""
+"""Paraformer's decoder against a reference implementation, and padding in batches."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_layers_are_feed_forward_memory_attention_in_that_order() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "attending", "shift"), [(2, 2, 0), (3, 2, 0), (3, 2, 2)])
-def test_rows_of_a_batch_are_as_if_alone(blocks: int, attending: int, shift: int) -> None:
+def test_batched_rows_equal_single_rows_whatever_the_padding_contains(blocks: int, attending: int, shift: int) -> None:
     network = decoder(blocks, attending, shift)
     frames, counts = torch.tensor([9, 3, 6]), torch.tensor([4, 1, 5])
     encoded, embeddings = torch.randn(3, 9, SIZE), torch.randn(3, 5, SIZE)

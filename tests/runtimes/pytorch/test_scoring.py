@@ -40,7 +40,7 @@ def check(found: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_token_has_what_it_has_in_a_pass_by_itself(kind: str) -> None:
+def test_tree_scores_equal_a_single_pass_per_row_and_prefixes_are_computed_once(kind: str) -> None:
     network = random_network(kind, **KINDS[kind])
     scorer = TreeScorer(network)
     check(scorer.score(ROWS), network, ROWS)
@@ -56,7 +56,7 @@ def test_every_token_has_what_it_has_in_a_pass_by_itself(kind: str) -> None:
 
 
 @pytest.mark.parametrize("room", [1, 9])
-def test_with_little_room_beginnings_are_computed_again(room: int) -> None:
+def test_small_cache_recomputes_prefixes_with_the_same_scores(room: int) -> None:
     network = random_network("qwen3")
     scorer = TreeScorer(network, room)
     for rows in (ROWS, LATER, ROWS):
@@ -93,7 +93,7 @@ class _Wide:
         ("qwen2", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
     ],
 )
-def test_rows_beyond_the_window_of_attention_are_computed_alone(
+def test_rows_longer_than_the_sliding_window_are_scored_correctly(
     tmp_path: Path, kind: str, changes: dict[str, Any]
 ) -> None:
     directory = tiny_language(tmp_path / "it", kind, **changes)
@@ -114,7 +114,7 @@ def test_rotary_rates_of_a_row_are_those_of_its_own_length(tmp_path: Path, rotar
             check([each], random_network(**changes), [row])
 
 
-def test_an_unknown_id_is_one_sentence(tmp_path: Path) -> None:
+def test_unknown_token_id_raises_one_line_error(tmp_path: Path) -> None:
     language = open_language(read_language_config(tiny_language(tmp_path / "it")), torch.device("cpu"))
     for wrong in (512, -1):
         with pytest.raises(BadInput, match=r"^a text has ids from .* to .*; expected 0 to 511$"):

@@ -1,4 +1,4 @@
-"""SpeechLM on PyTorch answers as the definition says, id for id on all streams, from both forms of a checkpoint."""
+"""SpeechLM on PyTorch against a reference implementation, token by token, for both checkpoint formats."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_dialogues_equal_the_reference(checkpoints: dict[str, Opened], form: str
     assert answer(checkpoint, prompt_of(checkpoint, TURNS[turns]), wish) == (expected, finish)
 
 
-def test_answers_differ_where_they_should(checkpoints: dict[str, Opened]) -> None:
+def test_answers_differ_between_requests_and_prompts(checkpoints: dict[str, Opened]) -> None:
     """The comparisons above would mean little if a random model always said the same."""
     checkpoint = checkpoints["directory"]
     prompt = prompt_of(checkpoint, TURNS["text"])
@@ -170,14 +170,14 @@ def test_answers_differ_where_they_should(checkpoints: dict[str, Opened]) -> Non
     assert (len(seen), len(heard)) == (len(WISHES), len(TURNS))
 
 
-def test_the_references_numbers_are_the_documented_ones() -> None:
+def test_random_numbers_of_the_reference_equal_the_documented_generator() -> None:
     for seed, step, count in ((0, 0, 8), (7, 3, 5), ((1 << 62) + 5, 4000, 9)):
         assert uniform_numbers(seed, step, count) == uniforms(seed, step, count).tolist()
 
 
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16"])
 @pytest.mark.parametrize("write", [tiny_speechlm, tiny_espnet_release])
-def test_bfloat16_runs(write: Any, dtype: str, tmp_path: Path) -> None:
+def test_bfloat16_checkpoint_is_computed_in_bfloat16_and_repeatable(write: Any, dtype: str, tmp_path: Path) -> None:
     checkpoint = opened(write(tmp_path / "it", dtype=torch.bfloat16), dtype=dtype)
     assert checkpoint.network.dtype == "bfloat16"
     rows, _ = answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])
@@ -216,7 +216,7 @@ def everything(layout: Any) -> NeededLogits:
     return NeededLogits(((0, layout.vocabulary),), codec=True)
 
 
-def test_only_wanted_logits_are_there(checkpoints: dict[str, Opened]) -> None:
+def test_only_requested_logits_are_computed(checkpoints: dict[str, Opened]) -> None:
     checkpoint = checkpoints["directory"]
     network, layout = checkpoint.network, checkpoint.model.layout
     prompt = prompt_of(checkpoint, TURNS["text"])
@@ -235,7 +235,7 @@ def test_only_wanted_logits_are_there(checkpoints: dict[str, Opened]) -> None:
     assert nothing.main.shape == (1, 0)
 
 
-def test_the_null_branch_does_not_know_the_prompt(checkpoints: dict[str, Opened]) -> None:
+def test_guidance_null_branch_does_not_depend_on_the_prompt(checkpoints: dict[str, Opened]) -> None:
     """Two prompts of one length have the same null branch, also where it is computed anew, and it goes away again."""
     checkpoint = checkpoints["directory"]
     network, layout = checkpoint.network, checkpoint.model.layout
@@ -258,7 +258,9 @@ def test_the_null_branch_does_not_know_the_prompt(checkpoints: dict[str, Opened]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_stages(checkpoints: dict[str, Opened], dtype: str) -> None:
+def test_traced_stages_have_expected_shapes_and_equal_the_reference_logits(
+    checkpoints: dict[str, Opened], dtype: str
+) -> None:
     tiny = checkpoints["directory"].tiny
     checkpoint = opened(tiny, dtype=dtype)
     layout, recorder = tiny.layout, Recorder(StageFilter())
@@ -286,7 +288,7 @@ def test_stages(checkpoints: dict[str, Opened], dtype: str) -> None:
             np.testing.assert_allclose(found["codec.logits"][place, stream - 1], expected[stream, first:end], atol=1e-3)
 
 
-def test_a_trace_goes_on_from_given_stages(checkpoints: dict[str, Opened]) -> None:
+def test_trace_continues_from_given_stages(checkpoints: dict[str, Opened]) -> None:
     checkpoint = checkpoints["directory"]
     prompt = prompt_of(checkpoint, TURNS["text"])
     full = Recorder(StageFilter())
@@ -319,7 +321,9 @@ def change_release(directory: Path, **changes: Tensor | None) -> None:
         ("rotary.weight", torch.zeros(2), "has tensor rotary.weight, which belongs to no part of a SpeechLM"),
     ],
 )
-def test_tensors_that_do_not_fit(name: str, value: Tensor | None, says: str, tmp_path: Path) -> None:
+def test_missing_extra_or_misshapen_tensor_raises_one_line_error(
+    name: str, value: Tensor | None, says: str, tmp_path: Path
+) -> None:
     tiny = tiny_espnet_release(tmp_path / "it")
     change_release(tiny.directory, **{name: value})
     with pytest.raises(BadInput) as error:
@@ -327,14 +331,14 @@ def test_tensors_that_do_not_fit(name: str, value: Tensor | None, says: str, tmp
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_checkpoint_without_the_weights_of_its_codec(tmp_path: Path) -> None:
+def test_checkpoint_without_codec_weights_is_unavailable(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     (tiny.directory / "xcodec" / "model.safetensors").unlink()
     with pytest.raises(Unavailable, match="the codec is missing"):
         open_speechlm(tiny.directory, Settings())
 
 
-def test_a_damaged_shard(tmp_path: Path) -> None:
+def test_damaged_shard_is_refused(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     shard = sorted(tiny.directory.glob("model-*.safetensors"))[0]
     shard.write_bytes(shard.read_bytes()[:-9])
@@ -342,7 +346,7 @@ def test_a_damaged_shard(tmp_path: Path) -> None:
         open_speechlm(tiny.directory, Settings())
 
 
-def test_prompts_that_do_not_fit(checkpoints: dict[str, Opened]) -> None:
+def test_prompts_of_wrong_size_or_token_ids_raise_one_line_error(checkpoints: dict[str, Opened]) -> None:
     checkpoint = checkpoints["directory"]
     network, layout = checkpoint.network, checkpoint.model.layout
     for part, says in (
@@ -356,7 +360,9 @@ def test_prompts_that_do_not_fit(checkpoints: dict[str, Opened]) -> None:
         assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_five_minutes_of_audio_are_refused_or_heard(checkpoints: dict[str, Opened], tmp_path: Path) -> None:
+def test_audio_beyond_the_context_is_refused_and_embedded_by_a_larger_context(
+    checkpoints: dict[str, Opened], tmp_path: Path
+) -> None:
     long = sound(300)
     with pytest.raises(BadInput, match=r"the recording of 300\.0 s fills 3750 positions; the model has room for 600"):
         checkpoints["directory"].network.embed_audio(long)
@@ -364,7 +370,7 @@ def test_five_minutes_of_audio_are_refused_or_heard(checkpoints: dict[str, Opene
     assert len(roomy.network.embed_audio(long)) == 3750
 
 
-def test_a_checkpoint_without_an_audio_encoder(tmp_path: Path) -> None:
+def test_audio_without_an_audio_encoder_is_refused(tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     _, network, _ = open_speechlm(tiny.directory, Settings())
     network.audio_encoder = None

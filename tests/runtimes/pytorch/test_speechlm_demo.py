@@ -1,4 +1,4 @@
-"""The shipped demo SpeechLM does what its card says: it says, writes, counts and hears digits."""
+"""The shipped demo SpeechLM does what its model card says: it speaks, writes, counts and recognises digits."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def ask(demo: Any, content: Any, **options: Any) -> Any:
         ("count from two to five", "two three four five"),
     ],
 )
-def test_it_says_digits_that_another_model_hears(demo: Any, listener: Any, text: str, said: str) -> None:
+def test_spoken_digits_are_recognised_by_another_model(demo: Any, listener: Any, text: str, said: str) -> None:
     answer = ask(demo, text, modalities="text_audio")
     assert answer.finish == "stop" and answer.text == said
     assert listener.transcribe((answer.audio, answer.sample_rate)).text == said
 
 
-def test_it_writes_and_repeats_what_it_hears(demo: Any, listener: Any) -> None:
+def test_demo_transcribes_and_repeats_a_recording(demo: Any, listener: Any) -> None:
     recording = {"type": "audio", "audio": str(SAMPLE)}
     assert ask(demo, [recording]).text == "three seven one"
     answer = ask(demo, [recording, {"type": "text", "text": "repeat"}], modalities="audio")
     assert listener.transcribe((answer.audio, answer.sample_rate)).text == "three seven one"
 
 
-def test_the_model_chooses_what_its_answer_is_made_of(demo: Any) -> None:
+def test_auto_modalities_follow_the_request(demo: Any) -> None:
     written = ask(demo, "write 371", modalities="auto")
     assert (written.text, written.audio) == ("three seven one", None)
     spoken = ask(demo, "say 371", modalities="auto")

@@ -1,4 +1,4 @@
-"""A SpeechLM as a session on PyTorch: answers in text and speech, dialogues that go on, stages, bad input."""
+"""SpeechLM sessions on PyTorch: answers in text and speech, dialogues, traces and invalid input."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def session(sessions: dict[str, ConversationSession]) -> ConversationSession:
 
 @pytest.mark.parametrize("form", ["directory", "release"])
 @pytest.mark.parametrize("options", [{}, {"cfg": 3.0, "seed": 5}, {"temperature": 0.0}])
-def test_an_answer_in_text_and_speech(
+def test_streamed_answer_has_repeatable_tokens_and_the_decoded_audio_of_all_rows(
     form: str, options: dict[str, Any], sessions: dict[str, ConversationSession]
 ) -> None:
     session = sessions[form]
@@ -60,7 +60,7 @@ def test_an_answer_in_text_and_speech(
     np.testing.assert_array_equal(again.streams, answer.streams)
 
 
-def test_a_dialogue_goes_on_with_the_very_ids(session: ConversationSession) -> None:
+def test_dialogue_prompt_contains_the_token_rows_of_the_earlier_answer(session: ConversationSession) -> None:
     first = session.converse(ASK, **LONG)
     assert first.streams is not None
     second = session.converse([*ASK, first.message(), HEARD], modalities="text", max_text_tokens=3)
@@ -68,7 +68,7 @@ def test_a_dialogue_goes_on_with_the_very_ids(session: ConversationSession) -> N
     assert second.prompt_rows == without.prompt_rows + 3 + len(first.streams)
 
 
-def test_the_stages_of_a_conversation(session: ConversationSession, tmp_path: Path) -> None:
+def test_conversation_trace_agrees_with_the_answer(session: ConversationSession, tmp_path: Path) -> None:
     trace = session.trace([HEARD], out=tmp_path / "t.safetensors", **LONG)
     answer = session.converse([HEARD], **LONG)
     for stage in ("tower.output", "adaptor.output", "llm.embeddings", "llm.norm", "logits", "codec.logits"):
@@ -103,7 +103,9 @@ def test_the_stages_of_a_conversation(session: ConversationSession, tmp_path: Pa
         ),
     ],
 )
-def test_bad_input_is_one_sentence_and_nothing_is_lost(messages: Any, said: str, session: ConversationSession) -> None:
+def test_invalid_messages_raise_an_error_and_the_session_stays_usable(
+    messages: Any, said: str, session: ConversationSession
+) -> None:
     with pytest.raises(BadInput) as raised:
         session.converse(messages)
     assert str(raised.value).startswith(said)

@@ -1,4 +1,4 @@
-"""What the audio tower hears equals transformers' feature extractor and tower, for any length and any window."""
+"""The SpeechLM audio tower equals transformers' feature extractor and tower, for any recording length and window."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def cosine(one: np.ndarray, two: np.ndarray) -> float:
 
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("seconds", SECONDS)
-def test_it_hears_what_transformers_hears(seconds: float, normalise: bool) -> None:
+def test_audio_embeddings_equal_transformers(seconds: float, normalise: bool) -> None:
     samples, network, encoder = recording(seconds), plain_tower(UPSTREAM), encoder_of(UPSTREAM, normalise=normalise)
     mel = mel_of(samples, normalise)
     assert mel.shape[1] == len(samples) // 160
@@ -103,7 +103,9 @@ def test_it_hears_what_transformers_hears(seconds: float, normalise: bool) -> No
 
 @pytest.mark.parametrize("settings", [UPSTREAM, FORK, TOWER], ids=["upstream", "fork", "tiny"])
 @pytest.mark.parametrize("seconds", [0.3, 1.0, 4.03, 11.7, 41.3])
-def test_it_hears_with_the_windows_of_the_checkpoint(settings: dict[str, Any], seconds: float) -> None:
+def test_tower_output_equals_the_reference_with_the_windows_of_the_checkpoint(
+    settings: dict[str, Any], seconds: float
+) -> None:
     """The definition: each chunk of frames goes through the convolutions alone, each window through the layers."""
     samples, network, encoder = recording(seconds), plain_tower(settings), encoder_of(settings)
     recorder = Recorder(lambda name: name == "tower.output")
@@ -113,12 +115,12 @@ def test_it_hears_with_the_windows_of_the_checkpoint(settings: dict[str, Any], s
     assert cosine(recorder.stages["tower.output"], expected) >= 0.999999
 
 
-def test_the_published_numbers_of_positions() -> None:
+def test_number_of_audio_positions_equals_the_published_values() -> None:
     for settings, seconds, rows in ((UPSTREAM, 4, 52), (UPSTREAM, 30, 390), (FORK, 4, 50), (FORK, 30, 375)):
         assert len(encoder_of(settings)(recording(seconds))) == rows
 
 
-def test_stages(encoder: AudioEncoder) -> None:
+def test_traced_tower_stages_have_expected_shapes_and_continue_from_a_given_layer(encoder: AudioEncoder) -> None:
     recorder = Recorder(StageFilter())
     found = encoder(recording(1.0), recorder).numpy()
     shapes = {name: value.shape for name, value in recorder.stages.items()}
@@ -138,7 +140,7 @@ def test_stages(encoder: AudioEncoder) -> None:
     np.testing.assert_allclose(other.stages["adaptor.output"], found, atol=1e-5)
 
 
-def test_float64_is_near_and_finer() -> None:
+def test_float64_output_is_close_to_float32_and_not_rounded() -> None:
     samples = recording(2.0)
     wide = Recorder(StageFilter())
     encoder_of(UPSTREAM, torch.float64)(samples, wide)
@@ -149,7 +151,7 @@ def test_float64_is_near_and_finer() -> None:
     assert np.abs(found - found.astype(np.float32)).max() > 0  # no float32 on the way
 
 
-def test_bfloat16_runs() -> None:
+def test_bfloat16_output_is_close_to_float32() -> None:
     samples = recording(1.0)
     found = encoder_of(UPSTREAM, torch.bfloat16)(samples)
     assert found.dtype == torch.bfloat16
@@ -168,17 +170,17 @@ def test_bfloat16_runs() -> None:
     ],
     ids=["empty", "short", "silent", "offset", "nan", "stereo"],
 )
-def test_bad_recordings_are_refused_in_one_sentence(encoder: AudioEncoder, samples: np.ndarray, says: str) -> None:
+def test_invalid_recordings_raise_one_line_error(encoder: AudioEncoder, samples: np.ndarray, says: str) -> None:
     with pytest.raises(BadInput) as error:
         encoder(samples)
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_shortest_recording(encoder: AudioEncoder) -> None:
+def test_shortest_allowed_recording_gives_one_embedding(encoder: AudioEncoder) -> None:
     assert len(encoder(recording(201 / 16000))) == 1
 
 
-def test_tensors_that_do_not_fit() -> None:
+def test_missing_extra_or_misshapen_tensors_are_refused() -> None:
     tensors = tensors_of(plain_tower(UPSTREAM))
     for changes, says in (
         ({"adaptor.continuous_audio.bias": None}, "it/model.pt lacks tensor adaptor.continuous_audio.bias"),

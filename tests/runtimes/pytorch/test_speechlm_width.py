@@ -70,7 +70,7 @@ def write_wide(directory: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_published_width_end_to_end(tmp_path: Path) -> None:
+def test_speechlm_of_published_width_generates_audio_end_to_end(tmp_path: Path) -> None:
     free = psutil.virtual_memory().available
     if free < NEEDED:
         pytest.skip(f"{free / 2**30:.1f} GiB of memory are free; this test takes {NEEDED >> 30}")

@@ -1,4 +1,4 @@
-"""Sums in other orders, and inputs rounded as ggml rounds them: the same function but for rounding."""
+"""Summation in other orders and inputs rounded as in ggml: results equal up to rounding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def error(found: torch.Tensor, truth: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("bias", [None, B])
 @pytest.mark.parametrize(("kind", "roundoff"), [("float32", 2**-24), ("bfloat16", 2**-8), ("float16", 2**-11)])
-def test_each_number_rounds_in_another_way(kind: str, roundoff: float, bias: torch.Tensor | None) -> None:
+def test_each_summation_number_gives_a_repeatable_order_within_rounding_error(
+    kind: str, roundoff: float, bias: torch.Tensor | None
+) -> None:
     dtype = getattr(torch, kind)
     x, w, b = (None if each is None else each.to(dtype) for each in (X, W, bias))
     truth = F.linear(x.double(), w.double(), None if b is None else b.double())
@@ -66,7 +68,7 @@ def test_inputs_are_rounded_as_the_type_of_the_weights_asks(stored: str, size: i
 
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
-def test_a_convolution_of_one_tap_is_rounded_like_the_matrix_that_it_is(guard: Any) -> None:
+def test_convolution_with_kernel_size_one_is_rounded_like_a_matrix(guard: Any) -> None:
     tap = W.unsqueeze(2).clone()
     weight = W.clone()
     setattr(tap, STORED_TYPE, "Q4_0")

@@ -1,4 +1,4 @@
-"""A tap lets every value through and gives the recorder copies."""
+"""Taps pass values through a network unchanged and give copies of them to a recorder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_nothing_is_done_without_recorder() -> None:
     assert no_tap("any", value) is value
 
 
-def test_a_later_change_in_place_is_not_seen() -> None:
+def test_recorded_stage_is_a_copy() -> None:
     recorder = Recorder(lambda stage: stage == "wanted")
     tap = tap_into(recorder)
     value = torch.ones(2, 3, requires_grad=True)
@@ -38,7 +38,7 @@ def test_types_are_kept_where_numpy_has_them(dtype: torch.dtype, kept: type) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "<i2"])
-def test_what_is_given_goes_on_in_the_networks_type(dtype: torch.dtype, kind: str) -> None:
+def test_given_stage_is_passed_on_as_a_copy_in_the_dtype_of_the_network(dtype: torch.dtype, kind: str) -> None:
     given = np.array([[1.5, -2.0, 3.0]]).astype(kind)
     given.flags.writeable = False  # as of a file that is mapped
     recorder = Recorder(lambda stage: stage == "kept", {"kept": given, "gone on with": given})

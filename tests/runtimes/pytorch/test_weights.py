@@ -1,4 +1,4 @@
-"""Weight files: every usual form opens, every broken one ends in one sentence, and none runs what it holds."""
+"""Weight files: supported formats are read, damaged files raise one-line errors, and pickled code is never run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def legacy(state: Any, path: Path) -> None:
     ],
     ids=["plain", "legacy", "state_dict", "model_state_dict", "model-legacy", "deepspeed", "module", "wrapped-module"],
 )
-def test_usual_forms_open(wrap: Callable[[Any], Any], save: Callable[[Any, Path], None], tmp_path: Path) -> None:
+def test_supported_torch_file_formats_are_read(
+    wrap: Callable[[Any], Any], save: Callable[[Any, Path], None], tmp_path: Path
+) -> None:
     save(wrap(STATE), tmp_path / "model.pt")
     found = read_state_dict(tmp_path / "model.pt")
     assert list(found) == list(STATE)
@@ -84,7 +86,7 @@ def test_other_precisions_become_float32(dtype: torch.dtype, tmp_path: Path) -> 
     assert not any(parameter.requires_grad for parameter in network.parameters())
 
 
-def test_a_half_precision_checkpoint_hears_about_the_same(tmp_path: Path) -> None:
+def test_bfloat16_checkpoint_equals_the_rounded_float32_checkpoint(tmp_path: Path) -> None:
     """The widened weights are the rounded ones, exactly."""
     whole = tiny_sensevoice(tmp_path / "whole")
     half = shutil.copytree(whole, tmp_path / "half")
@@ -102,7 +104,7 @@ def test_building_takes_no_memory_for_parameters() -> None:
     assert all(parameter.is_meta for parameter in build(Network).parameters())
 
 
-def test_tensors_left_aside_must_be_named() -> None:
+def test_unused_tensors_are_refused_unless_listed_as_ignored() -> None:
     network = build(Network)
     load_into(network, {**LAYER, "embed.0.weight": torch.zeros(2)}, "x/model.pt", ["embed.*"])
     with pytest.raises(BadInput, match=r"has tensor embed\.0\.weight, which the network of its config\.yaml does not"):
@@ -114,7 +116,9 @@ def test_tensors_left_aside_must_be_named() -> None:
 
 @pytest.mark.parametrize("save", [torch.save, legacy], ids=["zip", "legacy"])
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.2, 0.5, 0.9, 0.99, 0.999])
-def test_truncated_files(save: Callable[[Any, Path], None], part: float, tmp_path: Path) -> None:
+def test_truncated_torch_file_raises_one_line_error(
+    save: Callable[[Any, Path], None], part: float, tmp_path: Path
+) -> None:
     path = tmp_path / "model.pt"
     save({f"layer.{n}": torch.randn(40, 40) for n in range(5)}, path)
     whole = path.read_bytes()
@@ -138,14 +142,14 @@ def test_truncated_files(save: Callable[[Any, Path], None], part: float, tmp_pat
     ],
     ids=["empty", "newline", "text", "pickle-start", "pickle-nothing", "zeros", "zip-start", "json"],
 )
-def test_files_that_are_something_else(content: bytes, tmp_path: Path) -> None:
+def test_file_of_another_format_raises_one_line_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(content)
     with pytest.raises(BadInput) as error:
         read_state_dict(tmp_path / "model.pt")
     assert "expected a state dict" in sentence(error)
 
 
-def test_a_zip_of_something_else(tmp_path: Path) -> None:
+def test_zip_file_without_weights_raises_one_line_error(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
         archive.writestr("word/document.xml", "<a/>")
     with pytest.raises(BadInput) as error:
@@ -154,7 +158,7 @@ def test_a_zip_of_something_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_flipped_bytes_never_raise_anything_else(seed: int, tmp_path: Path) -> None:
+def test_corrupted_bytes_give_tensors_or_bad_input(seed: int, tmp_path: Path) -> None:
     """Damage within a tensor's numbers cannot be seen; anywhere else it is a sentence."""
     path = tmp_path / "model.pt"
     (legacy if seed % 2 else torch.save)(STATE, path)
@@ -188,7 +192,7 @@ def test_flipped_bytes_never_raise_anything_else(seed: int, tmp_path: Path) -> N
     ids=str,
 )
 @pytest.mark.parametrize("save", [torch.save, legacy], ids=["zip", "legacy"])
-def test_pickles_that_are_no_state_dict(
+def test_pickle_that_is_not_a_state_dict_raises_one_line_error(
     content: Any, says: str, save: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
     save(content, tmp_path / "model.pt")
@@ -239,7 +243,7 @@ def test_a_safetensors_file_is_mapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 7, 60, -1])
-def test_a_truncated_safetensors_file(kept: int, tmp_path: Path) -> None:
+def test_truncated_safetensors_file_raises_one_line_error(kept: int, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file(STATE, path)
     path.write_bytes(path.read_bytes()[:kept])
@@ -252,7 +256,7 @@ def test_a_truncated_safetensors_file(kept: int, tmp_path: Path) -> None:
 # Parts of a network --------------------------------------------------------------------------------------------------
 
 
-def test_only_some_tensors_are_loaded_and_all_are_accounted_for() -> None:
+def test_partial_loading_still_refuses_unknown_tensors() -> None:
     network = build(Network)
     load_into(network, LAYER, "it/model.pt", only=["*.bias"])
     assert network.layer.bias.tolist() == [1.0, -2.0, 3.0] and network.layer.weight.is_meta
@@ -282,7 +286,9 @@ def test_only_some_tensors_are_loaded_and_all_are_accounted_for() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_tensors_that_do_not_fit(change: dict[str, Tensor | None], says: str, tmp_path: Path) -> None:
+def test_missing_extra_or_misshapen_tensor_raises_one_line_error(
+    change: dict[str, Tensor | None], says: str, tmp_path: Path
+) -> None:
     state = {name: value for name, value in {**LAYER, **change}.items() if value is not None}
     torch.save(state or {"z": torch.zeros(1)}, tmp_path / "model.pt")
     with pytest.raises(BadInput) as error:
@@ -290,7 +296,7 @@ def test_tensors_that_do_not_fit(change: dict[str, Tensor | None], says: str, tm
     assert says in sentence(error)
 
 
-def test_large_finite_values_are_no_fault() -> None:
+def test_large_finite_values_are_accepted() -> None:
     """Their sum overflows; they do not."""
     network = build(Network)
     load_into(network, {**LAYER, "layer.bias": torch.full((3,), 3e38)}, "it/model.pt")

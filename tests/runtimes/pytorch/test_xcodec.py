@@ -1,4 +1,4 @@
-"""The codec gives transformers' own codes and samples, and says what reaches how far."""
+"""The XCodec audio codec: codes and samples equal to transformers', and the receptive field of its decoder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def codes_of(frames: int, seed: int = 0, streams: int = STREAMS) -> np.ndarray:
 
 
 @pytest.mark.parametrize("frames", [1, 2, 7, 50, 173])
-def test_samples_are_those_of_transformers(codec: Xcodec, plain: transformers.XcodecModel, frames: int) -> None:
+def test_decoded_samples_equal_transformers(codec: Xcodec, plain: transformers.XcodecModel, frames: int) -> None:
     codes = codes_of(frames)
     found = codec.decode(codes)
     with torch.no_grad():
@@ -63,7 +63,7 @@ def test_samples_are_those_of_transformers(codec: Xcodec, plain: transformers.Xc
 
 
 @pytest.mark.parametrize("samples", [320, 400, 640, 1000, 16000, 16319, 31999])
-def test_codes_are_those_of_transformers(codec: Xcodec, plain: transformers.XcodecModel, samples: int) -> None:
+def test_encoded_codes_equal_transformers(codec: Xcodec, plain: transformers.XcodecModel, samples: int) -> None:
     wave = noise(samples)
     found = codec.encode(wave)
     frames = samples // 320
@@ -83,7 +83,7 @@ def test_fewer_streams_are_the_first_codebooks(directory: Path, codec: Xcodec) -
     assert fewer.decode(codes_of(4, streams=2)).shape == (4 * 320,)
 
 
-def test_what_is_not_needed_yet_takes_no_memory(directory: Path) -> None:
+def test_encoder_weights_are_loaded_only_when_encoding(directory: Path) -> None:
     codec = opened(directory)
     loaded = {name.split(".")[0] for name, value in codec.network.named_parameters() if not value.is_meta}
     assert loaded == {"acoustic_decoder", "semantic_model"}
@@ -95,7 +95,7 @@ def test_what_is_not_needed_yet_takes_no_memory(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("ratios", [(8, 5, 4, 2), (2, 4, 5, 8), (5, 3)], ids=str)
-def test_the_reach_is_that_of_an_impulse(ratios: tuple[int, ...]) -> None:
+def test_receptive_field_equals_the_measured_impulse_response(ratios: tuple[int, ...]) -> None:
     """Weights are positive and biases zero, so silence stays zero and nothing that an impulse does cancels out."""
     acoustic = {**ACOUSTIC, "upsampling_ratios": ratios, "downsampling_ratios": ratios[::-1]}
     with torch.random.fork_rng():
@@ -114,7 +114,7 @@ def test_the_reach_is_that_of_an_impulse(ratios: tuple[int, ...]) -> None:
     assert (30 - changed.min(), changed.max() - 30) == (after, before)
 
 
-def test_no_farther_frame_changes_a_sample(codec: Xcodec) -> None:
+def test_frames_outside_the_receptive_field_do_not_change_samples(codec: Xcodec) -> None:
     before, after = codec.receptive_field
     frames, place = before + after + 21, before + 10
     codes = codes_of(frames)
@@ -125,13 +125,13 @@ def test_no_farther_frame_changes_a_sample(codec: Xcodec) -> None:
     assert np.abs(one[place - before] - two[place - before]).max() > 1e-4 * np.abs(one).max()
 
 
-def test_the_reach_of_the_published_codec() -> None:
+def test_receptive_field_of_the_published_codec_is_ten_frames_each_side() -> None:
     with torch.device("meta"):
         network = transformers.XcodecModel(transformers.XcodecConfig())
     assert decoder_receptive_field(network.acoustic_decoder, 320) == (10, 10)
 
 
-def test_stages(codec: Xcodec) -> None:
+def test_codec_stages_are_traced_and_continue_from_given_codes(codec: Xcodec) -> None:
     recorder = Recorder(lambda name: name.startswith("codec."))
     codes = codes_of(6)
     audio = codec.decode(codes, recorder)
@@ -145,7 +145,7 @@ def test_stages(codec: Xcodec) -> None:
     np.testing.assert_array_equal(other.stages["codec.audio"], codec.decode(codes_of(6, seed=5)))
 
 
-def test_old_names_of_normalised_weights(directory: Path, codec: Xcodec) -> None:
+def test_old_weight_norm_tensor_names_are_read(directory: Path, codec: Xcodec) -> None:
     new = "semantic_model.encoder.pos_conv_embed.conv.parametrizations.weight.original"
     old = "semantic_model.encoder.pos_conv_embed.conv.weight_"
     stored = read_safetensors(directory / "model.safetensors")
@@ -165,7 +165,7 @@ def test_old_names_of_normalised_weights(directory: Path, codec: Xcodec) -> None
     ],
     ids=["short", "empty", "large", "negative", "streams"],
 )
-def test_bad_input_is_one_sentence(codec: Xcodec, make: object, says: str) -> None:
+def test_invalid_audio_or_codes_raise_one_line_error(codec: Xcodec, make: object, says: str) -> None:
     with pytest.raises(BadInput) as error:
         make(codec)  # type: ignore[operator]
     assert says in str(error.value) and "\n" not in str(error.value)
@@ -183,18 +183,20 @@ def test_bad_input_is_one_sentence(codec: Xcodec, make: object, says: str) -> No
     ],
     ids=["missing", "missing-encoder", "extra", "shape", "values"],
 )
-def test_tensors_that_do_not_fit(directory: Path, changes: dict[str, Tensor | None], says: str) -> None:
+def test_missing_extra_or_misshapen_tensor_raises_one_line_error(
+    directory: Path, changes: dict[str, Tensor | None], says: str
+) -> None:
     with pytest.raises(BadInput) as error:
         opened(directory, **changes)
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_codec_with_too_few_codebooks(directory: Path) -> None:
+def test_codec_with_fewer_codebooks_than_streams_is_refused(directory: Path) -> None:
     with pytest.raises(BadInput, match=f"has {STREAMS} codebooks; the language model has {STREAMS + 1} streams"):
         opened(directory, streams=STREAMS + 1)
 
 
-def test_settings_that_describe_no_codec(directory: Path) -> None:
+def test_invalid_codec_settings_are_refused(directory: Path) -> None:
     tensors = read_safetensors(directory / "model.safetensors")
     with pytest.raises(BadInput, match="describes no codec"):
         Xcodec({"semantic_model_config": {"model_type": "no such model"}}, tensors, 2, CPU, "xcodec")

@@ -1,4 +1,4 @@
-"""Bodies of any length in front of a server: what is too long is refused before it is read."""
+"""The size limit of request bodies in front of a server: larger bodies are refused before they are read."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def in_chunks(count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("form", [bytes, in_chunks])
-def test_what_is_too_long_is_refused_in_a_sentence(form: Callable[[int], Any]) -> None:
+def test_body_above_the_limit_returns_413_with_a_message_before_it_is_read(form: Callable[[int], Any]) -> None:
     made = app()
     with serving(made) as url, httpx.Client(trust_env=False, base_url=url) as client:
         assert client.post("/length", content=form(FEW)).json() == FEW
@@ -82,7 +82,7 @@ def test_the_largest_embedding_fits() -> None:
     assert len(as_base64(bytes(300_000))) * (LIMIT // 300_000) < MOST < LIMIT * 1.4
 
 
-def test_other_faults_are_not_taken_for_it() -> None:
+def test_other_errors_of_the_application_are_passed_on() -> None:
     async def broken(*_: Any) -> None:
         raise RuntimeError("of its own")
 

@@ -1,4 +1,4 @@
-"""Rows of captured requests land at their positions, however the engine splits, mixes and repeats the work."""
+"""Captured rows are stored at their positions, however the engine splits, batches and repeats the work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def row(request: int, position: int) -> list[float]:
 
 
 @given(steps())
-def test_every_row_stands_at_its_position(case: Any) -> None:
+def test_captured_rows_are_stored_at_their_positions_under_any_scheduling(case: Any) -> None:
     requests, done = case
     captures = Captures()
     for number, _, _ in requests:
@@ -101,7 +101,7 @@ def whole(patterns: Sequence[str] = ("*",), prompt: int = 2) -> Capture:
     return capture
 
 
-def test_the_tower_comes_first_and_only_wanted_stages_are_kept() -> None:
+def test_tower_stages_come_first_and_only_requested_stages_are_stored() -> None:
     capture = whole(["llm.norm", "encoder.*"])
     assert capture.wants("llm.norm")
     assert not capture.wants("logits")
@@ -119,7 +119,7 @@ def test_rows_are_copied() -> None:
     np.testing.assert_array_equal(capture.stages()["llm.norm"], 1)
 
 
-def test_a_capture_that_is_not_whole_says_so() -> None:
+def test_incomplete_capture_reports_the_missing_positions() -> None:
     capture = Capture(["*"])
     assert "no request has carried" in capture.missing()
     capture.begin_step(5)
@@ -130,7 +130,7 @@ def test_a_capture_that_is_not_whole_says_so() -> None:
     assert not capture.wants("llm.norm")
 
 
-def test_a_failed_capture_gives_its_arrays_up_and_takes_no_more() -> None:
+def test_failed_capture_frees_its_arrays_and_ignores_new_rows() -> None:
     capture, captures = whole(), Captures()
     captures.add(3, capture)
     capture.put("llm.norm", 0, np.ones((2, 3)))
@@ -143,7 +143,7 @@ def test_a_failed_capture_gives_its_arrays_up_and_takes_no_more() -> None:
     assert captures.recorder(3) is None
 
 
-def test_what_is_beyond_the_memory_is_in_a_file_and_the_arrays_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captures_beyond_the_memory_limit_are_spilled_with_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(0).standard_normal((300, 128)).astype(np.float32)
 
     def stages() -> dict[str, np.ndarray]:
@@ -162,7 +162,7 @@ def test_what_is_beyond_the_memory_is_in_a_file_and_the_arrays_are_the_same(monk
         np.testing.assert_array_equal(array, rows)
 
 
-def test_a_disk_without_room_fails_the_capture_and_not_who_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_fails_the_capture_and_not_the_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -222,7 +222,7 @@ def test_arrays_come_back_in_pieces(size: int) -> None:
         np.testing.assert_array_equal(found[name], array)
 
 
-def test_what_the_engine_says_becomes_an_error() -> None:
+def test_problems_reported_by_the_engine_are_raised_as_errors() -> None:
     with pytest.raises(Unavailable, match=r"^the memory gave out$"):
         captured(Worker({}, problem="the memory gave out"), 1)
     with pytest.raises(Unavailable, match=r"^open it with eager$"):
@@ -231,7 +231,7 @@ def test_what_the_engine_says_becomes_an_error() -> None:
         begin_capture(Worker({}), 1, [" "])
 
 
-def test_an_array_that_comes_short_is_noticed() -> None:
+def test_short_transfer_raises_unavailable_with_the_sizes() -> None:
     class Short(Worker):
         def __call__(self, method: str, *arguments: Any) -> Any:
             answer = super().__call__(method, *arguments)
@@ -241,7 +241,7 @@ def test_an_array_that_comes_short_is_noticed() -> None:
         captured(Short({"llm.norm": np.ones((1, 4), dtype=np.float32)}), 1)
 
 
-def test_a_capture_is_dropped_however_the_block_ends_unless_the_engine_died() -> None:
+def test_capture_is_dropped_at_the_end_of_the_block_unless_the_engine_died() -> None:
     def methods(error: Exception | None) -> list[str]:
         worker = Worker({})
         try:

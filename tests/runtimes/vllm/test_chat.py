@@ -1,4 +1,4 @@
-"""vLLM's own chat parser, taught to read embeddings: where they go in a prompt, and what it refuses."""
+"""vLLM's chat parser extended with embedding parts: their position in the prompt, and refused messages."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def parsed(messages: list[Any], form: str, later: bool = False, model: Any = Non
         ("a", "a", []),
     ],
 )
-def test_an_embedding_stands_where_its_part_or_its_placeholder_does(
+def test_embedding_is_placed_at_its_part_or_its_placeholder(
     content: Any, expected: str, numbers: list[float], later: bool
 ) -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": content}]
@@ -162,7 +162,7 @@ def test_the_configuration_names_the_placeholder() -> None:
     ],
 )
 @pytest.mark.parametrize("later", [False, True])
-def test_what_is_refused(content: Any, said: str, later: bool) -> None:
+def test_invalid_messages_raise_one_line_error(content: Any, said: str, later: bool) -> None:
     with pytest.raises(REFUSALS) as caught:
         parsed([{"role": "user", "content": content}], "string", later)
     assert said in str(caught.value) and "\n" not in str(caught.value)
@@ -177,7 +177,7 @@ def test_other_models_are_left_alone() -> None:
 
 
 @pytest.mark.usefixtures("taught")
-def test_it_is_taught_once() -> None:
+def test_parser_is_patched_only_once() -> None:
     before = [getattr(chat_utils, name) for name in chat.TAKEN]
     chat.teach_embeddings()
     assert [getattr(chat_utils, name) for name in chat.TAKEN] == before
@@ -186,7 +186,7 @@ def test_it_is_taught_once() -> None:
 @pytest.mark.usefixtures("untaught")
 @pytest.mark.parametrize("name", list(chat.TAKEN))
 @pytest.mark.parametrize("changed", [None, lambda message, tracker: None])
-def test_a_vllm_that_parses_otherwise_is_left_as_it_is(
+def test_vllm_with_another_parser_is_not_patched_and_logs_a_warning(
     name: str, changed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[str] = []
@@ -199,6 +199,6 @@ def test_a_vllm_that_parses_otherwise_is_left_as_it_is(
     assert name in sentence and "content parts of type embedding are refused" in sentence
 
 
-def test_the_class_is_the_one_that_the_plugin_names() -> None:
+def test_chat_architecture_is_registered_by_the_plugin() -> None:
     assert chat.ARCHITECTURE in models()
     assert issubclass(Refused, ValueError)

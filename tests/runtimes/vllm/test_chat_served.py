@@ -1,4 +1,4 @@
-"""Embeddings in the chats of vLLM's own server of the demo's language half, against PyTorch and transformers here."""
+"""Embeddings in chats on a vLLM server of the demo's language model, compared with PyTorch and transformers."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ def test_embeddings_have_the_transcript_of_their_recording(
     assert ids == heard.tokens
 
 
-def test_two_embeddings_of_one_recording_are_one(served: RealServer, recordings: list[Heard]) -> None:
+def test_recording_split_into_two_embeddings_gives_the_same_transcript(
+    served: RealServer, recordings: list[Heard]
+) -> None:
     """In each way of saying where they go; and as float64, float16 and bfloat16 by other programs."""
     heard = recordings[0]
     first, second = heard.rows[:1], heard.rows[1:]
@@ -185,7 +187,7 @@ def test_two_embeddings_of_one_recording_are_one(served: RealServer, recordings:
     assert [answered(served, body(content))[1] for content in halves] == [heard.tokens] * len(halves)
 
 
-def test_two_recordings_in_one_prompt(
+def test_two_recordings_in_one_prompt_give_the_tokens_of_transformers(
     served: RealServer, recordings: list[Heard], transformers_ids: Callable[..., list[int]]
 ) -> None:
     one, other, limits = recordings[0].rows, recordings[1].rows, {"max_tokens": 40, "min_tokens": 8}
@@ -199,7 +201,7 @@ def test_two_recordings_in_one_prompt(
 
 
 @pytest.mark.parametrize("cuts", [(5, 19), (0, 25), (5, 10), (0, 5, 10, 19)])
-def test_rows_of_the_models_own_table_are_their_tokens(
+def test_rows_of_the_embedding_table_give_the_same_tokens_as_their_text(
     served: RealServer, directory: Path, cuts: tuple[int, ...]
 ) -> None:
     """Every second stretch of a text as an embedding: the same numbers, and so the same log-probabilities."""
@@ -221,7 +223,7 @@ def test_rows_of_the_models_own_table_are_their_tokens(
     assert plain["message"]["content"] == "three four five six seven"
 
 
-def test_sixteen_at_once_say_what_each_says_alone(served: RealServer, recordings: list[Heard]) -> None:
+def test_sixteen_concurrent_requests_equal_single_requests(served: RealServer, recordings: list[Heard]) -> None:
     """With one embedding, two, none and equal ones, of several lengths."""
     random = np.random.default_rng(0)
     drawn = [0.05 * random.standard_normal((length, WIDTH)).astype(np.float32) for length in (1, 40, 300)]
@@ -241,7 +243,7 @@ def test_sixteen_at_once_say_what_each_says_alone(served: RealServer, recordings
     assert len({tuple(ids) for _, ids in alone}) > 8, "they are not all the same"
 
 
-def test_embeddings_of_a_whole_prompt(
+def test_whole_prompt_as_embeddings_gives_the_tokens_of_transformers(
     served: RealServer, recordings: list[Heard], transformers_ids: Callable[..., list[int]]
 ) -> None:
     """vLLM's own ways, of completions and of chats."""
@@ -307,7 +309,9 @@ def sent_at_once(served: RealServer, content: str) -> tuple[int, bytes]:
         return answer.status, answer.read()
 
 
-def test_what_is_refused_leaves_others_alone(served: RealServer, recordings: list[Heard], tmp_path: Path) -> None:
+def test_refused_requests_do_not_disturb_a_running_stream(
+    served: RealServer, recordings: list[Heard], tmp_path: Path
+) -> None:
     """A long answer streams on while one bad request after another is refused in a sentence of its own."""
     heard = recordings[0]
     refused = {name: (json.dumps(body(content)), said) for name, (content, said) in bad(tmp_path).items()}
@@ -338,20 +342,22 @@ def test_what_is_refused_leaves_others_alone(served: RealServer, recordings: lis
     assert answered(served, body([text(ASKED), rows(heard.rows)]))[1] == heard.tokens
 
 
-def test_a_request_that_is_refused_later_costs_nothing(served: RealServer, recordings: list[Heard]) -> None:
+def test_embedding_of_a_refused_request_can_be_sent_again(served: RealServer, recordings: list[Heard]) -> None:
     """vLLM refuses it when the embedding has been taken; the same embedding is taken again."""
     fresh = np.random.default_rng(7).standard_normal((5, WIDTH)).astype(np.float32)
     assert posted(served, body([rows(fresh)], max_tokens=5000)).status_code == 400
     assert posted(served, body([rows(fresh)], max_tokens=5)).status_code == 200
 
 
-def test_a_client_is_told_that_the_server_takes_embeddings(served: RealServer) -> None:
+def test_client_detects_that_the_server_accepts_embeddings(served: RealServer) -> None:
     client = Client(Server(served.url, "far"), "mine")
     with contextlib.closing(client):
         assert placeholder_there(client, find_service(client, "far")) == PAD
 
 
-def test_the_example_writes_what_was_said(served: RealServer, recordings: list[Heard], tmp_path: Path) -> None:
+def test_example_script_prints_the_transcript_for_recording_and_embedding_files(
+    served: RealServer, recordings: list[Heard], tmp_path: Path
+) -> None:
     """Of a recording, and of files."""
     example = [sys.executable, str(ROOT / "notebooks" / "inject_client.py"), "--server", f"{served.url}/v1"]
     files = [

@@ -1,4 +1,4 @@
-"""Decoding steps in vLLM: on a small model with the faces of vLLM's, and in an engine with planted faults."""
+"""Traces of decoding steps in vLLM: on a small model with vLLM's interfaces, and in an engine with faults."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def followed(steps: tuple[int, ...], pattern: str = "*") -> tuple[SamplingRunner
     return runner, Hooks(runner, captures, keeps=True)
 
 
-def test_steps_are_the_rows_after_the_prompt_and_the_prompt_is_left_out() -> None:
+def test_step_stages_are_the_rows_after_the_prompt() -> None:
     runner, hooks = followed((1, 3), "*")
     hooks._cache = lambda *_: None  # type: ignore[method-assign]  # the small model has none
     runner.step(("other", 0, 2), ("a", 0, 5))
@@ -49,7 +49,7 @@ def test_steps_are_the_rows_after_the_prompt_and_the_prompt_is_left_out() -> Non
         np.testing.assert_allclose(found[f"steps.{step}.{stage}"], whole[row : row + 1], atol=1e-6)
 
 
-def test_a_step_is_stored_once_though_a_preempted_request_computes_it_again() -> None:
+def test_step_recomputed_after_preemption_is_stored_only_once() -> None:
     runner, hooks = followed((1, 2), "llm.norm")
     runner.step(("a", 0, 5))
     runner.step(("a", 5, 6))
@@ -64,7 +64,7 @@ def test_a_step_is_stored_once_though_a_preempted_request_computes_it_again() ->
     np.testing.assert_allclose(found["steps.2.llm.norm"], expected, atol=1e-6)
 
 
-def test_the_request_writes_the_ids_that_it_follows_and_others_their_own() -> None:
+def test_only_the_followed_request_is_forced_to_the_given_token_ids() -> None:
     runner, hooks = followed((1,), "logits")
     own = torch.zeros(2, WORDS)
     own[:, 2] = 1
@@ -82,7 +82,7 @@ def test_the_request_writes_the_ids_that_it_follows_and_others_their_own() -> No
     assert runner._sample(own, None) == [2, 2] and "_sample" not in vars(runner)
 
 
-def test_what_a_capture_of_steps_lacks_is_said() -> None:
+def test_incomplete_step_capture_reports_the_missing_step() -> None:
     runner, hooks = followed((1, 3), "llm.norm")
     capture = hooks.captures.get(1)
     assert capture is not None and capture.missing() == "no request has carried the number of this capture"
@@ -144,7 +144,7 @@ def in_engine(llm: Any) -> Trace:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_an_engine_is_within_and_planted_faults_are_named_by_step_and_stage(engine: Any) -> None:
+def test_engine_trace_is_within_tolerance_and_injected_faults_are_named(engine: Any) -> None:
     from tests.support.faults_in_decoding_on_vllm import FAULTS, planted
     from tests.support.in_process_vllm import model_in
     from workbench.compare import compare, judge, noise_or_bug

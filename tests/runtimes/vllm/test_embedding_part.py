@@ -13,7 +13,7 @@ from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, embedding_par
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_a_part_holds_its_embedding(dtype: type) -> None:
+def test_embedding_part_contains_the_values_as_float32_npy(dtype: type) -> None:
     values = np.random.default_rng(0).standard_normal((3, 4)).astype(dtype)
     part = embedding_part(values)
     assert part["type"] == "embedding" and set(part) == {"type", "embedding"}
@@ -23,12 +23,12 @@ def test_a_part_holds_its_embedding(dtype: type) -> None:
     assert found.dtype == np.float32 and np.array_equal(found, values.astype(np.float32))
 
 
-def test_an_array_that_is_no_embedding() -> None:
+def test_embedding_with_nan_is_refused() -> None:
     with pytest.raises(BadInput, match="NaN or infinite"):
         embedding_part(np.full((2, 2), np.nan))
 
 
-def test_a_tensor_may_be_named() -> None:
+def test_embedding_part_may_name_a_tensor_of_its_file() -> None:
     given = {"data": "QUJD", "encoding": "safetensors", "tensor": "speech"}
     assert read_part({"type": "embedding", "embedding": given}) == ("QUJD", "safetensors", "speech")
 
@@ -50,7 +50,7 @@ def test_a_tensor_may_be_named() -> None:
         ({"embedding": {"data": "QUJD", "encoding": "pt", "tensor": 1}}, "the tensor of the embedding is 1; expected"),
     ],
 )
-def test_parts_of_another_form(part: dict, said: str) -> None:
+def test_malformed_embedding_parts_are_refused(part: dict, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_part({"type": "embedding", **part})
     assert said in str(caught.value)
@@ -69,5 +69,5 @@ def test_parts_of_another_form(part: dict, said: str) -> None:
         (f'{PLACE}"<|image_pad|>"', None),
     ],
 )
-def test_a_server_tells_its_models_placeholder(refusal: str, placeholder: str | None) -> None:
+def test_placeholder_is_read_from_the_refusal_of_a_server(refusal: str, placeholder: str | None) -> None:
     assert stated_placeholder(refusal) == placeholder

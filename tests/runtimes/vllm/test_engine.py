@@ -1,4 +1,4 @@
-"""One engine: tokens equal to PyTorch's, requests side by side, aborted, refused; its death, and a new life."""
+"""One vLLM engine: tokens equal to PyTorch's, parallel and aborted requests, refusals, and restart after a crash."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def expected(reference: LanguageModel, ids: Sequence[int], decoding: Decoding) -
     return [int(step[0]) for step in reference.generate(reference.prompt([ids]), decoding)]
 
 
-def test_tokens_are_those_of_pytorch_alone_and_side_by_side(engine: Engine, reference: LanguageModel) -> None:
+def test_tokens_equal_pytorch_alone_and_in_parallel(engine: Engine, reference: LanguageModel) -> None:
     asked = prompts(24)
     decoding = Decoding((3, 4, 5), max_new_tokens=20)
     theirs = [expected(reference, ids, decoding) for ids in asked]
@@ -96,7 +96,7 @@ def test_tokens_are_those_of_pytorch_alone_and_side_by_side(engine: Engine, refe
     assert len({tuple(ids) for ids in theirs}) > 12, "the prompts make a difference"
 
 
-def test_how_requests_end(engine: Engine, reference: LanguageModel) -> None:
+def test_requests_end_by_stop_token_or_length_limit(engine: Engine, reference: LanguageModel) -> None:
     ids = prompts(1)[0]
     first = expected(reference, ids, Decoding((), max_new_tokens=6))
     stopping = Decoding((first[2],), max_new_tokens=6)
@@ -114,7 +114,7 @@ def _told_all(told: Sequence[AlternativesRecorder], *step: Any) -> None:
         each(*step)
 
 
-def test_alternatives_are_the_likeliest_of_pytorch(engine: Engine, reference: LanguageModel) -> None:
+def test_alternatives_equal_the_top_logprobs_of_pytorch(engine: Engine, reference: LanguageModel) -> None:
     """Of several requests at a time, greedy and drawn: log-probabilities of the logits as they are."""
     asked = prompts(3, seed=5)
     greedy = Decoding((), max_new_tokens=6, alternatives=10)
@@ -138,7 +138,9 @@ def test_alternatives_are_the_likeliest_of_pytorch(engine: Engine, reference: La
             np.testing.assert_allclose(margins, theirs, atol=1e-4)
 
 
-def test_embeddings_in_place_of_ids_and_mixed_with_them(engine: Engine, reference: LanguageModel) -> None:
+def test_embeddings_alone_or_mixed_with_token_ids_give_the_tokens_of_pytorch(
+    engine: Engine, reference: LanguageModel
+) -> None:
     decoding = Decoding((), max_new_tokens=12)
     ids = prompts(1, seed=3)[0]
     rows = reference.embed(np.array([ids]))[0].numpy()
@@ -163,7 +165,7 @@ def test_draws_are_repeatable_by_their_seed(engine: Engine) -> None:
     assert drawn(1) == drawn(1) != drawn(2)
 
 
-def test_refusals_come_before_the_engine_and_leave_it_whole(engine: Engine) -> None:
+def test_invalid_requests_are_refused_and_the_engine_stays_ready(engine: Engine) -> None:
     wrong = Request([1, 2], embeddings=np.ones((2, 31), np.float32))
     with pytest.raises(BadInput, match=r"shape \(2, 31\); expected \(2, 32\)"):
         written(engine, [Request([1]), wrong], Decoding((), max_new_tokens=2))
@@ -183,7 +185,7 @@ def test_a_closed_stream_is_aborted_in_the_engine(engine: Engine) -> None:
     assert engine.unfinished == 0
 
 
-def test_no_request_waits_for_what_is_over(engine: Engine) -> None:
+def test_next_request_does_not_wait_for_the_cleanup_of_the_previous_one(engine: Engine) -> None:
     """The end of a stream must not wait for its own cleaning up; a hundred in turn would show it.
 
     Where it does, every tenth request waits for `ABORT_SECONDS`. Half of that is far more than a busy machine needs.
@@ -207,7 +209,9 @@ def test_threads_share_the_engine(engine: Engine, reference: LanguageModel) -> N
     assert ours == [expected(reference, ids, decoding) for ids in asked]
 
 
-def test_killed_at_work_it_tells_everyone_and_starts_again(engine: Engine, reference: LanguageModel) -> None:
+def test_killed_engine_fails_every_stream_and_restarts_with_the_next_call(
+    engine: Engine, reference: LanguageModel
+) -> None:
     """The last of this engine's tests, as what it was is gone."""
     decoding = Decoding((), max_new_tokens=200)
     streams = [engine.stream([Request([number])], [decoding]) for number in range(8)]
@@ -240,7 +244,9 @@ def test_killed_at_work_it_tells_everyone_and_starts_again(engine: Engine, refer
         ({"tensor_parallel": 3}, "must be divisible by tensor parallel size"),
     ],
 )
-def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str, Any], reason: str) -> None:
+def test_failed_engine_start_raises_one_line_error_with_reason_and_log_path(
+    directory: Path, changes: dict[str, Any], reason: str
+) -> None:
     options = EngineOptions(directory, "tiny", **{"kv_gigabytes": SPACE, "threads": 1, **changes})
     with closing(Engine(options)) as engine:
         with pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as refused:
@@ -251,7 +257,7 @@ def test_an_engine_that_cannot_start_says_why(directory: Path, changes: dict[str
         assert health.state == "stopped" and health.reason and health.pids == ()
 
 
-def test_heads_that_vllm_has_no_code_for_are_refused_before_the_first_request(tmp_path: Path) -> None:
+def test_unsupported_attention_head_size_is_refused_at_start(tmp_path: Path) -> None:
     random_network("qwen3", head_dim=16).save_pretrained(tmp_path / "narrow")
     put_tokenizer(tmp_path / "narrow")
     with closing(Engine(EngineOptions(tmp_path / "narrow", "narrow", kv_gigabytes=SPACE))) as engine:
@@ -260,7 +266,7 @@ def test_heads_that_vllm_has_no_code_for_are_refused_before_the_first_request(tm
         assert engine.health().pids == ()
 
 
-def test_requests_whose_logits_are_nan_end_with_an_error_and_can_be_traced(tmp_path: Path) -> None:
+def test_nan_logits_raise_not_finite_and_the_prompt_can_be_traced(tmp_path: Path) -> None:
     network = random_network("qwen3", **HEADS)
     torch.nn.init.constant_(network.model.layers[0].mlp.down_proj.weight, 3e38)
     network.save_pretrained(tmp_path / "huge")

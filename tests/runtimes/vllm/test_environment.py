@@ -1,4 +1,4 @@
-"""What vLLM's processes inherit."""
+"""Environment variables set for vLLM's processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workbench.runtimes.vllm.environment import COMPILED, DEFAULTS, THREADS, UNC
 from workbench.system.user_cache import user_cache
 
 
-def test_it_is_there_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_set_only_within_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*DEFAULTS, THREADS):
         monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
@@ -21,7 +21,7 @@ def test_it_is_there_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert dict(os.environ) == before
 
 
-def test_nothing_is_compiled_where_there_are_no_compiled_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilation_is_disabled_in_eager_mode_and_cached_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     [name] = UNCOMPILED
     monkeypatch.delenv(name, raising=False)
     with environment(None, eager=True):
@@ -32,7 +32,7 @@ def test_nothing_is_compiled_where_there_are_no_compiled_graphs(monkeypatch: pyt
         assert Path(os.environ[COMPILED]).parent == user_cache(), "kept, and not left in the temporary folder"
 
 
-def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_set_by_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_LOGGING_COLOR", "1")
     monkeypatch.setenv(THREADS, "7")
     with environment(None):

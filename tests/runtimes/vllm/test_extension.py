@@ -1,4 +1,4 @@
-"""Captures through a worker: of a small one, and of a real engine, against the PyTorch runtime."""
+"""Captures through a vLLM worker: a small fake worker, and a real engine compared with the PyTorch runtime."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Worker(Extension):
         return getattr(self, method)(*arguments)
 
 
-def test_a_capture_from_begin_to_end() -> None:
+def test_capture_collects_requested_stages_and_removes_its_hooks() -> None:
     worker = Worker()
     runner = worker.model_runner
     runner.add("a", PROMPT, capture=4)
@@ -78,7 +78,7 @@ def test_hooks_stay_until_the_last_capture_ends() -> None:
     drop_capture(worker.call, 2)
 
 
-def test_what_is_not_there_is_said() -> None:
+def test_unknown_or_unused_capture_raises_unavailable() -> None:
     worker = Worker()
     with pytest.raises(Unavailable, match="there is no capture of the number 3"):
         captured(worker.call, 3)
@@ -89,7 +89,7 @@ def test_what_is_not_there_is_said() -> None:
         captured(worker.call, 3)
 
 
-def test_an_engine_that_cannot_says_so_and_nothing_is_left() -> None:
+def test_refused_capture_raises_unavailable_and_leaves_no_hooks() -> None:
     worker = Worker(enforce_eager=False)
     with pytest.raises(Unavailable, match="open the model with eager execution"):
         begin_capture(worker.call, 1, ["*"])
@@ -174,7 +174,7 @@ def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
 
 
 @pytest.mark.slow
-def test_every_stage_is_that_of_pytorch(served: Served, prompts: list[list[int]]) -> None:
+def test_every_stage_equals_pytorch(served: Served, prompts: list[list[int]]) -> None:
     for number, ids in enumerate(prompts, 1):
         with capturing(served.engine.call, number, ["*"]):
             served.generate(ids, number)
@@ -185,7 +185,9 @@ def test_every_stage_is_that_of_pytorch(served: Served, prompts: list[list[int]]
 
 
 @pytest.mark.slow
-def test_every_stage_inside_a_layer_is_that_of_pytorch(served: Served, prompts: list[list[int]]) -> None:
+def test_every_stage_inside_layers_equals_pytorch_except_attention_weights(
+    served: Served, prompts: list[list[int]]
+) -> None:
     """All but the attention weights, which vLLM's kernels do not write down."""
     with capturing(served.engine.call, 50, ["llm.layers.*.*"]):
         served.generate(prompts[0], 50)
@@ -197,7 +199,7 @@ def test_every_stage_inside_a_layer_is_that_of_pytorch(served: Served, prompts: 
 
 
 @pytest.mark.slow
-def test_captures_beside_others_change_no_token_and_mix_nothing(served: Served, prompts: list[list[int]]) -> None:
+def test_parallel_captures_change_no_token_and_do_not_mix_requests(served: Served, prompts: list[list[int]]) -> None:
     call = served.engine.call
     alone = [served.generate(ids) for ids in prompts]
     wanted = {0: "*", 4: "llm.layers.*", 6: "llm.norm,logits"}  # of three of the seven
@@ -216,7 +218,7 @@ def test_captures_beside_others_change_no_token_and_mix_nothing(served: Served, 
 
 
 @pytest.mark.slow
-def test_embeddings_given_are_those_that_enter(served: Served, prompts: list[list[int]]) -> None:
+def test_captured_embeddings_equal_the_given_embeddings(served: Served, prompts: list[list[int]]) -> None:
     ids, rows = prompts[1], np.zeros(len(prompts[1]), dtype=bool)
     rows[5:25] = True
     width = served.reference.config.hidden_size
@@ -230,7 +232,7 @@ def test_embeddings_given_are_those_that_enter(served: Served, prompts: list[lis
 
 
 @pytest.mark.slow
-def test_a_request_that_is_left_leaves_nothing(served: Served, prompts: list[list[int]]) -> None:
+def test_abandoned_request_leaves_no_capture_and_no_effect(served: Served, prompts: list[list[int]]) -> None:
     engine = served.engine
     before = served.generate(prompts[0])
     with (

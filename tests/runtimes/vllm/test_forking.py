@@ -1,4 +1,4 @@
-"""Engines that are forked: which ones, and that they compute with all threads."""
+"""Forked engine processes: which engines are forked, and that they compute with all threads."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def config(device: str = "cpu", backend: str = "uni", eager: bool = True) -> Any
 
 
 @pytest.mark.parametrize("before", [None, "spawn"])
-def test_vllm_forks_within_the_block_alone(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+def test_fork_method_is_set_only_within_the_block(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
     monkeypatch.delenv(METHOD, raising=False)
     if before:
         monkeypatch.setenv(METHOD, before)
@@ -73,13 +73,13 @@ def test_vllm_forks_within_the_block_alone(monkeypatch: pytest.MonkeyPatch, befo
 
 
 @pytest.mark.parametrize("other", [config(device="cuda"), config(backend="mp"), config(eager=False)])
-def test_other_engines_are_spawned(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
+def test_gpu_multiprocess_and_compiled_engines_are_spawned(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
     monkeypatch.setenv(METHOD, "spawn")
     with forked(other):
         assert os.environ[METHOD] == "spawn"
 
 
-def test_classes_are_inspected_here_within_the_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_classes_are_inspected_in_this_process_only_within_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = pytest.importorskip("vllm.model_executor.models.registry")
 
     def elsewhere(inspect: Any) -> Any:
@@ -91,7 +91,7 @@ def test_classes_are_inspected_here_within_the_block_alone(monkeypatch: pytest.M
     assert getattr(registry, ELSEWHERE) is elsewhere
 
 
-def test_vllm_calls_what_is_replaced() -> None:
+def test_patched_function_is_still_called_by_vllm() -> None:
     """Else every class would be inspected in another process again."""
     registry = pytest.importorskip("vllm.model_executor.models.registry")
     assert ELSEWHERE in registry._LazyRegisteredModel.inspect_model_cls.__wrapped__.__code__.co_names

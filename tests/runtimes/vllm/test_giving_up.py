@@ -1,4 +1,4 @@
-"""Starts of an engine that are given up in the middle, or whose processes are ended there: nothing stays behind."""
+"""Cancelled or killed engine starts leave no process and no file behind."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ENDS: dict[Callable[[int], None], type[WorkbenchError]] = {
 }
 
 
-def test_a_start_that_ends_in_its_middle_leaves_nothing_and_the_next_one_works(
+def test_interrupted_engine_start_leaves_no_process_or_file_and_the_next_succeeds(
     place: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with Registry() as registry:

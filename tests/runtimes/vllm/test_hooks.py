@@ -1,4 +1,4 @@
-"""The hooks of captures, on a small model with the faces of vLLM's."""
+"""Capture hooks on a small model with vLLM's interfaces."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None
 
 
 @pytest.mark.parametrize("layer", [Layer, WholeLayer])
-def test_every_stage_is_the_stream_at_its_point(layer: type[Layer]) -> None:
+def test_captured_stages_equal_a_plain_forward_pass(layer: type[Layer]) -> None:
     runner, hooks = hooked(Model(layer), a="*")
     runner.add("a", PROMPT, capture=1)
     runner.step(("a", 0, 5))
@@ -65,7 +65,7 @@ def test_every_stage_is_the_stream_at_its_point(layer: type[Layer]) -> None:
     close(found, slow(runner.model, PROMPT))
 
 
-def test_chunks_others_generated_tokens_and_recomputing() -> None:
+def test_captures_are_correct_with_chunked_prefill_other_requests_and_preemption() -> None:
     runner, hooks = hooked(a="*", b="llm.norm")
     runner.add("a", PROMPT, generated=[6, 7], capture=1)
     runner.add("b", [8, 7, 6], capture=2)
@@ -82,7 +82,7 @@ def test_chunks_others_generated_tokens_and_recomputing() -> None:
     assert list(stages(hooks, 2)) == ["llm.norm"]
 
 
-def test_logits_are_computed_in_pieces_of_captured_rows_and_only_if_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_are_computed_in_pieces_and_only_for_requests_that_capture_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOGIT_ROWS", 2)
     runner, hooks = hooked(a="logits", b="llm.*")
     runner.add("a", PROMPT, generated=[6], capture=1)
@@ -93,7 +93,7 @@ def test_logits_are_computed_in_pieces_of_captured_rows_and_only_if_wanted(monke
     close(stages(hooks), slow(runner.model, PROMPT))
 
 
-def test_what_the_model_gives_is_the_same_with_hooks_and_without() -> None:
+def test_model_output_is_identical_with_and_without_hooks() -> None:
     runner, hooks = hooked(a="*")
     runner.add("a", PROMPT, capture=1)
     found = runner.step(("a", 0, 5))
@@ -101,7 +101,7 @@ def test_what_the_model_gives_is_the_same_with_hooks_and_without() -> None:
     assert torch.equal(runner.step(("a", 0, 5)), found)
 
 
-def test_nothing_is_left_when_they_are_removed() -> None:
+def test_removing_hooks_restores_model_and_runner() -> None:
     runner, hooks = hooked(a="*")
     assert runner.model.captures is hooks.captures
     hooks.remove()
@@ -110,7 +110,7 @@ def test_nothing_is_left_when_they_are_removed() -> None:
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in runner.model.modules())
 
 
-def test_a_worker_that_keeps_nothing_only_computes_logits() -> None:
+def test_worker_that_stores_no_stages_only_computes_logits() -> None:
     runner, hooks = hooked(keeps=False, a="*")
     runner.add("a", PROMPT, capture=1)
     runner.step(("a", 0, 5))
@@ -136,7 +136,7 @@ def test_a_failure_fails_the_capture_and_not_the_step(monkeypatch: pytest.Monkey
     close(stages(hooks, 2), slow(runner.model, PROMPT))
 
 
-def test_a_pair_that_is_not_to_be_added_is_not_added() -> None:
+def test_layer_output_pair_of_another_meaning_fails_the_capture() -> None:
     runner, hooks = hooked(Model(Layer, FormalNorm), a="*", b="llm.embeddings")
     runner.add("a", PROMPT, capture=1)
     runner.add("b", PROMPT, capture=2)
@@ -158,7 +158,7 @@ def test_a_pair_that_is_not_to_be_added_is_not_added() -> None:
         ({}, ""),
     ],
 )
-def test_engines_that_cannot_be_captured_from(changes: dict[str, Any], reason: str) -> None:
+def test_unsupported_engine_settings_give_a_one_line_reason(changes: dict[str, Any], reason: str) -> None:
     found = why_not_capturing(Runner(), config(**changes))
     assert reason in found
     assert bool(found) == bool(reason)

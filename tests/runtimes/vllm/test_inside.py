@@ -1,4 +1,4 @@
-"""The stages inside a decoder layer, on a layer with the faces of vLLM's."""
+"""Captured stages inside a decoder layer, on a layer with vLLM's interfaces."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def slow(layer: DecoderLayer, stream: Tensor) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("norms", [True, False])
-def test_each_part_is_read_before_it_is_changed_in_place(norms: bool) -> None:
+def test_inner_stages_are_captured_before_in_place_changes(norms: bool) -> None:
     layer, stream, rows = DecoderLayer(norms), torch.randn(7, WIDTH), slice(2, 6)
     kept: dict[str, np.ndarray] = {}
 
@@ -154,7 +154,7 @@ def captured(pattern: str, devices: int = 1) -> Capture:
     return capture
 
 
-def test_only_what_is_asked_for_is_captured_over_all_steps() -> None:
+def test_only_requested_inner_stages_are_captured_over_all_steps() -> None:
     assert not any(".attention." in stage or ".mlp" in stage for stage in captured("*").stages())
     found = captured("llm.layers.1.*").stages()
     assert {stage.split(".", 3)[3] for stage in found} == set(slow(DecoderLayer(), torch.zeros(1, WIDTH)))
@@ -168,7 +168,7 @@ def test_only_what_is_asked_for_is_captured_over_all_steps() -> None:
     np.testing.assert_allclose(several["llm.layers.0"], stream, atol=1e-6)
 
 
-def test_devices_that_share_a_layer_show_nothing_inside_it() -> None:
+def test_inner_stages_are_refused_with_tensor_parallelism() -> None:
     assert captured("*", devices=2).missing() == ""
     assert captured("llm.layers.1.mlp.up", devices=2).missing() == (
         "llm.layers.1.mlp.up cannot be captured: 2 devices share the layers; stages inside a layer need "

@@ -1,4 +1,4 @@
-"""A speech model in an engine that is told what to do: another prompt to the same engine, for that call alone."""
+"""Speech models in an engine with an instruction of the user: another prompt for that call only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Engine:
             yield 0, [number]
 
 
-def test_the_instruction_is_in_the_prompt_of_that_call_alone() -> None:
+def test_instruction_changes_the_prompt_of_its_own_call_only() -> None:
     prompts: Any = Prompts()
     engine: Any = Engine()
     features: Any = None

@@ -1,4 +1,4 @@
-"""An engine's log: what is kept, how far a start is, why one failed."""
+"""The log of an engine: captured output, progress of a start, and the reason of a failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RuntimeError: Engine core initialization failed. See root cause above.
 """
 
 
-def test_what_children_print_goes_to_the_file_and_ours_does_not(capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_of_child_processes_is_logged_and_own_output_is_not(capfd: pytest.CaptureFixture[str]) -> None:
     kept = EngineLog.open("demo/it")
     assert "demo-it" in kept.path.name
     with kept.captured():
@@ -52,14 +52,14 @@ def test_the_newest_logs_are_kept() -> None:
     assert len(left) <= log.KEPT + 1
 
 
-def test_no_room_for_a_log(user_folders: Path) -> None:
+def test_unwritable_log_folder_raises_unavailable(user_folders: Path) -> None:
     user_folders.mkdir()
     (user_folders / "cache").write_text("in the way")
     with pytest.raises(Unavailable, match="the log of the engine cannot be written"):
         EngineLog.open("m")
 
 
-def test_a_new_life_is_told_by_what_it_prints_itself() -> None:
+def test_restarted_engine_uses_only_the_log_text_since_its_start() -> None:
     kept = EngineLog.open("m")
     kept.path.write_text(FAILED)
     kept.begin()
@@ -70,7 +70,7 @@ def test_a_new_life_is_told_by_what_it_prints_itself() -> None:
     assert FAILED in kept.path.read_text(), "the earlier life is kept"
 
 
-def test_progress_is_read_from_it() -> None:
+def test_start_activity_is_read_from_the_log() -> None:
     kept = EngineLog.open("m")
     assert kept.activity() == "vLLM is being loaded"
     kept.path.write_text(FAILED)
@@ -79,14 +79,14 @@ def test_progress_is_read_from_it() -> None:
     assert kept.activity() == "vLLM is being loaded"
 
 
-def test_the_cause_is_found_behind_an_error_that_says_nothing() -> None:
+def test_root_cause_of_a_generic_engine_error_is_read_from_the_log() -> None:
     kept = EngineLog.open("m")
     kept.path.write_text(FAILED)
     said = RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
     assert reason_of(said, kept) == "There is no module or parameter named 'ctc'"
 
 
-def test_pydantics_frame_is_left_out() -> None:
+def test_pydantic_wrapper_text_is_removed_from_the_reason() -> None:
     said = ValueError(
         "1 validation error for ModelConfig\n  Value error, max_model_len is too large [type=value_error, "
         "input_value=ArgsKwargs(...), input_type=ArgsKwargs]\n    For further information visit https://errors"
@@ -94,7 +94,7 @@ def test_pydantics_frame_is_left_out() -> None:
     assert reason_of(said, EngineLog.open("m")) == "max_model_len is too large"
 
 
-def test_an_error_without_words_is_named() -> None:
+def test_reason_of_an_error_without_message_is_its_type() -> None:
     assert reason_of(KeyError(), EngineLog.open("m")) == "KeyError"
     assert raised_in("all is well\n") == ""
 

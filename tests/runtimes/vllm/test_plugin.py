@@ -18,7 +18,7 @@ def test_the_entry_point_names_the_function() -> None:
 
 
 @pytest.mark.slow
-def test_classes_are_registered_by_name_and_are_there(tmp_path: Path) -> None:
+def test_registered_model_classes_can_be_imported(tmp_path: Path) -> None:
     log = tmp_path / "log"
     process = with_vllm.start(registered_classes.__name__, [], log)
     try:

@@ -1,4 +1,4 @@
-"""The processes of an engine: how they ended, and that none of them is left."""
+"""The processes of an engine: reports of how they ended, and removal of all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.runtimes.vllm.processes import Processes, how_it_ended
 SLEEPER = [sys.executable, "-c", "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"]
 
 
-def test_descendants_of_a_block_end_and_no_others() -> None:
+def test_only_processes_started_within_the_block_are_ended() -> None:
     resource_tracker.ensure_running()  # Python's own, also when it begins within the block
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     watched = Processes()
@@ -47,7 +47,7 @@ def test_descendants_of_a_block_end_and_no_others() -> None:
         (sys.exit, 1, "all is well\n", "ended at work"),
     ],
 )
-def test_the_end_of_a_process_is_told(
+def test_reason_of_a_process_exit_is_reported(
     last_act: Callable[[int], None], argument: int, printed: str, sentence: str
 ) -> None:
     process = multiprocessing.get_context("spawn").Process(target=last_act, args=(argument,))

@@ -1,4 +1,4 @@
-"""What is checked before a request reaches an engine."""
+"""Checks of a request before it reaches an engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(count: int, width: int = 4) -> np.ndarray:
     ids=st.lists(st.integers(0, 9), min_size=1, max_size=14),
     sound=st.integers(0, 14),
 )
-def test_what_leaves_room_for_a_token_is_taken_and_nothing_else(ids: list[int], sound: int) -> None:
+def test_request_is_accepted_only_if_it_leaves_room_for_one_token(ids: list[int], sound: int) -> None:
     request = Request(ids, SOUND, sound) if sound else Request(ids)
     positions = len(ids) - bool(sound) + sound  # the sound's token gives way to its positions
     assert request.positions == positions
@@ -35,7 +35,7 @@ def test_what_leaves_room_for_a_token_is_taken_and_nothing_else(ids: list[int], 
             check_request(request, LIMITS)
 
 
-def test_embeddings_mixed_with_ids() -> None:
+def test_embeddings_mixed_with_token_ids_are_accepted() -> None:
     mixed = rows(3)
     mixed[0] = np.nan  # where the id counts, the row does not
     check_request(Request([1, 0, 0], embeddings=mixed, is_embedding=np.array([False, True, True])), LIMITS)
@@ -63,11 +63,13 @@ def test_embeddings_mixed_with_ids() -> None:
         ({"ids": [1], "embeddings": rows(1), "is_embedding": np.array([True, False])}, "each of the 1 positions"),
     ],
 )
-def test_each_refusal_says_what_was_found_and_expected(request_of: dict[str, Any], sentence: str) -> None:
+def test_invalid_request_raises_an_error_with_found_and_expected_values(
+    request_of: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(BadInput, match=sentence):
         check_request(Request(**request_of), LIMITS)
 
 
-def test_a_language_model_alone_hears_nothing() -> None:
+def test_audio_for_a_text_only_model_is_refused() -> None:
     with pytest.raises(BadInput, match="the request has sound, and the model takes text alone"):
         check_request(Request([1], SOUND, 1), Limits(4, 10, 12, hears=False))

@@ -1,4 +1,4 @@
-"""The user's options in vLLM's form."""
+"""Conversion of decoding options to vLLM's sampling parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from workbench.runtimes.vllm.sampling import likeliest_of, sampling_params, toke
 pytest.importorskip("vllm")
 
 
-def test_greedy_without_anything_of_vllms_own() -> None:
+def test_greedy_decoding_uses_no_vllm_defaults() -> None:
     params = sampling_params(Decoding((7, 8), max_new_tokens=5), 0)
     assert (params.max_tokens, params.min_tokens, params.temperature) == (5, 0, 0.0)
     assert params.stop_token_ids == [7, 8] and params.ignore_eos
@@ -38,7 +38,7 @@ def test_each_row_has_its_own_length() -> None:
     penalty=st.floats(0.01, 10.0),
     seed=st.integers(0, 2**31),
 )
-def test_whatever_our_options_allow_vllm_takes(
+def test_all_valid_options_are_accepted_by_vllm(
     temperature: float, top_k: int, top_p: float, penalty: float, seed: int
 ) -> None:
     decoding = Decoding((1,), temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty, seed=seed)
@@ -53,12 +53,12 @@ def test_a_capture_travels_with_the_request() -> None:
     assert sampling_params(Decoding(()), 0, capture=3).extra_args == {EXTRA_ARGUMENT: 3}
 
 
-def test_alternatives_are_asked_for_by_their_number() -> None:
+def test_number_of_alternatives_sets_logprobs() -> None:
     assert sampling_params(Decoding(()), 0).logprobs is None
     assert sampling_params(Decoding((), alternatives=4), 0).logprobs == 4
 
 
-def test_what_vllm_tells_of_a_step_is_sorted_and_cut() -> None:
+def test_logprobs_of_a_step_are_sorted_and_limited_to_the_requested_number() -> None:
     """It tells of the chosen token too, first, whether it is one of the likeliest or not."""
 
     class Told:
@@ -76,6 +76,6 @@ def test_beams_are_refused() -> None:
         sampling_params(Decoding((1,), beam_size=3), 0)
 
 
-def test_what_vllm_refuses_is_told_in_its_words() -> None:
+def test_refusal_of_vllm_is_raised_with_its_message() -> None:
     with pytest.raises(BadInput, match=r"vLLM does not take the options: temperature must be in \[0, 2\], got 3"):
         sampling_params(Decoding((1,), temperature=3.0), 0)

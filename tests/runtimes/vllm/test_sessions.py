@@ -1,5 +1,5 @@
-"""Sessions on vLLM as users have them, in processes of their own: the demo models against PyTorch, calls side by side,
-an engine killed at work, memory given back.
+"""vLLM sessions in their own processes: the demo models compared with PyTorch, parallel calls, a killed engine, and
+released memory.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ def transcripts(session: OpenSession, sounds: list[Any], **options: Any) -> list
     return [(found[number].tokens, found[number].text) for number in range(len(sounds))]
 
 
-def test_every_string_has_the_ids_that_it_has_on_pytorch(pair: tuple[OpenSession, OpenSession]) -> None:
+def test_transcripts_of_all_recordings_equal_pytorch(pair: tuple[OpenSession, OpenSession]) -> None:
     engine, reference = pair
     sounds = strings()
     assert transcripts(engine, sounds) == transcripts(reference, sounds, batch_size=16)
 
 
-def test_every_stage_is_that_of_pytorch(pair: tuple[OpenSession, OpenSession]) -> None:
+def test_every_traced_stage_equals_pytorch(pair: tuple[OpenSession, OpenSession]) -> None:
     ours, theirs = (session.trace(SAMPLES[0]) for session in pair)
     assert list(ours) == list(theirs)
     for stage, array in theirs.items():
@@ -119,7 +119,7 @@ def test_options_reach_the_front_end_and_the_prompt(registry: Registry, nano: Op
         nano.transcribe(SAMPLES[0], max_new_tokens=0)
 
 
-def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry, language: OpenSession) -> None:
+def test_generated_text_stages_and_alternatives_equal_pytorch(registry: Registry, language: OpenSession) -> None:
     engine = language
     with registry.open("demo/qwen3", "pytorch", threads=1) as reference:
         for prompt in ("one two three", "Count from three to nine.", [{"role": "user", "content": "7 0 4"}]):
@@ -136,7 +136,7 @@ def test_text_of_the_language_half_is_that_of_pytorch(registry: Registry, langua
             assert [each.logprob for each in found] == pytest.approx([each.logprob for each in expected], abs=EXACT)
 
 
-def test_texts_have_the_scores_that_they_have_on_pytorch(registry: Registry, language: OpenSession) -> None:
+def test_text_scores_equal_pytorch_also_in_parallel_calls(registry: Registry, language: OpenSession) -> None:
     """Also where several calls come at once; words by a neural model add up to their text."""
     texts = ["one two three", "", "one two three four", "7 0 4", "語 don't", "one two three", "seven " * 50]
     with registry.open("demo/qwen3", "pytorch", threads=1) as reference:
@@ -159,7 +159,7 @@ def test_texts_have_the_scores_that_they_have_on_pytorch(registry: Registry, lan
         language.score_texts(["seven " * 3000])
 
 
-def test_embeddings_of_speech_give_its_transcript(language: OpenSession, nano: OpenSession) -> None:
+def test_speech_embeddings_in_a_prompt_give_the_transcript(language: OpenSession, nano: OpenSession) -> None:
     """As one and as two, in the speech model's own prompt; the stages of the prompt are those of the speech model."""
     heard = nano.trace(SAMPLES[0], "prompt.text,adaptor.output,llm.*,tokens")
     rows, prompt, expected = heard["adaptor.output"], str(heard["prompt.text"]), tuple(heard["tokens"].tolist())
@@ -196,7 +196,7 @@ def ends(trace: Trace) -> tuple[tuple[int, ...], str]:
     return tuple(trace["tokens"].tolist()), str(trace["text"])
 
 
-def test_tokens_are_those_without_capture_also_of_requests_beside_it(nano: OpenSession, tmp_path: Path) -> None:
+def test_capture_changes_no_tokens_of_traced_or_parallel_requests(nano: OpenSession, tmp_path: Path) -> None:
     alone = {sample: heard(nano, sample) for sample in WITHOUT_PARTS}
     traces = {sample: nano.trace(sample) for sample in WITHOUT_PARTS[:2]}
     assert all(ends(trace) == alone[sample] for sample, trace in traces.items())
@@ -217,9 +217,7 @@ def test_tokens_are_those_without_capture_also_of_requests_beside_it(nano: OpenS
     assert len(list(tmp_path.iterdir())) == len(WITHOUT_PARTS)
 
 
-def test_only_the_stages_asked_for_come_and_a_trace_that_fails_leaves_no_file(
-    nano: OpenSession, tmp_path: Path
-) -> None:
+def test_only_requested_stages_are_traced_and_a_failed_trace_leaves_no_file(nano: OpenSession, tmp_path: Path) -> None:
     place = tmp_path / "t.safetensors"
     assert list(nano.trace(WITHOUT_PARTS[0], "encoder.output,llm.norm", out=place)) == ["encoder.output", "llm.norm"]
     place.unlink()
@@ -231,7 +229,7 @@ def test_only_the_stages_asked_for_come_and_a_trace_that_fails_leaves_no_file(
 # Engines that end.
 
 
-def test_killed_at_work_every_call_has_its_error_and_the_next_is_served(nano: OpenSession) -> None:
+def test_killed_engine_fails_every_running_call_and_the_next_call_succeeds(nano: OpenSession) -> None:
     expected = nano.transcribe(SAMPLES[0]).text
     at_work, errors = threading.Barrier(9), list[Exception]()
     front_end = nano.pid
@@ -276,13 +274,13 @@ def is_forked(pid: int) -> bool:
     return bool(flags & 0x40)
 
 
-def test_an_engine_that_cannot_start_says_why_and_keeps_its_log(registry: Registry) -> None:
+def test_failed_engine_start_raises_an_error_with_reason_and_log_path(registry: Registry) -> None:
     with pytest.raises(Unavailable, match=r"vLLM cannot start demo/qwen3: .*max_model_len.*its log: (.*)\)") as refused:
         registry.open("demo/qwen3", "vllm", max_length=10**6)
     assert os.path.isfile(str(refused.value).rpartition("its log: ")[2].removesuffix(")"))  # noqa: PTH113
 
 
-def test_an_engine_whose_own_process_fails_says_why() -> None:
+def test_reason_of_a_failure_in_the_engine_process_is_read_from_its_log() -> None:
     """The engine's process fails after its start, and only its log contains the reason."""
     said = r"vLLM cannot start demo/qwen3: .*less than requested memory for kv"
     with Registry(memory_bytes=1 << 44) as registry, pytest.raises(Unavailable, match=said):
@@ -290,12 +288,12 @@ def test_an_engine_whose_own_process_fails_says_why() -> None:
 
 
 @pytest.mark.parametrize("model", ["demo/sensevoice", "demo/paraformer"])
-def test_models_without_a_language_model_say_so(registry: Registry, model: str) -> None:
+def test_models_without_an_autoregressive_part_are_unavailable(registry: Registry, model: str) -> None:
     with pytest.raises(Unavailable, match="no autoregressive part, so there is nothing for vLLM to serve"):
         registry.open(model, "vllm")
 
 
-def test_one_engine_is_gone_before_the_next_begins_where_both_do_not_fit(
+def test_engine_is_unloaded_before_the_next_starts_when_memory_is_short(
     registry: Registry, nano: OpenSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test, as it closes the registry."""

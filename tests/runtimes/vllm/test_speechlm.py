@@ -1,4 +1,4 @@
-"""A tiny SpeechLM in one engine against PyTorch: all streams, side by side, taken out and computed again, cancelled."""
+"""A tiny SpeechLM in one engine compared with PyTorch: all streams, in parallel, preempted and cancelled."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def asked(count: int) -> list[tuple[Any, dict[str, Any]]]:
     return found
 
 
-def test_answers_are_those_of_pytorch(session: ConversationSession, reference: ConversationSession) -> None:
+def test_answers_equal_pytorch(session: ConversationSession, reference: ConversationSession) -> None:
     """Greedy and drawn, as all runtimes have the same draws."""
     spoken = 0
     for messages, options in asked(16):
@@ -98,7 +98,9 @@ def test_answers_are_those_of_pytorch(session: ConversationSession, reference: C
     assert spoken > 40
 
 
-def test_a_dialogue_with_speech_of_both(session: ConversationSession, reference: ConversationSession) -> None:
+def test_dialogue_with_recordings_and_earlier_spoken_answers_equals_pytorch(
+    session: ConversationSession, reference: ConversationSession
+) -> None:
     """The assistant's earlier rows go back as they were; recordings before and after them."""
     options = {**LIMITS, "modalities": "text_audio", "temperature": 0.0}
     messages: list[Any] = [HEARD]
@@ -110,7 +112,7 @@ def test_a_dialogue_with_speech_of_both(session: ConversationSession, reference:
     same(*(each.converse(messages, **options | {"modalities": "text"}) for each in (session, reference)))
 
 
-def test_side_by_side_taken_out_and_cancelled(session: ConversationSession) -> None:
+def test_parallel_answers_with_preemption_and_cancellation_equal_single_answers(session: ConversationSession) -> None:
     """Sixteen at once, some given up, all taken out of the batch again and again: each gives what it gives alone."""
     engine = session.network.engine  # type: ignore[attr-defined]
     cases = asked(16)
@@ -166,7 +168,7 @@ def test_a_cancel_ends_the_work_within_a_step(cfg: float, session: ConversationS
     nothing_remains(session)
 
 
-def test_what_is_cached_of_one_answer_is_not_taken_for_another(session: ConversationSession) -> None:
+def test_prefix_cache_distinguishes_prompts_that_differ_only_in_other_streams(session: ConversationSession) -> None:
     """Two prompts with the same stream 0 and other streams, long enough to be cached."""
     rows = np.repeat(session.network.layout.pads[None] + 1, 70, axis=0)
     other = rows.copy()
@@ -180,7 +182,9 @@ def test_what_is_cached_of_one_answer_is_not_taken_for_another(session: Conversa
     assert first.token_ids == again.token_ids != second.token_ids
 
 
-def test_the_end_of_the_context(session: ConversationSession, reference: ConversationSession) -> None:
+def test_answer_stopped_by_the_context_limit_equals_pytorch(
+    session: ConversationSession, reference: ConversationSession
+) -> None:
     for modalities, cfg in (("audio", 1.0), ("text_audio", 3.0)):
         rows = {"min_audio_rows": 900, "max_audio_rows": 900}
         options = {"modalities": modalities, "temperature": 0.0, "cfg": cfg, **rows}
@@ -189,14 +193,14 @@ def test_the_end_of_the_context(session: ConversationSession, reference: Convers
         same(own, theirs)
 
 
-def test_probabilities(session: ConversationSession, reference: ConversationSession) -> None:
+def test_token_probabilities_equal_pytorch(session: ConversationSession, reference: ConversationSession) -> None:
     options = {**LIMITS, "modalities": "text_audio", "temperature": 0.9, "probabilities": True}
     own, theirs = (each.converse("hello", **options).probabilities for each in (session, reference))
     np.testing.assert_allclose(own, theirs, rtol=1e-3, atol=1e-5)
     assert own is not None and np.isfinite(own).any() and np.isnan(own).any()
 
 
-def test_the_stages_of_a_conversation(session: ConversationSession, reference: ConversationSession) -> None:
+def test_conversation_stages_equal_pytorch(session: ConversationSession, reference: ConversationSession) -> None:
     options = {**LIMITS, "modalities": "text_audio", "temperature": 0.9}
     own, theirs = session.trace([HEARD], **options), reference.trace([HEARD], **options)
     assert set(theirs) == set(own) and "codec.logits" in own
@@ -218,7 +222,7 @@ def test_the_stages_of_a_conversation(session: ConversationSession, reference: C
         ),
     ],
 )
-def test_bad_input_is_one_sentence_and_nothing_is_lost(
+def test_invalid_input_raises_one_line_error_and_leaves_no_request(
     messages: Any, options: dict[str, Any], said: str, session: ConversationSession
 ) -> None:
     with pytest.raises(BadInput) as raised:
@@ -227,7 +231,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_lost(
     nothing_remains(session)
 
 
-def test_an_answer_whose_null_branch_ends_alone_breaks_off(
+def test_guidance_null_branch_that_ends_early_aborts_the_answer(
     session: ConversationSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shortened(*given: Any) -> Any:
@@ -265,7 +269,7 @@ def test_a_killed_engine_fails_each_answer_once_and_starts_again(session: Conver
         same(session.converse("hello", modalities="audio", temperature=0.0, **LIMITS), expected)
 
 
-def test_the_release_of_espnet_becomes_the_same_directory(tmp_path: Path) -> None:
+def test_espnet_release_is_converted_to_an_equivalent_directory(tmp_path: Path) -> None:
     """Read again, the directory describes what the release does."""
     from workbench.families.speechlm import is_speechlm, read_speechlm
 

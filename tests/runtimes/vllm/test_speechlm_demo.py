@@ -1,4 +1,4 @@
-"""The demo SpeechLM as users open it, in processes: vLLM gives the streams of PyTorch, greedy and all at once."""
+"""The demo SpeechLM in user sessions: vLLM gives the same streams as PyTorch, in greedy decoding and in parallel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLES = sorted((Path(__file__).parents[3] / "assets" / "samples").glob("*.wav"
 GREEDY: dict[str, Any] = {"temperature": 0.0, "max_text_tokens": 20, "max_audio_rows": 60}
 
 
-def test_answers_are_those_of_pytorch() -> None:
+def test_parallel_answers_of_the_demo_equal_pytorch() -> None:
     heard = {"role": "user", "content": [{"type": "audio", "audio": str(SAMPLES[0])}]}
     cases: list[tuple[Any, str, float]] = [
         ("say three seven one", "audio", 3.0),

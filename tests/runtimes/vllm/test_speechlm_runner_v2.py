@@ -1,4 +1,4 @@
-"""A tiny SpeechLM on vLLM's model runner V2, the one of GPUs, with Triton interpreted; against PyTorch."""
+"""A tiny SpeechLM on vLLM's model runner V2 (used on GPUs) with interpreted Triton, compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = [
 ]
 
 
-def test_answers_are_those_of_pytorch_alone_and_taken_out(tmp_path: Path) -> None:
+def test_answers_equal_pytorch_alone_and_after_preemption(tmp_path: Path) -> None:
     directory = tiny_speechlm(tmp_path / "tiny", language={"head_dim": 32}).directory
     write_directory(plan_of(directory, "speechlm"), tmp_path / "served")
     (tmp_path / "cases.json").write_text(json.dumps(CASES))

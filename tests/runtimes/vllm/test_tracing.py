@@ -1,4 +1,4 @@
-"""What an engine cannot do in a trace is said before anything is computed."""
+"""Trace requests that an engine cannot serve are refused before anything is computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.runtimes.vllm.tracing import check_not_substituted
 
 
-def test_an_engine_goes_on_from_no_stages_but_its_own() -> None:
+def test_trace_from_given_stages_is_unavailable_on_vllm() -> None:
     check_not_substituted(None)
     for given in ({}, {"encoder.input": np.ones((2, 3))}):
         with pytest.raises(Unavailable, match=r"^vLLM goes through all layers by itself and takes no stages"):

@@ -1,4 +1,4 @@
-"""A language model's weights are accounted for before an engine loads them."""
+"""Checks of a language model's weight files before an engine loads them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def rewrite(directory: Path, change: Callable[[Tensors], Any]) -> None:
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def test_what_is_whole_is_taken(directory: Path) -> None:
+def test_complete_weights_are_accepted(directory: Path) -> None:
     check_weights(directory)
     rewrite(directory, lambda tensors: tensors.update({"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}))
     check_weights(directory)  # which older files have
 
 
-def test_several_files_are_one_model(tmp_path: Path) -> None:
+def test_sharded_weights_are_accepted_and_a_missing_shard_is_refused(tmp_path: Path) -> None:
     network = random_network("qwen3")
     network.save_pretrained(tmp_path / "m", max_shard_size="20kB")
     assert len(list((tmp_path / "m").glob("model-*.safetensors"))) > 1
@@ -48,7 +48,7 @@ def test_several_files_are_one_model(tmp_path: Path) -> None:
         check_weights(tmp_path / "m")
 
 
-def test_tied_output_may_be_left_out_and_another_may_not(tmp_path: Path) -> None:
+def test_output_weights_may_be_missing_only_when_tied(tmp_path: Path) -> None:
     for tied in (True, False):
         path = tmp_path / str(tied)
         random_network("qwen3", tie_word_embeddings=tied).save_pretrained(path)
@@ -71,7 +71,9 @@ def test_tied_output_may_be_left_out_and_another_may_not(tmp_path: Path) -> None
         ),
     ],
 )
-def test_what_does_not_fit_is_named(directory: Path, change: Callable[[Tensors], Any], sentence: str) -> None:
+def test_missing_extra_or_misshapen_tensor_is_refused_by_name(
+    directory: Path, change: Callable[[Tensors], Any], sentence: str
+) -> None:
     rewrite(directory, change)
     with pytest.raises(BadInput, match=sentence):
         check_weights(directory)

@@ -1,4 +1,4 @@
-"""Sound becomes a request's fields by our own front end, and every position of it a placeholder."""
+"""Audio inputs of vLLM requests: features by the workbench's front end, one placeholder per audio position."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def processed(processor: AudioProcessor, audio: Any, ids: list[int], **options: 
 
 @settings(deadline=None, max_examples=25)
 @given(samples=st.integers(200, 40_000), before=st.integers(0, 3), behind=st.integers(0, 3))
-def test_sound_keeps_its_own_length(
+def test_audio_features_and_placeholders_match_the_recording_length(
     samples: int, before: int, behind: int, processor: AudioProcessor, directory: Path
 ) -> None:
     sound = noise(3)[0][:samples]
@@ -107,7 +107,7 @@ def test_options_reach_the_front_end(processor: AudioProcessor) -> None:
     assert whole["mm_hashes"] != other["mm_hashes"]  # what vLLM remembers of one is not taken for the other
 
 
-def test_other_rates_and_channels_become_ours(processor: AudioProcessor) -> None:
+def test_stereo_audio_of_another_rate_is_converted_to_mono_16_khz(processor: AudioProcessor) -> None:
     ids = [processor.info.placeholder]
     sound, rate = noise(1, 8000)
     fields, _ = processed(processor, (np.stack([sound, sound]), rate), ids)
@@ -122,7 +122,9 @@ def test_other_rates_and_channels_become_ours(processor: AudioProcessor) -> None
         ({"capture": "x"}, "capture is 'x'; expected a whole number"),
     ],
 )
-def test_options_that_make_no_sense(options: dict[str, Any], said: str, processor: AudioProcessor) -> None:
+def test_invalid_options_are_refused_as_value_errors(
+    options: dict[str, Any], said: str, processor: AudioProcessor
+) -> None:
     with pytest.raises(Refused) as caught:
         processed(processor, noise(1)[0], [processor.info.placeholder], **options)
     assert said in str(caught.value)
@@ -134,7 +136,7 @@ def test_no_sound_at_all_is_refused(processor: AudioProcessor) -> None:
         processed(processor, np.zeros(0, dtype=np.float32), [processor.info.placeholder])
 
 
-def test_room_is_made_for_half_a_minute(processor: AudioProcessor) -> None:
+def test_profiling_audio_is_30_seconds_or_as_long_as_the_context_allows(processor: AudioProcessor) -> None:
     count = processor.info.front_end.count(30 * 16000)
     assert processor.info.get_mm_max_tokens_per_item(4096, {"audio": 1}) == {"audio": count}
     assert processor.info.get_mm_max_tokens_per_item(20, {"audio": 1}) == {"audio": 20}
@@ -145,7 +147,7 @@ def test_room_is_made_for_half_a_minute(processor: AudioProcessor) -> None:
         assert expected is None or len(silence) == expected
 
 
-def test_a_name_that_is_no_directory(tmp_path: Path) -> None:
+def test_model_name_that_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         Refused, match="someone/model is not a directory; expected one from `workbench convert --for vllm`"
     ):

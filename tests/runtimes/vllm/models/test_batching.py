@@ -1,4 +1,4 @@
-"""Batches of stretches: each stretch once, nothing too large, little padding."""
+"""Batches of audio segments: each segment in one batch, with limits on batch size and padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.runtimes.vllm.models.batching import batches
 
 @example(lengths=[0, 0], heads=1, most=1)
 @given(lengths=st.lists(st.integers(0, 1000), max_size=30), heads=st.integers(1, 20), most=st.integers(1, 10**7))
-def test_each_stretch_is_in_one_batch_that_is_neither_too_large_nor_mostly_padding(
+def test_each_segment_is_in_one_batch_within_the_size_and_padding_limits(
     lengths: list[int], heads: int, most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Embeddings become a request's fields, and every row of them a placeholder; what the model cannot take is refused."""
+"""Embedding inputs of vLLM requests: one placeholder token per row, and refusal of unsuitable embeddings."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def rows(found: Any) -> list[Any]:
 
 @settings(deadline=None, max_examples=30)
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4), gaps=st.lists(st.integers(0, 2), min_size=5))
-def test_each_placeholder_gives_way_to_its_own_embedding(
+def test_each_placeholder_is_expanded_to_the_rows_of_its_embedding(
     lengths: list[int], gaps: list[int], processor: EmbeddingProcessor
 ) -> None:
     """Also where placeholders follow each other at once."""
@@ -105,7 +105,9 @@ def test_each_placeholder_gives_way_to_its_own_embedding(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_any_floating_point_becomes_the_models(dtype: torch.dtype, tokenizer: Any) -> None:
+def test_embeddings_of_any_float_type_are_converted_to_the_dtype_of_the_model(
+    dtype: torch.dtype, tokenizer: Any
+) -> None:
     processor = processor_of(context(tokenizer, dtype))
     token = [processor.info.placeholder]
     values = drawn(3)
@@ -141,14 +143,14 @@ def test_equal_embeddings_have_equal_names_in_vllms_caches(processor: EmbeddingP
         ([drawn(1), np.zeros((1, 3), np.float32)], "embedding 2 of 2 has the shape (1, 3)"),
     ],
 )
-def test_what_no_model_can_take(item: Any, said: str, processor: EmbeddingProcessor) -> None:
+def test_invalid_embeddings_raise_one_line_error(item: Any, said: str, processor: EmbeddingProcessor) -> None:
     with pytest.raises(Refused) as caught:
         processor.info.parse_mm_data({"embedding": item})
     assert said in str(caught.value) and "\n" not in str(caught.value)
     assert isinstance(caught.value, ValueError)  # for which vLLM's server blames the request
 
 
-def test_what_only_a_narrow_model_cannot_take(tokenizer: Any) -> None:
+def test_embedding_beyond_the_float16_range_is_refused_by_a_float16_model(tokenizer: Any) -> None:
     values = drawn(3)
     values[1, 2] = 1e6
     processor = processor_of(context(tokenizer, torch.float16))
@@ -170,7 +172,7 @@ def test_what_only_a_narrow_model_cannot_take(tokenizer: Any) -> None:
         (2, [200, 200], "the prompt has 401 positions with its embeddings, and the server takes 255 at most"),
     ],
 )
-def test_prompts_that_do_not_match(
+def test_prompt_with_another_number_of_placeholders_is_refused(
     placeholders: int, lengths: list[int], said: str, processor: EmbeddingProcessor
 ) -> None:
     with pytest.raises(Refused) as caught:
@@ -178,12 +180,12 @@ def test_prompts_that_do_not_match(
     assert said in str(caught.value)
 
 
-def test_a_prompt_may_leave_room_for_one_token(processor: EmbeddingProcessor) -> None:
+def test_prompt_one_token_shorter_than_the_context_is_accepted(processor: EmbeddingProcessor) -> None:
     found = processed(processor, [drawn(CONTEXT - 2)], [7, processor.info.placeholder])
     assert len(found["prompt_token_ids"]) == CONTEXT - 1
 
 
-def test_there_are_no_options(processor: EmbeddingProcessor) -> None:
+def test_processor_options_for_embeddings_are_refused(processor: EmbeddingProcessor) -> None:
     with pytest.raises(Refused, match="mm_processor_kwargs has 'scale'; embeddings have no options"):
         processed(processor, [drawn(1)], [processor.info.placeholder], scale=2)
 
@@ -200,7 +202,7 @@ def test_the_configuration_names_the_placeholder(tokenizer: Any) -> None:
 
 
 @pytest.mark.parametrize("room", [CONTEXT, 20])
-def test_room_is_made_for_the_longest(room: int, processor: EmbeddingProcessor) -> None:
+def test_profiling_embeddings_fill_the_context(room: int, processor: EmbeddingProcessor) -> None:
     most = min(room, CONTEXT - 1)
     assert processor.info.get_mm_max_tokens_per_item(room, {"embedding": 1}) == {"embedding": most}
     for count in (1, 3):

@@ -1,4 +1,4 @@
-"""The class for embeddings around a Llama, whose output is no copy of its embeddings, against transformers."""
+"""The vLLM class for embedding prompts around a Llama with untied output weights, against transformers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def expected(network: Any, parts: list[Any]) -> list[int]:
     return [int(number) for number in found[0]]
 
 
-def test_prompts_of_ids_and_embeddings_go_on_as_in_transformers(llm: Any, network: Any) -> None:
+def test_prompts_of_ids_and_embeddings_give_the_same_tokens_as_transformers(llm: Any, network: Any) -> None:
     """All at once, some longer than others; two that differ in one value alone; one of ids alone."""
     near = drawn(5, 1)
     near[2, 3] += 2
@@ -101,7 +101,7 @@ def test_prompts_of_ids_and_embeddings_go_on_as_in_transformers(llm: Any, networ
         ([drawn(1, seed) for seed in range(4)], "At most 3 embedding"),
     ],
 )
-def test_what_is_refused_never_reaches_the_engine(parts: list[Any], said: str, llm: Any) -> None:
+def test_refused_embedding_leaves_the_engine_usable(parts: list[Any], said: str, llm: Any) -> None:
     with pytest.raises(Exception, match=said):
         written(llm, [prompt(llm, parts)], [], 4)
     assert len(written(llm, [prompt(llm, [drawn(2, 0)])], [], 4)[0]) == 4

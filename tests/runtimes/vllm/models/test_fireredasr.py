@@ -1,4 +1,4 @@
-"""FireRedASR-LLM inside vLLM: the front end, and the demo's tokens and stages beside those of the PyTorch runtime."""
+"""FireRedASR-LLM inside vLLM: the front end, and tokens and stages of the demo compared with the PyTorch runtime."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def recordings() -> list[np.ndarray]:
 
 @pytest.mark.parametrize("samples", [1, 399, 400, 401, 1679, 1680, 16000, 41230])
 @pytest.mark.parametrize("rule", ["checkpoint", "release", "head"])
-def test_sounds_are_those_that_the_pytorch_runtime_hears(
+def test_front_end_features_and_lengths_equal_the_pytorch_runtime(
     samples: int, rule: str, front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline, monkeypatch: Any
 ) -> None:
     sound = noise(3)[0][:samples]
@@ -91,14 +91,16 @@ def test_sounds_are_those_that_the_pytorch_runtime_hears(
     assert (found.length, found.embeddings) == (valid, counts[0]) and found.embeddings == front_end.count(samples)
 
 
-def test_a_sound_beyond_the_positions_is_refused(front_end: FireRedFrontEnd) -> None:
+def test_audio_longer_than_the_positional_encoding_is_refused(front_end: FireRedFrontEnd) -> None:
     with pytest.raises(BadInput, match="longer than the 200 seconds"):
         front_end.count(201 * SAMPLE_RATE)
     with pytest.raises(BadInput, match="longer than the 200 seconds"):
         front_end.sound(np.zeros(201 * SAMPLE_RATE, dtype=np.float32), FireRedAsrOptions())
 
 
-def test_the_prompt_of_a_transcription(front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline) -> None:
+def test_transcription_prompt_is_fixed_and_refuses_hotwords_and_prompts(
+    front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline
+) -> None:
     words: Any = reference.encoder
     wanted = prompt_ids(words.model)
     assert front_end.request_ids(5, "en", None, "") == np.where(wanted == words.placeholder, 5, wanted).tolist()
@@ -116,7 +118,7 @@ def parameters(directory: Path, **given: Any) -> Any:
     )
 
 
-def test_a_servers_transcription(directory: Path, front_end: FireRedFrontEnd) -> None:
+def test_transcription_api_of_the_model_class(directory: Path, front_end: FireRedFrontEnd) -> None:
     model = SpeechWorkbenchFireRedASR
     asked = model.get_generation_prompt(parameters(directory))
     assert asked["prompt_token_ids"] == front_end.request_ids(459, None, None, "")
@@ -166,7 +168,7 @@ def stop(directory: Path) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
-def test_greedy_ids_are_those_of_pytorch(
+def test_greedy_token_ids_equal_pytorch(
     together: bool, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
     options = FireRedAsrOptions(max_new_tokens=64)
@@ -191,7 +193,7 @@ def test_options_reach_the_front_end(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["release", "head"])
-def test_stages_of_a_sound_among_others(
+def test_captured_stages_in_a_batch_equal_pytorch(
     rule: str, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
     listening = Listening(7, 8)
@@ -217,7 +219,7 @@ def test_stages_of_a_sound_among_others(
 
 
 @pytest.mark.slow
-def test_embeddings_in_the_place_of_sound(
+def test_speech_embeddings_in_the_prompt_give_the_same_tokens_as_audio(
     llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
     """The PyTorch runtime's speech embeddings among the ids of the prompt."""
@@ -240,7 +242,9 @@ def test_embeddings_in_the_place_of_sound(
 
 
 @pytest.mark.slow
-def test_a_message_with_sound(llm: Any, ids: list[int], stop: list[int], recordings: Any) -> None:
+def test_chat_message_with_audio_gives_the_same_tokens_as_a_prompt(
+    llm: Any, ids: list[int], stop: list[int], recordings: Any
+) -> None:
     from vllm import SamplingParams
 
     samples = recordings[3]
@@ -256,7 +260,7 @@ def test_a_message_with_sound(llm: Any, ids: list[int], stop: list[int], recordi
 
 
 @pytest.mark.slow
-def test_text_alone_is_answered_as_the_language_half_does(llm: Any, stop: list[int], reference: Any) -> None:
+def test_text_only_prompt_gives_the_tokens_of_the_language_model(llm: Any, stop: list[int], reference: Any) -> None:
     from workbench.decoding.generation import ENDED, GenerationOptions, decoding_of
 
     tokens = reference.encoder.tokenizer.ids("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
@@ -267,7 +271,9 @@ def test_text_alone_is_answered_as_the_language_half_does(llm: Any, stop: list[i
 
 
 @pytest.mark.slow
-def test_what_cannot_be_used_is_one_requests_error(llm: Any, ids: list[int], stop: list[int], recordings: Any) -> None:
+def test_invalid_request_raises_an_error_and_the_engine_stays_usable(
+    llm: Any, ids: list[int], stop: list[int], recordings: Any
+) -> None:
     for options, samples, said in (
         ({"length_rule": "other"}, recordings[0], "length_rule"),
         ({"hotwords": ["a"]}, recordings[0], "hotwords"),

@@ -104,7 +104,7 @@ def sounds() -> list[np.ndarray]:
     return [noise(2.0, seed)[0][: 16000 * seed // 4] for seed in (8, 3, 5)]
 
 
-def test_greedy_ids_are_those_of_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
+def test_greedy_token_ids_equal_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
     model = read_served_fireredasr(directory)
     ids, stop = prompt_ids(model).tolist(), [model.stop_id]
     options = FireRedAsrOptions(max_new_tokens=20)
@@ -114,7 +114,7 @@ def test_greedy_ids_are_those_of_pytorch(llm: Any, directory: Path, reference: A
     assert written(llm, prompts, stop, max_tokens=20) == expected
 
 
-def test_stages_are_those_of_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
+def test_encoder_adaptor_and_llm_stages_equal_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
     """Of one prompt in one step: the residual stream is the sum of the pair that a layer of vLLM's gives."""
     model, network = read_served_fireredasr(directory), model_in(llm)
     recorder, rows = Recorder(StageFilter()), {}

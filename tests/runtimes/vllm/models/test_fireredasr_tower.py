@@ -102,9 +102,7 @@ def small(one_worker: None) -> tuple[AudioEmbeddingNetwork, FireRedTower]:
     longer=st.sampled_from([1.0, 1.25, 1000.0]),
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_stretch_of_a_batch_gets_what_the_pytorch_runtime_gives_it_alone(
-    small, lengths, rule, most, longer
-) -> None:
+def test_batched_segments_equal_single_segments_on_pytorch(small, lengths, rule, most, longer) -> None:
     network, tower = small
     features = drawn_features(lengths)
     with pytest.MonkeyPatch.context() as patch:
@@ -134,7 +132,7 @@ def test_sizes_come_from_the_configuration(one_worker, heads, half, kernel, laye
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
-def test_the_real_sizes_reduced_in_depth(one_worker: None, rule: str) -> None:
+def test_tower_of_published_width_with_two_layers_equals_pytorch(one_worker: None, rule: str) -> None:
     network, tower = pair(ConformerConfig(80, 2, 20, 1280, 33, 5000), 3584, 2)
     features = drawn_features([98, 301, 170])
     for rows, own in zip(features, heard(tower, features, rule), strict=True):
@@ -142,7 +140,7 @@ def test_the_real_sizes_reduced_in_depth(one_worker: None, rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
-def test_the_demo(one_worker: None, rule: str) -> None:
+def test_tower_of_the_demo_equals_pytorch(one_worker: None, rule: str) -> None:
     checkpoint = read_checkpoint(DEMO)
     model = checkpoint.model
     tensors = dict(checkpoint.hearing)
@@ -154,7 +152,7 @@ def test_the_demo(one_worker: None, rule: str) -> None:
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
 @pytest.mark.parametrize("length", [0, 7, 98, 150])
-def test_stages_are_those_of_the_pytorch_runtime(small, rule: str, length: int) -> None:
+def test_recorded_stages_equal_pytorch(small, rule: str, length: int) -> None:
     network, tower = small
     features = drawn_features([180, length, 33])
     wanted, found = Recorder(StageFilter()), Recorder(StageFilter())
@@ -166,7 +164,7 @@ def test_stages_are_those_of_the_pytorch_runtime(small, rule: str, length: int) 
         check_close(found.stages[stage], value)
 
 
-def test_only_wanted_stages_are_kept_each_for_its_own_stretch(small) -> None:
+def test_each_recorder_gets_only_its_requested_stages_of_its_own_segment(small) -> None:
     _, tower = small
     features = drawn_features([50, 120])
     first, second = Recorder(lambda stage: stage == "encoder.input"), Recorder(lambda stage: stage == "encoder.output")
@@ -175,7 +173,7 @@ def test_only_wanted_stages_are_kept_each_for_its_own_stretch(small) -> None:
     assert {stage: len(rows) for stage, rows in second.stages.items()} == {"encoder.output": encoder_frames(120)}
 
 
-def test_nothing_is_hooked_unless_asked_nor_afterwards(small) -> None:
+def test_hooks_exist_only_while_recording(small) -> None:
     _, tower = small
 
     def hooks() -> int:
@@ -203,7 +201,7 @@ def test_the_tower_is_float32_in_a_model_of_another_dtype(one_worker: None) -> N
     assert {value.dtype for value in [*tower.parameters(), *tower.buffers()]} == {torch.float32}
 
 
-def test_a_weight_it_does_not_know_is_not_passed_over(small) -> None:
+def test_unknown_weight_is_refused_by_name(small) -> None:
     _, tower = small
     with pytest.raises(ValueError, match=r"strange"):
         tower.load_weights([("encoder.strange.weight", torch.zeros(1))])

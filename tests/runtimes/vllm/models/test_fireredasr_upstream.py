@@ -1,4 +1,4 @@
-"""The same directory under vLLM's own class for FireRedASR: what it writes is what ours writes."""
+"""The converted directory under vLLM's own FireRedASR class gives the same tokens as the workbench."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def upstream(directory: Path) -> Iterator[Any]:
             yield llm
 
 
-def test_the_demo_writes_the_same(upstream: Any, directory: Path) -> None:
+def test_vllm_fireredasr_class_gives_the_same_tokens_as_pytorch(upstream: Any, directory: Path) -> None:
     assert type(model_in(upstream)).__name__ == UPSTREAM
     session: Any = open_here(SessionSpec("demo", "fireredasr", "pytorch", DEMO))
     names = ("three_seven_one", "seven_digits", "five_zero_eight_two_noisy", "librivox_austen_0880")

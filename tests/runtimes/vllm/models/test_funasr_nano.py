@@ -1,4 +1,4 @@
-"""Fun-ASR-Nano in vLLM's engine writes what the PyTorch runtime writes, however it is asked."""
+"""Fun-ASR-Nano in vLLM's engine gives the same tokens as the PyTorch runtime, for every kind of request."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.slow
-def test_greedy_ids_are_pytorch_s(case: Case) -> None:
+def test_greedy_token_ids_equal_pytorch_alone_and_in_a_batch(case: Case) -> None:
     assert case.found["alone"] == case.expected
     assert case.found["together"] == case.expected
     assert len({tuple(ids) for ids in case.expected}) > 4  # they depend on what is heard
 
 
 @pytest.mark.slow
-def test_transcriptions_and_conversations_have_the_family_s_prompt(case: Case) -> None:
+def test_transcriptions_and_chats_use_the_prompt_of_the_model_family(case: Case) -> None:
     found = case.found
     assert found["asked"] == case.expected and found["chat"] == case.expected[0]
     assert found["options"] == case.ids(language="en", itn=False, hotwords=("one", "two"))
@@ -129,12 +129,12 @@ def test_transcriptions_and_conversations_have_the_family_s_prompt(case: Case) -
 
 
 @pytest.mark.slow
-def test_embeddings_stand_among_ids(case: Case) -> None:
+def test_speech_embeddings_among_token_ids_give_the_same_tokens_as_audio(case: Case) -> None:
     assert case.found["mixed"] == [case.expected[0], case.expected[0]]
 
 
 @pytest.mark.slow
-def test_what_makes_no_sense_does_not_end_the_engine(case: Case) -> None:
+def test_invalid_requests_leave_the_engine_usable(case: Case) -> None:
     if case.placeholder >= case.model.language.vocabulary:  # beyond the table, it is looked up as its first row
         assert case.found["stray"][0] == case.found["stray"][1]
     assert "has no option dihter; did you mean dither?" in case.found["refused"]

@@ -88,28 +88,28 @@ def close(found: np.ndarray, expected: np.ndarray, stage: str) -> None:
         (replace(TINY, attention_heads=1, input_size=16), AdaptorConfig(2, False, 16, 8, 32, 2, 2)),
     ],
 )
-def test_sizes_of_all_kinds(encoder: SanmConfig, adaptor: AdaptorConfig) -> None:
+def test_towers_of_various_sizes_equal_pytorch(encoder: SanmConfig, adaptor: AdaptorConfig) -> None:
     assert_alike(*pair(encoder, adaptor), [17, 9, 1, 20, 17, 2])
 
 
 @settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=6), rate=st.sampled_from([1, 2, 3, 8]))
-def test_a_stretch_does_not_depend_on_those_beside_it(lengths: list[int], rate: int) -> None:
+def test_segment_output_does_not_depend_on_other_segments_in_the_batch(lengths: list[int], rate: int) -> None:
     assert_alike(*pair(TINY, AdaptorConfig(rate, False, 16, 24, 32, 1, 4)), lengths)
 
 
-def test_the_published_sizes() -> None:
+def test_tower_of_published_size_equals_pytorch() -> None:
     assert_alike(*pair(REAL, REAL_ADAPTOR), [167, 150, 43])
 
 
-def test_the_demo() -> None:
+def test_tower_of_the_demo_equals_pytorch() -> None:
     model = read_funasr_nano(DEMO)
     hearing, _ = split_language(read_state_dict(model.checkpoint.weights))
     assert_alike(*pair(model.encoder, model.adaptor, hearing), [60, 58, 21])
 
 
 @torch.inference_mode()
-def test_stages_are_recorded_for_those_who_ask() -> None:
+def test_stages_are_recorded_only_for_segments_with_a_recorder() -> None:
     adaptor = AdaptorConfig(2, True, 16, 24, 32, 1, 4)
     _, tower = pair(TINY, adaptor)
     asked = Recorder(lambda stage: stage in ("encoder.output", "adaptor.layers.0", "adaptor.output"))
@@ -124,7 +124,7 @@ def test_stages_are_recorded_for_those_who_ask() -> None:
     }
 
 
-def test_weights_of_the_tower_s_own_dtype() -> None:
+def test_tower_stays_float32_in_a_bfloat16_model() -> None:
     adaptor = AdaptorConfig(1, True, 16, 24, 32, 1, 4)
     tensors = {name: value.bfloat16() for name, value in drawn_tensors(NanoEncoder(TINY, adaptor), 3).items()}
     before = torch.get_default_dtype()
@@ -137,7 +137,7 @@ def test_weights_of_the_tower_s_own_dtype() -> None:
     assert {parameter.dtype for parameter in tower.parameters()} == {torch.float32}
 
 
-def test_an_unknown_tensor_is_told_of() -> None:
+def test_unknown_tensor_is_refused_by_name() -> None:
     tower = NanoTower(TINY, AdaptorConfig(1, True, 16, 24, 32, 1, 4))
     with pytest.raises(ValueError, match=r"the tower has no tensor audio_encoder\.other"):
         tower.load_weights([("audio_encoder.other", torch.zeros(1))])

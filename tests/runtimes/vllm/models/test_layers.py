@@ -1,4 +1,4 @@
-"""Layers of the towers split over two workers, which compute what one computes."""
+"""Layers of the audio towers split over two tensor-parallel workers."""
 
 from __future__ import annotations
 

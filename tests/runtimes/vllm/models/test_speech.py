@@ -1,4 +1,4 @@
-"""What a server's request for a transcription says, as a family's options."""
+"""Conversion of a server's transcription request into the options of a model family."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def asked(prompt: str = "", **fields: object) -> tuple[FunasrNanoOptions, str]:
     return request_options(FunasrNanoOptions, fields, prompt, "it", PROMPTED)
 
 
-def test_fields_and_prompt_become_options() -> None:
+def test_request_fields_and_prompt_are_converted_to_options() -> None:
     assert asked() == (FunasrNanoOptions(), "")
     assert asked(language=None, hotwords=()) == (FunasrNanoOptions(), "")
     assert asked(" Kim, Jong ", language="ko") == (FunasrNanoOptions(language="ko"), "Kim, Jong")
@@ -34,13 +34,13 @@ def test_fields_and_prompt_become_options() -> None:
         ('{"itn": 3}', "option itn of it is 3; expected true or false"),
     ],
 )
-def test_prompts_that_make_no_sense(prompt: str, said: str) -> None:
+def test_invalid_json_prompts_are_refused(prompt: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         asked(prompt)
     assert said in str(caught.value)
 
 
-def test_languages() -> None:
+def test_only_language_codes_known_to_vllm_are_listed_and_images_are_refused() -> None:
     known = known_to_vllm(LANGUAGES)
     assert "ga" not in known and "yue" in known and known.items() <= LANGUAGES.items()
     with pytest.raises(Refused, match="this model takes audio, and was given image"):

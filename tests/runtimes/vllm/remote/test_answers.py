@@ -1,4 +1,4 @@
-"""Events of streamed answers as plain values, and those that are none."""
+"""Parsing of the events of a streamed answer, and errors for malformed events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHATTED = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"tok
         ),
     ],
 )
-def test_what_an_event_adds(event: dict[str, Any], expected: Written) -> None:
+def test_event_is_parsed_into_text_and_token_ids(event: dict[str, Any], expected: Written) -> None:
     assert written(event, SERVER) == expected
 
 
@@ -55,11 +55,11 @@ def test_what_an_event_adds(event: dict[str, Any], expected: Written) -> None:
         {"usage": 1},
     ],
 )
-def test_an_event_of_another_form_is_told(event: dict[str, Any]) -> None:
+def test_malformed_event_raises_an_error_with_the_server_address(event: dict[str, Any]) -> None:
     with pytest.raises(WorkbenchError, match="http://far answers with an event of another form"):
         written(event, SERVER)
 
 
-def test_an_answer_that_the_server_gives_up_is_no_answer() -> None:
+def test_answer_aborted_by_the_server_raises_session_died() -> None:
     with pytest.raises(SessionDied, match=r"http://far aborted the answer \(abort\); ask again"):
         written({"choices": [{"delta": {}, "finish_reason": "abort"}]}, SERVER)

@@ -1,4 +1,4 @@
-"""From a card with a server's address to a session, in this process or in one of its own, and to the command line."""
+"""Models on a remote server, from the model card with its address to sessions and the command line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cards(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("FAR_KEY", raising=False)
 
 
-def test_looking_asks_nobody(fake: FakeServer) -> None:
+def test_listing_a_remote_model_sends_no_request(fake: FakeServer) -> None:
     registry = Registry()
     card = registry.card("far/funasr_nano")
     assert registry.availability(card, "vllm").ready and registry.default_runtime(card) == "vllm"
@@ -57,7 +57,7 @@ def test_looking_asks_nobody(fake: FakeServer) -> None:
     assert not fake.asked
 
 
-def test_a_family_that_nobody_serves(fake: FakeServer) -> None:
+def test_family_without_autoregressive_part_is_unavailable_on_a_server(fake: FakeServer) -> None:
     registry = Registry()
     state = registry.availability(registry.card("far/sensevoice"), "vllm")
     assert not state.ready and "no autoregressive part" in str(state.reason)
@@ -65,7 +65,7 @@ def test_a_family_that_nobody_serves(fake: FakeServer) -> None:
         registry.open("far/sensevoice")
 
 
-def test_nothing_needs_to_be_installed_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_model_runs_without_vllm_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda _: None)
     assert RUNTIMES["vllm"].missing()
     assert why_not("funasr_nano", "vllm") and not why_not("funasr_nano", "vllm", server=True)
@@ -73,7 +73,7 @@ def test_nothing_needs_to_be_installed_here(monkeypatch: pytest.MonkeyPatch) -> 
         assert session.generate("count").text == "one two"
 
 
-def test_a_key_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_model_is_unavailable_until_its_key_variable_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry(isolate=False)
     state = registry.availability(registry.card("far/locked"), "vllm")
     assert not state.ready and not state.fetches and "FAR_KEY, which is not set" in str(state.reason)
@@ -86,7 +86,7 @@ def test_a_key_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "setting", [{"dtype": "bfloat16"}, {"max_length": 100}, {"threads": 2}, {"device": "cuda"}, {"eager": False}]
 )
-def test_what_the_server_decides_is_no_setting(setting: dict) -> None:
+def test_settings_decided_by_the_server_are_refused(setting: dict) -> None:
     name, value = next(iter(setting.items()))
     with pytest.raises(
         BadInput, match=f"{name} is {value}, and the server of far/causal_lm decides that; leave it out"
@@ -94,14 +94,14 @@ def test_what_the_server_decides_is_no_setting(setting: dict) -> None:
         Registry(isolate=False).open("far/causal_lm", **setting)
 
 
-def test_it_needs_next_to_no_memory(server: Server) -> None:
+def test_memory_estimate_of_a_remote_session_is_small(server: Server) -> None:
     spec = SessionSpec("far", "causal_lm", "vllm", Path(), Settings(), server)
     assert estimated_bytes(spec) == 0 and weight_bytes(spec) == 0
     speech = SessionSpec("far", "funasr_nano", "vllm", Path(), Settings(), server)
     assert 0 < estimated_bytes(speech) < PROCESS_BYTES / 2, "it looks for speech before it asks, in a process"
 
 
-def test_a_session_in_a_process_of_its_own(fake: FakeServer) -> None:
+def test_remote_speech_session_runs_in_its_own_process(fake: FakeServer) -> None:
     with Registry() as registry, registry.open("far/fireredasr") as session:
         assert session.transcribe(SOUND).tokens == (1, 2, END)
         assert session.session.memory_bytes < PROCESS_BYTES, "torch and vLLM are not loaded for it"
@@ -152,7 +152,7 @@ def test_a_language_model_on_a_server_has_no_process(fake: FakeServer) -> None:
     assert registry.residents() == []
 
 
-def test_one_holder_cancels_its_own_calls_on_a_server(fake: FakeServer) -> None:
+def test_cancel_stops_only_the_calls_of_its_own_session(fake: FakeServer) -> None:
     waiting(fake)
     with Registry() as registry, registry.open("far/causal_lm") as mine, registry.open("far/causal_lm") as other:
         assert len(registry.residents()) == 1
@@ -183,7 +183,7 @@ def test_closing_ends_calls_to_a_server(fake: FakeServer) -> None:
     eventually(lambda: threading.active_count() <= threads)
 
 
-def test_a_page_that_asks_a_server_loads_nothing_heavy(fake: FakeServer) -> None:
+def test_remote_session_imports_no_heavy_library(fake: FakeServer) -> None:
     code = f"""
         import sys
         from workbench.registry.registry import Registry
@@ -195,7 +195,7 @@ def test_a_page_that_asks_a_server_loads_nothing_heavy(fake: FakeServer) -> None
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
 
-def test_several_calls_at_once_reach_the_server_side_by_side(fake: FakeServer) -> None:
+def test_concurrent_calls_reach_the_server_in_parallel(fake: FakeServer) -> None:
     together = threading.Barrier(4, timeout=60)
 
     def answer(*_: object) -> Reply:
@@ -208,7 +208,9 @@ def test_several_calls_at_once_reach_the_server_side_by_side(fake: FakeServer) -
         assert [call.ended().result.text for call in calls] == ["one"] * 4
 
 
-def test_the_command_line(fake: FakeServer, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+def test_command_line_lists_and_uses_a_remote_model(
+    fake: FakeServer, capsys: pytest.CaptureFixture, tmp_path: Path
+) -> None:
     assert main(["models", "--json"]) == 0
     listed = {model["id"]: model for model in json.loads(capsys.readouterr().out)}["far/causal_lm"]
     assert listed["runtimes"]["vllm"] == {"ready": True, "reason": None}
@@ -222,7 +224,9 @@ def test_the_command_line(fake: FakeServer, capsys: pytest.CaptureFixture, tmp_p
     assert "runs on the server" in capsys.readouterr().err
 
 
-def test_a_server_that_is_gone(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_command_line_reports_an_unreachable_server_with_exit_code_3(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     text = (tmp_path / "models.toml").read_text().replace(server.url, "http://nobody.invalid:8000")
     (tmp_path / "models.toml").write_text(text)
     assert main(["generate", "count", "--model", "far/causal_lm"]) == 3

@@ -1,4 +1,4 @@
-"""Asking a server: whole answers, streams side by side, and everything that can go wrong, in one sentence each."""
+"""The HTTP client of a remote server: whole answers, parallel streams, and one-line errors for every failure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def listening(answer: bytes | None = None) -> Iterator[Server]:
         thread.join(5)
 
 
-def test_an_answer_is_its_status_and_its_json(client: Client, fake: FakeServer) -> None:
+def test_answers_have_status_and_parsed_json(client: Client, fake: FakeServer) -> None:
     assert client.ask("GET", "/v1/models").content == {"data": [{"id": "org/model"}]}
     found = client.ask_all([("POST", CHAT, {}), ("POST", "/nothing", {})])
     assert [answer.status for answer in found] == [400, 404]
@@ -73,7 +73,7 @@ def test_a_server_may_be_behind_a_path(server: Server, fake: FakeServer) -> None
     client.close()
 
 
-def test_streams_run_side_by_side(client: Client, fake: FakeServer) -> None:
+def test_streams_run_in_parallel(client: Client, fake: FakeServer) -> None:
     """Each answer waits until all are asked: one after another would wait for ever."""
     together = threading.Barrier(8, timeout=60)
 
@@ -105,14 +105,14 @@ def test_threads_share_a_client(client: Client, fake: FakeServer) -> None:
     assert found == {n: [(0, {"n": n})] for n in range(4)}
 
 
-def test_an_event_that_comes_in_pieces_is_one(client: Client, fake: FakeServer) -> None:
+def test_event_split_into_single_bytes_is_reassembled(client: Client, fake: FakeServer) -> None:
     whole = b"".join(chat_events([(1, "ü漢")]))
     answers(fake, Reply(pieces=[whole[i : i + 1] for i in range(len(whole))]))
     found = streamed(client)
     assert [value["choices"][0]["delta"]["content"] for _, value in found[:2]] == ["", "ü漢"]
 
 
-def test_what_follows_the_end_is_not_looked_at(client: Client, fake: FakeServer) -> None:
+def test_data_after_the_done_event_is_ignored(client: Client, fake: FakeServer) -> None:
     answers(fake, Reply(pieces=[event({"a": 1}), DONE, b"data: no JSON\n\n"]))
     assert streamed(client) == [(0, {"a": 1})]
 
@@ -125,13 +125,13 @@ def test_a_closed_stream_closes_its_connections(client: Client, fake: FakeServer
     assert fake.gone.wait(60), "by which the server knows that nobody waits"
 
 
-def test_whoever_waits_hears_that_nothing_comes(client: Client, fake: FakeServer) -> None:
+def test_waiting_stream_yields_none_regularly(client: Client, fake: FakeServer) -> None:
     answers(fake, Reply(pieces=[], then="wait"))
     with contextlib.closing(client.stream([ASK])) as stream:
         assert [next(stream), next(stream)] == [None, None]
 
 
-def test_a_failure_ends_the_others(client: Client, fake: FakeServer) -> None:
+def test_one_failed_stream_closes_the_other_streams(client: Client, fake: FakeServer) -> None:
     def answer(_: FakeServer, body: dict) -> Reply:
         if body["bad"]:
             fake.waiting.acquire(timeout=60)
@@ -144,7 +144,7 @@ def test_a_failure_ends_the_others(client: Client, fake: FakeServer) -> None:
     assert fake.gone.wait(60)
 
 
-def test_closing_ends_streams_that_run(client: Client, fake: FakeServer) -> None:
+def test_closing_the_client_ends_running_streams(client: Client, fake: FakeServer) -> None:
     answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
     stream = client.stream([ASK])
     next(stream)
@@ -157,7 +157,7 @@ def test_closing_ends_streams_that_run(client: Client, fake: FakeServer) -> None
 # A server that is not there.
 
 
-def test_nobody_at_the_address() -> None:
+def test_refused_connection_raises_unavailable_with_advice() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -172,7 +172,7 @@ def test_nobody_at_the_address() -> None:
         client.close()
 
 
-def test_a_host_that_has_no_address() -> None:
+def test_unknown_host_raises_unavailable() -> None:
     client = Client(Server("http://nobody.invalid", ""), "mine")
     with pytest.raises(Unavailable, match=r"nobody\.invalid of mine cannot be reached: "):
         client.ask("GET", "/v1/models")
@@ -187,7 +187,7 @@ def test_a_host_that_has_no_address() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "closed the connection before its answer was complete"),
     ],
 )
-def test_a_server_of_another_kind(answer: bytes, said: str) -> None:
+def test_server_that_does_not_complete_http_raises_session_died(answer: bytes, said: str) -> None:
     with listening(answer) as server:
         client = Client(server, "mine")
         with pytest.raises(SessionDied, match=said):
@@ -197,14 +197,18 @@ def test_a_server_of_another_kind(answer: bytes, said: str) -> None:
         client.close()
 
 
-def test_a_server_that_is_slow(client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_answer_raises_session_died_after_the_time_limit(
+    client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_module, "ASK_SECONDS", 0.2)
     answers(fake, Reply(pieces=[b"{"], then="wait"), "/v1/models")
     with pytest.raises(SessionDied, match=r"needs more than 0\.2 seconds before its answer was complete"):
         client.ask("GET", "/v1/models")
 
 
-def test_a_server_that_falls_silent(fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_stream_raises_session_died_after_the_time_limit(
+    fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
     answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
     client = Client(server, "mine")
@@ -234,7 +238,7 @@ def test_a_server_that_falls_silent(fake: FakeServer, server: Server, monkeypatc
         (Reply(307, b"", headers={"Location": "http://elsewhere.invalid"}), WorkbenchError, r"failed \(307\)"),
     ],
 )
-def test_the_reason_of_the_server_is_told(
+def test_error_status_raises_one_line_error_with_the_reason_of_the_server(
     client: Client, fake: FakeServer, reply: Reply, kind: type[WorkbenchError], said: str
 ) -> None:
     answers(fake, reply)
@@ -243,7 +247,9 @@ def test_the_reason_of_the_server_is_told(
     assert "\n" not in str(caught.value) and type(caught.value) is kind
 
 
-def test_a_key_is_sent_and_its_absence_told(fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_key_is_sent_and_a_wrong_or_missing_key_is_reported(
+    fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.key = "secret"
     locked = Server(server.url, "", "FAR_KEY")
     monkeypatch.setenv("FAR_KEY", " secret\n")
@@ -266,7 +272,9 @@ def test_a_key_is_sent_and_its_absence_told(fake: FakeServer, server: Server, mo
 
 
 @pytest.mark.parametrize("then", ["drop", "end"])
-def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -> None:
+def test_broken_stream_yields_received_events_and_raises_session_died(
+    client: Client, fake: FakeServer, then: str
+) -> None:
     answers(fake, Reply(pieces=[event({"a": 1}), b'data: {"b": '], then=then))
     stream = client.stream([ASK])
     assert next(item for item in stream if item) == (0, {"a": 1}), "what came is given"
@@ -291,7 +299,7 @@ def test_a_stream_that_breaks_off(client: Client, fake: FakeServer, then: str) -
         (event({"error": "odd"}), SessionDied, r"failed \(500\): odd; the answer is incomplete"),
     ],
 )
-def test_events_that_are_none(
+def test_invalid_event_raises_an_error(
     client: Client, fake: FakeServer, piece: bytes, kind: type[WorkbenchError], said: str
 ) -> None:
     answers(fake, Reply(pieces=[piece, DONE]))
@@ -300,7 +308,9 @@ def test_events_that_are_none(
     assert type(caught.value) is kind
 
 
-def test_answers_without_end_are_refused(client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_and_streams_above_the_size_limit_are_refused(
+    client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1000)
     monkeypatch.setattr(client_module, "LARGEST_STREAM", 1000)
     answers(fake, Reply(body=b" " * 2000), "/v1/models")
@@ -315,13 +325,13 @@ def test_answers_without_end_are_refused(client: Client, fake: FakeServer, monke
         streamed(client)
 
 
-def test_bytes_that_are_not_compressed_as_they_say(client: Client, fake: FakeServer) -> None:
+def test_invalid_gzip_answer_raises_an_error(client: Client, fake: FakeServer) -> None:
     answers(fake, Reply(body=b"{}", headers={"Content-Encoding": "gzip"}), "/v1/models")
     with pytest.raises(WorkbenchError, match="with bytes that cannot be decompressed"):
         client.ask("GET", "/v1/models")
 
 
-def test_an_answer_that_is_no_json(client: Client, fake: FakeServer) -> None:
+def test_answer_that_is_not_json_raises_an_error(client: Client, fake: FakeServer) -> None:
     answers(fake, Reply(body=b"<html>a login page</html>"), "/v1/models")
     with pytest.raises(
         WorkbenchError, match=r"/v1/models with no JSON \(<html>a login page</html>\); expected an Open"
@@ -329,7 +339,7 @@ def test_an_answer_that_is_no_json(client: Client, fake: FakeServer) -> None:
         client.ask("GET", "/v1/models")
 
 
-def test_a_server_that_comes_back_is_asked_again() -> None:
+def test_client_reconnects_to_a_restarted_server() -> None:
     with fake_server() as (_, server):
         client = Client(server, "mine")
         assert streamed(client)

@@ -1,4 +1,4 @@
-"""A SpeechLM on a server: what is sent, and what becomes of the answer, against a session here behind the same form."""
+"""A SpeechLM on a remote server: requests and answers, compared with a local session behind the same protocol."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def sent(fake: FakeServer) -> Any:
 
 
 @pytest.mark.parametrize("modalities", ["text", "audio", "text_audio", "auto"])
-def test_an_answer_is_that_of_the_session_behind_it(
+def test_remote_answer_equals_the_answer_of_the_local_session(
     modalities: str, session: RemoteConversationSession, fake: FakeServer
 ) -> None:
     for messages in (ASK, [SOUND]):
@@ -87,7 +87,9 @@ def test_an_answer_is_that_of_the_session_behind_it(
         assert own.compute_seconds >= own.first_audio_seconds > 0
 
 
-def test_what_is_sent(session: RemoteConversationSession, fake: FakeServer) -> None:
+def test_request_contains_only_options_set_by_the_user_and_lossless_audio(
+    session: RemoteConversationSession, fake: FakeServer
+) -> None:
     """Only what the user sets, and recordings without loss."""
     earlier = fake_conversation().converse(ASK, modalities="text_audio")
     session.converse([*ASK, earlier.message(), SOUND], seed=3, audio_top_k=None, modalities="text")
@@ -109,7 +111,9 @@ def test_what_is_sent(session: RemoteConversationSession, fake: FakeServer) -> N
     np.testing.assert_array_equal(samples, np.asarray(noise(1.0)[0], np.float32))
 
 
-def test_an_option_is_checked_before_anything_is_sent(session: RemoteConversationSession, fake: FakeServer) -> None:
+def test_invalid_options_and_audio_are_refused_before_a_request_is_sent(
+    session: RemoteConversationSession, fake: FakeServer
+) -> None:
     for options, said in (({"speed": 1}, "mine has no option speed"), ({"seed": "a"}, "option seed of mine is 'a'")):
         with pytest.raises(BadInput, match=said):
             session.converse(ASK, **options)
@@ -119,19 +123,21 @@ def test_an_option_is_checked_before_anything_is_sent(session: RemoteConversatio
     assert CHAT not in [path for path, _ in fake.asked]
 
 
-def test_what_the_server_refuses_is_told_in_its_words(session: RemoteConversationSession) -> None:
+def test_refusal_of_the_server_is_raised_with_its_message(session: RemoteConversationSession) -> None:
     with pytest.raises(BadInput, match=r"refuses the request \(400\): the conversation is"):
         session.converse([{"role": "user", "content": "x" * 500}])
 
 
-def test_a_server_without_this_project(session: RemoteConversationSession, fake: FakeServer) -> None:
+def test_server_without_speechlm_token_ids_raises_an_error(
+    session: RemoteConversationSession, fake: FakeServer
+) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")]))
     with pytest.raises(WorkbenchError, match="without the ids of a SpeechLM; install this project there as well"):
         session.converse(ASK)
 
 
 @pytest.mark.parametrize("then", ["end", "drop"])
-def test_an_answer_that_breaks_off_is_one_error(
+def test_broken_answer_raises_session_died_and_the_next_call_succeeds(
     then: str, session: RemoteConversationSession, fake: FakeServer
 ) -> None:
     def broken(server: FakeServer, body: Any) -> Reply:
@@ -160,7 +166,7 @@ def test_an_answer_that_breaks_off_is_one_error(
         {"choices": [{"delta": {}, "token_ids": ["a"]}]},
     ],
 )
-def test_a_chunk_of_another_form_is_one_sentence(
+def test_malformed_chunk_raises_one_line_error(
     change: Any, session: RemoteConversationSession, fake: FakeServer
 ) -> None:
     def strange(server: FakeServer, body: Any) -> Reply:
@@ -173,7 +179,9 @@ def test_a_chunk_of_another_form_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_closing_the_stream_closes_the_connection(session: RemoteConversationSession, fake: FakeServer) -> None:
+def test_closing_the_stream_closes_the_connection_while_waiting(
+    session: RemoteConversationSession, fake: FakeServer
+) -> None:
     def endless(server: FakeServer, body: Any) -> Reply:
         return Reply(pieces=list(serve(server, body).pieces or ())[:20], then="wait")
 
@@ -184,7 +192,9 @@ def test_closing_the_stream_closes_the_connection(session: RemoteConversationSes
     assert fake.gone.wait(60)
 
 
-def test_what_it_is_and_is_not(session: RemoteConversationSession, server: Server, fake: FakeServer) -> None:
+def test_remote_session_refuses_traces_calls_after_close_and_servers_without_chat(
+    session: RemoteConversationSession, server: Server, fake: FakeServer
+) -> None:
     assert isinstance(session, Converses) and not isinstance(session, Transcribes)
     with pytest.raises(Unavailable, match="does not show its stages"):
         session.trace(ASK)
@@ -197,7 +207,7 @@ def test_what_it_is_and_is_not(session: RemoteConversationSession, server: Serve
         open_session(SessionSpec("mine", "speechlm", "vllm", Path(), server=server))
 
 
-def test_a_card_of_a_user_converses(
+def test_conversation_with_a_model_from_the_users_card(
     server: Server, fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake.answers[CHAT] = serve

@@ -1,4 +1,4 @@
-"""The parts of a message with embeddings, and which servers take them."""
+"""Chat messages with embeddings, and detection of servers that accept them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHATS = Service(MODEL, frozenset({CHAT}), (), True)
 
 
 @given(texts=st.lists(st.sampled_from(["", "a", "two words\n"]), min_size=1, max_size=5))
-def test_each_embedding_takes_the_place_of_its_placeholder(texts: list[str]) -> None:
+def test_each_placeholder_is_replaced_by_its_embedding_part(texts: list[str]) -> None:
     embeddings = [np.full((2, 3), number, dtype=np.float32) for number in range(len(texts) - 1)]
     parts = message_content(PAD.join(texts), embeddings, PAD)
     found = ""
@@ -48,7 +48,7 @@ def test_each_embedding_takes_the_place_of_its_placeholder(texts: list[str]) -> 
         (PAD + PAD, 1, "2 times and comes with 1 embedding;"),
     ],
 )
-def test_another_number_of_placeholders(text: str, count: int, said: str) -> None:
+def test_number_of_placeholders_that_differs_from_the_embeddings_is_refused(text: str, count: int, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         message_content(text, [np.zeros((1, 2), np.float32)] * count, PAD)
     assert said in str(caught.value)
@@ -79,7 +79,7 @@ def told(placeholder: str) -> str:
         ([], 200, None),
     ],
 )
-def test_a_server_that_takes_embeddings_says_what_is_missing(
+def test_placeholder_is_detected_from_the_refusal_of_an_empty_embedding_part(
     content: Any, status: int, placeholder: str | None, client: Client, fake: FakeServer
 ) -> None:
     asked: list[Any] = []
@@ -97,6 +97,6 @@ def test_a_server_that_takes_embeddings_says_what_is_missing(
     assert not placeholder or content["error"]["message"].startswith(str(caught.value).split(";")[0])
 
 
-def test_a_server_without_chats_takes_none(client: Client, fake: FakeServer) -> None:
+def test_server_without_chat_route_accepts_no_embeddings(client: Client, fake: FakeServer) -> None:
     fake.answers.clear()
     assert placeholder_there(client, Service(MODEL, frozenset({COMPLETIONS}), (), False)) is None

@@ -1,4 +1,4 @@
-"""Server-sent events, however the bytes are cut."""
+"""Parsing of server-sent events, wherever the byte stream is split."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def obvious(lines: list[str]) -> list[str]:
 
 
 @given(st.lists(st.tuples(LINES, ENDS)), st.data())
-def test_any_cuts_give_the_events_of_the_lines(lines: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_events_do_not_depend_on_where_the_bytes_are_split(lines: list[tuple[str, str]], data: st.DataObject) -> None:
     text = "".join(line + end for line, end in lines)
     whole = text.encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
@@ -49,16 +49,16 @@ def test_any_cuts_give_the_events_of_the_lines(lines: list[tuple[str, str]], dat
         assert found == expected
 
 
-def test_an_event_that_is_not_whole_is_none() -> None:
+def test_incomplete_event_at_the_end_is_ignored() -> None:
     assert read([b"data: a\n\nda", b"ta: b\n"]) == ["a"]
 
 
-def test_bytes_that_are_no_text_do_no_harm() -> None:
+def test_invalid_utf8_bytes_become_replacement_characters() -> None:
     assert read([b"data: \xff\xfe\n\n"]) == ["��"]
 
 
 @pytest.mark.parametrize("piece", [b"data: " + b"a" * 60, b"data: aaaaaaaaaa\n"])
-def test_an_event_without_end_is_refused(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_above_the_size_limit_is_refused(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "LARGEST_EVENT", 50)
     with pytest.raises(ValueError, match="an event of more than"):
         read([piece] * 20)

@@ -1,4 +1,4 @@
-"""Options as the fields of a request."""
+"""Conversion of decoding options to the fields of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workbench.decoding.generation import GenerationOptions
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, form_fields, sampling_fields
 
 
-def test_every_field_is_given_since_a_server_may_have_other_defaults() -> None:
+def test_every_sampling_field_is_sent_explicitly() -> None:
     assert sampling_fields(GenerationOptions(), 20, (9,)) == {
         "max_tokens": 20,
         "min_tokens": 0,
@@ -24,7 +24,7 @@ def test_every_field_is_given_since_a_server_may_have_other_defaults() -> None:
     }
 
 
-def test_alternatives_are_asked_for_in_the_words_of_each_route() -> None:
+def test_alternatives_use_the_logprobs_fields_of_each_route() -> None:
     assert alternatives_fields(0, chats=True) == alternatives_fields(0, chats=False) == {}
     by_id = {"return_tokens_as_token_ids": True}
     assert alternatives_fields(3, chats=True) == {"logprobs": True, "top_logprobs": 4, **by_id}
@@ -32,7 +32,7 @@ def test_alternatives_are_asked_for_in_the_words_of_each_route() -> None:
     assert alternatives_fields(3, chats=False) == {"logprobs": 3, **by_id}
 
 
-def test_draws_have_a_seed_which_is_each_row_s_own() -> None:
+def test_each_sampled_row_gets_its_own_seed() -> None:
     drawn = GenerationOptions(temperature=0.7, top_p=0.0, top_k=5, seed=3, min_new_tokens=50, repetition_penalty=2.0)
     found = sampling_fields(drawn, 20, row=4)
     assert found["seed"] == 7
@@ -40,7 +40,7 @@ def test_draws_have_a_seed_which_is_each_row_s_own() -> None:
     assert (found["min_tokens"], found["top_k"], found["repetition_penalty"]) == (20, 5, 2.0)
 
 
-def test_a_form_has_texts() -> None:
+def test_form_fields_are_strings() -> None:
     found = form_fields(GenerationOptions(temperature=0.5, seed=1), 20, row=1)
     assert found == {
         "max_completion_tokens": "20",
@@ -53,7 +53,7 @@ def test_a_form_has_texts() -> None:
     }
 
 
-def test_a_form_has_no_field_for_a_least_length() -> None:
+def test_min_new_tokens_is_refused_for_transcription_forms() -> None:
     with pytest.raises(
         BadInput, match="option min_new_tokens is 3, and the server's transcriptions have no such field"
     ):

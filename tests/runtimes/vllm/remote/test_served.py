@@ -74,7 +74,7 @@ def text(served: RealServer) -> Iterator[RemoteTextSession]:
     session.close()
 
 
-def test_every_field_is_one_that_vllm_knows() -> None:
+def test_all_request_fields_exist_in_vllm_protocols() -> None:
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
@@ -88,7 +88,7 @@ def test_every_field_is_one_that_vllm_knows() -> None:
     "options",
     [{}, {"language": "en", "itn": False, "hotwords": ["seven", "nine"]}, {"min_new_tokens": 12, "max_new_tokens": 14}],
 )
-def test_recordings_have_the_ids_of_pytorch(speech: Session, local: Registry, options: dict) -> None:
+def test_remote_transcripts_equal_pytorch(speech: Session, local: Registry, options: dict) -> None:
     """Three at once, one of which has many stretches."""
     far = speech.transcribe_batch(THREE, **options)
     with local.open(assets() / "demo-funasr-nano", "pytorch") as session:
@@ -98,7 +98,7 @@ def test_recordings_have_the_ids_of_pytorch(speech: Session, local: Registry, op
         assert theirs.notes == ours.notes
 
 
-def test_transcriptions_alone_give_the_same_texts(speech: Session) -> None:
+def test_transcription_route_gives_the_same_texts_as_the_chat_route(speech: Session) -> None:
     chatted = speech.transcribe_batch(THREE)
     recogniser = speech.recogniser  # type: ignore[attr-defined]
     recogniser.service = replace(recogniser.service, routes=recogniser.service.routes - {CHAT})
@@ -115,7 +115,9 @@ def test_transcriptions_alone_give_the_same_texts(speech: Session) -> None:
         ("one, two, three", {"chat": False, "max_new_tokens": 20}),
     ],
 )
-def test_texts_have_the_ids_of_pytorch(text: RemoteTextSession, local: Registry, prompt: object, options: dict) -> None:
+def test_remote_generated_tokens_equal_pytorch(
+    text: RemoteTextSession, local: Registry, prompt: object, options: dict
+) -> None:
     far = text.generate(prompt, **options)
     with local.open("demo/qwen3", "pytorch") as session:
         here = session.generate(prompt, **options)
@@ -124,7 +126,7 @@ def test_texts_have_the_ids_of_pytorch(text: RemoteTextSession, local: Registry,
 
 
 @pytest.mark.parametrize("options", [{}, {"chat": False}, {"temperature": 1.2, "seed": 3}])
-def test_alternatives_are_those_of_pytorch(text: RemoteTextSession, local: Registry, options: dict) -> None:
+def test_remote_alternatives_equal_pytorch(text: RemoteTextSession, local: Registry, options: dict) -> None:
     far = text.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
     assert len(far.alternatives) == len(far.tokens) and all(len(step) == 4 for step in far.alternatives)
     with local.open("demo/qwen3", "pytorch") as session:
@@ -142,7 +144,7 @@ def embeddings(session: OpenSession, prompt: str) -> np.ndarray:
     return writer.language.embed(np.array([ids]))[0].detach().numpy()
 
 
-def test_embeddings_say_what_their_text_says(text: RemoteTextSession, local: Registry) -> None:
+def test_prompt_embeddings_give_the_same_tokens_as_their_text(text: RemoteTextSession, local: Registry) -> None:
     with local.open("demo/qwen3", "pytorch") as session:
         here, rows = session.generate(PROMPT), embeddings(session, PROMPT)
     far = last_generation(text.generate_from_embeddings(rows))
@@ -152,7 +154,7 @@ def test_embeddings_say_what_their_text_says(text: RemoteTextSession, local: Reg
     assert text.generate(PROMPT).tokens == here.tokens, "the server goes on"
 
 
-def test_what_the_server_refuses_is_told_in_its_words(text: RemoteTextSession) -> None:
+def test_refusal_of_the_server_is_raised_with_its_message(text: RemoteTextSession) -> None:
     with pytest.raises(BadInput, match=r"refuses the request \(400\): .*5000"):
         text.generate(PROMPT, max_new_tokens=5000)
 
@@ -172,7 +174,7 @@ def at_work(pid: int) -> bool:
         return False
 
 
-def test_a_server_that_is_killed_in_the_middle_is_one_error_and_serves_again(
+def test_killed_server_raises_one_error_and_a_restarted_server_is_used(
     served: RealServer, directory: Path, speech: Session, tmp_path: Path
 ) -> None:
     before = speech.transcribe(THREE[0])
@@ -196,7 +198,7 @@ def test_a_server_that_is_killed_in_the_middle_is_one_error_and_serves_again(
         again.kill()
 
 
-def test_firered_has_the_ids_of_pytorch(local: Registry, tmp_path: Path) -> None:
+def test_remote_fireredasr_transcripts_equal_pytorch(local: Registry, tmp_path: Path) -> None:
     """Alone at last: the other model's server has been killed."""
     choices = ({}, {"max_new_tokens": 40, "min_new_tokens": 10})
     served = RealServer(served_directory(assets() / "demo-fireredasr", "fireredasr"), tmp_path / "server.log")

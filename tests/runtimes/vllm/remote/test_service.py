@@ -1,4 +1,4 @@
-"""What a server is found to offer."""
+"""Detection of the models and routes of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import DETOKENIZE, Service, find_service, pieces
 
 
-def test_the_only_model_is_meant(client: Client) -> None:
+def test_only_model_of_the_server_is_selected_without_a_name(client: Client) -> None:
     found = find_service(client)
     assert found == Service(MODEL, frozenset({CHAT, COMPLETIONS, DETOKENIZE}), (END,), True)
 
@@ -35,7 +35,7 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
         ([str(n) for n in range(50)], "x", r"it has 0, 1, 2, 3, 4, 5, 6, 7 \.\.\.: correct"),
     ],
 )
-def test_another_name_is_told_with_those_there_are(
+def test_unknown_or_missing_model_name_raises_an_error_with_the_known_names(
     client: Client, fake: FakeServer, models: Sequence[str], named: str, said: str
 ) -> None:
     fake.models = list(models)
@@ -44,30 +44,30 @@ def test_another_name_is_told_with_those_there_are(
 
 
 @pytest.mark.parametrize("content", [[], {"data": 5}, {"data": [{}]}, {"object": "list"}, None])
-def test_a_server_of_another_form(client: Client, fake: FakeServer, content: object) -> None:
+def test_malformed_model_list_raises_an_error(client: Client, fake: FakeServer, content: object) -> None:
     fake.answers["/v1/models"] = lambda *_: as_json(content)
     with pytest.raises(WorkbenchError, match="/v1/models with no list of models; expected an OpenAI-compatible server"):
         find_service(client)
 
 
-def test_a_server_without_models(client: Client, fake: FakeServer) -> None:
+def test_server_without_models_route_raises_an_error(client: Client, fake: FakeServer) -> None:
     del fake.answers["/v1/models"]
     with pytest.raises(WorkbenchError, match="answers /v1/models with 404; expected an OpenAI-compatible server"):
         find_service(client)
 
 
-def test_a_server_that_wants_a_key(client: Client, fake: FakeServer) -> None:
+def test_server_that_requires_a_key_raises_unavailable(client: Client, fake: FakeServer) -> None:
     fake.key = "secret"
     with pytest.raises(Unavailable, match=r"refuses access \(401: Unauthorized\), and its card names no key; put its"):
         find_service(client)
 
 
-def test_an_end_of_several_tokens_is_none(client: Client, fake: FakeServer) -> None:
+def test_stop_text_of_several_tokens_gives_no_stop_id(client: Client, fake: FakeServer) -> None:
     fake.answers["/tokenize"] = lambda *_: as_json({"tokens": [1, 2, 3]})
     assert find_service(client).stop_ids == ()
 
 
-def test_a_model_without_chat_template(client: Client, fake: FakeServer) -> None:
+def test_model_without_chat_template_is_detected(client: Client, fake: FakeServer) -> None:
     def answer(server: FakeServer, body: dict) -> object:
         return as_json({"error": {"message": "no template"}}, 400) if "messages" in body else server.tokenize(body)
 
@@ -75,12 +75,12 @@ def test_a_model_without_chat_template(client: Client, fake: FakeServer) -> None
     assert not find_service(client).has_chat_template
 
 
-def test_a_server_that_does_not_tokenize_is_taken_to_chat(client: Client, fake: FakeServer) -> None:
+def test_server_without_tokenize_route_is_assumed_to_have_a_chat_template(client: Client, fake: FakeServer) -> None:
     del fake.answers["/tokenize"], fake.answers["/detokenize"]
     found = find_service(client)
     assert (found.stop_ids, found.has_chat_template) == ((), True)
     assert pieces(client, found, [1, 2]) == ["", ""]
 
 
-def test_tokens_are_read_one_by_one(client: Client) -> None:
+def test_tokens_are_detokenised_one_by_one(client: Client) -> None:
     assert pieces(client, find_service(client), [2, 1, END]) == [" two", "one", "<|im_end|>"]

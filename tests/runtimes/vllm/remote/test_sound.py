@@ -1,4 +1,4 @@
-"""Samples as WAV files, which another library reads back to the bit."""
+"""Samples written as WAV files and read back without loss by another library."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def read_back(content: bytes) -> np.ndarray:
 
 
 @given(arrays(np.float32, st.integers(0, 50), elements=st.floats(-4, 4, width=32)))
-def test_any_samples_come_back_as_they_were(samples: np.ndarray) -> None:
+def test_float_samples_are_read_back_exactly(samples: np.ndarray) -> None:
     np.testing.assert_array_equal(read_back(wav(samples)), samples)
 
 
 @given(arrays(np.int16, st.integers(1, 50)))
-def test_samples_of_16_bits_take_16_bits(values: np.ndarray) -> None:
+def test_16_bit_samples_are_written_as_16_bit_wav(values: np.ndarray) -> None:
     samples = values.astype(np.float32) / 32768
     content = wav(samples)
     np.testing.assert_array_equal(read_back(content), samples)
     assert len(content) == 44 + 2 * len(values)
 
 
-def test_what_is_louder_than_16_bits_is_not_clipped() -> None:
+def test_samples_beyond_the_16_bit_range_are_not_clipped() -> None:
     samples = np.array([1.0, -1.0, 32768 / 32768 + 1], dtype=np.float32)
     np.testing.assert_array_equal(read_back(wav(samples)), samples)
 
 
-def test_our_own_reader_takes_it(tmp_path) -> None:
+def test_wav_is_read_back_exactly_by_the_workbench(tmp_path) -> None:
     samples = np.linspace(-0.5, 0.5, 16000, dtype=np.float32)
     (tmp_path / "a.wav").write_bytes(wav(samples))
     np.testing.assert_array_equal(read(tmp_path / "a.wav").samples, samples)

@@ -1,4 +1,4 @@
-"""Speech sessions on a server that says what the test wants."""
+"""Speech sessions on a fake server with scripted answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def asked(fake: FakeServer, path: str = CHAT) -> list[Any]:
     return [body for where, body in fake.asked if where == path]
 
 
-def test_a_recording_is_a_chat_in_the_family_s_words(opened: Opening, fake: FakeServer) -> None:
+def test_transcription_is_a_chat_request_with_the_prompt_of_the_family(opened: Opening, fake: FakeServer) -> None:
     transcript = opened().transcribe((SOUND, 16000), language="en", hotwords=["seven"], itn=False)
     assert transcript.text == "one two" and transcript.tokens == (1, 2, END)
     assert [(token.id, token.text) for token in transcript.segments[0].tokens] == [(1, "one"), (2, " two")]
@@ -69,7 +69,7 @@ def test_a_recording_is_a_chat_in_the_family_s_words(opened: Opening, fake: Fake
     np.testing.assert_array_equal(samples, SOUND)
 
 
-def test_the_user_s_instruction_stands_in_place_of_the_family_s(opened: Opening, fake: FakeServer) -> None:
+def test_instruction_of_the_user_replaces_the_prompt_of_the_family(opened: Opening, fake: FakeServer) -> None:
     content = [{"type": "audio", "audio": (SOUND, 16000)}, {"type": "text", "text": "say it backwards"}]
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": content}]
     answer = opened().converse(messages)
@@ -83,7 +83,9 @@ def test_the_user_s_instruction_stands_in_place_of_the_family_s(opened: Opening,
         opened().converse(messages, dither=1.0)
 
 
-def test_firered_speaks_first_and_writes_no_more_than_it_heard(opened: Opening, fake: FakeServer) -> None:
+def test_fireredasr_request_starts_with_audio_and_limits_tokens_by_its_length(
+    opened: Opening, fake: FakeServer
+) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "ONE "), (2, "Two")]))
     assert opened("fireredasr").transcribe((SOUND, 16000)).text == "one two"
     [body] = asked(fake)
@@ -91,25 +93,25 @@ def test_firered_speaks_first_and_writes_no_more_than_it_heard(opened: Opening, 
     assert body["max_tokens"] == 12, "98 frames, of which eight are an embedding"
 
 
-def test_the_text_comes_piece_by_piece(opened: Opening) -> None:
+def test_partial_texts_are_streamed_before_the_transcript(opened: Opening) -> None:
     events = list(opened().stream((SOUND, 16000)))
     texts = [each.text for each in events if isinstance(each, Partial)]
     assert list(dict.fromkeys(text for text in texts if text)) == ["one", "one two"]
     assert isinstance(events[-1], Transcript)
 
 
-def test_a_text_that_was_cut_off_says_so(opened: Opening, fake: FakeServer) -> None:
+def test_transcript_cut_off_by_the_token_limit_has_a_note(opened: Opening, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")], finish="length"))
     transcript = opened().transcribe((SOUND, 16000), max_new_tokens=1)
     assert transcript.tokens == (1,) and "cut off at max_new_tokens" in transcript.notes[0]
 
 
-def test_a_penalty_counts_the_prompt_on_a_server(opened: Opening) -> None:
+def test_repetition_penalty_adds_a_note_about_prompt_tokens(opened: Opening) -> None:
     transcript = opened().transcribe((SOUND, 16000), repetition_penalty=1.5)
     assert transcript.notes == ("vLLM's repetition_penalty also counts the tokens of the prompt",)
 
 
-def test_stretches_and_callers_are_asked_side_by_side(opened: Opening, fake: FakeServer) -> None:
+def test_segments_and_concurrent_callers_are_sent_in_parallel(opened: Opening, fake: FakeServer) -> None:
     """All eight answers wait for each other: two batches of four, each in a thread of its own."""
     together = threading.Barrier(8, timeout=60)
 
@@ -146,7 +148,7 @@ def test_an_answer_belongs_to_its_recording(opened: Opening, fake: FakeServer) -
     assert [transcript.text for transcript in found] == ["3 seconds", "1 seconds", "2 seconds"]
 
 
-def test_a_recording_that_the_server_refuses_ends_alone(opened: Opening, fake: FakeServer) -> None:
+def test_refused_recording_does_not_affect_other_recordings(opened: Opening, fake: FakeServer) -> None:
     def answer(_: FakeServer, body: Any) -> Reply:
         if len(body["messages"][0]["content"][1]["input_audio"]["data"]) > 60_000:
             return as_json({"error": {"message": "the audio is too long", "code": 400}}, 400)
@@ -160,20 +162,18 @@ def test_a_recording_that_the_server_refuses_ends_alone(opened: Opening, fake: F
 
 
 @pytest.mark.parametrize("options", [{"dither": 1.0}, {"cmvn": "off"}])
-def test_what_a_server_decides_is_refused_before_anything_is_read(
-    opened: Opening, fake: FakeServer, options: dict
-) -> None:
+def test_feature_options_are_refused_before_any_file_is_read(opened: Opening, fake: FakeServer, options: dict) -> None:
     with pytest.raises(BadInput, match="a server computes the features itself"):
         opened().transcribe_batch(["there is no such file.wav"], **options)
     assert not asked(fake)
 
 
-def test_no_stages(opened: Opening) -> None:
+def test_trace_on_a_remote_server_is_unavailable(opened: Opening) -> None:
     with pytest.raises(Unavailable, match="a remote server does not show its stages; open the model on this machine"):
         opened().trace((SOUND, 16000))
 
 
-def test_a_stream_that_is_closed_closes_its_connection(opened: Opening, fake: FakeServer) -> None:
+def test_closing_the_stream_closes_the_connection(opened: Opening, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
     stream = opened().stream((SOUND, 16000))
     next(each for each in stream if isinstance(each, Partial) and each.text == "one")
@@ -181,7 +181,7 @@ def test_a_stream_that_is_closed_closes_its_connection(opened: Opening, fake: Fa
     assert fake.gone.wait(60)
 
 
-def test_a_stream_that_breaks_is_one_error_and_the_next_call_works(opened: Opening, fake: FakeServer) -> None:
+def test_broken_stream_raises_session_died_and_the_next_call_succeeds(opened: Opening, fake: FakeServer) -> None:
     session, good = opened(), fake.answers[CHAT]
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
     with pytest.raises(
@@ -192,7 +192,7 @@ def test_a_stream_that_breaks_is_one_error_and_the_next_call_works(opened: Openi
     assert session.transcribe((SOUND, 16000)).text == "one two"
 
 
-def test_a_closed_session_says_so(opened: Opening) -> None:
+def test_call_on_a_closed_session_raises_an_error(opened: Opening) -> None:
     session = opened()
     session.close()
     session.close()
@@ -216,12 +216,14 @@ def transcribing(fake: FakeServer) -> FakeServer:
     return fake
 
 
-def test_a_server_of_transcriptions_answers_no_conversation(opened: Opening, transcribing: FakeServer) -> None:
+def test_conversation_on_a_transcription_only_server_is_unavailable(opened: Opening, transcribing: FakeServer) -> None:
     with pytest.raises(Unavailable, match=r"offers only transcriptions of .*; open the model on this machine"):
         opened().converse([{"role": "user", "content": [{"type": "audio", "audio": (SOUND, 16000)}]}])
 
 
-def test_a_transcription_is_asked_by_a_form(opened: Opening, transcribing: FakeServer) -> None:
+def test_transcription_only_server_receives_a_form_with_wav_and_options(
+    opened: Opening, transcribing: FakeServer
+) -> None:
     transcript = opened().transcribe((SOUND, 16000), language="ja", hotwords=["a", "b"], max_new_tokens=20)
     assert (transcript.text, transcript.tokens) == ("one two", ())
     assert transcript.notes == (
@@ -247,14 +249,14 @@ def test_a_transcription_is_asked_by_a_form(opened: Opening, transcribing: FakeS
 
 
 @pytest.mark.parametrize("options", [{"itn": False}, {"min_new_tokens": 3}])
-def test_what_a_transcription_has_no_field_for_is_refused(
+def test_options_without_a_transcription_field_are_refused(
     opened: Opening, transcribing: FakeServer, options: dict
 ) -> None:
     with pytest.raises(BadInput, match="the server's transcriptions have no such field"):
         opened().transcribe((SOUND, 16000), **options)
 
 
-def test_a_server_that_does_neither(opened: Opening, transcribing: FakeServer) -> None:
+def test_server_without_chat_and_transcription_routes_is_unavailable(opened: Opening, transcribing: FakeServer) -> None:
     del transcribing.answers[TRANSCRIPTIONS]
     with pytest.raises(Unavailable, match=f"offers neither {CHAT} nor {TRANSCRIPTIONS} for {MODEL}"):
         opened()

@@ -1,4 +1,4 @@
-"""Language models on a server that says what the test wants."""
+"""Language-model sessions on a fake server with scripted answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def asked(fake: FakeServer, path: str) -> Any:
     return body
 
 
-def test_a_text_is_the_user_s_turn(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_text_prompt_is_sent_as_a_user_message_and_the_answer_is_streamed(
+    session: RemoteTextSession, fake: FakeServer
+) -> None:
     events = list(session.generate_stream("count", system="Be brief.", thinking=False, max_new_tokens=20))
     *pieces, generation = events
     assert [piece for piece in pieces if piece.tokens or piece.text] == [
@@ -82,7 +84,9 @@ def test_a_conversation_is_sent_as_it_is(session: RemoteTextSession, fake: FakeS
     assert asked(fake, CHAT)["messages"] == talk
 
 
-def test_a_conversation_is_answered(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_conversation_answer_has_text_tokens_and_settings_and_refuses_audio(
+    session: RemoteTextSession, fake: FakeServer
+) -> None:
     *_, answer = session.converse_stream([{"role": "user", "content": [{"type": "text", "text": "a"}]}], top_k=3)
     assert isinstance(answer, Answer) and (answer.text, answer.token_ids) == ("one two", (1, 2, END))
     assert (answer.finish, answer.prompt_rows, answer.settings["top_k"]) == ("stop", 5, 3)
@@ -92,14 +96,14 @@ def test_a_conversation_is_answered(session: RemoteTextSession, fake: FakeServer
 
 
 @pytest.mark.parametrize(("chat", "expected"), [(True, 5), (False, 3)])
-def test_the_length_of_the_prompt_is_known_from_the_first_piece(
+def test_first_streamed_piece_contains_the_number_of_prompt_tokens(
     session: RemoteTextSession, chat: bool, expected: int
 ) -> None:
     first = next(each for each in session.generate_stream("count", chat=chat) if isinstance(each, Piece) and each.text)
     assert first.prompt_tokens == expected, "who stops here has not read the usage"
 
 
-def test_a_plain_text_is_gone_on_from(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_plain_prompt_is_sent_to_the_completions_route(session: RemoteTextSession, fake: FakeServer) -> None:
     generation = session.generate("one, two,", chat=False, temperature=0.5, seed=3)
     assert (generation.text, generation.tokens) == ("one two", (1, 2))
     assert (generation.finish, generation.prompt_tokens) == ("length", 3)
@@ -108,7 +112,7 @@ def test_a_plain_text_is_gone_on_from(session: RemoteTextSession, fake: FakeServ
     assert "messages" not in body and "chat_template_kwargs" not in body
 
 
-def test_without_a_template_a_text_is_plain(server: Server, fake: FakeServer) -> None:
+def test_server_without_chat_template_gets_plain_prompts_and_no_conversations(server: Server, fake: FakeServer) -> None:
     del fake.answers[CHAT]
     session = open_text(server)
     assert session.generate("one, two,").text == "one two"
@@ -117,7 +121,7 @@ def test_without_a_template_a_text_is_plain(server: Server, fake: FakeServer) ->
     session.close()
 
 
-def test_without_completions_a_text_has_to_be_a_turn(server: Server, fake: FakeServer) -> None:
+def test_server_without_completions_route_gets_only_chat_requests(server: Server, fake: FakeServer) -> None:
     del fake.answers[COMPLETIONS]
     session = open_text(server)
     assert session.generate("one, two,").text == "one two"
@@ -127,12 +131,12 @@ def test_without_completions_a_text_has_to_be_a_turn(server: Server, fake: FakeS
 
 
 @pytest.mark.parametrize("prompt, said", [("  ", "the prompt is empty"), ([{"role": "user"}], "has no content")])
-def test_a_prompt_is_checked_as_that_of_any_other_session(session: RemoteTextSession, prompt: Any, said: str) -> None:
+def test_invalid_prompt_is_refused(session: RemoteTextSession, prompt: Any, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         session.generate(prompt)
 
 
-def test_a_server_that_tells_no_tokens(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_server_without_token_ids_gives_text_without_tokens(session: RemoteTextSession, fake: FakeServer) -> None:
     plain = [piece.replace(b'"token_ids": ', b'"others": ') for piece in chat_events([(1, "one")])]
     fake.answers[CHAT] = lambda *_: Reply(pieces=plain)
     generation = session.generate("count")
@@ -150,7 +154,7 @@ def telling(*steps: dict[str, float]) -> list[bytes]:
     return [*events, event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}), DONE]
 
 
-def test_alternatives_have_the_server_s_ids_and_texts(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_alternatives_have_ids_and_detokenised_texts(session: RemoteTextSession, fake: FakeServer) -> None:
     steps = {"token_id:1": -0.5, "token_id:9": -9999.0, "token_id:2": -1.5}, {"token_id:1": -2.0, "token_id:2": -0.25}
     fake.answers[CHAT] = lambda *_: Reply(pieces=telling(*steps))
     *pieces, generation = session.generate_stream("count", alternatives=1)
@@ -164,14 +168,14 @@ def test_alternatives_have_the_server_s_ids_and_texts(session: RemoteTextSession
     assert len([path for path, _ in fake.asked if path == "/detokenize"]) == 2, "each token is asked for once"
 
 
-def test_a_server_that_names_tokens_by_their_text(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_alternatives_named_by_text_have_id_minus_one(session: RemoteTextSession, fake: FakeServer) -> None:
     completed = {"choices": [{"text": "one", "logprobs": {"top_logprobs": [{"one": -0.5, "uno": -1.5}]}}]}
     fake.answers[COMPLETIONS] = lambda *_: Reply(pieces=[event(completed), DONE])
     [step] = session.generate("count", alternatives=2, chat=False).alternatives
     assert step == (Alternative(-1, "one", -0.5), Alternative(-1, "uno", -1.5))
 
 
-def test_a_server_that_tells_no_alternatives(session: RemoteTextSession) -> None:
+def test_alternatives_on_a_server_without_logprobs_are_unavailable(session: RemoteTextSession) -> None:
     with pytest.raises(Unavailable, match=r"does not return the likeliest tokens of each step; set alternatives to 0"):
         session.generate("count", alternatives=2)
 
@@ -183,13 +187,13 @@ def test_closing_the_stream_closes_the_connection(session: RemoteTextSession, fa
     assert fake.gone.wait(60)
 
 
-def test_a_stream_that_breaks(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_broken_stream_raises_session_died(session: RemoteTextSession, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
     with pytest.raises(SessionDied, match="before its answer was complete"):
         session.generate("count")
 
 
-def test_it_hears_nothing_and_shows_no_stages(session: RemoteTextSession) -> None:
+def test_remote_text_session_refuses_transcription_and_traces(session: RemoteTextSession) -> None:
     assert not isinstance(session, Transcribes)
     with pytest.raises(BadInput, match="mine writes text; to transcribe, open a speech model"):
         call_of(session, "stream")
@@ -197,7 +201,7 @@ def test_it_hears_nothing_and_shows_no_stages(session: RemoteTextSession) -> Non
         session.trace("count")
 
 
-def test_a_closed_session_says_so(session: RemoteTextSession) -> None:
+def test_call_on_a_closed_session_raises_an_error(session: RemoteTextSession) -> None:
     session.close()
     with pytest.raises(BadInput, match="the session of mine is closed"):
         session.generate("count")
@@ -210,7 +214,7 @@ def decoded(data: str) -> np.ndarray:
     return torch.load(io.BytesIO(base64.b64decode(data)), weights_only=True).numpy()
 
 
-def test_a_prompt_of_embeddings(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_embedding_prompt_is_sent_to_the_completions_route(session: RemoteTextSession, fake: FakeServer) -> None:
     generation = last_generation(session.generate_from_embeddings(ROWS, max_new_tokens=2))
     assert generation.tokens == (1, 2)
     body = asked(fake, COMPLETIONS)
@@ -218,7 +222,9 @@ def test_a_prompt_of_embeddings(session: RemoteTextSession, fake: FakeServer) ->
     assert "prompt" not in body and body["max_tokens"] == 2
 
 
-def test_a_message_with_embeddings_in_it(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_embeddings_between_texts_are_sent_as_parts_of_a_chat_message(
+    session: RemoteTextSession, fake: FakeServer
+) -> None:
     list(session.generate_from_embeddings(["hear this: ", ROWS, " and say it"], system="Be brief."))
     system, user = asked(fake, CHAT)["messages"]
     assert system == {"role": "system", "content": "Be brief."}
@@ -238,7 +244,7 @@ def test_a_message_with_embeddings_in_it(session: RemoteTextSession, fake: FakeS
         (["a", ROWS[0]], r"the embeddings have shape \(3,\)"),
     ],
 )
-def test_embeddings_of_another_form_are_refused(
+def test_embeddings_of_wrong_shape_or_type_are_refused(
     session: RemoteTextSession, fake: FakeServer, prompt: Any, said: str
 ) -> None:
     with pytest.raises(BadInput, match=said):
@@ -257,7 +263,7 @@ def taking_embeddings(_: FakeServer, body: Any) -> Reply:
     return Reply(pieces=chat_events([(1, "one"), (2, " two")]))
 
 
-def test_embeddings_are_parts_where_their_placeholders_stand(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_embeddings_replace_their_placeholders_in_a_conversation(session: RemoteTextSession, fake: FakeServer) -> None:
     fake.answers[CHAT] = taking_embeddings
     talk = [
         {"role": "user", "content": f"a {PLACEHOLDER}{PLACEHOLDER}"},
@@ -280,7 +286,7 @@ def test_embeddings_are_parts_where_their_placeholders_stand(session: RemoteText
         np.testing.assert_array_equal(read_embedding(data, encoding=encoding).values, rows)
 
 
-def test_the_servers_model_names_its_placeholder(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_placeholder_text_of_the_server_model_is_used(session: RemoteTextSession, fake: FakeServer) -> None:
     def answer(server: FakeServer, body: Any) -> Reply:
         reply = taking_embeddings(server, body)
         return (
@@ -300,7 +306,9 @@ def test_the_servers_model_names_its_placeholder(session: RemoteTextSession, fak
         session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS])
 
 
-def test_servers_that_take_no_embeddings(session: RemoteTextSession, fake: FakeServer) -> None:
+def test_embeddings_are_refused_without_server_support_or_matching_placeholders(
+    session: RemoteTextSession, fake: FakeServer
+) -> None:
     unknown = {"error": {"message": "Unsupported chat content part type: 'embedding'", "code": 400}}
     fake.answers[CHAT] = lambda *_: as_json(unknown, 400)
     with pytest.raises(Unavailable, match=r"takes no embeddings in the chats of org/model; start it on a machine with"):

@@ -1,4 +1,4 @@
-"""The families' words to a server."""
+"""The prompts and request fields that each model family sends to a server."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SPEECH = {"type": "input_audio"}
 
 
 @given(st.sampled_from(["auto", *LANGUAGES]), st.booleans(), st.lists(st.text(max_size=5), max_size=3))
-def test_nano_says_its_instruction_before_the_speech(language: str, itn: bool, hotwords: list[str]) -> None:
+def test_funasr_nano_sends_its_instruction_before_the_audio(language: str, itn: bool, hotwords: list[str]) -> None:
     options = FunasrNanoOptions(language=language, itn=itn, hotwords=tuple(hotwords))
     assert NANO.content(SPEECH, options) == [{"type": "text", "text": instruction(options)}, SPEECH]
 
 
-def test_firered_says_its_task_after_the_speech() -> None:
+def test_fireredasr_sends_its_task_after_the_audio() -> None:
     found = FIRE.content(SPEECH, FireRedAsrOptions())
     assert found == [SPEECH, {"type": "text", "text": "请转写音频为文字"}]
 
 
-def test_transcriptions_get_what_they_have_fields_for() -> None:
+def test_transcription_fields_contain_language_and_hotwords_and_refuse_itn() -> None:
     assert NANO.fields(FunasrNanoOptions()) == {}
     options = FunasrNanoOptions(language="ja", hotwords=("a", "b"))
     assert NANO.fields(options) == {"language": "ja", "hotwords": "a, b"}
@@ -39,7 +39,7 @@ def test_transcriptions_get_what_they_have_fields_for() -> None:
 
 
 @pytest.mark.parametrize("family", WORDINGS)
-def test_what_concerns_the_features_is_refused(family: str) -> None:
+def test_feature_options_are_refused(family: str) -> None:
     wording = WORDINGS[family]
     wording.check(wording.options_class())
     with pytest.raises(BadInput, match="option dither is 1, and a server computes the features itself; leave it out"):
@@ -48,7 +48,7 @@ def test_what_concerns_the_features_is_refused(family: str) -> None:
         wording.check(wording.options_class(cmvn="off"))
 
 
-def test_beams_and_another_rule_are_refused() -> None:
+def test_beam_size_and_length_rule_are_refused() -> None:
     with pytest.raises(BadInput, match="option beam_size is 3, and vLLM's servers follow one hypothesis"):
         FIRE.check(FireRedAsrOptions(beam_size=3))
     with pytest.raises(BadInput, match="option length_rule is head, and a server takes its own"):
@@ -56,7 +56,7 @@ def test_beams_and_another_rule_are_refused() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.05, 1.0, 7.31])
-def test_firered_writes_as_many_tokens_as_there_are_embeddings(seconds: float) -> None:
+def test_fireredasr_token_limit_equals_the_number_of_audio_embeddings(seconds: float) -> None:
     samples = np.zeros(round(16000 * seconds), dtype=np.float32)
     embeddings = max(encoder_frames(len(fbank(samples, FbankOptions(window="povey")))) // 2, 1)
     assert FIRE.most(len(samples), FireRedAsrOptions()) == embeddings

@@ -1,4 +1,4 @@
-"""The chat route of vLLM's server with a made-up model: who answers, and what becomes of clients that leave."""
+"""The chat route for SpeechLM in vLLM's server, with a fake model: answers, errors and disconnecting clients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def answer(conversations: Any, body: Any) -> Any:
     return finished(asked())
 
 
-def test_a_whole_answer_and_a_stream() -> None:
+def test_whole_answer_and_streamed_answer_have_the_same_transcript() -> None:
     conversations = FakeConversations()
     whole = answer(conversations, {**ASK, "modalities": ["text", "audio"]}).model_dump()
     assert whole["object"] == "chat.completion" and whole["choices"][0]["message"]["audio"]["data"]
@@ -72,7 +72,7 @@ def test_an_error_before_the_first_token_has_a_status(stream: bool, after: int, 
     assert found.error.code == status and found.model_dump()["error"]["message"] == str(error)
 
 
-def test_a_request_that_cannot_be_followed_begins_nothing() -> None:
+def test_unsupported_request_is_refused_before_generation_starts() -> None:
     conversations = FakeConversations()
     found = answer(conversations, {**ASK, "n": 2})
     assert found.model_dump() == {
@@ -142,7 +142,7 @@ def test_other_models_and_other_routes_are_left_to_vllm(own: list[Any], monkeypa
     assert own == [1, 2, 3] and found.model_dump()["object"] == "chat.completion"
 
 
-def test_a_version_of_another_form_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_version_with_another_method_signature_is_not_patched(monkeypatch: pytest.MonkeyPatch) -> None:
     async def other(self: Any, body: Any) -> None: ...
 
     said: list[str] = []

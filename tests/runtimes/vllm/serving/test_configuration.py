@@ -1,4 +1,4 @@
-"""What vLLM is told of a SpeechLM before it starts."""
+"""Changes to vLLM's configuration for a SpeechLM before the engine starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def configured(worker: str, most: int, directory: Path = DEMO) -> Any:
 
 
 @pytest.mark.usefixtures("own")
-def test_worker_and_room_for_the_streams() -> None:
+def test_configuration_sets_worker_scheduler_and_max_logprobs() -> None:
     streams = json.loads((DEMO / "config.json").read_text())["num_stream"]
     least = width(SimpleNamespace(streams=streams), evidence=True)  # type: ignore[arg-type]
     assert configured(AUTOMATIC, 20).parallel_config.worker_cls == WORKER

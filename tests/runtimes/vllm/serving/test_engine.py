@@ -1,4 +1,4 @@
-"""One conversation's requests to a server's engine: they end at once when the client leaves."""
+"""Requests of one conversation to a server's engine: tokens, errors, limits and cancellation."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def follow(engine: ServedEngine, ids: tuple[int, ...] = (1, 2)) -> Any:
     return engine.follow([Request(ids)], [None])  # type: ignore[list-item]
 
 
-def test_tokens_come_and_the_end(loop: asyncio.AbstractEventLoop) -> None:
+def test_tokens_are_streamed_and_followed_by_the_finish_reason(loop: asyncio.AbstractEventLoop) -> None:
     front = FakeFrontEnd([5, 6])
     engine = ServedEngine(front, loop, "it")  # type: ignore[arg-type]
     ends: list[Any] = []
@@ -81,7 +81,7 @@ def test_tokens_come_and_the_end(loop: asyncio.AbstractEventLoop) -> None:
     assert list(through()) == [(0, [5], ()), (0, [6], ())] and ends == [Finished("stop", 2)]
 
 
-def test_giving_up_ends_a_request_that_waits(loop: asyncio.AbstractEventLoop) -> None:
+def test_give_up_aborts_a_waiting_request(loop: asyncio.AbstractEventLoop) -> None:
     front = FakeFrontEnd([5], "wait")
     engine = ServedEngine(front, loop, "it")  # type: ignore[arg-type]
     stream = follow(engine)
@@ -97,7 +97,7 @@ def test_giving_up_ends_a_request_that_waits(loop: asyncio.AbstractEventLoop) ->
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_failures_are_one_sentence(dead: bool, loop: asyncio.AbstractEventLoop) -> None:
+def test_engine_failures_raise_one_line_error(dead: bool, loop: asyncio.AbstractEventLoop) -> None:
     front = FakeFrontEnd([5], ValueError("too  long\nindeed"))
     stream = follow(ServedEngine(front, loop, "it"))  # type: ignore[arg-type]
     next(stream)
@@ -107,14 +107,14 @@ def test_failures_are_one_sentence(dead: bool, loop: asyncio.AbstractEventLoop) 
         next(stream)
 
 
-def test_a_request_is_checked_first(loop: asyncio.AbstractEventLoop) -> None:
+def test_invalid_request_is_refused_before_it_reaches_the_engine(loop: asyncio.AbstractEventLoop) -> None:
     front = FakeFrontEnd([])
     with pytest.raises(BadInput, match="the prompt has the token 100; expected numbers from 0 to 99"):
         next(follow(ServedEngine(front, loop, "it"), (1, 100)))  # type: ignore[arg-type]
     assert front.running == 0
 
 
-def test_room_for_the_two_sequences_of_guidance(loop: asyncio.AbstractEventLoop) -> None:
+def test_guidance_reduces_kv_cache_room_and_needs_two_sequences_in_one_engine(loop: asyncio.AbstractEventLoop) -> None:
     llm: Any = FakeFrontEnd([])
     llm.vllm_config = SimpleNamespace(
         cache_config=SimpleNamespace(num_gpu_blocks=8, block_size=16),

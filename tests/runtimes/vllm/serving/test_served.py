@@ -119,7 +119,7 @@ def same_ids(choice: Any, expected: Answer) -> None:
     assert choice["streams"] == (None if expected.streams is None else expected.streams.tolist())
 
 
-def test_answers_are_those_of_pytorch(served: RealServer, local: ConversationSession) -> None:
+def test_whole_answers_equal_pytorch(served: RealServer, local: ConversationSession) -> None:
     """Whole answers: all ids, the text, and the same file of speech."""
     for messages, options in cases():
         expected = local.converse(messages, **options)
@@ -137,7 +137,7 @@ def test_answers_are_those_of_pytorch(served: RealServer, local: ConversationSes
             assert base64.b64decode(message["audio"]["data"]) == expected.wav()
 
 
-def test_a_stream_is_the_whole_answer_in_pieces(served: RealServer) -> None:
+def test_streamed_chunks_join_to_the_whole_answer(served: RealServer) -> None:
     for messages, options in cases():
         whole = answered(served, body(messages, options, audio={"voice": "default", "format": "pcm16"}))["choices"][0]
         chunks = streamed(served, body(messages, options, stream_options={"include_usage": True}))
@@ -158,7 +158,7 @@ def test_a_stream_is_the_whole_answer_in_pieces(served: RealServer) -> None:
         assert sum("id" in each for each in audio) == sum("expires_at" in each for each in audio) == 1
 
 
-def test_a_dialogue_by_the_ids_of_earlier_speech(served: RealServer, local: ConversationSession) -> None:
+def test_dialogue_refers_to_earlier_speech_by_audio_id(served: RealServer, local: ConversationSession) -> None:
     options = {**LIMITS, "modalities": "text_audio", "temperature": 0.0}
     messages: list[Any] = [{"role": "user", "content": [HEARD]}]
     theirs = list(messages)
@@ -170,7 +170,7 @@ def test_a_dialogue_by_the_ids_of_earlier_speech(served: RealServer, local: Conv
     same_ids(answered(served, body(theirs, options))["choices"][0], local.converse(messages, **options))
 
 
-def test_several_at_once_and_a_limit_of_all_tokens(served: RealServer) -> None:
+def test_concurrent_requests_equal_single_requests_with_a_token_limit(served: RealServer) -> None:
     asked = [body(messages, options, max_completion_tokens=11) for messages, options in cases()]
     alone = [answered(served, each)["choices"][0] for each in asked]
     assert {len(each["token_ids"]) <= 11 for each in alone} == {True}
@@ -199,7 +199,7 @@ def test_several_at_once_and_a_limit_of_all_tokens(served: RealServer) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_cannot_be_answered_is_an_error_of_openai_form(
+def test_unsupported_requests_return_openai_style_errors(
     fields: dict[str, Any], status: int, param: str | None, said: str, stream: bool, served: RealServer
 ) -> None:
     response = posted(
@@ -233,7 +233,7 @@ def test_a_client_that_leaves_is_aborted_in_the_engine(stream: bool, served: Rea
     assert 0 < generated(served) - before < LONG["max_audio_rows"] - 100
 
 
-def test_the_client_of_openai_reads_both_forms(served: RealServer, local: ConversationSession) -> None:
+def test_openai_client_reads_whole_and_streamed_answers(served: RealServer, local: ConversationSession) -> None:
     openai = pytest.importorskip("openai", reason="needs OpenAI's client")
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
     expected = local.converse("hello", modalities="text_audio", temperature=0.0, **LIMITS)
@@ -262,7 +262,7 @@ def test_the_client_of_openai_reads_both_forms(served: RealServer, local: Conver
         client.chat.completions.create(n=2, **asked)
 
 
-def test_a_card_converses_as_a_session_here_does(far: Any, local: ConversationSession) -> None:
+def test_remote_session_answers_equal_a_local_session(far: Any, local: ConversationSession) -> None:
     """Text and recordings, streamed, with all ids; earlier speech of the assistant goes back exactly."""
     asked = cases()
     with ThreadPoolExecutor(4) as pool:
@@ -284,7 +284,7 @@ def test_a_card_converses_as_a_session_here_does(far: Any, local: ConversationSe
     np.testing.assert_allclose(own.probabilities, expected.probabilities, atol=1e-4)
 
 
-def test_a_card_tells_the_servers_sentence_and_stops_where_it_is_asked_to(far: Any, served: RealServer) -> None:
+def test_remote_session_raises_server_errors_and_aborts_when_closed(far: Any, served: RealServer) -> None:
     with pytest.raises(BadInput, match=r"refuses the request \(400\): the conversation is "):
         far.converse("x" * 20000)
     with contextlib.closing(far.converse_stream("a", **{**LONG, "modalities": "audio"})) as stream:
@@ -292,7 +292,7 @@ def test_a_card_tells_the_servers_sentence_and_stops_where_it_is_asked_to(far: A
     eventually(lambda: served.running() == 0)
 
 
-def test_a_server_that_is_killed_at_work_is_one_error(far: Any, served: RealServer) -> None:
+def test_killed_server_raises_session_died_and_then_unavailable(far: Any, served: RealServer) -> None:
     """The last test, as nothing is served after it."""
     call = Background(lambda: far.converse("a", **{**LONG, "modalities": "audio"}))
     eventually(lambda: served.running() == 1)

@@ -1,4 +1,4 @@
-"""The answers in an engine: whatever a scheduler does with a request, it gives what it gives alone."""
+"""SpeechLM answers inside an engine do not depend on how the scheduler batches, preempts or cancels requests."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_answer_does_not_depend_on_the_scheduler(
     chosen=st.lists(st.tuples(st.sampled_from(PLANS[1:]), st.sampled_from([1.0, 2.0, 3.5])), min_size=1, max_size=4),
 )
 @settings(max_examples=30)
-def test_pairs_stay_in_step_whatever_the_scheduler_does(
+def test_guidance_pairs_stay_synchronised_under_any_scheduling(
     seed: int, parks: bool, chosen: list[tuple[AnswerPlan, float]]
 ) -> None:
     """Both get the row that guidance chooses from both; requests without guidance run beside them."""
@@ -130,7 +130,7 @@ def test_pairs_stay_in_step_whatever_the_scheduler_does(
         assert scheduler.answers.known_requests == 0
 
 
-def test_a_pair_is_refused_where_no_request_can_wait() -> None:
+def test_guidance_pair_is_refused_by_a_scheduler_without_parking() -> None:
     answers = Answers(LAYOUT)
     asked = StreamRequest(AnswerPlan("audio", cfg=3.0), prefix_ids=[LAYOUT.audio], pair="p")
     told = answers.begin("it", {ARGUMENT: asked.written()}, 4, 4)
@@ -143,7 +143,7 @@ def begun(answers: Answers, name: str, plan: AnswerPlan = PLANS[2]) -> None:
     assert answers.begin(name, {ARGUMENT: StreamRequest(plan).written()}, 4, 4) == ""
 
 
-def test_ended_requests_are_forgotten_before_those_that_may_come_back() -> None:
+def test_ended_requests_are_evicted_before_parked_requests() -> None:
     answers = Answers(LAYOUT, most=2)
     begun(answers, "waits")
     answers.park("waits")
@@ -162,7 +162,7 @@ def test_ended_requests_are_forgotten_before_those_that_may_come_back() -> None:
     assert answers.known_requests == 3, "the one that runs, and two more"
 
 
-def test_a_request_whose_rows_are_lost_ends_at_once() -> None:
+def test_request_with_lost_rows_ends_immediately() -> None:
     answers = Answers(LAYOUT)
     told = answers.begin("it", {ARGUMENT: StreamRequest(PLANS[0]).written()}, 4, 9)
     assert told == "the streams of the 5 rows so far are no longer known"
@@ -179,7 +179,7 @@ def test_requests_without_streams_are_left_to_vllm() -> None:
     assert answers.known_requests == 0
 
 
-def test_a_position_beyond_the_answer_is_no_guess() -> None:
+def test_position_beyond_the_answer_raises_an_error() -> None:
     answers = Answers(LAYOUT)
     begun(answers, "it")
     with pytest.raises(ValueError, match="asks for position 3 of an answer that has 0 so far"):
@@ -202,7 +202,7 @@ class Damaged(FakeNetwork):
 
 
 @pytest.mark.parametrize("audio", [False, True])
-def test_logits_that_are_no_numbers_end_their_answer_alone(audio: bool) -> None:
+def test_nan_logits_end_only_their_own_answer(audio: bool) -> None:
     other = TEXT.copy()
     other[1, 0] = 4
     network, plan = Damaged(int(TEXT[1, 0]), audio), PLANS[1 if audio else 0]
@@ -247,7 +247,7 @@ class Told:
         (None, WorkbenchError, "the engine broke an answer off"),
     ],
 )
-def test_the_session_tells_damage_from_an_answer_that_was_broken_off(
+def test_session_distinguishes_nan_logits_from_an_aborted_answer(
     probabilities: Any, error: type[Exception], said: str
 ) -> None:
     end = Step(LAYOUT.row(LAYOUT.pad), Kind.END, probabilities)

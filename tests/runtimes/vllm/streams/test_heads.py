@@ -1,4 +1,4 @@
-"""The logits of several answers, against the definition: W (h + e_s) for each stream, id by id."""
+"""Logits of several answers against the formula W (h + e_s) for each stream, token by token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workbench.speech.phases import Kind, Phase  # noqa: E402
 
 
 @pytest.mark.parametrize("phase", [Phase(Kind.MARKER), Phase(Kind.TEXT, closes=True), Phase(Kind.AUDIO, closes=True)])
-def test_logits_are_those_of_the_definition(phase: Phase) -> None:
+def test_main_and_codec_logits_equal_the_formula(phase: Phase) -> None:
     draw = torch.Generator().manual_seed(3)
     matrix = torch.randn(LAYOUT.vocabulary + 4, 8, generator=draw)  # vLLM pads its tables
     embeddings, hidden = (torch.randn(5, 8, generator=draw) for _ in range(2))

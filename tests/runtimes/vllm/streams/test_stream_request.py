@@ -1,4 +1,4 @@
-"""What a request carries, there and back, and what is refused of what a server's client may send."""
+"""Encoding and decoding of the stream data in a vLLM request, and refusal of invalid client data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from workbench.speech.plan import AnswerPlan
 
 
 @given(st.lists(st.booleans(), max_size=12), st.integers(0, 3))
-def test_the_rows_of_a_prompt_arrive(spoken: list[bool], start: int) -> None:
+def test_prompt_rows_and_options_survive_encoding_and_decoding(spoken: list[bool], start: int) -> None:
     rows = np.array([LAYOUT.pads + n % 5 if each else LAYOUT.row(n) for n, each in enumerate(spoken)]).reshape(-1, 5)
     asked = StreamRequest(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
     found = read({ARGUMENT: asked.written(), "other": 1}, LAYOUT, start + len(rows))
@@ -59,7 +59,7 @@ def test_the_rows_of_a_prompt_arrive(spoken: list[bool], start: int) -> None:
         {"plan": {}, "spans": 3, "probabilities": False, "evidence": False},
     ],
 )
-def test_other_values_are_refused(given: Any) -> None:
+def test_invalid_request_data_is_refused(given: Any) -> None:
     with pytest.raises(BadInput):
         read({ARGUMENT: given}, LAYOUT, 9)
     assert read({}, LAYOUT, 9) is None and read(None, LAYOUT, 9) is None
@@ -67,7 +67,7 @@ def test_other_values_are_refused(given: Any) -> None:
 
 @pytest.mark.parametrize("evidence", [True, False])
 @pytest.mark.parametrize("phase", [Phase(Kind.AUDIO), Phase(Kind.TEXT, closes=True), Phase(Kind.MARKER, 7)])
-def test_a_position_comes_back(phase: Phase, evidence: bool) -> None:
+def test_step_survives_encoding_into_vllm_logprob_columns(phase: Phase, evidence: bool) -> None:
     plan = AnswerPlan(text_temperature=0.5, audio_temperature=0.5, audio_top_k=3)
     if phase.forced is not None:
         step = forced(phase, LAYOUT, True, evidence)

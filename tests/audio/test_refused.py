@@ -186,6 +186,6 @@ def test_arbitrary_bytes_give_a_one_line_reason(first: bytes, rest: bytes) -> No
         (b"first\nlast.\n", "last"),
     ],
 )
-def test_the_last_line_of_a_report_that_names_a_fault_is_its_reason(report: bytes, words: str) -> None:
+def test_last_fault_line_of_an_ffmpeg_report_is_the_reason(report: bytes, words: str) -> None:
     assert words in ffmpeg._last_words(io.BytesIO(report))
     assert "0x55d" not in ffmpeg._last_words(io.BytesIO(report))

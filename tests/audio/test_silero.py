@@ -78,7 +78,7 @@ def test_silence_and_padding_options_change_the_spans() -> None:
         (SileroOptions(pad_ms=0, min_speech_ms=1000), []),
     ],
 )
-def test_each_option_decides_as_its_name_says(
+def test_each_silero_option_has_its_effect(
     monkeypatch: pytest.MonkeyPatch, options: SileroOptions, slices: list[slice]
 ) -> None:
     """A second of silence, a second of speech, and silence again, in chunks of 32 ms."""

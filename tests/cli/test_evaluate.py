@@ -33,7 +33,7 @@ def test_failed_recordings_are_counted_and_exit_1_if_all_failed(
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.usefixtures("in_folder")
-def test_a_signal_stops_it_with_the_status_that_shells_use(
+def test_signal_stops_an_evaluation_with_the_usual_exit_status(
     capsys: Capture,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -146,7 +146,7 @@ def test_ids_outside_their_stream_range_are_named() -> None:
         (60, "60"),  # past the vocabulary
     ],
 )
-def test_an_id_has_the_name_of_its_place_in_the_vocabulary(number: int | None, name: str) -> None:
+def test_ids_are_named_by_their_vocabulary_entry(number: int | None, name: str) -> None:
     assert name_of(number, LAYOUT) == name
     assert name_of(number, None) == ("the end" if number is None else str(number))
 

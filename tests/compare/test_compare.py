@@ -180,7 +180,7 @@ def test_tokens_that_differ_at_a_clear_choice_do_not_pass() -> None:
     assert not loose.passes(loose["tokens"])
 
 
-def test_a_near_tie_of_frames_is_one_of_their_tokens() -> None:
+def test_near_tie_of_ctc_frames_is_a_near_tie_of_tokens() -> None:
     """Frames of a CTC model, more than tokens: `1 1 blank 2`, and `1 1 blank 3` by a near tie in the last frame."""
     logits = np.zeros((4, 5), np.float32)
     logits[[0, 1, 2, 3], [1, 1, 0, 2]] = 9

@@ -86,7 +86,7 @@ def test_report_states_the_least_number_of_inputs() -> None:
     assert least < LEVEL <= least * (ORDERS + 1)
 
 
-def test_as_many_inputs_as_are_needed_are_enough() -> None:
+def test_smallest_sufficient_number_of_inputs_gives_a_result() -> None:
     least = Consistency((), 1, ORDERS).least_inputs
     assert "needs at least" in Consistency((), least - 1, ORDERS).sentence
     assert "needs at least" not in Consistency((), least, ORDERS).sentence

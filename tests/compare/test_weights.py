@@ -108,7 +108,7 @@ UNKNOWN: dict[str, Change] = {
     "kind, where",
     [("F32", "row 5, columns 32 to 63"), ("Q8_0", "1 block of 32 values (the first is row 5, columns 32 to 63)")],
 )
-def test_the_place_of_a_block_is_named(kind: str, where: str) -> None:
+def test_position_of_a_wrong_block_is_named(kind: str, where: str) -> None:
     own = drawn(1, tails=30)
     difference = found(own, stored(one_block(own), kind), kind)
     assert difference and difference.sentence == f"is 2 times the checkpoint's in {where}"

@@ -71,7 +71,7 @@ def test_llama_cpp_logits_and_tokens_equal_those_of_transformers(case: str, tmp_
     assert ("output.weight" in read.types) == (not CHANGES[case].get("tie_word_embeddings", False))
 
 
-def test_a_tokenizer_that_begins_with_a_token_does_so_in_llama_cpp(tmp_path: Path) -> None:
+def test_llama_cpp_adds_the_bos_token_if_the_tokenizer_does(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen2")
     begin = {"id": "<|im_start|>", "type_id": 0}
     template = [{"SpecialToken": begin}, {"Sequence": {"id": "A", "type_id": 0}}]

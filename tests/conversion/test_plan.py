@@ -70,7 +70,7 @@ def test_several_files_offer_only_their_common_quantisations() -> None:
 
 
 @pytest.mark.parametrize(("quantization", "number"), [("f32", 0), ("f16", 1), ("q8_0", 7)])
-def test_llama_cpps_number_of_the_type_is_written_only_where_a_layout_has_it(quantization: str, number: int) -> None:
+def test_file_type_number_is_written_only_in_layouts_that_have_it(quantization: str, number: int) -> None:
     values = Plan("it", {"general.file_type": 0}, []).all_values(quantization)
     assert (values["general.file_type"], values["general.quantization_version"]) == (number, 2)
     assert Plan("it", {"a.b": 1}, []).all_values(quantization) == {"general.architecture": "it", "a.b": 1}

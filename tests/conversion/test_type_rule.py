@@ -26,6 +26,6 @@ def tensor(name: str, shape: tuple[int, ...]) -> PlannedTensor:
         ("output.weight", (4, 64), "f16", "f32"),
     ],
 )
-def test_each_type_has_its_own_exact_tensors(name: str, shape: tuple[int, ...], f16: str, q8_0: str) -> None:
+def test_each_type_rule_keeps_its_own_tensors_exact(name: str, shape: tuple[int, ...], f16: str, q8_0: str) -> None:
     rule = type_rule(exact_f16=("embed",), exact_q8_0=("output",))
     assert (rule(tensor(name, shape), "f16"), rule(tensor(name, shape), "q8_0")) == (f16, q8_0)

@@ -76,7 +76,7 @@ def test_best_weight_pair_at_the_grid_edge_is_flagged() -> None:
     assert not sweep_weights([right_above(1.0)], [0.0, 2.0, 3.0], [0.0, 1.0, 2.0]).on_edge
 
 
-def test_of_equally_good_pairs_the_middle_one_is_the_best() -> None:
+def test_sweep_chooses_the_middle_of_equally_good_weights() -> None:
     """It is the safest: its neighbours are as good."""
     assert sweep_weights([right_above(1.0)], [0.0, 0.5, 2.0, 3.0, 4.0], [0.0, 1.0, 2.0]).best == (3, 1)
     assert sweep_weights([right_above(1.0)], [2.0, 3.0, 4.0, 0.5, 0.0], [0.0]).best == (1, 0)

@@ -26,7 +26,7 @@ def test_word_span_tokens_are_a_pronunciation_of_the_word(said: list[tuple[str, 
     assert all(one[1] == two[0] for one, two in pairwise(spans))
 
 
-def test_the_earlier_words_are_as_long_as_possible() -> None:
+def test_earlier_words_get_the_longest_spelling() -> None:
     assert word_spans([1, 1, 2], ["a", "b"], LEXICON) == [(0, 2), (2, 3)]
     lexicon = Lexicon(("a", "b"), (((1,), (1, 2), (1, 2, 3)), ((2, 3, 4), (3, 4), (4,))))
     assert word_spans([1, 2, 3, 4], ["a", "b"], lexicon) == [(0, 3), (3, 4)]

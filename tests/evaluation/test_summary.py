@@ -13,7 +13,7 @@ def test_summary_has_no_error_rate_if_every_recording_failed() -> None:
     assert (found.recordings, found.failed, found.wer, found.cer) == (2, 2, None, None)
 
 
-def test_the_speed_is_of_the_recordings_that_were_scored() -> None:
+def test_speed_counts_scored_recordings_only() -> None:
     """Ten seconds of sound in four of computing; what failed took time too."""
     scores = scores_of(score("one two", "one too"))
     done = Result("a", "m", "one too", audio_seconds=10.0, scores=scores, measured={"compute_seconds": 3.0})

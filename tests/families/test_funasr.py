@@ -233,7 +233,7 @@ def test_missing_encoder_dimensions_are_refused(key: str, directory: Path) -> No
 
 
 @pytest.mark.parametrize("name", [None, "WavFrontend", "wav_frontend", "WavFrontendOnline"])
-def test_the_names_of_the_filter_bank(name: str | None, directory: Path) -> None:
+def test_known_frontend_names_are_accepted(name: str | None, directory: Path) -> None:
     edit(directory, lambda config: config.update(frontend=name, normalize=None))
     assert read_sensevoice(directory).frontend.width == 560
 
@@ -247,7 +247,7 @@ def test_the_names_of_the_filter_bank(name: str | None, directory: Path) -> None
         ("normalize", "UtteranceMVN", "normalize in it/config.yaml is 'UtteranceMVN'; only features that"),
     ],
 )
-def test_features_that_are_computed_otherwise(
+def test_unsupported_frontend_settings_are_refused(
     key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     it = write(tmp_path / "it")

@@ -228,7 +228,7 @@ def test_invalid_ctc_vocab_size_is_reported(tmp_path: Path) -> None:
     assert found == "ctc_vocab_size in config.yaml is 'many'; expected a whole number from 2 to 100000"
 
 
-def test_the_tokens_of_the_ctc_branch_are_those_that_the_configuration_names(tmp_path: Path) -> None:
+def test_ctc_tokens_are_read_from_the_configured_file(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "m")
     add_ctc_branch(directory)
     for name in ("inner", "outer"):

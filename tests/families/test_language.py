@@ -82,7 +82,7 @@ def test_stop_tokens_are_read_from_config_and_generation_config(
         ("mistral", "layer_types", [SLIDING, SLIDING, FULL]),
     ],
 )
-def test_a_key_that_the_network_does_not_follow(directory: Path, kind: str, key: str, value: Any) -> None:
+def test_unsupported_config_keys_are_refused(directory: Path, kind: str, key: str, value: Any) -> None:
     window = {"sliding_window": 8} if kind == "mistral" else {}
     change_json(directory / "config.json", model_type=kind, **{**window, key: value})
     named = "partial_rotary_factor" if key == "rope_scaling" else key
@@ -92,7 +92,7 @@ def test_a_key_that_the_network_does_not_follow(directory: Path, kind: str, key:
         read_language_config(directory)
 
 
-def test_a_model_that_looks_ahead_writes_nothing(directory: Path) -> None:
+def test_language_model_with_bidirectional_attention_is_refused(directory: Path) -> None:
     change_json(directory / "config.json", is_causal=False)
     with pytest.raises(BadInput, match=r"^is_causal in it/config\.json is False; only models that write"):
         read_language_config(directory)
@@ -108,7 +108,7 @@ def test_a_model_that_looks_ahead_writes_nothing(directory: Path) -> None:
         {"model_type": "mistral", "sliding_window": None, "layer_types": [FULL] * 3},
     ],
 )
-def test_keys_that_change_nothing_or_are_followed(directory: Path, changes: dict[str, Any]) -> None:
+def test_harmless_and_supported_config_keys_are_accepted(directory: Path, changes: dict[str, Any]) -> None:
     change_json(directory / "config.json", **changes)
     assert read_language_config(directory).layers == 3
 

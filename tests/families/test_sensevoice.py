@@ -119,7 +119,7 @@ def test_sentencepiece_model_is_preferred_as_vocabulary(tmp_path: Path) -> None:
         opened(directory)
 
 
-def test_of_two_sentencepiece_models_the_configuration_names_one(tmp_path: Path) -> None:
+def test_two_sentencepiece_models_need_a_configuration_that_names_one(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     for number, name in enumerate(("one.bpe.model", "two.bpe.model")):
         (directory / name).write_bytes(trained_pieces(420 + number))

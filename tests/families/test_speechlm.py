@@ -148,7 +148,7 @@ def test_audio_tower_row_count_follows_the_window_sizes_of_the_fork() -> None:
         ({}, {"sampling_rate": 8000}, "has 128 mel bins at 8000 Hz; the audio tower of it takes 128 at 16000 Hz"),
     ],
 )
-def test_a_tower_that_does_not_fit(settings: dict[str, Any], mel: dict[str, Any], message: str) -> None:
+def test_audio_tower_of_another_size_is_refused(settings: dict[str, Any], mel: dict[str, Any], message: str) -> None:
     from workbench.families.speechlm_parts import read_tower
 
     whole = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 50, "n_window_infer": 800, **settings}
@@ -191,7 +191,7 @@ def test_inconsistent_configuration_raises_one_line_error(
         ("final_logit_softcapping", 30.0),
     ],
 )
-def test_a_language_model_that_computes_otherwise(directory: Path, key: str, value: Any) -> None:
+def test_unsupported_language_model_settings_are_refused(directory: Path, key: str, value: Any) -> None:
     config = json.loads((directory / "config.json").read_text())
     change_json(directory / "config.json", text_config={**config["text_config"], key: value})
     with pytest.raises(BadInput) as caught:
@@ -257,7 +257,7 @@ def test_missing_release_part_raises_unavailable_with_the_download_command(
         ("preprocessor", "audio_output", "continuous_audio"),
     ],
 )
-def test_a_release_that_computes_otherwise(release: Path, section: str, key: str, value: str) -> None:
+def test_unsupported_release_settings_are_refused(release: Path, section: str, key: str, value: str) -> None:
     path = release / "train_stage3_tiny.yaml"
     content = yaml.safe_load(path.read_text())
     content[section][key] = value
@@ -272,7 +272,7 @@ def test_features_with_noise_are_refused(directory: Path) -> None:
         read_speechlm(directory)
 
 
-def test_a_release_with_two_training_yamls(release: Path) -> None:
+def test_release_with_two_training_yamls_is_refused(release: Path) -> None:
     shutil.copy(release / "train_stage3_tiny.yaml", release / "other.yaml")
     with pytest.raises(BadInput, match=r"it has several training yamls, other\.yaml and train_stage3_tiny\.yaml, with"):
         read_speechlm(release)

@@ -78,7 +78,7 @@ def test_the_pieces_of_long_speech_follow_each_other() -> None:
         ([(20, 0), (9, 1), (15, 0.34), (9, 1), (20, 0)], 2),
     ],
 )
-def test_what_counts_as_speech(parts: list[tuple[int, float]], count: int) -> None:
+def test_number_of_segments_follows_the_speech_probabilities(parts: list[tuple[int, float]], count: int) -> None:
     found = segments(parts)
     assert [each.number for each in found] == list(range(1, count + 1))
 

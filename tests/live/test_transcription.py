@@ -182,7 +182,7 @@ def test_close_during_a_transcription_returns_and_can_be_repeated(loudness: None
 
 
 @pytest.mark.parametrize("waiting", ["feed", "finish"])
-def test_closing_also_ends_who_waits_for_the_model(loudness: None, waiting: str) -> None:
+def test_closing_ends_callers_that_wait_for_the_model(loudness: None, waiting: str) -> None:
     begun, goes_on = threading.Event(), threading.Event()
 
     def transcribe(samples: np.ndarray) -> Transcript:

@@ -77,7 +77,7 @@ def told_by(pool: SessionPool, columns: tuple[Column, ...], stop_at: int | None 
     return found
 
 
-def test_what_is_no_sound_is_refused_before_a_model_is_loaded(
+def test_file_without_sound_is_refused_before_a_model_is_loaded(
     pool: SessionPool, registry: FakeChatRegistry, tmp_path: Path
 ) -> None:
     [column] = ask(pool, request())

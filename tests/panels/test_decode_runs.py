@@ -117,7 +117,7 @@ def test_unlisted_neural_language_model_is_refused(language_pool: SessionPool, f
     assert found.neural is not None and found.neural.cell.model == "fake/text"
 
 
-def test_what_is_no_sound_is_refused_before_a_model_is_loaded(pool: SessionPool, tmp_path: Path) -> None:
+def test_file_without_sound_is_refused_before_a_model_is_loaded(pool: SessionPool, tmp_path: Path) -> None:
     path = str(broken(tmp_path / "text.wav"))
     kept = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", CtcBeamOptions()))
     assert all(row.error.startswith("text.wav is not a sound file") for row in kept.state.rows)

@@ -71,7 +71,7 @@ def test_a_broken_recording_fails_its_own_row(pool: Any, tmp_path: Path) -> None
     assert good.status == "done" and good.transcript and good.transcript.text == "three eleven one"
 
 
-def test_no_model_is_loaded_for_what_is_no_sound(pool: Any, tmp_path: Path) -> None:
+def test_file_without_sound_is_refused_before_a_model_is_loaded(pool: Any, tmp_path: Path) -> None:
     state = last(pool, job(pool, [broken(tmp_path / "text.wav")], BOTH))
     assert [row.error.split(":")[0] for row in state.rows] == ["text.wav is not a sound file that can be read"] * 2
     assert state.finished and pool.registry.opened == []

@@ -138,7 +138,7 @@ def test_invalid_view_request_raises_one_line_error(pool: Any) -> None:
     assert fine.options.layer == 3 and ask(pool, "fake/sense|pytorch", layer=3).options.layer is None, "not its option"
 
 
-def test_what_is_no_sound_is_refused_before_a_model_is_loaded(pool: Any, tmp_path: Path) -> None:
+def test_file_without_sound_is_refused_before_a_model_is_loaded(pool: Any, tmp_path: Path) -> None:
     asked = ask(pool, "fake/sense|pytorch", recording=str(broken(tmp_path / "text.wav")))
     with pytest.raises(BadInput, match=r"^text\.wav is not a sound file"):
         run.compute(pool, run.Scenes(), asked, threading.Event(), lambda _: None)

@@ -123,7 +123,7 @@ def test_peer_with_another_precision_input_or_mode_is_refused() -> None:
             noise_or_bug(computed(), port, exact, peer=peer)
 
 
-def test_a_gguf_file_has_no_checkpoint_to_convert() -> None:
+def test_gguf_model_is_refused_where_a_checkpoint_is_needed() -> None:
     registry = SimpleNamespace(card=lambda model: SimpleNamespace(id="x.gguf", kind="gguf"))
     with pytest.raises(
         BadInput, match=r"^x\.gguf is a GGUF file, and PyTorch opens checkpoints; expected a checkpoint"

@@ -55,7 +55,7 @@ def test_faulty_layer_is_traced_in_detail_once_per_side(fakes: FakeRegistry) -> 
     assert not fakes.open_now
 
 
-def test_each_candidate_is_looked_into_in_its_own_layer(fakes: FakeRegistry) -> None:
+def test_each_candidate_is_traced_inside_its_own_faulty_layer(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "vllm") as run:

@@ -193,7 +193,7 @@ def test_a_body_of_unstated_length_is_refused_where_it_grows_too_large() -> None
     assert client.post("/x", content=iter([bytes(1 << 19)] * 2)).text == str(1 << 20)
 
 
-def test_an_answer_that_has_begun_is_not_answered_once_more() -> None:
+def test_no_error_response_follows_a_response_that_has_begun() -> None:
     sent: list[Any] = []
 
     async def breaks(scope: Any, receive: Any, send: Any) -> None:

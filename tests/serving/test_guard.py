@@ -103,7 +103,7 @@ def test_rate_limit_per_visitor_and_a_multiple_of_it_per_address() -> None:
     guard.arrived(three, upload=True)
 
 
-def test_who_comes_again_when_told_to_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_waits_as_told_is_accepted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that were refused do not count, and a request counts for its time only."""
     now = 1000.0
     monkeypatch.setattr("workbench.serving.guard.time", SimpleNamespace(monotonic=lambda: now))
@@ -155,7 +155,7 @@ def test_every_limit_is_documented_and_public_limits_are_not_looser() -> None:
     assert Limits() == LOCAL
 
 
-def test_the_table_of_limits_has_their_values() -> None:
+def test_documented_limits_equal_the_values_of_the_code() -> None:
     page = Path(__file__).parents[2] / "docs" / "security.md"
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
     found = {name: (float(local), float(public)) for name, local, public in rows}

@@ -57,7 +57,7 @@ def test_a_quota_holds_after_a_restart(kept: KeptFiles) -> None:
     assert left(again, [*names, keep(again, Visitor("10.0.0.1"), 0)]) == [False, True, True]
 
 
-def test_a_file_for_which_the_disk_has_no_room_is_refused(kept: KeptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upload_is_refused_when_the_disk_is_full(kept: KeptFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MB of the disk stay free for all else."""
     monkeypatch.setattr("workbench.serving.kept_files.shutil.disk_usage", lambda _: SimpleNamespace(free=69 * MB))
     with pytest.raises(NoRoom, match=r"has 5 MB left, and the file needs 6 MB; try again later, or with a smaller"):

@@ -248,7 +248,7 @@ def test_invalid_transcribe_call_returns_a_one_line_error(
     assert sentence in refusal(shared, "transcribe", {"model": "fake/sense", **given})
 
 
-def test_what_is_no_sound_is_refused_before_a_model_is_loaded(address: str, registry: FakeChatRegistry) -> None:
+def test_file_without_sound_is_refused_before_a_model_is_loaded(address: str, registry: FakeChatRegistry) -> None:
     asked = {"model": "fake/sense", "audio": {"data": encoded(b"no sound"), "name": "x.wav"}}
     assert "x.wav is not a sound file" in refusal(address, "transcribe", asked) and registry.opened == []
 

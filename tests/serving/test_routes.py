@@ -96,7 +96,7 @@ def test_invalid_form_field_is_refused_with_its_name(
     assert answer.status_code == status and sentence in answer.json()["error"]["message"]
 
 
-def test_what_is_no_sound_is_refused_before_a_model_is_loaded(http: TestClient, registry: FakeChatRegistry) -> None:
+def test_file_without_sound_is_refused_before_a_model_is_loaded(http: TestClient, registry: FakeChatRegistry) -> None:
     noise = b"no sound at all"
     answer = http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("talk.wav", noise)})
     assert answer.status_code == 400
@@ -137,7 +137,7 @@ def test_forms_without_one_valid_recording_are_refused(http: TestClient, wav: by
     assert refusal(files={"file": ("a.wav", wav)}, data={"model": "fake/hub"})[0] == 503
 
 
-def test_a_recording_that_cannot_be_kept_says_so(
+def test_recording_that_cannot_be_stored_returns_an_error(
     http: TestClient, wav: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "make_tempdir", lambda: tmp_path / "gone")  # as little can be written there as if full

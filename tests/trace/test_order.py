@@ -58,7 +58,7 @@ ANSWER = [
 
 
 @given(st.permutations(ANSWER))
-def test_the_stages_of_an_answer_have_their_order(shuffled: list[str]) -> None:
+def test_stages_of_an_answer_are_sorted_in_computation_order(shuffled: list[str]) -> None:
     assert computation_order(shuffled) == ANSWER
 
 

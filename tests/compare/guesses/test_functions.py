@@ -28,12 +28,12 @@ from workbench.compare.guesses.guess import in_order, listed
         ("leaky ReLU", -0.01, 1),
     ],
 )
-def test_activations_have_their_published_values(name: str, at_minus_one: float, at_one: float) -> None:
+def test_activations_equal_published_values(name: str, at_minus_one: float, at_one: float) -> None:
     found = ACTIVATIONS[name](np.array([-1.0, 1.0]))
     assert found == pytest.approx([at_minus_one, at_one], abs=1e-6)
 
 
-def test_places_in_words() -> None:
+def test_lists_of_places_are_shortened() -> None:
     assert listed(np.array([3, 9, 10])) == "3, 9, 10"
     assert listed(np.arange(4, 13)) == "4 to 12"
     assert in_order(np.array([5, 1, 9, 2, 7, 0, 3, 8])) == "5, 1, 9, 2, 7, 0, 3, 8"

@@ -23,7 +23,7 @@ def living(scores: list[float], size: int, threshold: float | None) -> list[int]
 
 
 @given(st.data(), st.integers(1, 5), THRESHOLDS, st.integers(1, 3))
-def test_the_chosen_are_the_best_within_the_threshold(
+def test_best_hypotheses_within_the_threshold_are_selected(
     data: st.DataObject, size: int, threshold: float | None, utterances: int
 ) -> None:
     rows = data.draw(st.integers(1, 6))
@@ -46,7 +46,7 @@ def test_the_chosen_are_the_best_within_the_threshold(
         assert all(news[place] >= floor for place in comes)
 
 
-def test_whole_words_stay_beyond_the_size() -> None:
+def test_hypotheses_with_whole_words_are_retained_beyond_the_beam_size() -> None:
     """Of those without an unfinished word, the best so many stay in any case."""
     old, whole = np.array([[0.0, -1.0, -2.0, -3.0]]), np.array([[False, False, True, True]])
     assert staying(old, 1, None, whole, 1).tolist() == [[True, False, True, False]]
@@ -67,7 +67,7 @@ def test_a_threshold_drops_hypotheses_by_the_distance_of_their_scores(
 
 
 @pytest.mark.parametrize("seed, threshold", [(1, 0.5), (4, 1.0), (10, 1.0), (18, 1.0), (19, 2.0), (30, 0.5), (49, 4.0)])
-def test_a_search_with_a_threshold_that_leaves_frames_out_is_the_recorded_one(seed: int, threshold: float) -> None:
+def test_search_with_a_threshold_and_skipped_frames_equals_the_recorded_search(seed: int, threshold: float) -> None:
     """A recorded search judges every frame. In these, a hypothesis falls behind where no new one comes."""
     decoder, batch = peaked_problem(seed, threshold)
     for logits in batch:

@@ -286,7 +286,7 @@ def test_other_onnx_graphs_raise_one_line_error_with_the_file_name(
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), [("Gemm", "beta", 0.5), ("Conv", "pads", [19, 0, 19, 0])])
-def test_layers_that_compute_otherwise_are_refused(tmp_path: Path, kind: str, name: str, value: Any) -> None:
+def test_unsupported_onnx_layers_are_refused(tmp_path: Path, kind: str, name: str, value: Any) -> None:
     def change(graph: Any) -> None:
         node = next(node for node in graph.node if node.op_type == kind)
         node.attribute.append(helper.make_attribute(name, value))

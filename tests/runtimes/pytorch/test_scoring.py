@@ -105,7 +105,7 @@ FACTORS = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "original_max_po
 
 
 @pytest.mark.parametrize("rotary", [{"rope_type": "dynamic", "factor": 2.0}, {"rope_type": "longrope", **FACTORS}])
-def test_rotary_rates_of_a_row_are_those_of_its_own_length(tmp_path: Path, rotary: dict[str, Any]) -> None:
+def test_rotary_rates_of_a_row_depend_on_its_own_length_only(tmp_path: Path, rotary: dict[str, Any]) -> None:
     changes = {"max_position_embeddings": 8, "rope_parameters": {"rope_theta": 10000.0, **rotary}}
     language = open_language(read_language_config(tiny_language(tmp_path / "it", **changes)), torch.device("cpu"))
     rows = [[458, *range(1, count)] for count in (30, 12, 5, 9, 8)]

@@ -165,10 +165,10 @@ def _windows(samples: NDArray[np.float32], spans: Sequence[Span] | None) -> list
     cut = [window for span in whole for window in _cut(samples[span.slice])]
     loudest = [float(frame_levels(window).max()) for window in cut]
     limit = max(max(loudest, default=0.0) - QUIET_DB, SILENT_DB)
-    heard = [window for window, level in zip(cut, loudest, strict=True) if level > limit]
-    if len(heard) <= MOST_WINDOWS:
-        return heard
-    return [heard[place] for place in np.linspace(0, len(heard) - 1, MOST_WINDOWS).astype(int)]
+    audible = [window for window, level in zip(cut, loudest, strict=True) if level > limit]
+    if len(audible) <= MOST_WINDOWS:
+        return audible
+    return [audible[place] for place in np.linspace(0, len(audible) - 1, MOST_WINDOWS).astype(int)]
 
 
 def _cut(samples: NDArray[np.float32]) -> list[NDArray[np.float32]]:

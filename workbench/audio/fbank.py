@@ -110,8 +110,8 @@ def _fill_parts(features: np.ndarray, samples: np.ndarray, length: int, options:
 
     def fill(first: int) -> None:
         part = features[first : first + _PART_FRAMES]
-        heard = samples[first * shift : (first + len(part) - 1) * shift + length]
-        _fill(part, iter([_scaled(heard, options)]), length, shift, True, options)
+        part_samples = samples[first * shift : (first + len(part) - 1) * shift + length]
+        _fill(part, iter([_scaled(part_samples, options)]), length, shift, True, options)
 
     parts = range(0, len(features), _PART_FRAMES)
     if len(parts) == 1:

@@ -14,10 +14,10 @@ _saved: int | None = None  # a copy of stderr's descriptor while it is muted
 
 
 @contextlib.contextmanager
-def muted_stderr(wanted: bool = True) -> Iterator[None]:
-    """Mutes the process's stderr inside the block if `wanted`. This mutes all threads, so the block has to be short."""
+def muted_stderr(muted: bool = True) -> Iterator[None]:
+    """Mutes the process's stderr inside the block if `muted`. This mutes all threads, so the block has to be short."""
     global _inside, _saved
-    if not wanted:
+    if not muted:
         yield
         return
     with _lock:

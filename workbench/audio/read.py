@@ -281,10 +281,10 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     return name, head, layout
 
 
-def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True, said: str = "") -> BadInput:
+def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True, report: str = "") -> BadInput:
     """Returns the error for a file that no decoder can read."""
     absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
-    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head, said)}; {EXPECTED}{absent}")
+    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head, report)}; {EXPECTED}{absent}")
 
 
 def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | None) -> _Decoded:
@@ -385,7 +385,7 @@ def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:
     try:
         stream = ffmpeg.decode(program, path, notes)
     except BadInput as error:
-        raise _not_sound(name, head, said=str(error)) from error
+        raise _not_sound(name, head, report=str(error)) from error
 
     def blocks() -> Iterator[np.ndarray]:
         try:

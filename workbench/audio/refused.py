@@ -96,16 +96,16 @@ def may_be_mpeg(path: Path, head: bytes) -> bool:
     return head.startswith(b"ID3") or synchronised or path.suffix.lower() in (".mp3", ".mp2", ".mp1", ".mpeg", ".mpga")
 
 
-def reason_of(head: bytes, said: str = "") -> str:
+def reason_of(head: bytes, report: str = "") -> str:
     """Returns why no decoder could read a file, judged by its first bytes and by the error of ffmpeg.
 
     Args:
-        said: the error of ffmpeg.
+        report: the error of ffmpeg.
     """
     kind = other_kind(head)
     if kind:
         return f"it is {kind}"
-    if "matches no streams" in said:
+    if "matches no streams" in report:
         return "it has pictures or other tracks, and none with sound"
     if head[:4] in _WAV and head[8:12] == b"WAVE":
         return _wav_reason(head)

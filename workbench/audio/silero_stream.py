@@ -68,10 +68,10 @@ class SileroStream:
         final = weights["decoder.decoder.2.weight"][0] @ np.maximum(self._hidden, 0)
         return float(_sigmoid(final + weights["decoder.decoder.2.bias"][0]))
 
-    def _step(self, heard: np.ndarray) -> None:
+    def _step(self, features: np.ndarray) -> None:
         weights = self._weights
         gates = (
-            weights["decoder.rnn.weight_ih"] @ heard
+            weights["decoder.rnn.weight_ih"] @ features
             + weights["decoder.rnn.weight_hh"] @ self._hidden
             + (weights["decoder.rnn.bias_ih"] + weights["decoder.rnn.bias_hh"])
         )

@@ -84,26 +84,26 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Without TEXT, --audio and --messages, a terminal becomes a chat; its command /help lists what it can do."
     )
-    asked = parser.add_argument_group("input and output")
-    asked.add_argument("text", nargs="?", metavar="TEXT", help="your message; - reads it from standard input")
-    asked.add_argument(
+    group = parser.add_argument_group("input and output")
+    group.add_argument("text", nargs="?", metavar="TEXT", help="your message; - reads it from standard input")
+    group.add_argument(
         "--audio",
         action="append",
         default=[],
         metavar="FILE",
         help="a recording before the text of your message; may be repeated; - reads standard input",
     )
-    asked.add_argument("--system", metavar="TEXT", help="system message, at the beginning of the conversation")
-    asked.add_argument(
+    group.add_argument("--system", metavar="TEXT", help="system message, at the beginning of the conversation")
+    group.add_argument(
         "--messages",
         type=Path,
         metavar="FILE.json",
         help="a conversation to continue, as a list of messages; paths in it are relative to its folder",
     )
-    asked.add_argument(
+    group.add_argument(
         "--out", type=Path, metavar="FILE.wav", help="write the answer's audio; an existing file is replaced"
     )
-    asked.add_argument("--json", action="store_true", help="print the answer as JSON, its audio as base64 WAV")
+    group.add_argument("--json", action="store_true", help="print the answer as JSON, its audio as base64 WAV")
     add_model(parser)
     add_options(parser, (CONVERSE,), chat=True, without=("system",))
     add_settings(parser)

@@ -90,11 +90,11 @@ class TerminalChat:
 
     def _answer(self, text: str) -> None:
         """Asks the model. A question that the model refuses does not become part of the conversation."""
-        asked = [*self.messages, user_message(text, self.recordings)]
+        messages = [*self.messages, user_message(text, self.recordings)]
         system = [{"role": "system", "content": self.system}] if self.system else []
-        answer = print_answer(self.session, [*system, *asked], self.options, True, self.say)
+        answer = print_answer(self.session, [*system, *messages], self.options, True, self.say)
         self.recordings.clear()
-        self.messages = [*asked, answer.message()]
+        self.messages = [*messages, answer.message()]
         self.last = answer
         if answer.finish == "cancelled":
             self.say("stopped; the answer so far stays in the conversation")

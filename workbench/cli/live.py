@@ -67,20 +67,20 @@ def check_live(parsed: argparse.Namespace) -> None:
 def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines to print: each segment as soon as it is final, or a whole file at the end."""
     writer = find_format(parsed.format)
-    line, told = ProgressLine(), list[LiveEvent]()
+    line, events = ProgressLine(), list[LiveEvent]()
     finished: list[Transcript] = []
 
     def transcribe(samples: np.ndarray) -> Transcript:
         return session.transcribe((samples, SAMPLE_RATE), **options)
 
-    live = LiveTranscription(transcribe, told.append, EndpointingLimits())
+    live = LiveTranscription(transcribe, events.append, EndpointingLimits())
     try:
         with contextlib.closing(_sound(parsed)) as sound:
             for samples in _until_interrupt(sound):
                 live.feed(samples)
-                yield from _printed(told, line, finished, parsed.format)
+                yield from _printed(events, line, finished, parsed.format)
         live.finish()
-        yield from _printed(told, line, finished, parsed.format)
+        yield from _printed(events, line, finished, parsed.format)
         whole = whole_transcript(finished, live.seconds)
         if whole is not None and parsed.format not in SHOWN_AT_ONCE:
             yield writer.write(whole)
@@ -89,9 +89,9 @@ def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: M
         live.close()
 
 
-def _printed(told: list[LiveEvent], line: ProgressLine, finished: list[Transcript], form: str) -> Iterator[str]:
-    while told:
-        event = told.pop(0)
+def _printed(events: list[LiveEvent], line: ProgressLine, finished: list[Transcript], form: str) -> Iterator[str]:
+    while events:
+        event = events.pop(0)
         if isinstance(event, PartialText):
             line.show("", event.text)
         elif isinstance(event, SpeechStarted):

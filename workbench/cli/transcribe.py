@@ -54,18 +54,18 @@ def transcripts(
 ) -> Generator[Result, None, None]:
     """Yields each recording's number with its transcript or its error, as they finish.
 
-    If a whole batch fails, its recordings that had begun are tried again, one at a time.
+    If a whole batch fails, its recordings that had started are tried again, one at a time.
     """
     waiting = list(range(len(audios)))
     alone: set[int] = set()  # recordings to try alone; they are the first in the queue
     while waiting:
         batch = waiting[:1] if waiting[0] in alone else waiting
-        begun: set[int] = set()
+        started: set[int] = set()
         finished: set[int] = set()
         try:
             with contextlib.closing(_events(session, [audios[number] for number in batch], options)) as events:
                 for place, event in events:
-                    begun.add(batch[place])
+                    started.add(batch[place])
                     if isinstance(event, (Transcript, BadInput)):
                         finished.add(batch[place])
                         yield batch[place], event
@@ -74,7 +74,7 @@ def transcripts(
                 raise WorkbenchError(f"{Path(left[0]).name}: the session ended without a transcript")
         except (BadInput, SessionDied) as error:
             left_over = [number for number in batch if number not in finished]
-            suspects = [number for number in left_over if number in begun] or left_over[:1]
+            suspects = [number for number in left_over if number in started] or left_over[:1]
             if len(suspects) == 1:
                 finished.update(suspects)
                 yield suspects[0], error

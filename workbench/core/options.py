@@ -160,8 +160,8 @@ def _number(bound: float) -> str:
 
 def option_specs(options_class: type) -> tuple[OptionSpec, ...]:
     """Returns the options of a family in declaration order."""
-    asked: Any = options_class
-    return _read(asked)
+    hashable: Any = options_class
+    return _read(hashable)
 
 
 @functools.cache

@@ -73,12 +73,12 @@ class Work:
         """Lets waiting calls run first; returns when it is this call's turn again."""
         if self.turn is None:
             return
-        begun = time.monotonic()
+        start = time.monotonic()
         self.turn.let_go()
         try:
             self.turn.take_back(replace(self, deadline=None))
         finally:
-            self.paused.append(time.monotonic() - begun)
+            self.paused.append(time.monotonic() - start)
 
     def check(self) -> None:
         """Raises `Cancelled` if the work was stopped, and `WorkbenchError` if its time is over."""

@@ -38,8 +38,8 @@ def player(samples: np.ndarray, sample_rate: int, name: str = "the sound") -> Ht
     )
     if len(samples) <= most:
         return sound
-    said = f"The player has the first {most / sample_rate:.0f} s of {len(samples) / sample_rate:.0f} s."
-    return joined((sound, element("p", said, class_="quiet")))
+    note = f"The player has the first {most / sample_rate:.0f} s of {len(samples) / sample_rate:.0f} s."
+    return joined((sound, element("p", note, class_="quiet")))
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,11 +97,11 @@ def _explain(directory: Path) -> None:
 
     Families of other packages come first: theirs look for files that the project's families do not know.
     """
-    asked: set[str | None] = set()
+    explained: set[str | None] = set()
     for family in sorted(FAMILIES.values(), key=lambda each: not each.package):
-        if family.explain in asked:
+        if family.explain in explained:
             continue
-        asked.add(family.explain)
+        explained.add(family.explain)
         try:
             family.explain_directory(directory)
         except BadInput:

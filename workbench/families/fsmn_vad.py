@@ -248,9 +248,9 @@ def _speech_frames(silence: np.ndarray, decibels: np.ndarray, config: DetectorCo
     noise.
     """
     silence = silence.astype(np.float64)
-    likely = 1.0 - silence >= silence**config.speech_2_noise_ratio + margin
+    probable = 1.0 - silence >= silence**config.speech_2_noise_ratio + margin
     loud = decibels >= config.decibel_thres
-    speech = likely & loud
+    speech = probable & loud
     noise, span = None, config.noise_frame_num_used_for_snr
     for frame in range(len(silence)):
         level = float(decibels[frame])

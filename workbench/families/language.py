@@ -120,8 +120,8 @@ def check_followed(config: Mapping[str, Any], kind: str, where: str) -> None:
 
 
 def _unfollowed(key: str, value: Any, kind: str, where: str) -> BadInput:
-    told = f"{key} in {where} is {value!r:.80}, which networks of type {kind} do not follow"
-    return BadInput(f"{told}; expected a model without it")
+    problem = f"{key} in {where} is {value!r:.80}, which networks of type {kind} do not follow"
+    return BadInput(f"{problem}; expected a model without it")
 
 
 def placeholder_in(section: Any, where: str) -> str:

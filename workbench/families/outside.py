@@ -107,9 +107,9 @@ def _check(family: Family, others: Mapping[str, Family]) -> None:
     if not isinstance(family.name, str) or not NAME.fullmatch(family.name):
         raise _Fault(f"its name is {family.name!r:.80}; expected lower-case letters, digits and underscores")
     if family.name in others:
-        whose = others[family.name].package
-        taken = f"the package {whose} has it" if whose else "the workbench has a family of that name"
-        raise _Fault(f"the name {family.name!r} is taken: {taken}")
+        package = others[family.name].package
+        reason = f"the package {package} has it" if package else "the workbench has a family of that name"
+        raise _Fault(f"the name {family.name!r} is taken: {reason}")
     for architecture in family.gguf.architectures:
         if other := next((each for each in others.values() if architecture in each.gguf.architectures), None):
             raise _Fault(f"its GGUF architecture {architecture!r} is taken: files of {other.title} have it")

@@ -209,24 +209,24 @@ def join_pieces(pieces: Sequence[str]) -> str:
     abbreviation in capitals. An unfinished word is written, while the original drops it.
     """
     words: list[str] = []  # words and the spaces between them
-    begun = ""
+    unfinished_word = ""
     spaced = False
     for piece in pieces:
         if piece in HIDDEN_PIECES:
             continue
         if CONTINUES in piece and not _is_chinese(piece):
-            begun += piece.replace(CONTINUES, "")
+            unfinished_word += piece.replace(CONTINUES, "")
             spaced = False
         elif _is_word(piece):
-            words += [begun + piece, " "]
-            begun = ""
+            words += [unfinished_word + piece, " "]
+            unfinished_word = ""
             spaced = True
         else:
             if spaced and _is_chinese(piece):
                 words.pop()
             words.append(piece)
             spaced = False
-    return "".join([*_abbreviate(words), begun]).strip()
+    return "".join([*_abbreviate(words), unfinished_word]).strip()
 
 
 def _abbreviate(words: Sequence[str]) -> list[str]:
@@ -330,14 +330,14 @@ def timed_tokens(
     ids: Sequence[int],
     vocabulary: Vocabulary,
     times: Sequence[tuple[float, float]] | None,
-    likely: Sequence[float | None] | None = None,
+    confidences: Sequence[float | None] | None = None,
 ) -> tuple[Token, ...]:
     """Returns the tokens that are written, with times and probabilities if there are any: one for each of the ids."""
     spans: Sequence[tuple[float | None, float | None]] = [(None, None)] * len(ids) if times is None else times
-    sure: Sequence[float | None] = [None] * len(ids) if likely is None else likely
+    known: Sequence[float | None] = [None] * len(ids) if confidences is None else confidences
     pieces = [vocabulary.pieces[number] for number in ids]
     return tuple(
-        Token(number, piece, *span, each)
-        for number, piece, span, each in zip(ids, pieces, spans, sure, strict=True)
+        Token(number, piece, *span, confidence)
+        for number, piece, span, confidence in zip(ids, pieces, spans, known, strict=True)
         if piece not in HIDDEN_PIECES
     )

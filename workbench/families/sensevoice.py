@@ -161,7 +161,7 @@ def timed_tokens(
     vocabulary: Vocabulary,
     frames: int,
     frame_seconds: float,
-    likely: np.ndarray | None = None,
+    probabilities: np.ndarray | None = None,
 ) -> tuple[Token, ...]:
     """Returns the text tokens of a CTC path with their times.
 
@@ -169,7 +169,7 @@ def timed_tokens(
         path: over the query frames and the features.
         frames: number of feature frames, without queries.
         frame_seconds: of one feature frame after LFR.
-        likely: the probability of the path in each of its frames; a token's confidence is the mean over its frames.
+        probabilities: of the path, in each of its frames; a token's confidence is the mean over its frames.
 
     A CTC peak is half a frame late, so the times are moved by that much, as in the original.
     """
@@ -180,6 +180,6 @@ def timed_tokens(
             continue
         start = max((token.first - QUERY_FRAMES - PEAK_DELAY) * frame_seconds, 0.0)
         end = min(token.end - QUERY_FRAMES - PEAK_DELAY, frames - PEAK_DELAY) * frame_seconds
-        sure = None if likely is None else known(float(likely[token.first : token.end].mean()))
-        tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start), sure))
+        confidence = None if probabilities is None else known(float(probabilities[token.first : token.end].mean()))
+        tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start), confidence))
     return tuple(tokens)

@@ -69,8 +69,8 @@ def read_release(directory: Path) -> Release:
     """
     found = list(training_yamls(directory))
     if len(found) != 1:
-        told = f"several training yamls, {enumerated([path.name for path in found])}," if found else "no training yaml"
-        raise BadInput(f"{directory.name} has {told} with job_type: {JOB}; expected one")
+        state = f"several training yamls, {enumerated([path.name for path in found])}," if found else "no training yaml"
+        raise BadInput(f"{directory.name} has {state} with job_type: {JOB}; expected one")
     training = found[0]
     where = f"{directory.name}/{training.name}"
     content = read_yaml(training)
@@ -123,8 +123,8 @@ def weights_file(directory: Path) -> Path:
     found = sorted(directory.glob("*.pt"))
     if len(found) == 1:
         return found[0]
-    told = f"has {len(found)} .pt files" if found else "has no weights"
-    raise BadInput(f"{directory.name} {told}; expected {' or '.join(WEIGHTS)}")
+    state = f"has {len(found)} .pt files" if found else "has no weights"
+    raise BadInput(f"{directory.name} {state}; expected {' or '.join(WEIGHTS)}")
 
 
 def _check_order(parts: Mapping[str, Any], where: str) -> None:

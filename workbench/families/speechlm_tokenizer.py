@@ -62,9 +62,9 @@ def read_global_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokeni
     for name in SPECIAL:
         expected, found = getattr(layout, name), language.id_of(f"<|{name}|>")
         if found != expected:
-            told = "is missing" if found is None else f"is id {found}"
+            state = "is missing" if found is None else f"is id {found}"
             raise BadInput(
-                f"<|{name}|> {told} in the tokenizer of {directory.name} and id {expected} in its config.json; "
+                f"<|{name}|> {state} in the tokenizer of {directory.name} and id {expected} in its config.json; "
                 "expected the same"
             )
     highest = language.highest_id

@@ -196,13 +196,13 @@ class GgufFile:
         Raises `BadInput` for a tensor that is not a matrix, and for a row that does not exist.
         """
         info = self._info(name)
-        wanted = np.asarray(numbers, dtype=np.int64).reshape(-1)
+        row_numbers = np.asarray(numbers, dtype=np.int64).reshape(-1)
         if len(info.shape) != 2:
             raise BadInput(f"tensor {name} in {self.name} has the shape {info.shape}; expected a matrix")
-        outside = wanted[(wanted < 0) | (wanted >= info.shape[0])]
+        outside = row_numbers[(row_numbers < 0) | (row_numbers >= info.shape[0])]
         if outside.size:
             raise BadInput(f"tensor {name} in {self.name} has no row {outside[0]}; it has {info.shape[0]} rows")
-        return self._dequantised(self._rows(info)[wanted], info)
+        return self._dequantised(self._rows(info)[row_numbers], info)
 
     def _rows(self, info: TensorInfo) -> np.ndarray:
         count = math.prod(info.shape[:-1])

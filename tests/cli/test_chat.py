@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
 import json
 import os
@@ -186,9 +187,9 @@ class Terminal:
         os.close(theirs)
         self.shown = ""
 
-    def until(self, pattern: str) -> str:
+    def until(self, pattern: str, patience: float = PATIENCE) -> str:
         """Reads until the pattern; returns everything since the last time."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + patience
         while not (found := re.search(pattern, self.shown)):
             assert time.monotonic() < end, self.shown
             if select.select([self.ours], [], [], 1.0)[0]:
@@ -198,6 +199,15 @@ class Terminal:
 
     def say(self, line: str) -> None:
         os.write(self.ours, f"{line}\n".encode())
+
+    def interrupt_until(self, pattern: str, number: int) -> None:
+        """Sends a signal until the pattern is shown: `input` misses one between its prompt and its wait for a line."""
+        for _ in range(4):
+            self.interrupt(number)
+            with contextlib.suppress(AssertionError):
+                self.until(pattern, PATIENCE / 4)
+                return
+        raise AssertionError(self.shown)
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
         """As Ctrl-C does, or another signal."""
@@ -267,8 +277,7 @@ def test_sigterm_ends_a_chat_in_a_terminal(answering: bool) -> None:
     if answering:
         terminal.say("say three")
         terminal.until("speaking: 20 rows")
-    terminal.interrupt(signal.SIGTERM)
-    terminal.until("workbench: stopped\n")
+    terminal.interrupt_until("workbench: stopped\n", signal.SIGTERM)
     assert terminal.end() == 143
 
 

@@ -167,7 +167,7 @@ def test_dump_folder_is_compared_isolated_in_one_command(capsys: Capture, fakes:
     assert status == 1 and out[0].startswith(
         "dump (beyond): Computed from the candidate's own inputs, encoder.layers.2 is the first stage "
     )
-    assert any("  A bug, not noise: at encoder.layers.2 the candidate is" in line for line in out)
+    assert any("  A bug, not noise: at encoder.layers.2 the candidate's distance from " in line for line in out)
     mode = next(line for line in out[1:] if not line.startswith("  "))
     assert mode.startswith("Isolated: every stage of the reference is computed from the candidate's own inputs")
     assert [line.split()[0] for line in out if line.endswith("!")] == ["encoder.layers.2", "encoder.layers.5"]

@@ -247,7 +247,7 @@ def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Resu
     ran = wire(inputs.start.click, actions.start, form, shown, js=SHOW_RESULTS, **COMPUTING)
     wire(ran.success, actions.look_at_first, None, results.followed_search, **COMPUTING)
     wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
-    views = KeptViews(page.runs, TAB, len(form), len(results.stored_outputs), PLACES_OF_FILES)
+    views = KeptViews(page.runs, page.sent, TAB, len(form), len(results.stored_outputs), PLACES_OF_FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)

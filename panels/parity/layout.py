@@ -232,7 +232,7 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
 
     wire(ran.failure, partial(note_beside, verdicts.value), verdicts, status)
     looked_at = look(ran)  # the open stage is kept with the run
-    views = KeptViews(page.runs, TAB, len(form), len(results.stored_outputs), FILES)
+    views = KeptViews(page.runs, page.sent, TAB, len(form), len(results.stored_outputs), FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)

@@ -15,6 +15,7 @@ import gradio as gr
 
 from panels.running.kept_files import found_file, stored_files
 from panels.running.run_store import RunStore
+from panels.running.sent_results import SentResults
 from panels.widgets.markup import datum, element, text
 from panels.widgets.run_history import history_value
 from workbench.core.errors import BadInput
@@ -32,9 +33,11 @@ class KeptViews:
         files: the places of the inputs that hold files.
         inputs: how many inputs the tab has.
         outputs: how many HTML outputs the tab has.
+        sent: the results that the server has sent; no other HTML is stored.
     """
 
     store: RunStore
+    sent: SentResults
     tab: str
     inputs: int
     outputs: int
@@ -50,7 +53,7 @@ class KeptViews:
             "values": [
                 _written(value, written) if place in self.files else _plain(value) for place, value in enumerate(values)
             ],
-            "shown": [each if isinstance(each, str) else "" for each in shown],
+            "shown": [each if each in self.sent else "" for each in shown],
         }
         return history_value(self.tab, self.store.hours, self.store.keep(content, files), title)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
@@ -22,6 +22,7 @@ from panels.running.error_boundary import shown
 from panels.running.leaving import LeavingQueue
 from panels.running.run_store import RunStore, usual_store
 from panels.running.scripts import script_routes
+from panels.running.sent_results import SentResults
 from panels.widgets.timeline import Timelines
 from panels.widgets.timeline_routes import timeline_routes
 from workbench.core.errors import BadInput
@@ -40,7 +41,7 @@ class Page(gr.Blocks):
     `examples` has the values of a working call, by the endpoint's name. `routes` are addresses of tabs that the server
     answers itself, before Gradio. `runs` keeps results, so that links show them again. `guard` says what visitors may
     do. `timelines` has the recordings that users look at, in any tab. `service` answers other programs, if the page has
-    their routes.
+    their routes. `sent` knows the results that were sent as HTML.
     """
 
     def __init__(self, **settings: Any):
@@ -51,6 +52,7 @@ class Page(gr.Blocks):
         self.runs: RunStore = usual_store()
         self.guard = Guard()
         self.service: Service | None = None
+        self.sent = SentResults()
 
     def hide_progress_from_outputs(self) -> None:
         """Sets that events with hidden progress show it on no component.
@@ -78,7 +80,7 @@ class Page(gr.Blocks):
                     f"{_called(block_fn)} got {len(inputs)} values; expected {len(block_fn.inputs)}, one for each "
                     "parameter"
                 )
-            self.guard.check_values(inputs, f"the request of {_called(block_fn)}")
+            self.guard.check_values(_from_visitor(inputs, block_fn), f"the request of {_called(block_fn)}")
             refuse_addresses(inputs)
             return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
         except gr.Error:
@@ -94,6 +96,22 @@ class Page(gr.Blocks):
             raise shown(
                 BadInput(f"{_called(block_fn)} got a value that cannot be read; `Use via API` says what it takes")
             ) from None
+
+    async def postprocess_data(
+        self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: Any
+    ) -> list[Any]:
+        """Calls Gradio's method, and remembers results that are sent as HTML."""
+        values = list(await super().postprocess_data(block_fn, predictions, state))
+        for value, place in zip(values, block_fn.outputs, strict=False):
+            if isinstance(place, gr.HTML):
+                self.sent.add(value)
+        return values
+
+
+def _from_visitor(inputs: Sequence[Any], function: BlockFunction) -> list[Any]:
+    """Returns the values without results as HTML: the page sends back what this server made, to keep it with a run."""
+    pairs = zip(inputs, function.inputs, strict=False)
+    return ["" if isinstance(place, gr.HTML) and isinstance(value, str) else value for value, place in pairs]
 
 
 def refuse_addresses(arguments: Any) -> None:

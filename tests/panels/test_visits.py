@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from panels.running.choices import ModelOnRuntime
 from panels.running.kept_views import KeptViews
 from panels.running.run_store import RunStore
+from panels.running.sent_results import SentResults
 from panels.running.sessions import SessionPool
 from panels.sharing import PICTURE_SIZE, with_tags
 from panels.transcribe import keeping
@@ -241,14 +242,18 @@ def test_stored_view_is_restored_with_its_files(tmp_path: Path, at_home: None, m
     one, two = tmp_path / "one.npy", tmp_path / "two.npy"
     one.write_bytes(b"1")
     two.write_bytes(b"2")
-    views = KeptViews(RunStore(tmp_path / "runs"), "parity", 4, 1, files=(0, 1))
+    sent = SentResults()
+    sent.add("<b>shown</b>")
+    views = KeptViews(RunStore(tmp_path / "runs"), sent, "parity", 4, 1, files=(0, 1))
     values = (str(one), [str(one), str(two)], "text", {"of": "a state"})
     key = views.keep("a title", values, ["<b>shown</b>"])["kept"]["key"]
     listed, first, several, text, state, shown, note = views.restore(SimpleNamespace(_data={"run": key}))  # type: ignore[arg-type]
     assert listed["kept"]["title"] == "a title" and text == "text" and shown == "<b>shown</b>" and "earlier run" in note
     assert Path(first).read_bytes() == b"1" and [Path(each).read_bytes() for each in several] == [b"1", b"2"]
     assert state == gr.skip(), "what is no plain value is not kept"
-    others = KeptViews(views.store, "inject", 4, 1)
+    forged = views.keep("a title", values, ["<b>forged</b>"])["kept"]["key"]
+    assert views.restore(SimpleNamespace(_data={"run": forged}))[-2] == "", "this server has not sent it"  # type: ignore[arg-type]
+    others = KeptViews(views.store, sent, "inject", 4, 1)
     assert others.restore(SimpleNamespace(_data={"run": key}))[0]["gone"] == key  # type: ignore[arg-type]
     assert len(warned) == 1 and "another tab" in warned[0]
 

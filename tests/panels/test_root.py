@@ -1,0 +1,54 @@
+"""The root of the page: results that it sends as HTML come back, and are the only HTML that a kept run holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from panels.running.root import Page
+from panels.running.sent_results import SentResults
+from workbench.serving.guard import Guard
+
+LARGE = "x" * 100_000  # beyond the limit for texts of a public page
+
+
+@pytest.fixture
+def page() -> Page:
+    with Page() as page:
+        result, text = gr.HTML(), gr.Textbox()
+        text.submit(lambda *_: None, [result, text], [result, text])
+    page.guard = Guard("public")
+    return page
+
+
+def result_of(work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+    """Runs it in a thread of its own, because browser tests leave an event loop in this one."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, work).result()
+
+
+def received(page: Page, *values: Any) -> list[Any]:
+    return result_of(page.preprocess_data(page.fns[0], list(values), None))
+
+
+def test_large_results_may_come_back_and_large_texts_are_refused(page: Page) -> None:
+    assert received(page, LARGE, "short")[0] == LARGE
+    with pytest.raises(gr.Error, match="kB of text; expected at most 64 kB"):
+        received(page, "", LARGE)
+
+
+def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
+    result_of(page.postprocess_data(page.fns[0], [LARGE, "short"], None))
+    assert LARGE in page.sent and "short" not in page.sent and f"{LARGE}!" not in page.sent
+
+
+def test_sent_results_forget_the_oldest_and_ignore_other_values() -> None:
+    sent = SentResults(most=2)
+    for value in ("a", "b", "a", {"value": "c"}, {"visible": False}, None, 3, ""):
+        sent.add(value)
+    assert [each in sent for each in ("a", "b", "c", "", None, 3)] == [True, False, True, False, False, False]

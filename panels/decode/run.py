@@ -239,11 +239,9 @@ def _given_up(row: Row) -> Row:
 def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
     """Computes the rows and shows every change."""
     sources = decodings.job.sources
-    refused = refusals(source.path for source in sources) if decodings.job.offer else {}  # before a model is loaded
-    for row in rows:
-        if error := refused.get(sources[row.place].path):
-            show(_failed(row, error))
-    if not (rows := [row for row in rows if sources[row.place].path not in refused]):
+    if decodings.job.offer and (refused := refusals(source.path for source in sources)):  # no model is loaded then
+        for row in rows:
+            show(_failed(row, refused[sources[row.place].path]))
         return
     try:
         sessions = Sessions(pool, decodings.job, stop, partial(_show_activity, rows[0], show))
@@ -257,8 +255,6 @@ def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: th
     broken: dict[str, Exception] = {}  # decoders that cannot be made
     for place, source in enumerate(sources):
         source_rows = [row for row in rows if row.place == place]
-        if not source_rows:
-            continue
         try:
             decodings.keep(
                 place, sessions.logits(source, decodings.layout, partial(_show_activity, source_rows[0], show))

@@ -237,11 +237,10 @@ def _work(
     show: Show,
 ) -> None:
     """Computes the rows and shows every change."""
-    refused = refusals(row.path for row in rows)  # before a model is loaded
-    for row in rows:
-        if row.path in refused:
+    if refused := refusals(row.path for row in rows):  # no model is loaded then
+        for row in rows:
             show(replace(row, status="failed", error=str(refused[row.path])))
-    rows = [row for row in rows if row.path not in refused]
+        return
     hopeless: set[ModelOnRuntime] = set()  # models that could not be loaded
     loads = Loads(show)
     loads.begin(pool, job, rows, stop)
@@ -299,7 +298,7 @@ class Loads:
     def begin(self, pool: SessionPool, job: Job, rows: Sequence[Row], stop: threading.Event) -> None:
         """Starts a load for each demo model of the run, if there are several."""
         small = [offer for offer in job.offers if offer.ready and offer.card.kind == "demo"]
-        for offer in small if len(small) > 1 and rows else ():
+        for offer in small if len(small) > 1 else ():
             row = next(row for row in rows if row.cell == offer.cell)
             threading.Thread(target=self._load, args=(pool, row, job.settings_of(offer), stop), daemon=True).start()
 
@@ -322,7 +321,7 @@ def _steps(job: Job, rows: Sequence[Row]) -> list[tuple[RuntimeOffer, list[Row]]
     steps = []
     for offer in job.offers:
         model_rows = [row for row in rows if row.cell == offer.cell]
-        parallel = RUNTIMES[offer.cell.runtime].parallel and model_rows
+        parallel = RUNTIMES[offer.cell.runtime].parallel
         steps += [(offer, model_rows)] if parallel else [(offer, [row]) for row in model_rows]
     return steps
 

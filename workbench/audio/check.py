@@ -29,11 +29,15 @@ def check_sound(source: str | os.PathLike[str]) -> None:
 
 
 def refusals(paths: Iterable[str]) -> dict[str, WorkbenchError]:
-    """Returns the errors of `check_sound` by path, for those files that it refuses."""
-    found: dict[str, WorkbenchError] = {}
+    """Returns the error of `check_sound` for each path if it refuses all files; otherwise an empty mapping.
+
+    The first file that is accepted ends the check: a model is loaded for it, and refuses the others itself.
+    """
+    errors: dict[str, WorkbenchError] = {}
     for path in dict.fromkeys(paths):
         try:
             check_sound(path)
+            return {}
         except WorkbenchError as error:
-            found[path] = error
-    return found
+            errors[path] = error
+    return errors

@@ -247,14 +247,15 @@ def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Resu
     ran = wire(inputs.start.click, actions.start, form, shown, js=SHOW_RESULTS, **COMPUTING)
     wire(ran.success, actions.look_at_first, None, results.followed_search, **COMPUTING)
     wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
-    views = KeptViews(page.runs, page.sent, TAB, len(form), len(results.stored_outputs), PLACES_OF_FILES)
+    outputs = results.stored_outputs
+    views = KeptViews(page.runs, page.sent.of(outputs), TAB, len(form), len(outputs), PLACES_OF_FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)
 
-    wire(ran.success, keep, [*form, *results.stored_outputs], results.history)
+    wire(ran.success, keep, [*form, *outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
-    restored = [results.history, *form, *results.stored_outputs, results.earlier]
+    restored = [results.history, *form, *outputs, results.earlier]
     back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
     wire(back.success, lambda: gr.update(elem_classes=seen_classes(False, "card")), None, results.followed)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)

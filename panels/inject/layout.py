@@ -194,7 +194,7 @@ def _wire_kept(
         ran: the events of runs.
     """
     form, outputs = inputs.form, results.stored_outputs
-    views = KeptViews(page.runs, page.sent, TAB, len(form), len(outputs), files=(0,))
+    views = KeptViews(page.runs, page.sent.of(outputs), TAB, len(form), len(outputs), files=(0,))
 
     def restore(event: gr.EventData) -> list[Any]:
         return actions.restore(views, event)

@@ -232,14 +232,15 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
 
     wire(ran.failure, partial(note_beside, verdicts.value), verdicts, status)
     looked_at = look(ran)  # the open stage is kept with the run
-    views = KeptViews(page.runs, page.sent, TAB, len(form), len(results.stored_outputs), FILES)
+    outputs = results.stored_outputs
+    views = KeptViews(page.runs, page.sent.of(outputs), TAB, len(form), len(outputs), FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)
 
-    wire(looked_at.success, keep, [*form, *results.stored_outputs], results.history)
+    wire(looked_at.success, keep, [*form, *outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
-    restored = [results.history, *form, *results.stored_outputs, results.earlier]
+    restored = [results.history, *form, *outputs, results.earlier]
     back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
     wire(back.success, actions.choose, inputs.chosen, inputs.offered)
     breaking = BreakingActions(actions)

@@ -100,11 +100,10 @@ class Page(gr.Blocks):
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: Any
     ) -> list[Any]:
-        """Calls Gradio's method, and remembers results that are sent as HTML."""
+        """Calls Gradio's method, and remembers the results that a run is stored with."""
         values = list(await super().postprocess_data(block_fn, predictions, state))
         for value, place in zip(values, block_fn.outputs, strict=False):
-            if isinstance(place, gr.HTML):
-                self.sent.add(value)
+            self.sent.add(place, value)
         return values
 
 

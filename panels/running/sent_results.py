@@ -8,23 +8,32 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
+
+from gradio.blocks import Block
 
 MOST = 20_000  # results that are remembered, 32 bytes each
 
 
 class SentResults:
-    """The digests of the newest results."""
+    """The digests of the newest results in the components whose HTML is stored with runs."""
 
     def __init__(self, most: int = MOST):
         self._most = most
+        self._components = set[int]()
         self._digests: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()
 
-    def add(self, value: Any) -> None:
-        """Remembers the value of an HTML component, or the value in an update of one; ignores anything else."""
+    def of(self, components: Iterable[Block]) -> SentResults:
+        """Remembers results in these components from now on; returns itself."""
+        self._components.update(component._id for component in components)
+        return self
+
+    def add(self, component: Block, value: Any) -> None:
+        """Remembers the value of a component, or the value in an update of it, if its results are stored."""
         html = value.get("value") if isinstance(value, dict) else value
-        if isinstance(html, str) and html:
+        if component._id in self._components and isinstance(html, str) and html:
             with self._lock:
                 self._digests[_digest(html)] = None
                 self._digests.move_to_end(_digest(html))

@@ -22,6 +22,7 @@ def page() -> Page:
     with Page() as page:
         result, text = gr.HTML(), gr.Textbox()
         text.submit(lambda *_: None, [result, text], [result, text])
+    page.sent.of([result])
     page.guard = Guard("public")
     return page
 
@@ -48,7 +49,10 @@ def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
 
 
 def test_sent_results_forget_the_oldest_and_ignore_other_values() -> None:
-    sent = SentResults(most=2)
+    stored, other = gr.HTML(), gr.HTML()
+    sent = SentResults(most=2).of([stored])
     for value in ("a", "b", "a", {"value": "c"}, {"visible": False}, None, 3, ""):
-        sent.add(value)
+        sent.add(stored, value)
+    sent.add(other, "d")
+    assert "d" not in sent
     assert [each in sent for each in ("a", "b", "c", "", None, 3)] == [True, False, True, False, False, False]

@@ -242,8 +242,9 @@ def test_stored_view_is_restored_with_its_files(tmp_path: Path, at_home: None, m
     one, two = tmp_path / "one.npy", tmp_path / "two.npy"
     one.write_bytes(b"1")
     two.write_bytes(b"2")
-    sent = SentResults()
-    sent.add("<b>shown</b>")
+    result = gr.HTML()
+    sent = SentResults().of([result])
+    sent.add(result, "<b>shown</b>")
     views = KeptViews(RunStore(tmp_path / "runs"), sent, "parity", 4, 1, files=(0, 1))
     values = (str(one), [str(one), str(two)], "text", {"of": "a state"})
     key = views.keep("a title", values, ["<b>shown</b>"])["kept"]["key"]

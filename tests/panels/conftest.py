@@ -15,6 +15,7 @@ from panels.running import error_boundary
 from panels.running.sessions import SessionPool
 from tests.support.browser import PATIENCE
 from tests.support.fake_panels import FakeGgufRegistry, FakeLanguageRegistry, FakeRegistry
+from tests.support.fake_parity import FakeParityRegistry
 from workbench.registry.registry import Registry
 
 DEMOS = tuple(f"demo/{name}" for name in ("sensevoice", "paraformer", "funasr-nano", "fireredasr", "qwen3"))
@@ -97,6 +98,28 @@ def served_gguf(tabs: str | None) -> Iterator[Served]:
 def served(tabs: str | None) -> Iterator[Served]:
     """The page over fake models."""
     yield from serve(SessionPool(FakeRegistry()), tabs)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which runs make those of their traces."""
+    folder = tmp_path / "tempdir"
+    folder.mkdir()
+    made = iter(range(1000))
+
+    def make() -> Path:
+        path = folder / f"run-{next(made)}"
+        path.mkdir()
+        return path
+
+    monkeypatch.setattr("workbench.parity_lab.tracer.make_tempdir", make)
+    return folder
+
+
+@pytest.fixture
+def lab(tempdir: Path, tabs: str | None) -> Iterator[Served]:
+    """The page over models that compute a small network."""
+    yield from serve(SessionPool(FakeParityRegistry()), tabs)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -1,51 +1,24 @@
-"""The Parity tab in a real browser, and its endpoint for scripts."""
+"""The Parity tab in a real browser."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from panels.running.sessions import SessionPool
-from tests.panels.conftest import Served, needs, serve
+from tests.panels.conftest import Served, needs
 from tests.panels.test_transcribe_page import LONG, expect, until
 from tests.support.browser import unfold
 from tests.support.fake_lab import waits
 from tests.support.fake_panels import broken, tone
-from tests.support.fake_parity import FakeParityRegistry
-from tests.support.networks import META, STAGES, computed
+from tests.support.networks import STAGES, computed
 from tests.support.widths import no_sideways_scroll, no_sideways_scroll_by_day_and_night
-from workbench.compare.files import compare_files
-from workbench.trace.trace import Trace
 
 pytestmark = pytest.mark.tabs("parity")
-
-
-@pytest.fixture
-def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which runs make those of their traces."""
-    folder = tmp_path / "tempdir"
-    folder.mkdir()
-    made = iter(range(1000))
-
-    def make() -> Path:
-        path = folder / f"run-{next(made)}"
-        path.mkdir()
-        return path
-
-    monkeypatch.setattr("workbench.parity_lab.tracer.make_tempdir", make)
-    return folder
-
-
-@pytest.fixture
-def lab(tempdir: Path, tabs: str | None) -> Iterator[Served]:
-    """The page over models that compute a small network."""
-    yield from serve(SessionPool(FakeParityRegistry()), tabs)  # type: ignore[arg-type]
 
 
 def open_tab(page: Any, served: Served) -> None:
@@ -406,68 +379,3 @@ def test_language_model_is_compared_on_a_prompt_with_embeddings(lab: Served, pag
     expect(page.locator("#parity-result h3").first).to_contain_text("Say <b>seven</b>")
     [given] = lab.registry.embeddings[0]
     assert given.name == "probe.npy" and given.values.shape == (3, 4)
-
-
-def test_compare_endpoint_returns_verdicts_and_one_line_errors(lab: Served, tmp_path: Path) -> None:
-    client_module = pytest.importorskip("gradio_client")
-    client = client_module.Client(lab.url, verbose=False)
-    sound = client_module.handle_file(str(tone(tmp_path / "a.wav")))
-
-    def ask(**given: Any) -> Any:
-        return client.predict(api_name="/compare", **given)
-
-    names = [
-        each["parameter_name"]
-        for each in client.view_api(return_format="dict")["named_endpoints"]["/compare"]["parameters"]
-    ]
-    assert names == [
-        "model",
-        "reference",
-        "candidates",
-        "audio",
-        "prompt",
-        "stages",
-        "options",
-        "preset",
-        "isolated",
-        "traces",
-        "mapping",
-        "settings",
-        "embeddings",
-        "recordings",
-        "prompts",
-    ]
-    asked = {"model": "fake/sense", "candidates": ["gguf:f32", "pytorch:f64"], "audio": sound}
-    found = ask(**asked, options='{"itn": true}', stages="encoder.*", settings='{"float64": false}')
-    assert found["model"] == "fake/sense" and found["source"] == "a.wav" and found["float64"] is False
-    assert [each["name"] for each in found["candidates"]] == ["gguf:f32", "pytorch:f64"]
-    assert all(each["status"] == "within" for each in found["candidates"])
-    assert {each["stage"] for each in found["candidates"][0]["comparison"]["stages"]} == {
-        stage for stage in STAGES if stage.startswith("encoder.")
-    }
-    assert lab.registry.open_now == []
-
-    paths = []
-    for name, dtype in (("reference", "float32"), ("candidate", "float16")):
-        paths.append(Trace(computed(dtype), META | {"dtype": dtype}).save(tmp_path / f"{name}.safetensors"))
-    files = [client_module.handle_file(str(path)) for path in paths]
-    [line] = compare_files(*paths).lines(as_json=True)
-    assert ask(traces=files) == json.loads(line)
-    found = ask(**asked | {"candidates": ["candidate.safetensors"]}, traces=files)
-    assert [each["name"] for each in found["candidates"]] == ["candidate.safetensors"]
-
-    for wrong, message in [
-        ({"traces": files[:1]}, "there are 1 trace files"),
-        ({**asked, "model": "/etc"}, "there is no model '/etc' to compare"),
-        ({**asked, "candidates": []}, "no candidate is chosen"),
-        ({**asked, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded file"),
-        ({**asked, "audio": None}, "there is no recording for pytorch:f32"),
-        ({**asked, "options": "[1]"}, "expected a JSON object"),
-        ({**asked, "options": '{"loudness": 1}'}, "no option 'loudness'"),
-        ({**asked, "settings": '{"loudness": 1}'}, "no setting 'loudness'"),
-        ({**asked, "settings": '{"rules": 1}'}, "expected a list of texts"),
-        ({**asked, "preset": "f33"}, "no preset 'f33'"),
-        ({**asked, "stages": " , "}, "the stage pattern is empty"),
-    ]:
-        with pytest.raises(client_module.exceptions.AppError, match=re.escape(message)):
-            ask(**wrong)

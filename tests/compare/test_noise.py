@@ -158,7 +158,7 @@ def test_fault_barely_within_its_bound_is_named_before_the_stage_of_growth(isola
         return
     assert [each.stage for each in found.bugs] == names[1:]
     assert found.first_bug and found.first_bug.leads_to == names[2]
-    assert "here, and less than the candidate's distance at encoder.layers.1" in found.sentence
+    assert "noise explains 4e-06 here, and encoder.layers.1 is beyond what noise explains" in found.sentence
     assert "encoder.layers.0 the candidate's distance from float64 at the median position is 3.6e-06" in found.sentence
 
 

@@ -244,7 +244,11 @@ def test_known_frontend_names_are_accepted(name: str | None, directory: Path) ->
     [
         ("frontend", "WhisperFrontend", "frontend in it/config.yaml is 'WhisperFrontend'; only WavFrontend, wav_fr"),
         ("frontend", ["WavFrontend"], "frontend in it/config.yaml is ['WavFrontend']; only"),
-        ("normalize", "UtteranceMVN", "normalize in it/config.yaml is 'UtteranceMVN'; only features that"),
+        (
+            "normalize",
+            "UtteranceMVN",
+            "normalize in it/config.yaml is 'UtteranceMVN'; only normalisation by a",
+        ),
     ],
 )
 def test_unsupported_frontend_settings_are_refused(

@@ -1,6 +1,6 @@
 """Makes 16 kHz mono of decoded blocks: averages their channels, and resamples.
 
-Channels of opposite polarity cancel each other. Then there would be nothing to hear, so such a recording is refused.
+Channels of opposite polarity cancel each other. Their average is silent, so such a recording is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workbench.audio.constants import INT16_SCALE, SAMPLE_RATE
 from workbench.core.errors import BadInput
 
 QUIETEST = 1 / INT16_SCALE  # amplitude of the quietest sound that 16 bits hold
-AUDIBLE = 100 * QUIETEST  # amplitude of a channel that is no mere noise
+AUDIBLE = 100 * QUIETEST  # amplitude of a channel that holds more than noise
 
 
 class Mixer:

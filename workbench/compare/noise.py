@@ -121,7 +121,7 @@ class StageNoise:
         )
         if self.leads_to is None:
             return phrase
-        return f"{phrase}; noise explains {bound:.2g} here, and less than the candidate's distance at {self.leads_to}"
+        return f"{phrase}; noise explains {bound:.2g} here, and {self.leads_to} is beyond what noise explains"
 
     @property
     def reference_is_off(self) -> bool:

@@ -1,7 +1,7 @@
 """Compares a table of tokens that is too large to hold, and recognises what was done to it, as `compare.weights` does.
 
 All rows are compared, some at a time. A few wrong rows suggest a cause. The cause is named only if it predicts every
-wrong row; where rows have moved, as many may be new as the move has made room for.
+wrong row. Where rows have moved by k places, up to k rows may be new.
 """
 
 from __future__ import annotations

@@ -61,10 +61,7 @@ class FunasrCheckpoint:
             raise BadInput(f"frontend in {where} is {name!r:.80}; only {', '.join(FRONTENDS)} are supported")
         normalize = self.config.get("normalize")
         if normalize is not None:
-            raise BadInput(
-                f"normalize in {where} is {normalize!r:.80}; only features that nothing but a CMVN file changes are "
-                "supported"
-            )
+            raise BadInput(f"normalize in {where} is {normalize!r:.80}; only normalisation by a CMVN file is supported")
         return FrontendConfig.from_yaml(self.section("frontend_conf"))
 
     def file(self, section: str, key: str) -> Path | None:

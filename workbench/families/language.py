@@ -25,7 +25,7 @@ PLACEHOLDER = "<|fim_pad|>"
 # Marks the speech's position in a prompt for vLLM; its row of the table is not used.
 AUDIO = "<|AUDIO|>"
 
-# Keys that other networks and vLLM follow and transformers' networks of these types do not; values that change nothing.
+# Keys that other networks and vLLM follow, but not the networks of these types in transformers; values without effect.
 UNFOLLOWED: Mapping[str, tuple[Any, ...]] = {
     "partial_rotary_factor": (None, 1),
     "attn_logit_softcapping": (None,),
@@ -120,7 +120,7 @@ def check_followed(config: Mapping[str, Any], kind: str, where: str) -> None:
 
 
 def _unfollowed(key: str, value: Any, kind: str, where: str) -> BadInput:
-    problem = f"{key} in {where} is {value!r:.80}, which networks of type {kind} do not follow"
+    problem = f"{key} in {where} is {value!r:.80}, which networks of type {kind} ignore"
     return BadInput(f"{problem}; expected a model without it")
 
 

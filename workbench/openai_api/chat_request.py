@@ -117,7 +117,7 @@ def read_chat_request(
     followed = followed or {}
     extensions = {name: read(fields[name], name) for name, read in followed.items() if name in fields}
     _check_fields({name: value for name, value in fields.items() if name not in followed}, options)
-    stream = _truth(fields, "stream")
+    stream = read_flag(fields, "stream")
     audio = _mapping(fields, "audio", ("voice", "format"))
     modalities = _modalities(fields.get("modalities", ["text"]))
     chosen = {name: fields[name] for name in options if name in fields}
@@ -136,7 +136,7 @@ def read_chat_request(
         format=sound,
         stream=stream,
         include_usage=_include_usage(fields, stream),
-        token_ids=_truth(fields, "return_token_ids"),
+        token_ids=read_flag(fields, "return_token_ids"),
         notes=tuple(notes),
         extensions=extensions,
     )
@@ -164,7 +164,8 @@ def _check_fields(fields: Mapping[str, Any], options: Collection[str]) -> None:
                 raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
 
 
-def _truth(fields: Mapping[str, Any], name: str) -> bool:
+def read_flag(fields: Mapping[str, Any], name: str) -> bool:
+    """Returns a field that is true or false, by default false; raises `Refusal` for anything else."""
     value = fields.get(name, False)
     if not isinstance(value, bool):
         raise Refusal(f"{name} is {value!r:.80}; expected true or false", name, "invalid_type")
@@ -189,7 +190,7 @@ def _include_usage(fields: Mapping[str, Any], stream: bool) -> bool:
         raise Refusal(
             f"stream_options.include_obfuscation is on, and this server adds nothing; {LEAVE_OUT}", "stream_options"
         )
-    return _truth(stream_options, "include_usage")
+    return read_flag(stream_options, "include_usage")
 
 
 def _modalities(value: Any) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT
+from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT, read_flag
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.logprobs import completion_logprobs, read_completion_logprobs
 from workbench.openai_api.stopping import read_stops
@@ -59,7 +59,7 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
             close_matches = difflib.get_close_matches(str(name), [*OWN, *options], 1)
             hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
-    stream = _truth(fields, "stream")
+    stream = read_flag(fields, "stream")
     streaming = fields.get("stream_options") or {}
     if not isinstance(streaming, Mapping) or {*streaming} - {"include_usage", "include_obfuscation"}:
         raise Refusal("stream_options is not an object with include_usage", "stream_options", "invalid_type")
@@ -74,15 +74,8 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
         stops=read_stops(fields.get("stop")),
         logprobs=read_completion_logprobs(fields.get("logprobs")),
         stream=stream,
-        include_usage=_truth(streaming, "include_usage"),
+        include_usage=read_flag(streaming, "include_usage"),
     )
-
-
-def _truth(fields: Mapping[str, Any], name: str) -> bool:
-    value = fields.get(name, False)
-    if not isinstance(value, bool):
-        raise Refusal(f"{name} is {value!r:.80}; expected true or false", name, "invalid_type")
-    return value
 
 
 def _prompt(prompt: Any) -> str:

@@ -67,7 +67,7 @@ def test_demo_model_is_compared_on_two_runtimes_and_its_report_opens_offline(
     page.locator('[data-stage="encoder.layers.2"] button').click()
     expect(page.locator("#parity-closer h3")).to_contain_text("encoder.layers.2 gguf:f32 against pytorch:f32")
     expect(page.locator("#parity-closer img")).to_have_count(5)
-    expect(page.locator("#parity-closer .statistics")).to_contain_text("candidate from float64")
+    expect(page.locator("#parity-closer .statistics")).to_contain_text("distance of the candidate from float64")
 
     with page.expect_download() as waiting:
         page.locator("#parity-html").click()

@@ -42,7 +42,7 @@ def test_stage_detail_statistics_match_the_arrays(run: ParityRun) -> None:
     assert f"worst element [{row}, {column}]: {ours[row, column]:.7g} and {theirs[row, column]:.7g}" in text
     assert "shape 24 × 64 type float32" in text and "strictest preset that passes none" in text
     assert f"root mean square of the reference {np.sqrt((ours**2).mean()):.2g}" in text
-    assert "nearest multiple of the reference 1.5" in text and "a bug above" in text
+    assert "nearest multiple of the reference 1.5" in text and "a bug, because it is above" in text
     assert len([tag for tag, _ in parts.elements if tag == "img"]) == 5
     assert len([each for tag, each in parts.elements if tag == "tr" and each.get("class") == "over"]) == 2
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.compare.comparison import FirstToken
 from workbench.compare.discrete import Edit, as_text, as_tokens
-from workbench.compare.noise import NoiseReport
+from workbench.compare.noise import AT_MOST, NoiseReport, side_of
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import WORDS, margins_of
 from workbench.core.phrases import as_sentence
@@ -128,9 +128,10 @@ def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str
     for each in noise.stages if noise else ():
         if each.stage == stage:
             candidate, reference, bound, where = each.deciding
-            yield f"{each.beside.removeprefix('the ')} from float64{where}", short(reference)
-            conclusion = "a bug" if each.is_bug else "noise"
-            yield f"candidate from float64{where}", f"{short(candidate)}: {conclusion}, a bug above {short(bound)}"
+            most = "at most " if each.beside.endswith(AT_MOST) else ""
+            yield f"distance of {side_of(each.beside)} from float64{where}", f"{most}{short(reference)}"
+            conclusion = "a bug, because it is above" if each.is_bug else "noise, because it is at most"
+            yield f"distance of the candidate from float64{where}", f"{short(candidate)}: {conclusion} {short(bound)}"
 
 
 # Texts and tokens.

@@ -82,7 +82,7 @@ const drawModel = (model, index) => {
   });
   const first = runs.querySelector('input');
   const name = make(first ? 'label' : 'span', {class: 'name', ...(first ? {for: first.id} : {})}, model.name);
-  const notes = [model.knows, model.note].filter(Boolean).join(' · ');
+  const notes = [model.vocabulary, model.note].filter(Boolean).join(' · ');
   if (notes) name.append(make('small', {}, notes));
   item.append(name, runs, ...panels);
   return item;

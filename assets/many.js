@@ -1,5 +1,5 @@
-// The table of many recordings: sorted, searched and filtered in the browser. The server draws it anew while a run goes
-// on; what the visitor has chosen here stays.
+// The table of many recordings: the browser sorts, searches and filters it. The server sends it again
+// during a run; the visitor's choices here stay.
 const tools = element.querySelector('.many-tools');
 const [search, only, count] = [tools.querySelector('input'), tools.querySelector('select'), tools.querySelector('.count')];
 const results = document.querySelector('#results');
@@ -7,20 +7,20 @@ const opened = new Set();
 let order = null; // [column, 1 or -1]
 
 const value = (body, column) => {
-  const found = body.dataset[column];
-  return column === 'name' ? found.toLowerCase() : found === '' ? NaN : Number(found);
+  const text = body.dataset[column];
+  return column === 'name' ? text.toLowerCase() : text === '' ? NaN : Number(text);
 };
 const compare = ([column, way]) => (one, other) => {
   const [a, b] = [value(one, column), value(other, column)];
   if (column === 'name') return way * a.localeCompare(b, undefined, {numeric: true});
-  if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b); // what is unknown stands last
+  if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b); // unknown values come last
   return way * (a - b);
 };
-const wanted = (body) => {
-  const {name, said, rate, apart, failed} = body.dataset;
-  const kinds = {wrong: Number(rate) > 0, apart: Number(apart) > 0, failed: Number(failed) > 0};
-  const sought = search.value.trim().toLowerCase();
-  return (!only.value || kinds[only.value]) && (!sought || `${name} ${said} ${body.querySelector('.inside').textContent}`.toLowerCase().includes(sought));
+const matches = (body) => {
+  const {name, text, rate, disagreement, failed} = body.dataset;
+  const filters = {wrong: Number(rate) > 0, disagreement: Number(disagreement) > 0, failed: Number(failed) > 0};
+  const query = search.value.trim().toLowerCase();
+  return (!only.value || filters[only.value]) && (!query || `${name} ${text} ${body.querySelector('.inside').textContent}`.toLowerCase().includes(query));
 };
 
 const apply = () => {
@@ -29,10 +29,10 @@ const apply = () => {
   tools.hidden = !table;
   if (table) {
     const bodies = [...table.tBodies];
-    const asked = order ? [...bodies].sort(compare(order)) : [...bodies].sort((one, other) => one.dataset.place - other.dataset.place);
-    if (asked.some((each, at) => each !== bodies[at])) table.append(...asked);
+    const sorted = order ? [...bodies].sort(compare(order)) : [...bodies].sort((one, other) => one.dataset.place - other.dataset.place);
+    if (sorted.some((each, at) => each !== bodies[at])) table.append(...sorted);
     for (const body of bodies) {
-      body.hidden = !wanted(body);
+      body.hidden = !matches(body);
       const open = opened.has(body.dataset.place);
       body.querySelector('.inside').hidden = !open;
       body.querySelector('.opener').setAttribute('aria-expanded', open);
@@ -42,9 +42,9 @@ const apply = () => {
       const state = button.dataset.sort === column ? (way > 0 ? 'ascending' : 'descending') : 'none';
       button.closest('th').setAttribute('aria-sort', state);
     }
-    const shown = bodies.filter((body) => !body.hidden).length;
-    const counted = shown === bodies.length ? `${shown} recordings` : `${shown} of ${bodies.length} recordings`;
-    if (count.textContent !== counted) count.textContent = counted;
+    const visible = bodies.filter((body) => !body.hidden).length;
+    const summary = visible === bodies.length ? `${visible} recordings` : `${visible} of ${bodies.length} recordings`;
+    if (count.textContent !== summary) count.textContent = summary;
   } else if (opened.size) opened.clear();
   observer.observe(results, {childList: true, subtree: true});
 };

@@ -64,12 +64,12 @@ def chat_options(offer: RuntimeOffer) -> tuple[OptionSpec, ...]:
 
 def _order(offer: RuntimeOffer) -> tuple[bool, int]:
     """Returns a sort key: models on this machine come first; among them those that speak, then those that read."""
-    takes = FAMILIES[offer.card.family].input
-    return not offer.ready or offer.elsewhere, (CONVERSATION, PROMPT, RECORDING).index(takes)
+    family_input = FAMILIES[offer.card.family].input
+    return not offer.ready or offer.elsewhere, (CONVERSATION, PROMPT, RECORDING).index(family_input)
 
 
 def _model(offer: RuntimeOffer) -> dict[str, Any]:
-    takes = FAMILIES[offer.card.family].input
+    family_input = FAMILIES[offer.card.family].input
     return {
         "value": offer.cell.value,
         "model": offer.card.id,
@@ -78,13 +78,13 @@ def _model(offer: RuntimeOffer) -> dict[str, Any]:
         "how": offer.cell.how,
         "note": _note(offer),
         "about": offer.card.about,
-        "examples": EXAMPLES[takes],
-        "speaks": takes == CONVERSATION,
-        "hears": takes != PROMPT,
+        "examples": EXAMPLES[family_input],
+        "speaks": family_input == CONVERSATION,
+        "hears": family_input != PROMPT,
         "options": [
             _option(spec)
             for spec in chat_options(offer)
-            if spec.name not in NOT_SHOWN and (spec.name != "modalities" or takes == CONVERSATION)
+            if spec.name not in NOT_SHOWN and (spec.name != "modalities" or family_input == CONVERSATION)
         ],
     }
 

@@ -62,8 +62,8 @@ def build(page: Page, pool: SessionPool) -> None:
         messages: Any, model: str, runtime: str, modalities: str, options: dict[str, Any], audio: list[str]
     ) -> tuple[str, Any, dict[str, Any]]:
         answer = answered(pool, messages, model, runtime, modalities, options, audio)
-        spoken = answer.pop("audio")
-        return answer["text"], _file(spoken) if spoken else None, answer
+        audio_base64 = answer.pop("audio")
+        return answer["text"], _file(audio_base64) if audio_base64 else None, answer
 
     with gr.Column(visible=False):
         endpoint(
@@ -140,6 +140,6 @@ def _refuse_paths(messages: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(messages)
 
 
-def _file(spoken: str) -> dict[str, Any]:
-    path = save_bytes_to_cache(base64.b64decode(spoken), "answer.wav", get_upload_folder())
+def _file(audio_base64: str) -> dict[str, Any]:
+    path = save_bytes_to_cache(base64.b64decode(audio_base64), "answer.wav", get_upload_folder())
     return dict(json.loads(FileData(path=path, orig_name="answer.wav", mime_type="audio/wav").model_dump_json()))

@@ -72,8 +72,8 @@ def _answer(
 
     cell = column.offer.cell
     card = column.offer.card
-    hears = FAMILIES[card.family].input != PROMPT
-    messages: list[Any] = checked_messages(column.messages, hears, card.id)  # before a model is loaded
+    accepts_audio = FAMILIES[card.family].input != PROMPT
+    messages: list[Any] = checked_messages(column.messages, accepts_audio, card.id)  # before a model is loaded
     process = pool.process(cell.model, cell.runtime, cell.quantization)
     session = opened(pool, cell, stop, report)
     report("answering")

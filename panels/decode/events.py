@@ -23,9 +23,9 @@ from panels.running.choices import chosen_offers, offers
 from panels.running.kept_views import KeptViews
 from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
-from panels.widgets.html_block import seen_classes
+from panels.widgets.html_block import visibility_classes
 from panels.widgets.markup import datum, element, text
-from panels.widgets.option_inputs import Shown
+from panels.widgets.option_inputs import OptionField
 from panels.widgets.recording_actions import RecordingActions, sample_values
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
@@ -47,7 +47,7 @@ class DecodeActions(RecordingActions):
     def __init__(self, pool: SessionPool, samples: Sequence[Sample]):
         self.pool = pool
         self.samples = tuple(samples)
-        self.options = tuple(Shown(spec, (), True) for spec in option_specs(SearchOptions))
+        self.options = tuple(OptionField(spec, (), True) for spec in option_specs(SearchOptions))
         self.last_runs: LastResults[Decodings] = LastResults("that run is not kept any more; press Decode again")
         self.lists: LastResults[NBestLists] = LastResults("that sweep is not kept any more; press Sweep again")
         self._runs = ActiveRuns()
@@ -142,7 +142,7 @@ class DecodeActions(RecordingActions):
         job = job_of(self.pool, self.options, Form.of(values))
         user = str(request.session_hash)
         decodings = Decodings(job)
-        hidden = gr.update(elem_classes=seen_classes(False, "card"))
+        hidden = gr.update(elem_classes=visibility_classes(False, "card"))
         try:
             with self._runs.run(user) as stop:
                 for state in run(self.pool, decodings, stop):
@@ -206,7 +206,7 @@ class DecodeActions(RecordingActions):
             yield gr.skip(), gr.skip(), gr.skip()
             return
         self._followed[user] = row
-        shown = gr.update(elem_classes=seen_classes(True, "card"))
+        shown = gr.update(elem_classes=visibility_classes(True, "card"))
         heading = element("h3", text(f"{row.title}, frame by frame ") + element("span", text(row.recording), "muted"))
         waiting = element("p", "Searching once more, step by step…", "muted small", role="status")
         try:
@@ -285,6 +285,6 @@ def _pair(pair: str) -> Pair:
     return SWEPT[pair]
 
 
-def _default(option: Shown) -> Any:
+def _default(option: OptionField) -> Any:
     """Returns the value of an input that nobody touched."""
     return "" if option.spec.default is None else option.spec.default

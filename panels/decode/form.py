@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from panels.decode.knowledge import FILES
 from panels.decode.run import Job, prepare
 from panels.running.sessions import SessionPool
-from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.option_inputs import OptionField, read_inputs
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
 
@@ -50,7 +50,7 @@ PLACES_OF_FILES = (
 """The places of the inputs that hold files."""
 
 
-def job_of(pool: SessionPool, options: Sequence[Shown], form: Form) -> Job:
+def job_of(pool: SessionPool, options: Sequence[OptionField], form: Form) -> Job:
     """Returns the job that the values make; raises `BadInput` that says what is wrong.
 
     Args:

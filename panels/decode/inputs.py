@@ -11,7 +11,7 @@ from panels.decode.knowledge import FILES
 from panels.decode.run import TITLES
 from panels.running.sessions import SessionPool
 from panels.widgets.html_block import html_block
-from panels.widgets.option_inputs import Shown, make_inputs
+from panels.widgets.option_inputs import OptionField, make_inputs
 from panels.widgets.recording_inputs import RecordingInputs, recording_inputs
 from panels.widgets.samples import Sample
 from panels.widgets.tab_parts import file_box, folded, folded_card, step_title
@@ -121,7 +121,7 @@ class Search(NamedTuple):
     options: dict[str, gr.components.Component]
 
 
-def search_card(options: Sequence[Shown], pool: SessionPool) -> Search:
+def search_card(options: Sequence[OptionField], pool: SessionPool) -> Search:
     """Creates the card with the decoders and the options of the search; returns its inputs."""
     with folded_card("Search and weights", elem_id="decode-search-options"):
         decoders = gr.CheckboxGroup(

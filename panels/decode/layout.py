@@ -18,7 +18,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.widgets.early_presses import IN_TURN, before_press
-from panels.widgets.html_block import HIDDEN, html_block, seen_classes
+from panels.widgets.html_block import HIDDEN, html_block, visibility_classes
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
@@ -161,7 +161,7 @@ def _results(hours: float) -> Results:
     status = html_block("", elem_id="decode-status", elem_classes="status")
     table = html_block(NOTHING_YET, "look", "why", elem_id="decode-table")
     why = html_block("", elem_id="decode-why")
-    with gr.Column(elem_id="decode-search", elem_classes=seen_classes(False, "card")) as followed:
+    with gr.Column(elem_id="decode-search", elem_classes=visibility_classes(False, "card")) as followed:
         title = html_block("", elem_id="decode-search-title")
         search = gr.HTML(
             None,
@@ -257,7 +257,7 @@ def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Resu
     wire_value(inputs.start.click, "", results.earlier)
     restored = [results.history, *form, *outputs, results.earlier]
     back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
-    wire(back.success, lambda: gr.update(elem_classes=seen_classes(False, "card")), None, results.followed)
+    wire(back.success, lambda: gr.update(elem_classes=visibility_classes(False, "card")), None, results.followed)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
 
 

@@ -30,19 +30,19 @@ def example() -> str:
     return str(assets() / EXAMPLE)
 
 
-def server_path(written: str, guard: Guard) -> Path:
-    """Returns a path on the server's machine from what a user wrote. No other function accepts such a path.
+def server_path(entry: str, guard: Guard) -> Path:
+    """Returns a path on the server's machine from a user's text. No other function accepts such a path.
 
     Raises `Refused` on a public page, and `BadInput` if nothing is there.
     """
     guard.owners("a path on the server")
-    path = Path(written.strip()).expanduser()
+    path = Path(entry.strip()).expanduser()
     try:
         exists = path.exists()
     except (OSError, ValueError):
         exists = False
     if not exists:
-        raise BadInput(f"there is no {written.strip()!r:.200} on the machine that runs this page")
+        raise BadInput(f"there is no {entry.strip()!r:.200} on the machine that runs this page")
     return path.absolute()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from panels.evaluate.corpus import example, server_path, uploaded_corpus
-from panels.evaluate.run import GONE, Compute, Job, Results, Step, evaluate, new_folder, opened, run
+from panels.evaluate.run import NOT_KEPT, Compute, Job, Results, Step, evaluate, new_folder, opened, run
 from panels.evaluate.view import result_html, status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
@@ -37,7 +37,7 @@ class EvaluateActions:
     def __init__(self, pool: SessionPool, compute: Compute | None = None):
         self.pool = pool
         self.compute = compute or evaluate
-        self.last_results: LastResults[Results] = LastResults(GONE, close=Results.close)
+        self.last_results: LastResults[Results] = LastResults(NOT_KEPT, close=Results.close)
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> Results:
@@ -59,7 +59,7 @@ class EvaluateActions:
     def start(
         self,
         files: list[str] | None,
-        written: str,
+        server_folder: str,
         chooser: Any,
         normaliser: str,
         limit: str,
@@ -69,38 +69,38 @@ class EvaluateActions:
 
         Without files and without a place on the server, the corpus is the samples.
         """
-        job = self.job(files or [], written or "", chosen_in(chooser), normaliser, limit or "")
+        job = self.job(files or [], server_folder or "", chosen_in(chooser), normaliser, limit or "")
         yield status_html_of_start(), gr.skip(), *run_buttons(True)
         try:
             with self._runs.run(str(request.session_hash)) as stop:
                 for step in run(self.pool.registry, job, stop, self.compute, self.pool.guard):
-                    shown = gr.skip()
+                    report = gr.skip()
                     if step.results is not None:
                         self.last_results.put(step.results.key, step.results)
-                        shown = result_html(step.results)
-                    yield status_html(step), shown, *run_buttons(not step.finished)
+                        report = result_html(step.results)
+                    yield status_html(step), report, *run_buttons(not step.finished)
         except Exception:
             yield "", gr.skip(), *run_buttons(False)
             raise
 
-    def job(self, files: list[str], written: str, chosen: list[str], normaliser: str, limit: str) -> Job:
+    def job(self, files: list[str], server_folder: str, chosen: list[str], normaliser: str, limit: str) -> Job:
         """Returns what to evaluate, checked; raises `BadInput` for an invalid choice."""
         models = chosen_offers(chosen, offers(self.pool.registry))
         find_normaliser(normaliser)
-        most = read_limit(limit)
+        limit_count = read_limit(limit)
         folder = new_folder(upload_folder())
         if files:
             manifest = str(uploaded_corpus(files, folder / "corpus"))
         else:
-            manifest = str(server_path(written, self.pool.guard)) if written.strip() else example()
+            manifest = str(server_path(server_folder, self.pool.guard)) if server_folder.strip() else example()
         keys = [each.cell.value for each in models]
-        return Job(manifest, keys, normaliser, most, folder)
+        return Job(manifest, keys, normaliser, limit_count, folder)
 
-    def open(self, written: str) -> tuple[str, str]:
+    def open(self, folder: str) -> tuple[str, str]:
         """Opens a directory of results on the server's machine; returns a status and the report."""
-        if not written.strip():
+        if not folder.strip():
             raise BadInput("there is no path; expected a directory that `workbench evaluate` has written")
-        evaluation = read(server_path(written, self.pool.guard))
+        evaluation = read(server_path(folder, self.pool.guard))
         results = opened(evaluation, new_folder(upload_folder()))
         self.last_results.put(results.key, results)
         return "", result_html(results)
@@ -132,14 +132,14 @@ class EvaluateActions:
         return self.take(event)[0][0]
 
 
-def read_limit(written: str) -> int | None:
+def read_limit(text: str) -> int | None:
     """Reads how many recordings to take; None for an empty text. Raises `BadInput` for anything but a whole number."""
-    written = written.strip()
-    if not written:
+    text = text.strip()
+    if not text:
         return None
-    if not (written.isascii() and written.isdecimal() and int(written[:10]) >= 1):
-        raise BadInput(f"the limit is {written!r:.40}; expected a number of recordings, at least 1, or nothing for all")
-    return int(written[:10])
+    if not (text.isascii() and text.isdecimal() and int(text[:10]) >= 1):
+        raise BadInput(f"the limit is {text!r:.40}; expected a number of recordings, at least 1, or nothing for all")
+    return int(text[:10])
 
 
 def status_html_of_start() -> str:

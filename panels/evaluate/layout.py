@@ -53,7 +53,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 files = file_box("Manifest and recordings", "evaluate-files", several=True)
                 fault = html_block("", elem_id="evaluate-files-fault", elem_classes="maybe")
                 with folded("Or a path on this machine"):
-                    written = gr.Textbox(
+                    server_folder = gr.Textbox(
                         value="", label="Path", info=PLACE, max_lines=1, elem_id="evaluate-path", lines=1
                     )
                     opening = gr.Button("Open finished results", size="sm", elem_id="evaluate-open")
@@ -85,10 +85,17 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     before_press(start)(page.load, actions.refresh, cells, cells)
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(files.change, partial(first_fault_html, check_upload), files, fault, trigger_mode="always_last")
-    shown = [status, report, start, cancel]
-    wire(start.click, actions.start, [files, written, cells, normaliser, limit], shown, js=SHOW_RESULTS, **COMPUTING)
+    run_outputs = [status, report, start, cancel]
+    wire(
+        start.click,
+        actions.start,
+        [files, server_folder, cells, normaliser, limit],
+        run_outputs,
+        js=SHOW_RESULTS,
+        **COMPUTING,
+    )
     wire(cancel.click, actions.cancel, None, cancel, queue=False)
-    wire(opening.click, actions.open, written, [status, report], js=SHOW_RESULTS, **COMPUTING)
+    wire(opening.click, actions.open, server_folder, [status, report], js=SHOW_RESULTS, **COMPUTING)
     for key, ids in TABS.items():
         boxes = [found for each in ids if (found := _component(page, each)) is not None]
         if not boxes:  # the page does not show this tab

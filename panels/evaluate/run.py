@@ -27,7 +27,7 @@ from workbench.serving.guard import Guard
 
 EVALUATION = "evaluation"  # the kind of these calls in the server's queue
 BEAT = 0.4  # seconds between two lines of progress
-GONE = "these results are not kept any more; run or open the evaluation again"
+NOT_KEPT = "these results are not kept any more; run or open the evaluation again"
 
 Compute = Callable[..., Any]  # takes what `workbench.evaluation.run` takes
 
@@ -93,9 +93,9 @@ class Step:
         return self.results is not None or self.stopped
 
 
-def new_folder(below: Path) -> Path:
+def new_folder(parent: Path) -> Path:
     """Returns a folder for one job, which is not made yet; nobody can guess its name."""
-    return below / f"evaluation-{secrets.token_urlsafe(12)}"
+    return parent / f"evaluation-{secrets.token_urlsafe(12)}"
 
 
 def run(

@@ -34,9 +34,9 @@ def summary(step: Step) -> str:
     skipped = f"; {step.skipped} rows of the manifest could not be used" if step.skipped else ""
     if step.results is None:
         return f"Stopped after {duration(step.seconds)}; there are no results yet{skipped}"
-    done = sum(each.done for each in step.results.figures.models)
+    finished = sum(each.done for each in step.results.figures.models)
     prefix = "Stopped: " if step.stopped else ""
-    return f"{prefix}{counted(done, 'result')} in {duration(step.seconds)}{skipped}"
+    return f"{prefix}{counted(finished, 'result')} in {duration(step.seconds)}{skipped}"
 
 
 def result_html(results: Results) -> str:

@@ -57,17 +57,17 @@ def array_choices(value: Any) -> tuple[ArrayChoice, ...]:
     return value
 
 
-def listed_html(held: Sequence[ListedEmbedding]) -> str:
+def listed_html(embeddings: Sequence[ListedEmbedding]) -> str:
     """Returns the embeddings in the order of their placeholders, each with its buttons."""
-    if not held:
+    if not embeddings:
         return EMPTY
-    return render(VIEW, "listed", [(each, _labels(each.embedding)) for each in held], ENCODINGS)
+    return render(VIEW, "listed", [(each, _labels(each.embedding)) for each in embeddings], ENCODINGS)
 
 
 def _labels(embedding: Embedding) -> list[tuple[str, str, str]]:
-    found = statistics_of(embedding.values)
+    statistics = statistics_of(embedding.values)
     shape = " × ".join(map(str, embedding.shape))
-    lengths = f"{found.shortest:.3g} to {found.longest:.3g}"
+    lengths = f"{statistics.shortest:.3g} to {statistics.longest:.3g}"
     return [
         ("▦", shape, "shape as stored"),
         ("", embedding.dtype, "type as stored"),
@@ -75,33 +75,37 @@ def _labels(embedding: Embedding) -> list[tuple[str, str, str]]:
     ]
 
 
-def look_html(embedding: Embedding, near: Neighbours | None, model: str) -> str:
+def look_html(embedding: Embedding, neighbours: Neighbours | None, model: str) -> str:
     """Returns an embedding as numbers and pictures, with the nearest tokens of a model.
 
     Args:
-        model: the name of that model; if `near` is None, the reason for that.
+        model: the name of that model; if `neighbours` is None, the reason for that.
     """
-    found = statistics_of(embedding.values)
+    statistics = statistics_of(embedding.values)
     numbers = [
-        ("tokens", str(found.tokens), "vectors, one for each position of the prompt"),
-        ("hidden", str(found.hidden), "width of each vector"),
-        ("norms", f"{found.shortest:.3g} / {found.median:.3g} / {found.longest:.3g}", "shortest, median, longest"),
-        ("values", f"{found.lowest:.3g} to {found.highest:.3g}", "the smallest and the largest"),
-        ("zeros", f"{100 * found.zeros:.3g} %", "share of the values"),
-        ("repeated", str(found.repeated), "vectors that are the same as the one before"),
+        ("tokens", str(statistics.tokens), "vectors, one for each position of the prompt"),
+        ("hidden", str(statistics.hidden), "width of each vector"),
+        (
+            "norms",
+            f"{statistics.shortest:.3g} / {statistics.median:.3g} / {statistics.longest:.3g}",
+            "shortest, median, longest",
+        ),
+        ("values", f"{statistics.lowest:.3g} to {statistics.highest:.3g}", "the smallest and the largest"),
+        ("zeros", f"{100 * statistics.zeros:.3g} %", "share of the values"),
+        ("repeated", str(statistics.repeated), "vectors that are the same as the one before"),
         ("digest", embedding.digest, "hash of the values; another file with the same embedding has the same"),
     ]
-    words = _words_html(near, model) if near else render(VIEW, "no_words", model)
-    return render(VIEW, "look", embedding, numbers, _pictures(embedding, near, model), words)
+    words = _words_html(neighbours, model) if neighbours else render(VIEW, "no_words", model)
+    return render(VIEW, "look", embedding, numbers, _pictures(embedding, neighbours, model), words)
 
 
-def _pictures(embedding: Embedding, near: Neighbours | None, model: str) -> list[Markup]:
+def _pictures(embedding: Embedding, neighbours: Neighbours | None, model: str) -> list[Markup]:
     from workbench.plots.embeddings import norms_figure, plane_figure, values_figure
 
-    others = near.sample if near else None
-    lengths, token_norms = norms(embedding.values), norms(others) if others is not None else None
-    band = f"; the band holds nine tenths of the tokens of {model}" if near else ""
-    drawn = [
+    token_vectors = neighbours.sample if neighbours else None
+    lengths, token_norms = norms(embedding.values), norms(token_vectors) if token_vectors is not None else None
+    band = f"; the band holds nine tenths of the tokens of {model}" if neighbours else ""
+    pictures = [
         picture(
             "Values: tokens from left to right, channels upwards",
             f"The values of {embedding.name}: {embedding.tokens} tokens from left to right, "
@@ -116,22 +120,22 @@ def _pictures(embedding: Embedding, near: Neighbours | None, model: str) -> list
             (1.8, 1.7),
         ),
     ]
-    if near is not None:
+    if neighbours is not None:
         # Vectors of speech may be many times longer than those of tokens, which would then all lie on one point.
-        plane = principal(directions(embedding.values), directions(near.sample))
-        words = [row[0] for row in near.texts]
-        drawn.append(
+        plane = principal(directions(embedding.values), directions(neighbours.sample))
+        words = [row[0] for row in neighbours.texts]
+        pictures.append(
             picture(
-                f"The plane in which their directions differ most, among {len(near.sample)} tokens of {model}",
+                f"The plane in which their directions differ most, among {len(neighbours.sample)} tokens of {model}",
                 f"Principal components of {embedding.name} among the tokens of {model}.",
                 lambda width, height: plane_figure(plane.tokens, plane.others, plane.shares, words, width, height),
                 (4.0, 3.4),
             )
         )
-    return drawn
+    return pictures
 
 
-def _words_html(near: Neighbours, model: str) -> str:
+def _words_html(neighbours: Neighbours, model: str) -> str:
     """Returns the nearest tokens of every vector, up to a readable number."""
-    lines = [zip(words, cosines.tolist()) for words, cosines in zip(near.texts[:MOST_ROWS], near.cosines)]
-    return render(VIEW, "words", model, near.ids.shape[1], lines, len(near.texts) - MOST_ROWS)
+    lines = [zip(words, cosines.tolist()) for words, cosines in zip(neighbours.texts[:MOST_ROWS], neighbours.cosines)]
+    return render(VIEW, "words", model, neighbours.ids.shape[1], lines, len(neighbours.texts) - MOST_ROWS)

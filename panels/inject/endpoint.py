@@ -95,19 +95,21 @@ def injected(
 
     Raises `BadInput` for errors in the request as a whole.
     """
-    named = tensors or {}
+    array_names = tensors or {}
     pool.guard.check_arrays(embeddings)
-    read = [read_embedding(Path(path), tensor=named.get(Path(path).name), name=Path(path).name) for path in embeddings]
+    vectors = [
+        read_embedding(Path(path), tensor=array_names.get(Path(path).name), name=Path(path).name) for path in embeddings
+    ]
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     rows: Sequence[Answer] = ()
-    for answers in run(pool, prepare(pool.registry, prompt, read, cells, options or {}), present_stop()):
+    for answers in run(pool, prepare(pool.registry, prompt, vectors, cells, options or {}), present_stop()):
         rows = answers.rows
     return [answer_dict(row) for row in rows]
 
 
 def answer_dict(row: Answer) -> dict[str, Any]:
     """Returns a finished answer as plain JSON values."""
-    who = {"model": row.cell.model, "runtime": row.cell.runtime, "quantization": row.cell.quantization or None}
+    model = {"model": row.cell.model, "runtime": row.cell.runtime, "quantization": row.cell.quantization or None}
     if row.generation is None:
-        return {**who, "error": row.error or "the run was stopped before"}
-    return {**json.loads(row.generation.to_json()), **who}
+        return {**model, "error": row.error or "the run was stopped before"}
+    return {**json.loads(row.generation.to_json()), **model}

@@ -29,10 +29,10 @@ from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.events import unavailable_html
 from panels.transcribe.segment_editor import saved
-from panels.widgets.html_block import seen_classes
+from panels.widgets.html_block import visibility_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
-from panels.widgets.option_inputs import Shown, read_inputs
+from panels.widgets.option_inputs import OptionField, read_inputs
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
 from workbench.audio.check import check_sound
@@ -49,7 +49,7 @@ STAGES = "adaptor.output,prompt.text"
 class InjectActions:
     """The event handlers of the Inject tab."""
 
-    def __init__(self, pool: SessionPool, samples: Sequence[Sample], options: Sequence[Shown]):
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample], options: Sequence[OptionField]):
         self.pool = pool
         self.samples = tuple(samples)
         self.options = tuple(options)
@@ -79,7 +79,7 @@ class InjectActions:
 
     # Embeddings.
 
-    def add(self, files: list[str] | None, held: Any, waiting: Any) -> tuple[Any, ...]:
+    def add(self, files: list[str] | None, listed: Any, waiting: Any) -> tuple[Any, ...]:
         """Reads files and appends their embeddings to the list; files that cannot be read are reported and left out.
 
         Args:
@@ -87,7 +87,7 @@ class InjectActions:
 
         Returns values for: embeddings, list, the row to choose arrays in, its choices, files that wait, files.
         """
-        embeddings, several = list(listed_embeddings(held)), list(array_choices(waiting))
+        embeddings, several = list(listed_embeddings(listed)), list(array_choices(waiting))
         for path in files or []:
             try:
                 self.pool.guard.check_arrays([path])
@@ -100,51 +100,51 @@ class InjectActions:
                 gr.Warning(text(error))
         return tuple(embeddings), listed_html(embeddings), *_question(several), None
 
-    def take(self, waiting: Any, chosen: list[str] | None, held: Any) -> tuple[Any, ...]:
+    def take(self, waiting: Any, chosen: list[str] | None, listed: Any) -> tuple[Any, ...]:
         """Reads the chosen arrays of a file with several. Returns values like `add`, without the files."""
-        first, *others = array_choices(waiting) or (None,)
+        first, *following = array_choices(waiting) or (None,)
         if first is None:
             raise BadInput("no file has several arrays any more; add it again")
         if not chosen:
             raise BadInput(f"no array of {Path(first.path).name} is chosen; choose one or more, or press Skip")
         found = [ListedEmbedding(read_embedding(Path(first.path), tensor=each)) for each in chosen]
-        embeddings = [*listed_embeddings(held), *found]
-        return tuple(embeddings), listed_html(embeddings), *_question(others)
+        embeddings = [*listed_embeddings(listed), *found]
+        return tuple(embeddings), listed_html(embeddings), *_question(following)
 
     def leave_out(self, waiting: Any) -> tuple[Any, ...]:
         """Skips a file with several arrays. Returns values for: the row, its choices, files that wait."""
         return _question(array_choices(waiting)[1:])
 
-    def remove(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
+    def remove(self, listed: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Removes an embedding from the list."""
-        embeddings = [each for each in listed_embeddings(held) if each.key != datum(event._data, "key")]
+        embeddings = [each for each in listed_embeddings(listed) if each.key != datum(event._data, "key")]
         return tuple(embeddings), listed_html(embeddings)
 
-    def earlier(self, held: Any, event: gr.EventData) -> tuple[Any, ...]:
+    def earlier(self, listed: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Moves an embedding one position up."""
-        embeddings = list(listed_embeddings(held))
+        embeddings = list(listed_embeddings(listed))
         at = next((n for n, each in enumerate(embeddings) if each.key == datum(event._data, "key")), 0)
         if at:
             embeddings[at - 1], embeddings[at] = embeddings[at], embeddings[at - 1]
         return tuple(embeddings), listed_html(embeddings)
 
-    def save(self, held: Any, event: gr.EventData) -> dict[str, Any]:
+    def save(self, listed: Any, event: gr.EventData) -> dict[str, Any]:
         """Returns an embedding as a file for `segment_editor.saver`."""
-        embedding, form = self._named(held, event), datum(event._data, "form")
+        embedding, form = self._embedding_of_event(listed, event), datum(event._data, "form")
         content = write_embedding(embedding.values, None, form)
         return saved(f"{Path(embedding.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
 
-    def look(self, held: Any, chooser: Any, event: gr.EventData) -> str:
+    def look(self, listed: Any, chooser: Any, event: gr.EventData) -> str:
         """Returns an embedding as pictures, with the nearest tokens of the first chosen model that exposes its
         table.
         """
-        embedding = self._named(held, event)
-        near, why = self._neighbours(embedding, chosen_in(chooser))
-        return look_html(embedding, near, why)
+        embedding = self._embedding_of_event(listed, event)
+        neighbours, why = self._neighbours(embedding, chosen_in(chooser))
+        return look_html(embedding, neighbours, why)
 
-    def _named(self, held: Any, event: gr.EventData) -> Embedding:
+    def _embedding_of_event(self, listed: Any, event: gr.EventData) -> Embedding:
         key = datum(event._data, "key")
-        for each in listed_embeddings(held):
+        for each in listed_embeddings(listed):
             if each.key == key:
                 return each.embedding
         raise BadInput("that embedding is not in the list any more; pick one of those shown now")
@@ -169,23 +169,23 @@ class InjectActions:
         """Uses a sample as the recording."""
         return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
-    def begin_with(self, recording: str | None, held: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
+    def begin_with(self, recording: str | None, listed: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
         """Removes embeddings of earlier recordings; returns values for: embeddings, list, look.
 
         Files that were added stay. Raises `BadInput` for a file that is not a sound file, before it loads a model.
         """
         if recording:
             check_sound(recording)
-        embeddings = tuple(each for each in listed_embeddings(held) if not each.from_recording)
+        embeddings = tuple(each for each in listed_embeddings(listed) if not each.from_recording)
         return embeddings, listed_html(embeddings), ""
 
-    def look_at_last(self, held: Any, chooser: Any) -> str:
+    def look_at_last(self, listed: Any, chooser: Any) -> str:
         """Returns the newest embedding as `look` shows it."""
-        embedding = listed_embeddings(held)[-1].embedding
+        embedding = listed_embeddings(listed)[-1].embedding
         return look_html(embedding, *self._neighbours(embedding, chosen_in(chooser)))
 
     def make(
-        self, recording: str | None, chosen: str | None, held: Any, prompt: str, made_prompt: str = ""
+        self, recording: str | None, chosen: str | None, listed: Any, prompt: str, made_prompt: str = ""
     ) -> Iterator[tuple[Any, ...]]:
         """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
 
@@ -208,16 +208,16 @@ class InjectActions:
             yield *idle, "", gr.skip()
             raise
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
-        embeddings = [*listed_embeddings(held), ListedEmbedding(found, from_recording=True)]
+        embeddings = [*listed_embeddings(listed), ListedEmbedding(found, from_recording=True)]
         replaces_prompt = not (prompt or "").strip() or prompt == made_prompt
-        own = str(trace["prompt.text"])
-        filled = (own, False) if replaces_prompt else (gr.skip(), gr.skip())
-        yield tuple(embeddings), listed_html(embeddings), *filled, "", own if replaces_prompt else gr.skip()
+        prompt_text = str(trace["prompt.text"])
+        filled = (prompt_text, False) if replaces_prompt else (gr.skip(), gr.skip())
+        yield tuple(embeddings), listed_html(embeddings), *filled, "", prompt_text if replaces_prompt else gr.skip()
 
     # Runs.
 
     def start(
-        self, held: Any, prompt: str, chooser: Any, request: gr.Request, *values: Any
+        self, listed: Any, prompt: str, chooser: Any, request: gr.Request, *values: Any
     ) -> Iterator[tuple[Any, ...]]:
         """Runs the models; yields answers, progress, Inject and Cancel button.
 
@@ -225,7 +225,7 @@ class InjectActions:
             values: the values of the options' inputs.
         """
         options = read_inputs(self.options, values)
-        embeddings = [each.embedding for each in listed_embeddings(held)]
+        embeddings = [each.embedding for each in listed_embeddings(listed)]
         job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
         try:
             with self._runs.run(str(request.session_hash)) as stop:
@@ -235,29 +235,29 @@ class InjectActions:
             yield gr.skip(), "", *run_buttons(False)
             raise
 
-    def keep(self, views: KeptViews, held: Any, prompt: str, chooser: Any, *values: Any) -> Any:
+    def keep(self, views: KeptViews, listed: Any, prompt: str, chooser: Any, *values: Any) -> Any:
         """Stores the run that has ended, with its embeddings and what is shown of it; returns the list of earlier runs.
 
         Args:
             values: the values of the options' inputs, then the HTML of answers, progress and look.
         """
-        options, shown = values[: views.inputs - 3], values[views.inputs - 3 :]
-        if "result done" not in str(shown[0]):
+        options, results = values[: views.inputs - 3], values[views.inputs - 3 :]
+        if "result done" not in str(results[0]):
             return gr.skip()
-        names = ", ".join(each.embedding.name for each in listed_embeddings(held))
+        names = ", ".join(each.embedding.name for each in listed_embeddings(listed))
         with tempdir() as folder:
-            files = [_stored(each, number, folder) for number, each in enumerate(listed_embeddings(held))]
-            return views.keep(names, (files, prompt, chosen_in(chooser), *options), shown)
+            files = [_write_entry(each, number, folder) for number, each in enumerate(listed_embeddings(listed))]
+            return views.keep(names, (files, prompt, chosen_in(chooser), *options), results)
 
     def restore(self, views: KeptViews, event: gr.EventData) -> list[Any]:
         """Returns the values of the tab for the run of a link: those of `KeptViews.restore`, and the list."""
-        found = views.restore(event)
-        files, cells = found[1], found[3]
+        values = views.restore(event)
+        files, cells = values[1], values[3]
         if not isinstance(cells, list):
-            return [*found, gr.skip()]
-        held = tuple(ListedEmbedding(read_embedding(Path(path), name=_name_of(path))) for path in files or [])
-        found[1], found[3] = held, chooser_value(offers(self.pool.registry, TASK), cells)
-        return [*found, listed_html(held)]
+            return [*values, gr.skip()]
+        listed = tuple(ListedEmbedding(read_embedding(Path(path), name=_name_of(path))) for path in files or [])
+        values[1], values[3] = listed, chooser_value(offers(self.pool.registry, TASK), cells)
+        return [*values, listed_html(listed)]
 
     def cancel(self, request: gr.Request) -> Update:
         """Stops the user's run; finished answers stay on the page."""
@@ -269,10 +269,10 @@ class InjectActions:
         self._runs.stop(str(request.session_hash))
 
 
-def _stored(held: ListedEmbedding, number: int, folder: Path) -> str:
+def _write_entry(entry: ListedEmbedding, number: int, folder: Path) -> str:
     """Writes an embedding into the folder; returns the path, whose name `_name_of` reads."""
-    path = folder / f"{number}-{quote(held.embedding.name, safe='')[:80]}.safetensors"
-    path.write_bytes(write_embedding(held.embedding.values, None, "safetensors"))
+    path = folder / f"{number}-{quote(entry.embedding.name, safe='')[:80]}.safetensors"
+    path.write_bytes(write_embedding(entry.embedding.values, None, "safetensors"))
     return str(path)
 
 
@@ -282,7 +282,7 @@ def _name_of(path: str) -> str:
 
 def _question(waiting: Sequence[ArrayChoice]) -> tuple[Update, Update, tuple[ArrayChoice, ...]]:
     """Asks which arrays of the first waiting file to take: values for the row, its choices, files that wait."""
-    row = gr.update(elem_classes=seen_classes(bool(waiting)))
+    row = gr.update(elem_classes=visibility_classes(bool(waiting)))
     if not waiting:
         return row, gr.update(choices=[], value=[]), ()
     choices = list(waiting[0].arrays)

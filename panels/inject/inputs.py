@@ -8,7 +8,7 @@ from typing import NamedTuple
 import gradio as gr
 
 from panels.inject.embedding_view import EMPTY
-from panels.widgets.html_block import html_block, seen_classes
+from panels.widgets.html_block import html_block, visibility_classes
 from panels.widgets.recording_inputs import samples_html
 from panels.widgets.samples import Sample
 from panels.widgets.tab_parts import file_box, folded, step_title
@@ -54,7 +54,7 @@ def embeddings_card(samples: Sequence[Sample], speech_models: list[tuple[str, st
         listed = html_block(EMPTY, "look", "earlier", "remove", "save", elem_id="embeddings")
         with folded("Add embedding files"):
             files = file_box(".npy, .npz, .pt or .safetensors", "embedding-files", several=True)
-            with gr.Row(elem_id="which-tensor", elem_classes=seen_classes(False)) as which:
+            with gr.Row(elem_id="which-tensor", elem_classes=visibility_classes(False)) as which:
                 tensors = gr.Dropdown([], multiselect=True, label="Arrays", elem_id="tensor")
                 take = gr.Button("Add", size="sm", min_width=90, elem_id="take-tensor")
                 leave_out = gr.Button("Skip", size="sm", min_width=90, elem_id="leave-out-tensor")

@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
     options: dict[str, gr.components.Component]
     start: gr.Button
     cancel: gr.Button
-    held: gr.State  # the embeddings in the list
+    listed: gr.State  # the embeddings in the list
     waiting: gr.State  # the files with several arrays of which none is chosen yet
     made_prompt: gr.State  # the prompt that a recording brought
 
@@ -62,17 +62,17 @@ class Inputs(NamedTuple):
     def adding(self) -> list[Any]:
         """The outputs of `InjectActions.take`."""
         card = self.embeddings
-        return [self.held, card.listed, card.which, card.tensors, self.waiting]
+        return [self.listed, card.listed, card.which, card.tensors, self.waiting]
 
     @property
     def making(self) -> list[Any]:
         """The inputs of `InjectActions.make`."""
-        return [self.embeddings.recording, self.embeddings.speech, self.held, self.prompt.text, self.made_prompt]
+        return [self.embeddings.recording, self.embeddings.speech, self.listed, self.prompt.text, self.made_prompt]
 
     @property
     def form(self) -> list[Any]:
         """The inputs of a run."""
-        return [self.held, self.prompt.text, self.models.cells, *self.options.values()]
+        return [self.listed, self.prompt.text, self.models.cells, *self.options.values()]
 
 
 class Results(NamedTuple):
@@ -96,7 +96,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
-    held, waiting, made_prompt = gr.State(()), gr.State(()), gr.State("")
+    listed, waiting, made_prompt = gr.State(()), gr.State(()), gr.State("")
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -106,7 +106,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 models_card(3, "Language models", "inject-models"),
                 options_card(options, pool.registry, "inject"),
                 *start_and_cancel("Inject", "inject", "cancel-inject"),
-                held,
+                listed,
                 waiting,
                 made_prompt,
             )
@@ -142,14 +142,14 @@ def _wire_models(page: Page, actions: InjectActions, inputs: Inputs, fill: Calla
 
 def _wire_embeddings(actions: InjectActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
     """Wires the files of embeddings, and the list."""
-    card, held, waiting, adding = inputs.embeddings, inputs.held, inputs.waiting, inputs.adding
-    fill(card.files.upload, actions.add, [card.files, held, waiting], [*adding, card.files])
-    wire(card.take.click, actions.take, [waiting, card.tensors, held], adding)
+    card, listed, waiting, adding = inputs.embeddings, inputs.listed, inputs.waiting, inputs.adding
+    fill(card.files.upload, actions.add, [card.files, listed, waiting], [*adding, card.files])
+    wire(card.take.click, actions.take, [waiting, card.tensors, listed], adding)
     wire(card.leave_out.click, actions.leave_out, waiting, [card.which, card.tensors, waiting])
     for event, function in ((card.listed.remove, actions.remove), (card.listed.earlier, actions.earlier)):
-        wire(event, function, held, [held, card.listed])
-    wire(card.listed.save, actions.save, held, results.download)
-    looked = wire(card.listed.look, actions.look, [held, inputs.models.cells], results.look, **IN_TURN)
+        wire(event, function, listed, [listed, card.listed])
+    wire(card.listed.save, actions.save, listed, results.download)
+    looked = wire(card.listed.look, actions.look, [listed, inputs.models.cells], results.look, **IN_TURN)
     wire_script(looked.success, SHOW_LOOK)
 
 
@@ -160,15 +160,15 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
     wire(card.recording.change, unreadable_html, card.recording, card.fault, trigger_mode="always_last")
     wire_script(inputs.prompt.insert.click, INSERT, text, text)
     own_chat = inputs.options.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
-    made = [inputs.held, card.listed, text, own_chat, results.status, inputs.made_prompt]
-    wire(card.make.click, actions.make, inputs.making, made, **COMPUTING)
+    embedding_outputs = [inputs.listed, card.listed, text, own_chat, results.status, inputs.made_prompt]
+    wire(card.make.click, actions.make, inputs.making, embedding_outputs, **COMPUTING)
     ran = [_wire_start(inputs.start.click, actions, inputs, results)]
     # A new recording runs all the steps: embeddings are made, shown and injected.
     for event in (picked.success, card.recording.stop_recording, card.recording.upload):
-        gives = [inputs.held, card.listed, results.look]
-        cleared = wire(event, actions.begin_with, [card.recording, inputs.held], gives)
-        embedded = wire(cleared.success, actions.make, inputs.making, made, **COMPUTING)
-        wire(embedded.success, actions.look_at_last, [inputs.held, inputs.models.cells], results.look)
+        cleared_outputs = [inputs.listed, card.listed, results.look]
+        cleared = wire(event, actions.begin_with, [card.recording, inputs.listed], cleared_outputs)
+        embedded = wire(cleared.success, actions.make, inputs.making, embedding_outputs, **COMPUTING)
+        wire(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look)
         ran.append(_wire_start(embedded.success, actions, inputs, results))
     _wire_kept(page, actions, inputs, results, fill, ran)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
@@ -176,8 +176,8 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
 
 def _wire_start(event: Callable[..., Any], actions: InjectActions, inputs: Inputs, results: Results) -> Any:
     """Wires an event to a run of the models; returns the event of the run."""
-    shown = [results.answers, results.status, inputs.start, inputs.cancel]
-    return wire(event, actions.start, inputs.form, shown, js=SHOW_ANSWERS, **COMPUTING)
+    run_outputs = [results.answers, results.status, inputs.start, inputs.cancel]
+    return wire(event, actions.start, inputs.form, run_outputs, js=SHOW_ANSWERS, **COMPUTING)
 
 
 def _wire_kept(

@@ -37,7 +37,7 @@ class Answer:
     title: str
     status: Status = "waiting"
     activity: str = ""
-    written: str = ""
+    text: str = ""
     choices: tuple[Alternative, ...] = ()  # for the first token, likeliest first
     generation: Generation | None = None
     error: str = ""
@@ -141,7 +141,7 @@ def _answer(pool: SessionPool, job: Injection, row: Answer, stop: threading.Even
                 raise Cancelled("the run was stopped")
             if isinstance(piece, Piece):
                 first = row.choices or piece.alternatives
-                row = replace(row, written=row.written + piece.text, choices=first)
+                row = replace(row, text=row.text + piece.text, choices=first)
             else:
-                row = replace(row, status="done", activity="", generation=piece, written=piece.text)
+                row = replace(row, status="done", activity="", generation=piece, text=piece.text)
             show(row)

@@ -60,14 +60,14 @@ def _line(answers: Answers, settled: int) -> str:
             return "Starting"
         count = f"{settled + 1} of {total}" if total > 1 else ""
         return render(VIEW, "underway", count, running.title, running.activity)
-    done = [row for row in answers.rows if row.status == "done"]
+    finished = [row for row in answers.rows if row.status == "done"]
     failed = sum(row.status == "failed" for row in answers.rows)
-    counted = f"{len(done)} of {total} answers" if len(done) < total or total > 1 else "1 answer"
+    counted = f"{len(finished)} of {total} answers" if len(finished) < total or total > 1 else "1 answer"
     line = f"{'Stopped: ' if answers.stopped else ''}{counted} in {duration(answers.seconds)}"
     if failed:
         line += f", {failed} failed"
-    ids = {row.generation.tokens for row in done if row.generation}
-    if len(done) > 1:
+    ids = {row.generation.tokens for row in finished if row.generation}
+    if len(finished) > 1:
         line += "; all wrote the same tokens" if len(ids) == 1 else f"; {len(ids)} different answers"
     return line
 
@@ -78,16 +78,16 @@ def answer_html(row: Answer) -> Markup:
     return render(VIEW, "card", row, name, runtime, _figures(row.generation) if row.generation else ())
 
 
-def _figures(made: Generation) -> list[tuple[str, str, str]]:
+def _figures(generation: Generation) -> list[tuple[str, str, str]]:
     values = [
-        ("tokens", str(len(made.tokens)), "tokens written, with the end token"),
-        ("prompt", str(made.prompt_tokens), "positions of the prompt, embeddings included"),
-        ("first token", duration(made.first_token_seconds), "until it was there"),
-        ("time", duration(made.compute_seconds), "prompt and text together"),
-        ("load", duration(made.load_seconds), "how long the model took to load, once"),
+        ("tokens", str(len(generation.tokens)), "tokens written, with the end token"),
+        ("prompt", str(generation.prompt_tokens), "positions of the prompt, embeddings included"),
+        ("first token", duration(generation.first_token_seconds), "until it was there"),
+        ("time", duration(generation.compute_seconds), "prompt and text together"),
+        ("load", duration(generation.load_seconds), "how long the model took to load, once"),
     ]
-    if made.memory_bytes:
-        values.append(("memory", size(made.memory_bytes), "largest memory of the model's process"))
+    if generation.memory_bytes:
+        values.append(("memory", size(generation.memory_bytes), "largest memory of the model's process"))
     return values
 
 
@@ -142,5 +142,7 @@ def percent(share: float) -> str:
 
 def visible(token: str) -> str:
     """Returns a token's text with visible spaces and line breaks."""
-    shown = token.replace("\n", "⏎").replace("\t", "⇥")
-    return shown.replace(" ", "␣") if shown.strip(" ") != shown or not shown else shown
+    visible_text = token.replace("\n", "⏎").replace("\t", "⇥")
+    return (
+        visible_text.replace(" ", "␣") if visible_text.strip(" ") != visible_text or not visible_text else visible_text
+    )

@@ -13,7 +13,7 @@ from panels.running.sessions import LONGEST_IDLE, SHORTEST_IDLE, SessionPool
 from panels.running.wiring import wire, wire_script
 from panels.widgets.html_block import html_block
 from panels.widgets.markup import datum
-from panels.widgets.model_chooser import knows
+from panels.widgets.model_chooser import vocabulary_note
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
@@ -26,7 +26,7 @@ from workbench.system.memory import size
 VIEW = "models/view.html"
 REFRESH_SECONDS = 3.0
 LOG_BYTES = 6000  # length of a log's end that is shown
-HERE = {
+LOCAL_SOURCES = {
     "demo": "comes with the workbench",
     "directory": "a directory on this machine",
     "gguf": "a GGUF file on this machine",
@@ -74,10 +74,10 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
     def show_log(event: gr.EventData) -> tuple[str, str]:
         pool.guard.owners("the log of an engine")
         name = datum(event._data, "name")
-        shown = log_html(pool, name)
-        if not shown:
+        log = log_html(pool, name)
+        if not log:
             raise BadInput("that engine is not there any more")
-        return shown, name
+        return log, name
 
     def measured(event: gr.SelectData) -> Iterator[Any]:
         """Yields the models with the sizes of their files as they are computed.
@@ -150,10 +150,10 @@ def log_html(pool: SessionPool, name: str) -> str:
     try:
         with path.open("rb") as file:
             file.seek(max(path.stat().st_size - LOG_BYTES, 0))
-            written = file.read().decode("utf-8", "replace")
+            text = file.read().decode("utf-8", "replace")
     except OSError as error:
-        written = f"it cannot be read: {error.strerror}"
-    return render(VIEW, "log", path, written.strip())
+        text = f"it cannot be read: {error.strerror}"
+    return render(VIEW, "log", path, text.strip())
 
 
 def _minutes(idle: float) -> str:
@@ -168,8 +168,8 @@ def cards_html(registry: Registry) -> str:
 def _card(registry: Registry, card: Card) -> tuple[Card, str, str, str, list[tuple[Any, ...]]]:
     """Returns a card, what it does, what it knows, where it comes from, and how it runs on each runtime."""
     tasks = ", ".join(TASKS.get(task, task) for task in card.tasks)
-    source = HERE.get(card.kind, f"{card.kind}: {card.place}")
-    return card, tasks, knows(card), source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]
+    source = LOCAL_SOURCES.get(card.kind, f"{card.kind}: {card.place}")
+    return card, tasks, vocabulary_note(card), source, [_runtime(registry, card, runtime) for runtime in RUNTIMES]
 
 
 def _runtime(registry: Registry, card: Card, runtime: str) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ from panels.running.cancel import ActiveRuns
 from panels.running.kept_views import KeptViews
 from panels.running.sessions import SessionPool
 from panels.transcribe.segment_editor import saved
-from panels.widgets.html_block import seen, seen_classes
+from panels.widgets.html_block import visibility, visibility_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
@@ -96,18 +96,18 @@ class ParityActions:
         first = reference or usual[0]
         names = tuple(uploads_by_name(uploads or []))
         hears = family.input in (RECORDING, CONVERSATION)
-        speech = gr.update(visible=seen(family.input == RECORDING))
-        language = gr.update(visible=seen(family.has_language_model))
+        speech = gr.update(visible=visibility(family.input == RECORDING))
+        language = gr.update(visible=visibility(family.has_language_model))
         return (
             _note(self.pool, card),
             gr.update(choices=_references(self._offered(card), uploads), value=first),
             self._sides_html(card, texts, uploads),
             "\n".join(filter(None, texts)),
-            gr.update(elem_classes=seen_classes(hears, BARE)),
-            gr.update(elem_classes=seen_classes(family.reads_text, BARE)),
-            gr.update(elem_classes=seen_classes(family.input == PROMPT, "plain")),
+            gr.update(elem_classes=visibility_classes(hears, BARE)),
+            gr.update(elem_classes=visibility_classes(family.reads_text, BARE)),
+            gr.update(elem_classes=visibility_classes(family.input == PROMPT, "plain")),
             gr.update(**text_field(family)),
-            gr.update(visible=seen(family.input != CONVERSATION)),
+            gr.update(visible=visibility(family.input != CONVERSATION)),
             gr.update(label=PROMPTS if family.reads_text else RECORDINGS),
             *(speech, speech, speech, speech),
             *(language, language),
@@ -194,7 +194,7 @@ class ParityActions:
                     status = status_html(step)
                     if step.run is not None:
                         self.last_runs.put(user, step.run)
-                        exports = gr.update(elem_classes=seen_classes(True, EXPORTS))
+                        exports = gr.update(elem_classes=visibility_classes(True, EXPORTS))
                         yield shown(step.run), status, *idle, exports, None
                     elif step.stopped:
                         yield gr.skip(), status, *idle, gr.skip(), gr.skip()

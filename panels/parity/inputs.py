@@ -11,7 +11,7 @@ from panels.parity.events import BARE, PROMPTED
 from panels.parity.form import END_TO_END, MODES
 from panels.parity.several import RECORDINGS
 from panels.parity.view import precision_choices, preset_choices
-from panels.widgets.html_block import html_block, scripted_html, seen_classes
+from panels.widgets.html_block import html_block, scripted_html, visibility_classes
 from panels.widgets.recording_inputs import RecordingInputs, recording_inputs
 from panels.widgets.samples import Sample
 from panels.widgets.tab_parts import file_box, folded, folded_card, step_title
@@ -51,7 +51,7 @@ def model_and_input(models: list[tuple[str, str]], samples: Sequence[Sample]) ->
         note = html_block("", elem_id="parity-note")
         with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
             recording = recording_inputs(samples, "Recording", 130, "parity")
-        with gr.Column(elem_classes=seen_classes(False, BARE)) as text:
+        with gr.Column(elem_classes=visibility_classes(False, BARE)) as text:
             prompt = gr.Textbox(value="", label="Prompt", info=PROMPTED, lines=3, max_lines=12, elem_id="parity-prompt")
             with folded("Embeddings in the prompt, in order") as merged:
                 embeddings = file_box(".npy, .npz, .pt or .safetensors", "parity-embeddings", several=True)

@@ -32,7 +32,7 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
 from panels.widgets.early_presses import IN_TURN, before_press
-from panels.widgets.html_block import html_block, scripted_html, seen_classes
+from panels.widgets.html_block import html_block, scripted_html, visibility_classes
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
@@ -190,7 +190,7 @@ def _results(hours: float, opened: gr.State) -> Results:
     earlier = html_block("", elem_id="parity-earlier", elem_classes="maybe")
     status = html_block("", elem_id="parity-status", elem_classes="status")
     verdicts = scripted_html("heat.js", example_html() or NOTHING_YET, elem_id="parity-result")
-    with gr.Row(elem_classes=seen_classes(False, EXPORTS), elem_id="parity-exports") as exports:
+    with gr.Row(elem_classes=visibility_classes(False, EXPORTS), elem_id="parity-exports") as exports:
         html_block('<span class="label">Report</span>')
         as_page = gr.Button("HTML", size="sm", min_width=56, elem_id="parity-html")
         as_json = gr.Button("JSON", size="sm", min_width=56, elem_id="parity-json")

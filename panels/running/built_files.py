@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 TEXT = (".js", ".css", ".svg")  # fonts are compressed already
-KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
+CACHED = {"Cache-Control": "public, max-age=31536000, immutable"}
 COMPRESSED = {"Content-Encoding": "br", "Vary": "Accept-Encoding"}
 
 
@@ -33,7 +33,7 @@ async def _built_file(request: Request) -> Response:
         return Response(status_code=404)
     compresses = "br" in request.headers.get("accept-encoding", "") and name.endswith(TEXT)
     content = await asyncio.to_thread(_compressed if compresses else _content, name)
-    headers = {**KEPT, **COMPRESSED} if compresses else KEPT
+    headers = {**CACHED, **COMPRESSED} if compresses else CACHED
     return Response(content, headers=headers, media_type=mimetypes.guess_type(name)[0] or "application/octet-stream")
 
 

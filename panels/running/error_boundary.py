@@ -28,7 +28,7 @@ _END = object()
 log = logging.getLogger(__name__)
 
 
-def shown(error: Exception) -> gr.Error:
+def page_error(error: Exception) -> gr.Error:
     """Returns the error for the page. Unknown errors are logged with their traceback, which never reaches the page."""
     if isinstance(error, gr.Error):
         return error
@@ -56,7 +56,7 @@ def with_error_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
                             return
                         yield value
             except Exception as error:
-                raise shown(error) from None
+                raise page_error(error) from None
 
         return generate
 
@@ -66,6 +66,6 @@ def with_error_boundary(function: Callable[..., Any]) -> Callable[..., Any]:
             with visited_by(visitor_of_event()) as work, ends_with_its_event(work):
                 return function(*args, **kwargs)
         except Exception as error:
-            raise shown(error) from None
+            raise page_error(error) from None
 
     return call

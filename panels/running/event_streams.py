@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CALL = "/gradio_api/call/{name}/{event}"  # programs ask here
 SESSION = "/gradio_api/queue/data"  # the page and Gradio's clients
-GONE = "there is no such call, or its events were read already; make the call again"
+UNKNOWN_CALL = "there is no such call, or its events were read already; make the call again"
 
 
 class UnknownEvents(Route):
@@ -49,12 +49,12 @@ class UnknownEvents(Route):
 
 
 async def _refuse_call(request: Request) -> Response:
-    return JSONResponse({"error": GONE, "detail": GONE}, 404)
+    return JSONResponse({"error": UNKNOWN_CALL, "detail": UNKNOWN_CALL}, 404)
 
 
 async def _refuse_session(request: Request) -> Response:
     """Returns an event that makes Gradio's clients begin a new session."""
-    message = {"msg": "unexpected_error", "message": GONE, "success": False, "session_not_found": True}
+    message = {"msg": "unexpected_error", "message": UNKNOWN_CALL, "success": False, "session_not_found": True}
     return Response(f"data: {json.dumps(message)}\n\n", media_type="text/event-stream")
 
 

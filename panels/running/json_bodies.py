@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from panels.running.root import Page
 
 CALLS = re.compile(r"/gradio_api/(?:run|api|call|queue/join)(?:/|$)")  # addresses that call a function of the page
-OTHERS = re.compile(r"/gradio_api/(?:cancel|reset)/?$")
+CANCELS = re.compile(r"/gradio_api/(?:cancel|reset)/?$")
 NAME = re.compile(r"/gradio_api/(?:run|api|call)/([^/]+)/?$")
 EXPECTED = "expected a JSON object with data, as `Use via API` describes it"
 
@@ -42,21 +42,21 @@ class JsonBodies:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or passes it on."""
         path = scope.get("path", "")
-        if scope["type"] != "http" or scope["method"] != "POST" or not (CALLS.match(path) or OTHERS.match(path)):
+        if scope["type"] != "http" or scope["method"] != "POST" or not (CALLS.match(path) or CANCELS.match(path)):
             await self._app(scope, receive, send)
             return
         try:
-            come = await whole_body(receive)
-            if come is None:
+            messages = await whole_body(receive)
+            if messages is None:
                 return
             if not Headers(scope=scope).get("content-type", "").startswith("multipart/"):
-                self._check(path, b"".join(each.get("body", b"") for each in come))
+                self._check(path, b"".join(each.get("body", b"") for each in messages))
         except WorkbenchError as error:
             body = {"error": str(error), "detail": str(error)}
             await JSONResponse(body, error_answer(error)[0])(scope, receive, send)
             return
         with with_fitting_status(send) as answer:
-            await self._app(scope, once_more(come, receive), answer)
+            await self._app(scope, once_more(messages, receive), answer)
 
     def _check(self, path: str, body: bytes) -> None:
         try:
@@ -73,11 +73,11 @@ class JsonBodies:
         if not isinstance(fields.get("data"), list):
             raise BadInput(f"data is not a list; {EXPECTED}")
         number, name = fields.get("fn_index"), NAME.match(path)
-        if number is None and name is not None and self._named(name[1]):
+        if number is None and name is not None and self._has_endpoint(name[1]):
             return
         if not isinstance(number, int) or isinstance(number, bool) or number not in self._page.fns:
-            called = name[1] if name and number is None else number
-            raise Refusal(f"the page has no function {called!r:.80}; {EXPECTED}", status=404)
+            function = name[1] if name and number is None else number
+            raise Refusal(f"the page has no function {function!r:.80}; {EXPECTED}", status=404)
 
-    def _named(self, name: str) -> bool:
+    def _has_endpoint(self, name: str) -> bool:
         return any(each.api_name == name for each in self._page.fns.values())

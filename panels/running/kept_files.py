@@ -14,29 +14,29 @@ LONGEST_NAME = 120  # characters of a stored file's name
 
 def stored_files(paths: Iterable[str]) -> tuple[dict[str, dict[str, str]], dict[str, Path]]:
     """Returns the JSON of each path, and the files to copy by name, for `RunStore.keep`."""
-    written: dict[str, dict[str, str]] = {}
+    descriptions: dict[str, dict[str, str]] = {}
     files: dict[str, Path] = {}
     for number, path in enumerate(dict.fromkeys(paths)):
         name = Path(path).name
         sample = assets() / "samples" / name
         if sample.is_file() and Path(path).is_file() and sample.read_bytes() == Path(path).read_bytes():
-            written[path] = {"sample": name, "name": name}
+            descriptions[path] = {"sample": name, "name": name}
         else:
             stored = f"{number}-{name}"[-LONGEST_NAME:]
             files[stored] = Path(path)
-            written[path] = {"file": stored, "name": name}
-    return written, files
+            descriptions[path] = {"file": stored, "name": name}
+    return descriptions, files
 
 
-def found_file(written: Mapping[str, Any], folder: Path) -> str:
+def found_file(description: Mapping[str, Any], folder: Path) -> str:
     """Returns the path of a kept file in the page's folder of uploads; for a file that was not kept, a path without a
     file.
 
     Args:
         folder: the folder with the run's files.
     """
-    name = Path(written["name"]).name
-    source = assets() / "samples" / name if "sample" in written else folder / Path(written["file"]).name
+    name = Path(description["name"]).name
+    source = assets() / "samples" / name if "sample" in description else folder / Path(description["file"]).name
     return uploaded(source, name) if source.is_file() else str(folder / name)
 
 

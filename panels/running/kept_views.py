@@ -20,9 +20,9 @@ from panels.widgets.markup import datum, element, text
 from panels.widgets.run_history import history_value
 from workbench.core.errors import BadInput
 
-PLAIN = (str, int, float, bool)
-BEFORE = "These are the results of an earlier run. The last run has no results."
-AGAIN = "These are the stored results of an earlier run. To see details, run it again."
+JSON_SCALARS = (str, int, float, bool)
+EARLIER_RESULTS = "These are the results of an earlier run. The last run has no results."
+STORED_RESULTS = "These are the stored results of an earlier run. To see details, run it again."
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,18 @@ class KeptViews:
     outputs: int
     files: Collection[int] = ()
 
-    def keep(self, title: str, values: Sequence[Any], shown: Sequence[Any]) -> Any:
+    def keep(self, title: str, values: Sequence[Any], results: Sequence[Any]) -> Any:
         """Stores a run that has ended; returns the new value of the list of runs."""
         paths = [path for place in self.files for path in _paths(values[place])]
-        written, files = stored_files(paths)
+        descriptions, files = stored_files(paths)
         content = {
             "tab": self.tab,
             "title": title,
             "values": [
-                _written(value, written) if place in self.files else _plain(value) for place, value in enumerate(values)
+                _file_value(value, descriptions) if place in self.files else _json_value(value)
+                for place, value in enumerate(values)
             ],
-            "shown": [each if each in self.sent else "" for each in shown],
+            "shown": [each if each in self.sent else "" for each in results],
         }
         return history_value(self.tab, self.store.hours, self.store.keep(content, files), title)
 
@@ -69,13 +70,13 @@ class KeptViews:
                 raise BadInput("that link leads to a run of another tab, or of another version of this page")
         except BadInput as error:
             gr.Warning(text(error))
-            gone = history_value(self.tab, self.store.hours, gone=key)
-            return [gone, *[gr.skip()] * (self.inputs + self.outputs + 1)]
+            history = history_value(self.tab, self.store.hours, gone=key)
+            return [history, *[gr.skip()] * (self.inputs + self.outputs + 1)]
         return [
             history_value(self.tab, self.store.hours, key, content["title"]),
             *(self._value(place, value, folder) for place, value in enumerate(content["values"])),
             *content["shown"],
-            _note(AGAIN),
+            _note(STORED_RESULTS),
         ]
 
     def _value(self, place: int, value: Any, folder: Path) -> Any:
@@ -94,7 +95,7 @@ def earlier_note(has_results: bool) -> Any:
     Args:
         has_results: whether the page shows any results.
     """
-    return _note(BEFORE) if has_results else gr.skip()
+    return _note(EARLIER_RESULTS) if has_results else gr.skip()
 
 
 def note_beside(empty: str, results: str) -> Any:
@@ -110,9 +111,9 @@ def _note(sentence: str) -> Any:
     return element("p", text(sentence), "note earlier", role="status")
 
 
-def _written(value: Any, written: Mapping[str, Any]) -> Any:
+def _file_value(value: Any, descriptions: Mapping[str, Any]) -> Any:
     """Returns the JSON of the value of an input of one file, or of several."""
-    return written[value] if isinstance(value, str) else [written[path] for path in _paths(value)]
+    return descriptions[value] if isinstance(value, str) else [descriptions[path] for path in _paths(value)]
 
 
 def _paths(value: Any) -> list[str]:
@@ -120,8 +121,8 @@ def _paths(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else [each for each in value or [] if isinstance(each, str)]
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Returns the value as JSON can hold it, or None."""
     if isinstance(value, (list, tuple)):
-        return list(value) if all(isinstance(each, PLAIN) for each in value) else None
-    return value if isinstance(value, PLAIN) else None
+        return list(value) if all(isinstance(each, JSON_SCALARS) for each in value) else None
+    return value if isinstance(value, JSON_SCALARS) else None

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from workbench.core.errors import BadInput
 
-MOST_KEPT = 16  # results of users whose page is open; results may be large
+MOST_RESULTS = 16  # results of users whose page is open; results may be large
 
 Result = TypeVar("Result")
 
@@ -18,14 +18,14 @@ class LastResults(Generic[Result]):
     """The last result of each user.
 
     Args:
-        gone: the sentence for a user whose result was removed.
-        most: how many results of all users are kept; the least recently used result is removed first.
+        message: the sentence for a user whose result was removed.
+        limit: how many results of all users are kept; the least recently used result is removed first.
         close: frees a result that is removed.
     """
 
-    def __init__(self, gone: str, most: int = MOST_KEPT, close: Callable[[Result], None] | None = None):
-        self._gone = gone
-        self._most = most
+    def __init__(self, message: str, limit: int = MOST_RESULTS, close: Callable[[Result], None] | None = None):
+        self._message = message
+        self._limit = limit
         self._close = close
         self._results: OrderedDict[str, Result] = OrderedDict()
         self._lock = threading.Lock()
@@ -33,11 +33,11 @@ class LastResults(Generic[Result]):
     def put(self, user: str, result: Result) -> None:
         """Stores a result instead of the user's last one; if there are too many, removes the oldest."""
         with self._lock:
-            gone = [self._results.pop(user)] if user in self._results else []
+            removed = [self._results.pop(user)] if user in self._results else []
             self._results[user] = result
-            while len(self._results) > self._most:
-                gone.append(self._results.popitem(last=False)[1])
-        for each in gone:
+            while len(self._results) > self._limit:
+                removed.append(self._results.popitem(last=False)[1])
+        for each in removed:
             self._free(each)
 
     def get(self, user: str) -> Result | None:
@@ -51,7 +51,7 @@ class LastResults(Generic[Result]):
         """Returns the user's result; raises `BadInput` if it was removed."""
         result = self.get(user)
         if result is None:
-            raise BadInput(self._gone)
+            raise BadInput(self._message)
         return result
 
     def drop(self, user: str) -> None:

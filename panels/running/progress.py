@@ -61,15 +61,15 @@ def tables(
         given_up: returns a row as it is shown if it will not be finished.
     """
     start = time.perf_counter()
-    held = {row.key: row for row in rows}
+    rows_by_key = {row.key: row for row in rows}
     try:
-        yield table(tuple(held.values()))
-        for _ in changes(work, lambda row: held.update({row.key: row}), stop):
-            yield table(tuple(held.values()), seconds=time.perf_counter() - start)
+        yield table(tuple(rows_by_key.values()))
+        for _ in changes(work, lambda row: rows_by_key.update({row.key: row}), stop):
+            yield table(tuple(rows_by_key.values()), seconds=time.perf_counter() - start)
     finally:
         stopped = stop.is_set()
         stop.set()  # a closed iterator ends the work
-    last = tuple(given_up(row) if row.status in ("waiting", "running") else row for row in held.values())
+    last = tuple(given_up(row) if row.status in ("waiting", "running") else row for row in rows_by_key.values())
     yield table(last, finished=True, stopped=stopped, seconds=time.perf_counter() - start)
 
 
@@ -87,16 +87,16 @@ def changes(
     """
     reported: queue.SimpleQueue[tuple[Change] | None] = queue.SimpleQueue()
 
-    def whole() -> None:
+    def report_all() -> None:
         try:
             work(lambda change: reported.put((change,)))
         finally:
             reported.put(None)
 
     with stoppable(stop):
-        thread = threading.Thread(target=bound(whole), daemon=True)
+        thread = threading.Thread(target=bound(report_all), daemon=True)
     thread.start()
-    shown = time.perf_counter()
+    last_update = time.perf_counter()
     ended = unseen = False
     while not (ended or stop.is_set()):
         found = _waiting(reported)
@@ -104,9 +104,9 @@ def changes(
             if each is not None:
                 take(each[0])
         ended, unseen = None in found, unseen or bool(found)
-        if unseen and not ended and time.perf_counter() - shown >= SHOW_SECONDS:
+        if unseen and not ended and time.perf_counter() - last_update >= SHOW_SECONDS:
             yield
-            shown, unseen = time.perf_counter(), False
+            last_update, unseen = time.perf_counter(), False
 
 
 def _waiting(reported: queue.SimpleQueue[tuple[Change] | None]) -> list[tuple[Change] | None]:

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
 
-from panels.running.error_boundary import shown
+from panels.running.error_boundary import page_error
 from panels.running.leaving import LeavingQueue
 from panels.running.run_store import RunStore, usual_store
 from panels.running.scripts import script_routes
@@ -77,24 +77,26 @@ class Page(gr.Blocks):
         try:
             if len(inputs) < len(block_fn.inputs):
                 raise BadInput(
-                    f"{_called(block_fn)} got {len(inputs)} values; expected {len(block_fn.inputs)}, one for each "
-                    "parameter"
+                    f"{_endpoint_name(block_fn)} got {len(inputs)} values; expected "
+                    f"{len(block_fn.inputs)}, one for each parameter"
                 )
-            self.guard.check_values(_from_visitor(inputs, block_fn), f"the request of {_called(block_fn)}")
+            self.guard.check_values(_from_visitor(inputs, block_fn), f"the request of {_endpoint_name(block_fn)}")
             refuse_addresses(inputs)
             return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
         except gr.Error:
             raise
         except BadInput as error:
-            raise shown(error) from None
+            raise page_error(error) from None
         except InvalidPathError:
-            raise shown(
-                BadInput(f"{_called(block_fn)} got a file that was not uploaded to this page; upload it first")
+            raise page_error(
+                BadInput(f"{_endpoint_name(block_fn)} got a file that was not uploaded to this page; upload it first")
             ) from None
         except Exception as error:
-            log.info("the values of %s were refused", _called(block_fn), exc_info=error)
-            raise shown(
-                BadInput(f"{_called(block_fn)} got a value that cannot be read; `Use via API` says what it takes")
+            log.info("the values of %s were refused", _endpoint_name(block_fn), exc_info=error)
+            raise page_error(
+                BadInput(
+                    f"{_endpoint_name(block_fn)} got a value that cannot be read; `Use via API` says what it takes"
+                )
             ) from None
 
     async def postprocess_data(
@@ -127,25 +129,25 @@ def refuse_addresses(arguments: Any) -> None:
             waiting += each
 
 
-def _called(function: BlockFunction) -> str:
+def _endpoint_name(function: BlockFunction) -> str:
     return f"/{function.api_name}" if function.api_visibility == "public" else "the page"
 
 
 async def refuse_call(request: Request, error: Exception) -> JSONResponse:
     """Returns the answer to an HTTP call of an unknown endpoint or with unknown parameters, on which Gradio fails."""
-    _, called, name = request.url.path.rstrip("/").rpartition(CALL)
-    if not called or "/" in name:
+    _, call, name = request.url.path.rstrip("/").rpartition(CALL)
+    if not call or "/" in name:
         raise error
     endpoints = request.app.get_blocks().get_api_info()["named_endpoints"]
     if f"/{name}" not in endpoints:
         sentence = f"there is no endpoint /{name:.40}; the endpoints are {', '.join(endpoints)}"
         return JSONResponse({"error": sentence}, 404)
     parameters = endpoints[f"/{name}"]["parameters"]
-    needed = [each["parameter_name"] for each in parameters if not each["parameter_has_default"]]
-    others = [each["parameter_name"] for each in parameters if each["parameter_has_default"]]
+    required = [each["parameter_name"] for each in parameters if not each["parameter_has_default"]]
+    optional = [each["parameter_name"] for each in parameters if each["parameter_has_default"]]
     sentence = (
-        f"the parameters of /{name} are {', '.join([*needed, *others]) or 'none'}; required: "
-        f"{', '.join(needed) or 'none'}; a required one is missing, or an unknown one was given"
+        f"the parameters of /{name} are {', '.join([*required, *optional]) or 'none'}; required: "
+        f"{', '.join(required) or 'none'}; a required one is missing, or an unknown one was given"
     )
     return JSONResponse({"error": sentence}, 422)
 

@@ -26,7 +26,9 @@ CONTENT = "run.json"
 UNFINISHED = ".part"  # suffix of a folder that is still being written
 ABANDONED_SECONDS = 3600.0  # an older unfinished folder was left behind by a server that ended
 _KEY = re.compile(r"[A-Za-z0-9_-]{22}")
-GONE = "that run is not kept any more; runs stay for {hours:g} hours, and the oldest go first when there are too many"
+REMOVED = (
+    "that run is not kept any more; runs stay for {hours:g} hours, and the oldest go first when there are too many"
+)
 
 
 class RunStore:
@@ -64,15 +66,15 @@ class RunStore:
     def read(self, key: str) -> tuple[dict[str, Any], Path]:
         """Returns a run's content and the folder of its files. Raises `BadInput` for a run that is not kept."""
         found = self.folder / key if isinstance(key, str) and _KEY.fullmatch(key) else None
-        gone = BadInput(GONE.format(hours=self.hours))
+        removed = BadInput(REMOVED.format(hours=self.hours))
         try:
             if found is None or time.time() - (found / CONTENT).stat().st_mtime > 3600 * self.hours:
-                raise gone
+                raise removed
             content = json.loads((found / CONTENT).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise gone from error
+            raise removed from error
         if not isinstance(content, dict):
-            raise gone
+            raise removed
         return content, found
 
     def _remove_old(self, spared: str = "") -> None:
@@ -107,11 +109,11 @@ def usual_store(public: bool = False) -> RunStore:
 
 
 def _number(variable: str, otherwise: float) -> float:
-    written = os.environ.get(variable) or str(otherwise)
+    value = os.environ.get(variable) or str(otherwise)
     try:
-        found = float(written)
+        number = float(value)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
-        raise BadInput(f"{variable} is {written!r:.40}; expected a number above 0")
-    return found
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise BadInput(f"{variable} is {value!r:.40}; expected a number above 0")
+    return number

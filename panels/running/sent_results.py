@@ -13,14 +13,14 @@ from typing import Any
 
 from gradio.blocks import Block
 
-MOST = 20_000  # results that are remembered, 32 bytes each
+MOST_RESULTS = 20_000  # results that are remembered, 32 bytes each
 
 
 class SentResults:
     """The digests of the newest results in the components whose HTML is stored with runs."""
 
-    def __init__(self, most: int = MOST):
-        self._most = most
+    def __init__(self, limit: int = MOST_RESULTS):
+        self._limit = limit
         self._components = set[int]()
         self._digests: OrderedDict[bytes, None] = OrderedDict()
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class SentResults:
             with self._lock:
                 self._digests[_digest(html)] = None
                 self._digests.move_to_end(_digest(html))
-                while len(self._digests) > self._most:
+                while len(self._digests) > self._limit:
                     self._digests.popitem(last=False)
 
     def __contains__(self, html: Any) -> bool:

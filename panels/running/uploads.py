@@ -49,19 +49,19 @@ def upload_route(page: Page, stored_files: KeptFiles) -> Route:
 
 async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) -> list[str]:
     """Returns the paths of the files in a form."""
-    most = stored_files.limits.file_mb << 20
+    most_bytes = stored_files.limits.file_mb << 20
     length = request.headers.get("content-length", "")
-    folder = stored_files.begin(present_visitor(), min(int(length[:20]), most) if length.isdecimal() else 0)
-    done, upload_id = False, request.query_params.get("upload_id")
+    folder = stored_files.begin(present_visitor(), min(int(length[:20]), most_bytes) if length.isdecimal() else 0)
+    complete, upload_id = False, request.query_params.get("upload_id")
     try:
         paths, moved, places = await upload_fn(
-            request, str(folder), most, upload_id, upload_progress=file_upload_statuses if upload_id else None
+            request, str(folder), most_bytes, upload_id, upload_progress=file_upload_statuses if upload_id else None
         )
         if not paths or moved or places:
             raise Refusal("the form has no files; expected one or several, each with the name files")
         for _ in paths[1:]:  # the request itself counted as the first file
             page.guard.arrived(present_visitor(), upload=True)
-        done = True
+        complete = True
     except OSError as error:
         raise no_room(error) from error
     except (MultiPartException, HTTPException, KeyError, TypeError, ValueError) as error:
@@ -72,7 +72,7 @@ async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) 
             ) from None
         raise Refusal(f"the form cannot be read: {message!s:.120}; expected multipart/form-data with files") from None
     finally:
-        if not done:
+        if not complete:
             stored_files.drop(folder)
     stored_files.end(folder)
     names = [str(path) for path in paths]

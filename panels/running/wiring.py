@@ -16,15 +16,15 @@ COMPUTING: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id"
 """Settings of all events and endpoints that compute: they share one limit."""
 
 
-def wire(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
+def wire(event: Callable[..., Any], function: Callable[..., Any], inputs: Any, outputs: Any, **settings: Any) -> Any:
     """Wires an event to a function of the server; returns the event's dependency, as Gradio does."""
     settings = {"api_visibility": "private", "show_progress": "hidden", "concurrency_limit": None} | settings
-    return event(with_error_boundary(function), takes, gives, **settings)
+    return event(with_error_boundary(function), inputs, outputs, **settings)
 
 
-def wire_script(event: Callable[..., Any], script: str, takes: Any = None, gives: Any = None) -> Any:
+def wire_script(event: Callable[..., Any], script: str, inputs: Any = None, outputs: Any = None) -> Any:
     """Wires an event to a JavaScript function in the browser."""
-    return event(None, takes, gives, js=script, api_visibility="private")
+    return event(None, inputs, outputs, js=script, api_visibility="private")
 
 
 def wire_value(event: Callable[..., Any], value: str, component: gr.HTML) -> Any:

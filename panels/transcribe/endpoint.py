@@ -17,7 +17,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
 from panels.transcribe.run import Row, prepare, run
-from panels.widgets.engine_inputs import RUNTIME, SHOWN, check_settings
+from panels.widgets.engine_inputs import RUNTIME, SETTINGS, check_settings
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File
 from workbench.core.runtimes import RUNTIMES
@@ -60,7 +60,7 @@ TRANSCRIBE = {
     "engine": Parameter(
         "engine",
         'Settings of vLLM engines, an object such as {"max_length": 4096}, or JSON text of one: '
-        f"{', '.join(spec.name for spec in SHOWN)}.",
+        f"{', '.join(spec.name for spec in SETTINGS)}.",
         OBJECT,
         {},
     ),

@@ -23,10 +23,10 @@ from panels.transcribe.run import Row, RunState, prepare, run
 from panels.transcribe.segment_editor import editor_value, export, is_edited, rows_of, transcript_of
 from panels.transcribe.view import results_html, status_html
 from panels.widgets.engine_inputs import RUNTIME, read_settings
-from panels.widgets.html_block import seen
+from panels.widgets.html_block import visibility
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
-from panels.widgets.option_inputs import Shown, by_family, read_inputs, visible_for
+from panels.widgets.option_inputs import OptionField, by_family, read_inputs, visible_for
 from panels.widgets.recording_actions import RecordingActions, sample_values
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 class Actions(RecordingActions):
     """The event handlers of the Transcribe tab."""
 
-    def __init__(self, pool: SessionPool, timelines: Timelines, samples: Sequence[Sample], options: Sequence[Shown]):
+    def __init__(
+        self, pool: SessionPool, timelines: Timelines, samples: Sequence[Sample], options: Sequence[OptionField]
+    ):
         self.pool = pool
         self.timelines = timelines
         self.samples = tuple(samples)
@@ -58,7 +60,11 @@ class Actions(RecordingActions):
         """
         listed = offers(self.pool.registry)
         engines = any(each.cell.runtime == RUNTIME and each.possible and not each.elsewhere for each in listed)
-        return chooser_value(listed, chosen_in(chooser)), unavailable_html(listed), gr.update(visible=seen(engines))
+        return (
+            chooser_value(listed, chosen_in(chooser)),
+            unavailable_html(listed),
+            gr.update(visible=visibility(engines)),
+        )
 
     def measure(self, chooser: Any, event: gr.EventData) -> dict[str, Any]:
         """Looks up the size of a model's files in every quantisation; it takes some seconds the first time."""
@@ -90,8 +96,8 @@ class Actions(RecordingActions):
 
     def toggle_options(self, chooser: Any) -> list[Update]:
         """Shows the options of the chosen models."""
-        shown = visible_for(self.options, self.pool.registry, chosen_in(chooser))
-        return [gr.update(visible=seen(each)) for each in shown]
+        visibilities = visible_for(self.options, self.pool.registry, chosen_in(chooser))
+        return [gr.update(visible=visibility(each)) for each in visibilities]
 
     def pick_sample(self, chooser: Any, event: gr.EventData) -> tuple[list[str], str, str, str]:
         """Uses a sample, or all that the ticked models were made for, as the recordings; also returns the reference

@@ -21,7 +21,7 @@ from workbench.text.scripts import clipped
 
 TAB = "transcribe"
 TITLE_COLUMNS = 60
-PLAIN = (str, int, float, bool)  # values of inputs that are kept; a file of an option is not
+JSON_SCALARS = (str, int, float, bool)  # values of inputs that are kept; a file of an option is not
 FINAL = ("done", "failed", "stopped")
 
 
@@ -69,7 +69,7 @@ def keep(store: RunStore, state: RunState, inputs: RunInputs) -> str:
         "cells": list(inputs.cells),
         "reference": inputs.reference,
         "normaliser": inputs.normaliser,
-        "values": [value if isinstance(value, PLAIN) else None for value in inputs.values],
+        "values": [value if isinstance(value, JSON_SCALARS) else None for value in inputs.values],
     }
     return store.keep(content, files)
 

@@ -21,7 +21,7 @@ from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET
 from panels.widgets.early_presses import IN_TURN, before_press
-from panels.widgets.engine_inputs import SHOWN
+from panels.widgets.engine_inputs import SETTINGS
 from panels.widgets.html_block import html_block
 from panels.widgets.model_chooser import Models, models_card
 from panels.widgets.option_inputs import options_card, shown_options
@@ -90,7 +90,7 @@ class Results(NamedTuple):
     edits: gr.State  # the edited segments of other rows
 
     @property
-    def shown(self) -> list[Any]:
+    def look_outputs(self) -> list[Any]:
         """The outputs of `Actions.look`."""
         closer = self.closer
         return [closer.card, closer.title, closer.editor, self.line, self.opened, self.edits]
@@ -101,7 +101,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     options = shown_options(pool.registry)
     samples = read_samples()
     actions = Actions(pool, page.timelines, samples, options)
-    keeping = KeptRunActions(page.runs, pool, len(options) + len(SHOWN))
+    keeping = KeptRunActions(page.runs, pool, len(options) + len(SETTINGS))
     page.routes += live_files()
     state, opened, edits = gr.State(RunState()), gr.State(None), gr.State({})
     sample_text = gr.State("")
@@ -181,23 +181,23 @@ def _wire_runs(
     files, cells, form = inputs.recording.files, inputs.models.cells, inputs.form
     table, status, state, line = results.table, results.status, results.state, results.line
     wire(files.change, actions.listen, [files, state, results.opened], line, trigger_mode="always_last")
-    gives = [table, status, inputs.start, inputs.cancel, state, line]
-    ran = wire(inputs.start.click, actions.start, form, gives, js=SHOW_RESULTS, **COMPUTING)
+    run_outputs = [table, status, inputs.start, inputs.cancel, state, line]
+    ran = wire(inputs.start.click, actions.start, form, run_outputs, js=SHOW_RESULTS, **COMPUTING)
     _wire_first_look(ran, actions, inputs, results)
     wire(ran.then, actions.renew, cells, cells)
     wire(ran.success, keeping.keep, [state, *form], results.history)
     wire(ran.failure, keeping.mark_earlier, state, status)
     restored = [results.history, *form, table, status, state]
-    back = fill(results.history.restore, keeping.restore, cells, restored, **IN_TURN)
+    restore_event = fill(results.history.restore, keeping.restore, cells, restored, **IN_TURN)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
     page.unload(actions.leave)
-    return back
+    return restore_event
 
 
 def _wire_first_look(event: Any, actions: Actions, inputs: Inputs, results: Results) -> None:
     """Wires what opens the first row after an event that fills the table."""
     inputs_of_look = [results.state, results.opened, results.closer.editor, inputs.recording.files]
-    wire(event.success, actions.look_at_first, inputs_of_look, results.shown)
+    wire(event.success, actions.look_at_first, inputs_of_look, results.look_outputs)
 
 
 def _wire_results(actions: Actions, inputs: Inputs, results: Results, restored: Any) -> None:
@@ -210,11 +210,11 @@ def _wire_results(actions: Actions, inputs: Inputs, results: Results, restored: 
     looking = [results.state, opened, closer.editor, results.edits, inputs.recording.files]
     chosen = wire(results.table.instead, actions.choose_instead, None, cells)
     wire_script(chosen.success, PRESS_RUN)
-    looked = wire(results.table.look, actions.look, looking, results.shown, **IN_TURN)
+    looked = wire(results.table.look, actions.look, looking, results.look_outputs, **IN_TURN)
     wire_script(looked.success, SHOW_CLOSER)
     _wire_first_look(restored, actions, inputs, results)
     wire(restored.success, actions.toggle_options, cells, inputs.options)
-    wire(results.line.open, actions.look, looking, results.shown, **IN_TURN)
+    wire(results.line.open, actions.look, looking, results.look_outputs, **IN_TURN)
     for button, form in closer.exports:
         wire(button.click, partial(actions.save, form), [opened, closer.editor], closer.download)
     wire(results.tools.save, actions.save_all, results.state, closer.download)

@@ -46,11 +46,11 @@ def _export(body: bytes, request: Request) -> Response:
         fields = json.loads(body)
         segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
         text = join_texts([str(each) for each in fields["text"]])
-        model, _, rest = str(fields["model"]).partition("|")
+        model, _, runtime = str(fields["model"]).partition("|")
         seconds = float(fields["seconds"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("the page sent no transcript; reload it") from error
-    transcript = Transcript(model, rest.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
+    transcript = Transcript(model, runtime.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
     return Response(writer.write(transcript).encode(writer.encoding), media_type=writer.media_type)
 
 

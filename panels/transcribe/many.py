@@ -29,7 +29,7 @@ from workbench.text.scripts import clipped
 
 VIEW = "transcribe/many.html"
 FEWEST = 3  # there is a table for this many recordings or more
-SAID_COLUMNS = 90  # width of a text in the table
+TEXT_COLUMNS = 90  # width of a text in the table
 ZIP, CSV = "zip", "csv"
 
 
@@ -39,7 +39,7 @@ class Line:
 
     place: str
     recording: str
-    said: str
+    text: str
     seconds: float | None
     rate: float | None  # over all models
     disagreement: float | None
@@ -62,7 +62,7 @@ def line_of(rows: Sequence[Row]) -> Line:
     return Line(
         rows[0].key.partition(":")[0],
         rows[0].recording,
-        clipped(best.transcript.text, SAID_COLUMNS) if best and best.transcript else "",
+        clipped(best.transcript.text, TEXT_COLUMNS) if best and best.transcript else "",
         transcripts[0].audio_seconds if transcripts else None,
         pool_scores(scores).rate if scores else None,
         disagreement([each.text for each in transcripts], scores[0].normaliser if scores else "basic"),
@@ -93,11 +93,11 @@ def disagreement(texts: Sequence[str], normaliser: str = "basic") -> float | Non
     Each pair counts in both directions. Returns None for fewer than two texts.
     """
     pairs = list(combinations(texts, 2))
-    return sum(_apart(first, second, normaliser) for first, second in pairs) / len(pairs) if pairs else None
+    return sum(_disagreement(first, second, normaliser) for first, second in pairs) / len(pairs) if pairs else None
 
 
 @lru_cache(maxsize=4096)
-def _apart(first: str, second: str, normaliser: str) -> float:
+def _disagreement(first: str, second: str, normaliser: str) -> float:
     rates = [score(*pair, normaliser).rate for pair in ((first, second), (second, first))]
     return sum(1.0 if rate is None else rate for rate in rates) / 2 if first != second else 0.0
 
@@ -125,8 +125,8 @@ def export_all(state: RunState, form: str) -> dict[str, Any]:
         raise BadInput("there is no transcript yet; run a model first")
     if form == CSV:
         kind = FORMATS["csv"]
-        written = kind.write([row.transcript for row in rows if row.transcript], [row.recording for row in rows])
-        return saved("transcripts.csv", kind.media_type, written.encode(kind.encoding))
+        content = kind.write([row.transcript for row in rows if row.transcript], [row.recording for row in rows])
+        return saved("transcripts.csv", kind.media_type, content.encode(kind.encoding))
     if form == ZIP:
         return saved("transcripts.zip", "application/zip", zipped(rows))
     raise BadInput(f"there is no export of all as {form!r:.40}; expected zip or csv")
@@ -142,8 +142,8 @@ def zipped(rows: Sequence[Row]) -> bytes:
             folder = "-".join(filter(None, (row.cell.model.replace("/", "-"), row.cell.runtime, row.cell.quantization)))
             stem = _free(f"{folder}/{Path(row.recording).stem}", row.key.partition(":")[0], used_names)
             for form in FORMATS.values():
-                written = form.write([row.transcript], [row.recording])
-                archive.writestr(f"{stem}.{form.extension}", written.encode(form.encoding))
+                text = form.write([row.transcript], [row.recording])
+                archive.writestr(f"{stem}.{form.extension}", text.encode(form.encoding))
     return content.getvalue()
 
 

@@ -350,11 +350,11 @@ def _each(rows: Sequence[Row], work: Callable[[Row], None], at_once: int, stop: 
                 return
             work(row)
 
-    others = [threading.Thread(target=bound(take), daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
-    for thread in others:
+    threads = [threading.Thread(target=bound(take), daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
+    for thread in threads:
         thread.start()
     take()
-    for thread in others:
+    for thread in threads:
         thread.join()
 
 
@@ -378,17 +378,17 @@ def _listen(session: OpenSession, row: Row, job: Job, stop: threading.Event, sho
                 row = replace(row, progress=event)
             elif isinstance(event, Partial):
                 unfinished = (Segment(event.start, event.end, event.text),) if event.text.strip() else ()
-                row = _written(row, (*finished, *unfinished))
+                row = _with_segments(row, (*finished, *unfinished))
             elif isinstance(event, Segment):
                 finished = (*finished, event)
-                row = _written(row, finished)
+                row = _with_segments(row, finished)
             elif isinstance(event, Transcript):
                 rated = None if row.reference is None else score(row.reference, event.text, job.normaliser)
                 row = replace(row, status="done", progress=None, writing="", segments=(), transcript=event, score=rated)
             show(row)
 
 
-def _written(row: Row, segments: tuple[Segment, ...]) -> Row:
+def _with_segments(row: Row, segments: tuple[Segment, ...]) -> Row:
     return replace(row, segments=segments, writing=join_texts([part.text for part in segments]))
 
 

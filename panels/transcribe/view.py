@@ -90,12 +90,12 @@ def status_html(state: RunState) -> str:
 
 def status_line(state: RunState) -> str:
     """Returns the current activity or the result in one line of HTML."""
-    done = sum(row.status == "done" for row in state.rows)
+    finished = sum(row.status == "done" for row in state.rows)
     total = len(state.rows)
     if state.finished:
         failed = sum(row.status == "failed" for row in state.rows)
         complete = "1 transcript" if total == 1 else f"All {total} transcripts"
-        outcome = f"{done} of {total} transcripts" if done < total else complete
+        outcome = f"{finished} of {total} transcripts" if finished < total else complete
         ends = "Stopped: " if state.stopped else ""
         return f"{ends}{outcome} in {duration(state.seconds)}" + (f", {failed} failed" if failed else "")
     running = sorted(
@@ -144,8 +144,8 @@ def doubt_of(rows: Sequence[Row], narrow: bool = False) -> str:
         sentence_of_all = sentence[0].upper() + sentence[1:]
         if len(complete) > 1:
             sentence_of_all = sentence_of_all.replace("the model knows", "these models know")
-        most = len(titles) == len(complete) or (narrow and 2 * len(titles) >= len(complete))
-        sentences.append(sentence_of_all if most else f"{', '.join(titles)}: {sentence}")
+        applies_to_most = len(titles) == len(complete) or (narrow and 2 * len(titles) >= len(complete))
+        sentences.append(sentence_of_all if applies_to_most else f"{', '.join(titles)}: {sentence}")
     return "; ".join(sentences)
 
 
@@ -157,21 +157,21 @@ def row_html(row: Row) -> Markup:
         "running": lambda: render(VIEW, "running", *phrases(row.writing), _activity(row)),
         "stopped": lambda: render(VIEW, "stopped", row),
         "failed": lambda: render("widgets/parts.html", "failure", row.error),
-        "done": lambda: _done(row),
+        "done": lambda: _finished_body(row),
     }[row.status]()
     return render(VIEW, "card", row, *_title(row), _rate_title(row.score) if row.score else "", body)
 
 
-def phrases(written: str) -> tuple[list[str], str]:
+def phrases(text: str) -> tuple[list[str], str]:
     """Splits a growing text into phrases that will not change, and the rest that may."""
     finished, begin = [], 0
-    for place in range(PHRASE, len(written)):
+    for place in range(PHRASE, len(text)):
         # Splits at possible line breaks. It looks only back, because the text after is not written yet.
-        ends = written[place].isspace() or is_unspaced(written[place])
+        ends = text[place].isspace() or is_unspaced(text[place])
         if ends and place + 1 - begin >= PHRASE:
-            finished.append(written[begin : place + 1])
+            finished.append(text[begin : place + 1])
             begin = place + 1
-    return finished, written[begin:]
+    return finished, text[begin:]
 
 
 def _title(row: Row) -> tuple[str, str]:
@@ -180,7 +180,7 @@ def _title(row: Row) -> tuple[str, str]:
     return (name, runtime) if name else (row.title, "")
 
 
-def _done(row: Row) -> Markup:
+def _finished_body(row: Row) -> Markup:
     assert row.transcript is not None
     numbers = _figures(row.transcript, row.score, row.weight_bytes)
     return render(VIEW, "done", row, tag_chips(row.transcript), numbers)
@@ -202,8 +202,8 @@ def _figures(transcript: Transcript, score: Score | None, weight_bytes: int) -> 
     values = []
     if score:
         # The main rate for the script is at the head of the card; these are the others.
-        others = (("WER", score.wer, "word error rate"), ("CER", score.cer, "character error rate"))
-        values = [(name, error_rate(rate), meaning) for name, rate, meaning in others if name != score.name]
+        rates = (("WER", score.wer, "word error rate"), ("CER", score.cer, "character error rate"))
+        values = [(name, error_rate(rate), meaning) for name, rate, meaning in rates if name != score.name]
     values.append(("time", duration(transcript.compute_seconds), "reading, features, network and decoding"))
     values.append(
         ("RTF", f"{transcript.real_time_factor:.3f}", "real-time factor: seconds of computing per second of sound")
@@ -234,11 +234,11 @@ def _summary(state: RunState, recordings: int) -> str:
     """Returns each model over all recordings: pooled error rate, time, speed, memory and size of its weights."""
     lines = []
     for cell in dict.fromkeys(row.cell for row in state.rows):
-        done = [row for row in state.rows if row.cell == cell and row.transcript and row.status == "done"]
-        if not done:
+        finished = [row for row in state.rows if row.cell == cell and row.transcript and row.status == "done"]
+        if not finished:
             continue
-        scores = [row.score for row in done if row.score]
-        transcripts = [row.transcript for row in done if row.transcript]
+        scores = [row.score for row in finished if row.score]
+        transcripts = [row.transcript for row in finished if row.transcript]
         audio, compute = (
             sum(each.audio_seconds for each in transcripts),
             sum(each.compute_seconds for each in transcripts),
@@ -248,11 +248,11 @@ def _summary(state: RunState, recordings: int) -> str:
             pool_scores(scores).summary if scores else "–",
             duration(compute),
             size(memory) if memory else "–",
-            size(done[0].weight_bytes) if done[0].weight_bytes else "–",
+            size(finished[0].weight_bytes) if finished[0].weight_bytes else "–",
             f"{compute / audio:.3f}" if audio else "–",
-            *([f"{len(done)}"] if recordings > 1 else []),
+            *([f"{len(finished)}"] if recordings > 1 else []),
         ]
-        lines.append((*_title(done[0]), cells))
+        lines.append((*_title(finished[0]), cells))
     if not lines:
         return ""
     names = ("Model", "Error rate", "Time", "Memory", "Weights", "RTF", *(["Files"] if recordings > 1 else []))

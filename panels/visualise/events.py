@@ -20,9 +20,9 @@ from panels.running.sessions import SessionPool
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.run import TASKS, PictureSet, Request, Scenes, Step, follow, request_of, seen_offers
 from panels.visualise.view import status_html, views_html
-from panels.widgets.html_block import seen, seen_classes
+from panels.widgets.html_block import visibility, visibility_classes
 from panels.widgets.markup import datum, element, text
-from panels.widgets.option_inputs import Shown, by_family, read_inputs, shown_options, visible_for
+from panels.widgets.option_inputs import OptionField, by_family, read_inputs, shown_options, visible_for
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
@@ -51,7 +51,7 @@ class VisualiseActions:
         self.pool = pool
         self.own = own
         self.samples = tuple(samples)
-        self.options = tuple(Shown(spec, (), True) for spec in option_specs(ViewOptions))
+        self.options = tuple(OptionField(spec, (), True) for spec in option_specs(ViewOptions))
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
         self._kept: LastResults[PictureSet] = LastResults(GONE)
         self._scenes: LastResults[Scenes] = LastResults(GONE)
@@ -94,12 +94,14 @@ class VisualiseActions:
         return (
             view,
             views_html(view, reasons),
-            gr.update(elem_classes=seen_classes(any(each.input != "prompt" for each in families) or not families)),
-            gr.update(visible=seen(any(each.reads_text for each in families))),
-            gr.update(elem_classes=seen_classes(bool(used), "card")),
-            *(gr.update(visible=seen(each.spec.name in used)) for each in self.options),
-            gr.update(elem_classes=seen_classes(any(own), *ACCORDION)),
-            *(gr.update(visible=seen(each)) for each in own),
+            gr.update(
+                elem_classes=visibility_classes(any(each.input != "prompt" for each in families) or not families)
+            ),
+            gr.update(visible=visibility(any(each.reads_text for each in families))),
+            gr.update(elem_classes=visibility_classes(bool(used), "card")),
+            *(gr.update(visible=visibility(each.spec.name in used)) for each in self.options),
+            gr.update(elem_classes=visibility_classes(any(own), *ACCORDION)),
+            *(gr.update(visible=visibility(each)) for each in own),
         )
 
     def press_view(self, model: str | None, compared_model: str | None, event: gr.EventData) -> tuple[Any, ...]:
@@ -231,12 +233,12 @@ class VisualiseActions:
             yield gr.skip(), "", *run_buttons(False)
             raise
 
-    def _changed(self, values: Sequence[Any]) -> dict[Shown, Any]:
+    def _changed(self, values: Sequence[Any]) -> dict[OptionField, Any]:
         """Returns the options of the models that the user has changed."""
         read = read_inputs(self.model_options, values)
         return {each: read[each.key] for each in self.model_options if read[each.key] != each.spec.default}
 
-    def _state(self, request: Request, own: Mapping[Shown, Any]) -> dict[str, str]:
+    def _state(self, request: Request, own: Mapping[OptionField, Any]) -> dict[str, str]:
         """Returns the state of a link to a request, without default values; `own` are options of the models."""
         cells = [offer.cell.value for offer in request.offers]
         usual = ViewOptions()
@@ -283,12 +285,12 @@ def _over(step: Step) -> bool:
     return step.stopped or step.result is not None
 
 
-def _matters(option: Shown) -> bool:
+def _matters(option: OptionField) -> bool:
     """Returns whether an option of models changes what a model computes from a whole recording."""
     return option.spec.name not in ASIDE and option.spec not in BEAM_SEARCH
 
 
-def _of(option: Shown, request: Request) -> bool:
+def _of(option: OptionField, request: Request) -> bool:
     """Returns whether a model of a request has an option."""
     return any(offer.card.family in option.families for offer in request.offers)
 
@@ -300,14 +302,14 @@ def _choices(choices: Sequence[tuple[str, str]], model: str | None, compared_mod
     )
 
 
-def _linked(updates: Sequence[Update], options: Sequence[Shown], state: Mapping[str, str]) -> list[Update]:
+def _linked(updates: Sequence[Update], options: Sequence[OptionField], state: Mapping[str, str]) -> list[Update]:
     """Returns the updates of options' inputs with the values that a link names."""
     return [
         {**update, "value": _in_link(each, state.get(each.key))} for update, each in zip(updates, options, strict=True)
     ]
 
 
-def _in_link(option: Shown, written: str | None) -> Any:
+def _in_link(option: OptionField, written: str | None) -> Any:
     """Returns an input's value for an option in a link; the default value if the link does not have the option."""
     usual, kind = option.spec.default, option.spec.kind
     if written is None:

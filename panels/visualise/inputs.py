@@ -8,8 +8,8 @@ from typing import NamedTuple
 import gradio as gr
 
 from panels.visualise.events import ACCORDION, NOTHING
-from panels.widgets.html_block import HIDDEN, html_block, seen_classes
-from panels.widgets.option_inputs import Shown, make_inputs
+from panels.widgets.html_block import HIDDEN, html_block, visibility_classes
+from panels.widgets.option_inputs import OptionField, make_inputs
 from panels.widgets.recording_inputs import RecordingInputs, recording_inputs
 from panels.widgets.samples import Sample
 from panels.widgets.tab_parts import step_title
@@ -66,19 +66,19 @@ class Options(NamedTuple):
     inputs: list[gr.components.Component]
 
 
-def view_options_card(options: Sequence[Shown], registry: Registry) -> Options:
+def view_options_card(options: Sequence[OptionField], registry: Registry) -> Options:
     """Creates the card with the options of the view; returns it with its inputs."""
-    with gr.Column(elem_classes=seen_classes(False, "card"), elem_id="visualise-options") as card:
+    with gr.Column(elem_classes=visibility_classes(False, "card"), elem_id="visualise-options") as card:
         html_block("<h2>Options of the view <small>optional</small></h2>")
         return Options(card, list(make_inputs(options, registry, "visualise-option").values()))
 
 
-def model_options_card(options: Sequence[Shown], registry: Registry) -> Options:
+def model_options_card(options: Sequence[OptionField], registry: Registry) -> Options:
     """Creates the card with the options of the models; returns it with its inputs."""
     with gr.Accordion(
         "Options of the models",
         open=False,
-        elem_classes=seen_classes(False, *ACCORDION),
+        elem_classes=visibility_classes(False, *ACCORDION),
         elem_id="visualise-model-options",
     ) as card:
         return Options(card, list(make_inputs(options, registry, "visualise-model").values()))

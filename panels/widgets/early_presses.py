@@ -25,8 +25,10 @@ def before_press(*buttons: gr.Button) -> Callable[..., Any]:
     ask = f"(...values) => workbenchPresses.ask({ids}, values)"
     answer = f"() => workbenchPresses.answer({ids})"
 
-    def fill(event: Callable[..., Any], function: Callable[..., Any], takes: Any, gives: Any, **settings: Any) -> Any:
-        filled = wire(event, function, takes, gives, js=ask, **settings)
+    def fill(
+        event: Callable[..., Any], function: Callable[..., Any], inputs: Any, outputs: Any, **settings: Any
+    ) -> Any:
+        filled = wire(event, function, inputs, outputs, js=ask, **settings)
         for ended in (filled.success, filled.failure):
             wire_script(ended, answer)
         return filled

@@ -17,7 +17,7 @@ from workbench.core.settings import check_setting, settings_of
 
 RUNTIME = "vllm"
 # The owner of the machine decides the number of threads.
-SHOWN = tuple(spec for name, spec in settings_of(RUNTIME).items() if name != "threads")
+SETTINGS = tuple(spec for name, spec in settings_of(RUNTIME).items() if name != "threads")
 UNSET = ""
 AS_USUAL = ("as the model's card says", UNSET)
 SWITCH = {"on": True, "off": False}
@@ -25,7 +25,7 @@ SWITCH = {"on": True, "off": False}
 
 def make_settings() -> list[gr.components.Component]:
     """Creates an input for each of `SHOWN` at the current position of the page."""
-    return [_input(spec) for spec in SHOWN]
+    return [_input(spec) for spec in SETTINGS]
 
 
 def _input(spec: OptionSpec) -> gr.components.Component:
@@ -46,32 +46,32 @@ def read_settings(values: Sequence[Any]) -> dict[str, Any]:
 
     Raises `BadInput` for an invalid value.
     """
-    written = {spec.name: each.strip() if isinstance(each, str) else each for spec, each in zip(SHOWN, values)}
+    entries = {spec.name: each.strip() if isinstance(each, str) else each for spec, each in zip(SETTINGS, values)}
     return {
-        spec.name: _checked(spec, _read(spec, written[spec.name]), label_of(spec.name))
-        for spec in SHOWN
-        if written[spec.name] not in (None, UNSET)
+        spec.name: _checked(spec, _read(spec, entries[spec.name]), label_of(spec.name))
+        for spec in SETTINGS
+        if entries[spec.name] not in (None, UNSET)
     }
 
 
-def _read(spec: OptionSpec, written: Any) -> Any:
+def _read(spec: OptionSpec, entry: Any) -> Any:
     """Returns the value of an input's text; the text itself if it has no valid value."""
     try:
         if spec.kind is bool:
-            return SWITCH.get(written, written)
-        return spec.kind(written) if isinstance(written, str) else written
+            return SWITCH.get(entry, entry)
+        return spec.kind(entry) if isinstance(entry, str) else entry
     except ValueError:
-        return written
+        return entry
 
 
 def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a script's settings by name; raises `BadInput` for an unknown one, or a wrong value."""
-    known = {spec.name: spec for spec in SHOWN}
+    known = {spec.name: spec for spec in SETTINGS}
     for name in settings:
         if name not in known:
             raise BadInput(f"an engine has no setting {name!r:.80} here; it has {', '.join(known)}")
     return {name: _checked(known[name], value, name) for name, value in settings.items()}
 
 
-def _checked(spec: OptionSpec, value: Any, called: str) -> Any:
-    return check_setting(spec.name, value, f"{called} is {value!r:.80}", RUNTIME)
+def _checked(spec: OptionSpec, value: Any, name: str) -> Any:
+    return check_setting(spec.name, value, f"{name} is {value!r:.80}", RUNTIME)

@@ -16,24 +16,24 @@ Gradio builds a component with `visible=False` only when it is first shown. It r
 which empties inputs that a user has filled by then.
 """
 
-AWAY = "away"
+HIDING_CLASS = "away"
 """The class of the style sheet that hides an element."""
 
 
-def seen(now: bool) -> Literal["hidden"] | bool:
+def visibility(visible: bool) -> Literal["hidden"] | bool:
     """Returns the value of `visible` for a component that events show and hide."""
-    return now or HIDDEN
+    return visible or HIDDEN
 
 
-def seen_classes(now: bool, *others: str) -> list[str]:
+def visibility_classes(visible: bool, *classes: str) -> list[str]:
     """Returns the `elem_classes` of a row or a column that events show and hide.
 
     Gradio's "hidden" does not hide rows and columns.
 
     Args:
-        others: its other classes.
+        classes: its other classes.
     """
-    return [*others, *([] if now else [AWAY])]
+    return [*classes, *([] if visible else [HIDING_CLASS])]
 
 
 def html_block(value: str = "", *events: str, **settings: Any) -> gr.HTML:
@@ -43,5 +43,5 @@ def html_block(value: str = "", *events: str, **settings: Any) -> gr.HTML:
 
 def scripted_html(script: str, value: str = "", **settings: Any) -> gr.HTML:
     """Returns a component that shows HTML, with a script of assets/ that triggers its events."""
-    written = (assets() / script).read_text(encoding="utf-8")
-    return gr.HTML(value, js_on_load=written, apply_default_css=False, **settings)
+    code = (assets() / script).read_text(encoding="utf-8")
+    return gr.HTML(value, js_on_load=code, apply_default_css=False, **settings)

@@ -20,8 +20,10 @@ def text(value: object) -> Markup:
 def element(tag: str, content: str, css: str = "", **attributes: object) -> Markup:
     """Returns an element around content that is HTML already; attribute names have `_` instead of `-`."""
     all_attributes = {"class": css} | {name.strip("_").replace("_", "-"): value for name, value in attributes.items()}
-    written = "".join(f' {name}="{text(value)}"' for name, value in all_attributes.items() if value not in ("", None))
-    return Markup(f"<{tag}{written}>{content}</{tag}>")
+    attributes_html = "".join(
+        f' {name}="{text(value)}"' for name, value in all_attributes.items() if value not in ("", None)
+    )
+    return Markup(f"<{tag}{attributes_html}>{content}</{tag}>")
 
 
 def events_script(*events: str) -> str:

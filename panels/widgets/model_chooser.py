@@ -100,7 +100,7 @@ def _model(offered: Sequence[RuntimeOffer]) -> dict[str, Any]:
     return {
         "name": card.name,
         "note": f"downloads{megabytes} first" if offered[0].fetches else _where(offered[0]),
-        "knows": knows(card),
+        "vocabulary": vocabulary_note(card),
         "here": offered[0].ready,
         "runtimes": [
             {"title": runtime_title(runtime), "boxes": [_box(offer) for offer in several]}
@@ -109,7 +109,7 @@ def _model(offered: Sequence[RuntimeOffer]) -> dict[str, Any]:
     }
 
 
-def knows(card: Card) -> str:
+def vocabulary_note(card: Card) -> str:
     """Returns what a model knows: its domain, such as `English digits only`, or else its languages."""
     if domain := domain_name(card):
         return f"{domain} only"

@@ -48,7 +48,7 @@ def capitalised(words: str) -> str:
 
 
 @dataclass(frozen=True)
-class Shown:
+class OptionField:
     """An option on the page, and the families that have it."""
 
     spec: OptionSpec
@@ -76,11 +76,11 @@ class Shown:
 
     @property
     def _titles(self) -> str:
-        *others, last = (FAMILIES[name].title for name in self.families)
-        return f"{', '.join(others)} and {last}" if others else last
+        *earlier, last = (FAMILIES[name].title for name in self.families)
+        return f"{', '.join(earlier)} and {last}" if earlier else last
 
 
-def shown_options(registry: Registry, *tasks: str) -> tuple[Shown, ...]:
+def shown_options(registry: Registry, *tasks: str) -> tuple[OptionField, ...]:
     """Returns the options of every family for some tasks, by default for transcribing.
 
     Options of all families come first, options of the beam search last.
@@ -93,7 +93,7 @@ def shown_options(registry: Registry, *tasks: str) -> tuple[Shown, ...]:
         for spec in option_specs(FAMILIES[family].options_class):
             found.setdefault(spec.name, {}).setdefault(spec, []).append(family)
     listed = [
-        Shown(spec, tuple(names), len(names) == len(families), len(variants) == 1)
+        OptionField(spec, tuple(names), len(names) == len(families), len(variants) == 1)
         for variants in found.values()
         for spec, names in variants.items()
     ]
@@ -101,9 +101,9 @@ def shown_options(registry: Registry, *tasks: str) -> tuple[Shown, ...]:
 
 
 def make_inputs(
-    options: Iterable[Shown], registry: Registry, prefix: str = "option"
+    options: Iterable[OptionField], registry: Registry, prefix: str = "option"
 ) -> dict[str, gr.components.Component]:
-    """Creates an input for each option, by `Shown.key`, at the current position of the page.
+    """Creates an input for each option, by `OptionField.key`, at the current position of the page.
 
     Args:
         prefix: the beginning of their ids in the page, different for every tab.
@@ -112,14 +112,14 @@ def make_inputs(
 
 
 def options_card(
-    options: Iterable[Shown], registry: Registry, prefix: str = "option"
+    options: Iterable[OptionField], registry: Registry, prefix: str = "option"
 ) -> dict[str, gr.components.Component]:
     """Creates the card with the options of the models; returns what `make_inputs` returns."""
     with folded_card("Options of the models"):
         return make_inputs(options, registry, prefix)
 
 
-def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Component:
+def _input(option: OptionField, registry: Registry, prefix: str) -> gr.components.Component:
     spec = option.spec
     common: dict[str, Any] = {"label": option.label, "info": option.info, "elem_id": f"{prefix}-{option.key}"}
     choices = {"vad": vad_choices, "neural_lm": neural_choices}.get(spec.name, lambda _: spec.choices)(registry)
@@ -143,15 +143,15 @@ def _input(option: Shown, registry: Registry, prefix: str) -> gr.components.Comp
     return makers.get(spec.kind, lambda: gr.Textbox(value="\n".join(spec.default or ()), lines=3, **common))()
 
 
-def read_inputs(options: Sequence[Shown], values: Sequence[Any]) -> dict[str, Any]:
-    """Returns the options from the page, by `Shown.key`; an empty number means the default.
+def read_inputs(options: Sequence[OptionField], values: Sequence[Any]) -> dict[str, Any]:
+    """Returns the options from the page, by `OptionField.key`; an empty number means the default.
 
     Raises `BadInput` for a text in place of a number.
     """
     return {option.key: _value(option.spec, value) for option, value in zip(options, values)}
 
 
-def by_family(options: Iterable[Shown], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def by_family(options: Iterable[OptionField], values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the result of `read_inputs` as each family's options, by family and name."""
     found: dict[str, dict[str, Any]] = {}
     for option in options:
@@ -170,15 +170,15 @@ def _value(spec: OptionSpec, value: Any) -> Any:
     return tuple(line.strip() for line in str(value).splitlines() if line.strip())
 
 
-def _number(spec: OptionSpec, written: str) -> float | int:
+def _number(spec: OptionSpec, entry: str) -> float | int:
     try:
-        return spec.kind(written)
+        return spec.kind(entry)
     except ValueError:
         expected = "a whole number" if spec.kind is int else "a number"
-        raise BadInput(f"{label_of(spec.name)} is {written!r:.80}; expected {expected}, or nothing") from None
+        raise BadInput(f"{label_of(spec.name)} is {entry!r:.80}; expected {expected}, or nothing") from None
 
 
-def visible_for(options: Sequence[Shown], registry: Registry, values: Iterable[str]) -> list[bool]:
+def visible_for(options: Sequence[OptionField], registry: Registry, values: Iterable[str]) -> list[bool]:
     """Returns for each option whether one of the chosen models has it."""
     families = {card.id: card.family for card in registry.cards()}
     chosen = {families.get(ModelOnRuntime.parse(value).model) for value in values}

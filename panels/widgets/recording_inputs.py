@@ -66,5 +66,5 @@ def samples_html(samples: Sequence[Sample], several: bool = True) -> Markup | st
     """Returns the samples as buttons with text, speaker and length; with `several`, also one for all."""
     if not samples:
         return ""
-    named = [(sample, Path(sample.path).name) for sample in samples]
-    return render("widgets/parts.html", "samples", named, several)
+    with_file_names = [(sample, Path(sample.path).name) for sample in samples]
+    return render("widgets/parts.html", "samples", with_file_names, several)

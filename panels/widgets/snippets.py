@@ -81,8 +81,8 @@ def _python(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
             lines.append(f'urlretrieve("{root}{SAMPLES}/{file.name}", "{file.name}")  # or take a file of your own')
     lines += [f'client = Client("{root}")', "result = client.predict("]
     for name, value in call.items():
-        written = f'handle_file("{value.name}")' if isinstance(value, File) else _literal(value)
-        lines.append(f"    {name}={written},")
+        literal = f'handle_file("{value.name}")' if isinstance(value, File) else _literal(value)
+        lines.append(f"    {name}={literal},")
     return "\n".join([*lines, f'    api_name="{endpoint}",', ")", "print(result)"])
 
 
@@ -109,8 +109,8 @@ def _javascript(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
         f'const result = await client.predict("{endpoint}", {{',
     ]
     for name, value in call.items():
-        written = f"handle_file({places[value]})" if isinstance(value, File) else json.dumps(value, ensure_ascii=False)
-        lines.append(f"  {name}: {written},")
+        literal = f"handle_file({places[value]})" if isinstance(value, File) else json.dumps(value, ensure_ascii=False)
+        lines.append(f"  {name}: {literal},")
     return "\n".join([*lines, "});", "console.log(result.data);"])
 
 
@@ -123,7 +123,7 @@ def _bash(root: str, endpoint: str, call: Mapping[str, Any]) -> str:
             values[name] = f'{{"path": "\'"$FILE{number}"\'", "meta": {{"_type": "gradio.FileData"}}}}'
         else:
             values[name] = json.dumps(value, ensure_ascii=False).replace("'", "'\\''")
-    body = ", ".join(f'"{name}": {written}' for name, written in values.items())
+    body = ", ".join(f'"{name}": {literal}' for name, literal in values.items())
     return "\n".join(
         [
             *lines,

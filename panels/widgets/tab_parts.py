@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.widgets.html_block import HIDDEN, html_block, seen
+from panels.widgets.html_block import HIDDEN, html_block, visibility
 
 
 def step_title(number: int, title: str, optional: bool = False) -> None:
@@ -42,4 +42,4 @@ def start_and_cancel(label: str, start_id: str, cancel_id: str) -> tuple[gr.Butt
 
 def run_buttons(running: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns updates of the button that begins a run and of the one that cancels it: one of them is visible."""
-    return gr.update(visible=seen(not running)), gr.update(visible=seen(running), interactive=True)
+    return gr.update(visible=visibility(not running)), gr.update(visible=visibility(running), interactive=True)

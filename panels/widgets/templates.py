@@ -32,9 +32,9 @@ class _Loader(FileSystemLoader):
 
 @cache
 def _environment() -> Environment:
-    made = Environment(loader=_Loader(FOLDER), autoescape=True, undefined=StrictUndefined, auto_reload=False)
-    made.filters |= {"duration": duration, "size": size}
-    return made
+    environment = Environment(loader=_Loader(FOLDER), autoescape=True, undefined=StrictUndefined, auto_reload=False)
+    environment.filters |= {"duration": duration, "size": size}
+    return environment
 
 
 @cache
@@ -45,7 +45,7 @@ def _macros(template: str) -> object:
 def render(template: str, macro: str, *values: object) -> Markup:
     """Returns the HTML of a template's macro for some values: `render("inject/view.html", "answers", rows)`."""
     try:
-        made: Markup = getattr(_macros(template), macro)(*values)
+        html: Markup = getattr(_macros(template), macro)(*values)
     except Exception:
         _environment().handle_exception()  # raises it again with the template's line in the traceback
-    return made
+    return html

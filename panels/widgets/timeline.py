@@ -26,7 +26,7 @@ from workbench.registry.sources import assets
 MOST_KEYS = 4096  # recordings that can be asked for; each takes some hundred bytes
 MOST_OPEN = 12  # recordings with an open file and an overview in memory, 3 MB for 2 hours
 PASSES_AT_ONCE = 2
-GONE = "this recording is not on the server any more; add it again"
+NOT_ON_SERVER = "this recording is not on the server any more; add it again"
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Timelines:
         with self._lock:
             path = self._paths.get(key)
             if path is None:
-                raise BadInput(GONE)
+                raise BadInput(NOT_ON_SERVER)
             self._paths.move_to_end(key)
             found = self._opened.get(path)
             if found is None:
@@ -156,6 +156,6 @@ def timeline_value(
     for path in listed:
         name = Path(path).name
         names[name] += 1
-        shown = name if names[name] == 1 else f"{name} ({names[name]})"
-        tracks.append({"key": timelines.key(path), "name": shown, "lanes": list(lanes.get(path, ()))})
+        label = name if names[name] == 1 else f"{name} ({names[name]})"
+        tracks.append({"key": timelines.key(path), "name": label, "lanes": list(lanes.get(path, ()))})
     return {"tracks": tracks, "active": active}

@@ -30,7 +30,7 @@ MOST_SENT = 1 << 16  # bytes of a request's body, which should be empty
 MOST_SAMPLES = 1 << 17  # samples of one request
 HEADER = 44  # bytes before the samples of a WAV file
 PIECE = 1 << 17  # samples of the sound that are decoded at a time
-KEPT = "private, max-age=86400"
+CACHED_FOR_A_DAY = "private, max-age=86400"
 LATEST = 1 << 40  # tile, far behind the end of any recording
 TELL_AFTER = 0.25  # seconds until the server answers that a recording is not open yet
 
@@ -102,15 +102,15 @@ def _samples(opened: Opened, request: Request) -> Response:
 
 
 def _requested_tile(opened: Opened, request: Request, finest: int) -> tuple[Overview, int, int]:
-    written, tile = request.path_params["level"], request.path_params["tile"]
-    if not re.fullmatch(r"-?\d{1,3}", written) or not finest <= int(written) <= COARSEST or tile > LATEST:
-        raise BadInput(f"there is no tile {written:.20}/{tile}; expected levels from {finest} to {COARSEST}")
-    return opened.found(), int(written), tile
+    level, tile = request.path_params["level"], request.path_params["tile"]
+    if not re.fullmatch(r"-?\d{1,3}", level) or not finest <= int(level) <= COARSEST or tile > LATEST:
+        raise BadInput(f"there is no tile {level:.20}/{tile}; expected levels from {finest} to {COARSEST}")
+    return opened.found(), int(level), tile
 
 
 def _tile(overview: Overview, values: np.ndarray) -> Response:
     """Returns the values; the browser keeps them once the whole recording is known."""
-    caching = KEPT if overview.finished else "no-store"
+    caching = CACHED_FOR_A_DAY if overview.finished else "no-store"
     return Response(values.tobytes(), media_type=BYTES, headers={"Cache-Control": caching})
 
 
@@ -157,24 +157,24 @@ def _stretch(request: Request, overview: Overview) -> tuple[int, int]:
     try:
         begin = float(request.query_params.get("from", 0.0))
         end = float(request.query_params.get("to", frames / rate))
-        first, beyond = max(round(begin * rate), 0), min(round(end * rate), frames)
+        first_frame, end_frame = max(round(begin * rate), 0), min(round(end * rate), frames)
     except (ValueError, OverflowError):
         raise BadInput("the segment has no times; expected seconds such as from=1.25&to=2.5") from None
-    if first >= beyond:
+    if first_frame >= end_frame:
         raise BadInput(f"no sound lies from {begin:g} s to {end:g} s of a recording of {frames / rate:.2f} s")
-    return first, beyond
+    return first_frame, end_frame
 
 
-def _range(written: str, length: int) -> tuple[int, int] | None:
+def _range(header: str, length: int) -> tuple[int, int] | None:
     """Returns the first and the last byte of a Range header, all bytes without one; None if there are no such bytes."""
-    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", written.strip())
+    match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.strip())
     if match is None or match.groups() == ("", ""):
         return 0, length - 1
     first, last = match.groups()
     if not first:
         return max(length - int(last), 0), length - 1
-    found = int(first), min(int(last or length - 1), length - 1)
-    return found if found[0] <= found[1] else None
+    interval = int(first), min(int(last or length - 1), length - 1)
+    return interval if interval[0] <= interval[1] else None
 
 
 def _wav_header(rate: int, frames: int) -> bytes:

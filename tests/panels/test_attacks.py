@@ -23,7 +23,7 @@ import pytest
 
 from panels.running import leaving
 from panels.running.call_status import with_fitting_status
-from panels.running.error_boundary import shown
+from panels.running.error_boundary import page_error
 from panels.running.sessions import SessionPool
 from panels.running.uploads import PATH as UPLOAD
 from panels.serving import UPLOADS
@@ -308,7 +308,7 @@ def test_http_status_matches_the_kind_of_error(error: Exception, status: int) ->
 
     async def ask() -> None:
         with with_fitting_status(send) as answer:
-            await asyncio.to_thread(shown, error)
+            await asyncio.to_thread(page_error, error)
             await answer({"type": "http.response.start", "status": 500})
 
     finished(ask())

@@ -40,7 +40,7 @@ def last(pool: SessionPool, prepared: Any) -> Answers:
 
 def test_every_runtime_answers_in_the_order_chosen(inject_pool: Any) -> None:
     answers = last(inject_pool, job(inject_pool, max_new_tokens=9))
-    assert [(row.cell.runtime, row.status, row.written) for row in answers.rows] == [
+    assert [(row.cell.runtime, row.status, row.text) for row in answers.rows] == [
         ("pytorch", "done", "seven one three"),
         ("gguf", "done", "seven one three"),
     ]
@@ -62,8 +62,8 @@ def test_text_is_shown_while_it_is_generated(inject_pool: Any) -> None:
     session.gate.clear()
     seen = []
     for answers in run(inject_pool, job(inject_pool, BOTH[:1]), threading.Event()):
-        seen.append(answers.rows[0].written)
-        if answers.rows[0].written:
+        seen.append(answers.rows[0].text)
+        if answers.rows[0].text:
             assert answers.rows[0].choices or answers.finished
             session.gate.set()
     assert seen[0] == "" and "seven" in seen and seen[-1] == "seven one three"
@@ -75,11 +75,11 @@ def test_stop_keeps_the_text_generated_so_far(inject_pool: Any) -> None:
     stop = threading.Event()
     answers = Answers()
     for answers in run(inject_pool, job(inject_pool), stop):
-        if answers.rows[0].written:
+        if answers.rows[0].text:
             stop.set()
     session.gate.set()
     assert [row.status for row in answers.rows] == ["stopped", "stopped"] and answers.stopped
-    assert answers.rows[0].written == "seven"
+    assert answers.rows[0].text == "seven"
     assert session.abandoned.wait(60)
 
 

@@ -50,7 +50,7 @@ def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
 
 def test_sent_results_forget_the_oldest_and_ignore_other_values() -> None:
     stored, other = gr.HTML(), gr.HTML()
-    sent = SentResults(most=2).of([stored])
+    sent = SentResults(limit=2).of([stored])
     for value in ("a", "b", "a", {"value": "c"}, {"visible": False}, None, 3, ""):
         sent.add(stored, value)
     sent.add(other, "d")

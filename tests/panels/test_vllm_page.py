@@ -17,7 +17,7 @@ from panels.models.layout import log_html, residents_html
 from panels.running.choices import offers
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import RunState, prepare, run
-from panels.widgets.engine_inputs import SHOWN, check_settings, make_settings, read_settings
+from panels.widgets.engine_inputs import SETTINGS, check_settings, make_settings, read_settings
 from panels.widgets.model_chooser import chooser_value
 from tests.panels.conftest import Served, needs, serve
 from tests.panels.test_transcribe_page import add_files, expect, open_page, until
@@ -91,7 +91,7 @@ def engine_processes() -> list[str]:
 def test_only_changed_engine_settings_are_passed_with_their_types() -> None:
     with gr.Blocks():
         inputs = make_settings()
-    assert [spec.name for spec in SHOWN] == ["dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"]
+    assert [spec.name for spec in SETTINGS] == ["dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"]
     assert read_settings([each.value for each in inputs]) == {}  # type: ignore[attr-defined]
     given = read_settings(["bfloat16", " 512", "2", "2", "off"])
     assert given == {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, Protocol, TypeVar
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
@@ -16,11 +16,13 @@ class Caller(Protocol):
     (`workbench.core.progress`) reaches the listener of that call.
     """
 
-    def __call__(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def __call__(
+        self, function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
         """Returns the function's result."""
         ...
 
 
-def here(function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+def here(function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
     """Calls the function in this process and thread."""
     return function(*args, **kwargs)

@@ -16,7 +16,7 @@ from typing import ParamSpec, Protocol, TypeVar
 
 from workbench.core.errors import Cancelled, WorkbenchError
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
@@ -152,11 +152,11 @@ def stoppable(stop: threading.Event, seconds: float | None = None) -> Iterator[W
         yield work
 
 
-def bound(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def bound(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Returns a function that another thread can call; it works for the visitor of this thread."""
     context = contextvars.copy_context()
 
-    def run(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         return context.copy().run(function, *args, **kwargs)
 
     return run

@@ -14,7 +14,7 @@ from workbench.serving.separate_process import PICTURE, SeparateProcess
 
 IDLE_SECONDS = 60.0
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
@@ -34,7 +34,9 @@ class Drawing:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()  # held while an order is given, and while the thread decides to end
 
-    def __call__(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def __call__(
+        self, function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
         """Returns the function's result; raises what `SeparateProcess` raises."""
         return self._order(function, *args, **kwargs).result()
 

@@ -45,7 +45,7 @@ class _OfCard(Protocol):
     def card(self) -> Card: ...
 
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Offered = TypeVar("Offered", bound=_OfCard)
 MOST_KNOWN = 10_000  # visitors whose requests are counted
@@ -153,7 +153,9 @@ class Guard:
         """
         return SeparateProcess(self._comparing, self._process_gb)
 
-    def draw(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def draw(
+        self, function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
         """Returns the result of a function that draws large arrays.
 
         The process that draws has a memory limit in public mode.

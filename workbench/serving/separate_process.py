@@ -30,7 +30,7 @@ from workbench.serving.separate_process_child import ERROR, FAILED, NO_MEMORY, R
 MODULE = "workbench.serving.separate_process_child"
 BEAT_SECONDS = 0.1  # how often the waiting caller checks whether the work should end
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
@@ -85,7 +85,9 @@ class SeparateProcess:
             process.kill()
             process.wait()
 
-    def __call__(self, function: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def __call__(
+        self, function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+    ) -> Result:
         """Returns the function's result; raises its `WorkbenchError`, and what the work of this context raises.
 
         Raises `OutOfMemory` where the process may not take more, and `WorkbenchError` if it failed otherwise.

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.serving.carried import GONE
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST
 
 
 async def answered(work: Callable[[bytes, Request], Response], largest: int, request: Request) -> Response:
@@ -26,7 +26,7 @@ async def answered(work: Callable[[bytes, Request], Response], largest: int, req
                 raise BadInput(f"the file is larger than {largest >> 20} MB; expected a shorter recording")
         return await asyncio.to_thread(work, bytes(body), request)
     except ClientDisconnect:
-        return Response(status_code=GONE)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     except WorkbenchError as error:
         return JSONResponse({"error": str(error)}, 400)
     except Exception as error:

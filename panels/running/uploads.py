@@ -21,7 +21,7 @@ from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import present_visitor
 from workbench.openai_api.errors import Refusal, error_answer
-from workbench.serving.carried import GONE
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST
 from workbench.serving.kept_files import KeptFiles, no_room
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def upload_route(page: Page, stored_files: KeptFiles) -> Route:
         try:
             return JSONResponse(await _store_uploads(page, stored_files, request))
         except ClientDisconnect:
-            return Response(status_code=GONE)
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
         except WorkbenchError as error:
             return JSONResponse({"error": str(error), "detail": str(error)}, error_answer(error)[0])
         except Exception as error:

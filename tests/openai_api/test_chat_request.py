@@ -31,7 +31,7 @@ def request(kept: KeptAnswers | None = None, **fields: Any) -> ChatRequest:
 def test_minimal_request_gets_the_default_options() -> None:
     found = request()
     assert found.model == "mine" and found.messages == ASK and found.options == {"modalities": "text"}
-    assert not (found.stream or found.include_usage or found.token_ids or found.notes or found.spoken)
+    assert not (found.stream or found.include_usage or found.token_ids or found.notes or found.wants_speech)
 
 
 def test_request_with_all_fields_is_read() -> None:
@@ -52,7 +52,7 @@ def test_request_with_all_fields_is_read() -> None:
         stop=None,
         tools=[],
     )
-    assert found.model == "also" and found.stream and found.include_usage and found.token_ids and found.spoken
+    assert found.model == "also" and found.stream and found.include_usage and found.token_ids and found.wants_speech
     assert found.options == {
         "modalities": "text_audio",
         "temperature": 0.5,

@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from workbench.openai_api.errors import Refusal
-from workbench.openai_api.sound_formats import PCM, check_format, formats, written
+from workbench.openai_api.sound_formats import PCM, check_format, encode_sound, formats
 
 RATE = 16000
 TONE = (0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE * 5 // 2) / RATE)).astype(np.float32)
@@ -21,10 +21,10 @@ def test_wav_pcm_and_flac_are_always_available() -> None:
 
 @pytest.mark.parametrize("name", formats())
 def test_encoded_audio_decodes_to_the_same_signal(name: str) -> None:
-    content = written(TONE, RATE, name)
+    content = encode_sound(TONE, RATE, name)
     if name == PCM:
         assert np.abs(np.frombuffer(content, "<i2") / 32768 - TONE).max() < 1e-4
-        assert written(TONE, RATE, "wav")[44:] == content
+        assert encode_sound(TONE, RATE, "wav")[44:] == content
         return
     samples, rate = soundfile.read(io.BytesIO(content))
     assert abs(len(samples) / rate - 2.5) < 0.2
@@ -37,11 +37,11 @@ def test_encoded_audio_decodes_to_the_same_signal(name: str) -> None:
 
 
 def test_samples_beyond_the_range_are_clipped() -> None:
-    assert np.frombuffer(written(np.array([2.0, -3.0], np.float32), RATE, PCM), "<i2").tolist() == [32767, -32768]
+    assert np.frombuffer(encode_sound(np.array([2.0, -3.0], np.float32), RATE, PCM), "<i2").tolist() == [32767, -32768]
 
 
 def test_empty_audio_encodes_to_empty_bytes() -> None:
-    assert [written(TONE[:0], RATE, name) for name in formats()] == [b""] * len(formats())
+    assert [encode_sound(TONE[:0], RATE, name) for name in formats()] == [b""] * len(formats())
 
 
 @pytest.mark.parametrize("name", ["aac", "", None, 3, "WAV"])
@@ -53,4 +53,4 @@ def test_unknown_audio_format_is_refused_with_a_list_of_formats(name: object) ->
 def test_opus_refuses_an_unsupported_sample_rate() -> None:
     if "opus" in formats():
         with pytest.raises(Refusal, match="which has no 22050 Hz"):
-            written(TONE, 22050, "opus")
+            encode_sound(TONE, 22050, "opus")

@@ -139,7 +139,7 @@ def test_long_call_yields_to_waiting_calls_between_its_slices() -> None:
 def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
     monkeypatch: pytest.MonkeyPatch, others: float, expected: list[str]
 ) -> None:
-    monkeypatch.setattr("workbench.serving.call_queue.OTHERS", others)
+    monkeypatch.setattr("workbench.serving.call_queue.TURNS_OF_OTHERS", others)
     queue, served = CallQueue(LOCAL, slice_seconds=0.0), list[str]()
     goes, gave_way, works = Work(visitor("a")), threading.Event(), threading.Event()
 
@@ -171,7 +171,7 @@ def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
 
 
 def test_long_call_yields_processors_to_short_calls_of_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 1e9)
+    monkeypatch.setattr("workbench.serving.call_queue.TURNS_OF_OTHERS", 1e9)
     queue, long, back = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
 
     def take_back(turn: Turn) -> None:
@@ -190,7 +190,7 @@ def test_long_call_yields_processors_to_short_calls_of_other_models(monkeypatch:
 
 
 def test_long_call_resumes_beside_short_calls_after_its_waiting_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.serving.call_queue.OTHERS", 0.0)
+    monkeypatch.setattr("workbench.serving.call_queue.TURNS_OF_OTHERS", 0.0)
     queue, long = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
     with queue.turn(long, "model") as turn, queue.turn(Work(visitor("b")), "other"):
         assert turn.delays_others

@@ -24,7 +24,7 @@ from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import tone
 from workbench.serving import bodies
-from workbench.serving.carried import GONE, ClientGone, all_events, events_of
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, ClientGone, all_events, events_of
 from workbench.serving.gate import Gate
 from workbench.serving.limits import LOCAL
 from workbench.serving.server import application
@@ -307,4 +307,4 @@ def test_client_disconnect_during_the_request_is_not_logged_as_an_error(
         sent.append(message)
 
     finished(application(service)(scope, receive, send))
-    assert sent[0]["status"] == GONE and not caplog.records
+    assert sent[0]["status"] == CLIENT_CLOSED_REQUEST and not caplog.records

@@ -15,7 +15,7 @@ import pytest
 from tests.support.coroutines import finished
 from workbench.openai_api.completion import CompletionRequest, read_completion_request
 from workbench.serving.chats import stopped_at
-from workbench.serving.completions import _parts, written
+from workbench.serving.completions import _parts, completion_events
 from workbench.session.conversation import Answer, Begun
 from workbench.session.values import Alternative, Generation, Piece
 
@@ -38,7 +38,7 @@ def completed(asked: CompletionRequest) -> list[Piece | Generation]:
     session = SimpleNamespace(generate_stream=lambda prompt, **options: pieces())
     service = SimpleNamespace(open=lambda offer, stop: session, waiting=lambda stop: nullcontext())
     offer = SimpleNamespace(card=SimpleNamespace(id="m"), cell=SimpleNamespace(runtime="pytorch"))
-    return list(written(SimpleNamespace(service=service), offer, asked, threading.Event()))  # type: ignore[arg-type]
+    return list(completion_events(SimpleNamespace(service=service), offer, asked, threading.Event()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("stops", "text", "ids"), [([" th"], "one two", 3), ([], "one two three four", 4)])

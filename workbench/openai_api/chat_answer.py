@@ -21,7 +21,7 @@ from workbench.openai_api.chat_request import ChatRequest
 from workbench.openai_api.errors import error_answer
 from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
 from workbench.openai_api.logprobs import chat_entry
-from workbench.openai_api.sound_formats import PCM, written
+from workbench.openai_api.sound_formats import PCM, encode_sound
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent, plain_probabilities
 from workbench.session.values import Piece
 
@@ -46,9 +46,9 @@ class ChatAnswer:
         """
         request = self.request
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, "audio": None}
-        if not request.spoken:
+        if not request.wants_speech:
             message["content"] = answer.text
-        if request.spoken or answer.audio is not None:
+        if request.wants_speech or answer.audio is not None:
             message["audio"] = self._audio(answer)
         choice: dict[str, Any] = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
         choice["logprobs"] = self._logprobs(pieces)
@@ -73,7 +73,7 @@ class ChatAnswer:
         return self._last(event)
 
     def _first(self, event: Begun) -> dict[str, Any]:
-        content = None if self.request.spoken else ""
+        content = None if self.request.wants_speech else ""
         first = self._chunk({"role": "assistant", "content": content, "refusal": None})
         if self.request.token_ids:
             first["speech_workbench"] = _inside(event)
@@ -82,7 +82,7 @@ class ChatAnswer:
     def _text(self, piece: Piece) -> list[dict[str, Any]]:
         delta: dict[str, Any] = {}
         if piece.text:
-            delta = self._audio_delta(transcript=piece.text) if self.request.spoken else {"content": piece.text}
+            delta = self._audio_delta(transcript=piece.text) if self.request.wants_speech else {"content": piece.text}
         ids = list(piece.tokens) if self.request.token_ids else []
         logprobs = self._logprobs([piece])
         extra_fields = {**({"token_ids": ids} if ids else {}), **({"logprobs": logprobs} if logprobs else {})}
@@ -92,7 +92,7 @@ class ChatAnswer:
         audio_fields: dict[str, Any] = {} if self._rate_sent else {"sample_rate": piece.sample_rate}
         self._rate_sent = True
         if len(piece.samples):
-            audio_fields["data"] = _encoded(written(piece.samples, piece.sample_rate, PCM))
+            audio_fields["data"] = _encoded(encode_sound(piece.samples, piece.sample_rate, PCM))
         delta = self._audio_delta(**audio_fields) if audio_fields else {}
         rows = piece.streams if self.request.token_ids else None
         if rows is None or not len(rows):
@@ -101,7 +101,7 @@ class ChatAnswer:
 
     def _last(self, answer: Answer) -> list[dict[str, Any]]:
         found = []
-        if self.request.spoken or answer.audio is not None:
+        if self.request.wants_speech or answer.audio is not None:
             found.append(self._chunk(self._audio_delta(expires_at=self._keep(answer))))
         end = self._chunk({}, finish_reason=answer.finish)
         if notes := self._notes(answer):
@@ -118,9 +118,9 @@ class ChatAnswer:
         rate = answer.sample_rate
         return {
             "id": self._audio_id,
-            "data": _encoded(written(samples, rate, self.request.format)) if rate else "",
+            "data": _encoded(encode_sound(samples, rate, self.request.format)) if rate else "",
             "expires_at": self._keep(answer),
-            "transcript": answer.text if self.request.spoken else "",
+            "transcript": answer.text if self.request.wants_speech else "",
             "sample_rate": rate,
         }
 

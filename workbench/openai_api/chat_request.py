@@ -49,7 +49,7 @@ ABOUT_THE_CALLER = (
     "prompt_cache_retention",
     "parallel_tool_calls",
 )
-OWN = (
+OWN_FIELDS = (
     "model",
     "messages",
     "modalities",
@@ -87,7 +87,7 @@ class ChatRequest:
         return str(self.options["modalities"])
 
     @property
-    def spoken(self) -> bool:
+    def wants_speech(self) -> bool:
         """Whether the request asks for speech: then the text is the transcript of the speech."""
         return self.modalities in ("audio", "text_audio")
 
@@ -152,7 +152,7 @@ def _model(fields: Mapping[str, Any], models: Sequence[str]) -> str:
 
 
 def _check_fields(fields: Mapping[str, Any], options: Collection[str]) -> None:
-    known_names = {*OWN, *UNFOLLOWED, *ABOUT_THE_CALLER, *options}
+    known_names = {*OWN_FIELDS, *UNFOLLOWED, *ABOUT_THE_CALLER, *options}
     for name, value in fields.items():
         if name not in known_names:
             close_matches = difflib.get_close_matches(str(name), known_names, 1)

@@ -15,7 +15,7 @@ from workbench.openai_api.logprobs import completion_logprobs, read_completion_l
 from workbench.openai_api.stopping import read_stops
 from workbench.session.values import Piece
 
-OWN = ("model", "prompt", "max_tokens", "stop", "stream", "stream_options", "logprobs")
+OWN_FIELDS = ("model", "prompt", "max_tokens", "stop", "stream", "stream_options", "logprobs")
 UNFOLLOWED: Mapping[str, tuple[Sequence[Any], str]] = {
     "n": ((1,), "a request has one answer; send several requests"),
     "best_of": ((1,), "a request has one answer; send several requests"),
@@ -55,8 +55,8 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
             harmless, why = UNFOLLOWED[name]
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
                 raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
-        elif name not in {*OWN, *ABOUT_THE_CALLER, *options}:
-            close_matches = difflib.get_close_matches(str(name), [*OWN, *options], 1)
+        elif name not in {*OWN_FIELDS, *ABOUT_THE_CALLER, *options}:
+            close_matches = difflib.get_close_matches(str(name), [*OWN_FIELDS, *options], 1)
             hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
     stream = read_flag(fields, "stream")
@@ -89,15 +89,15 @@ def _prompt(prompt: Any) -> str:
 
 
 def completion_chunk(
-    request: CompletionRequest, text: str, pieces: Sequence[Piece] = (), finish: str | None = None, shown: int = 0
+    request: CompletionRequest, text: str, pieces: Sequence[Piece] = (), finish: str | None = None, offset: int = 0
 ) -> dict[str, Any]:
     """Returns a part of a completion, or a whole completion; both have the same form.
 
     Args:
         pieces: the tokens of the part, for their log-probabilities.
-        shown: the characters of the completion before this part.
+        offset: the characters of the completion before this part.
     """
-    logprobs = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs, shown)
+    logprobs = None if request.logprobs is None or not pieces else completion_logprobs(pieces, request.logprobs, offset)
     choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
     return {**_frame(request), "choices": [choice]}
 

@@ -8,7 +8,9 @@ from typing import Any
 from workbench.openai_api.errors import Refusal
 from workbench.session.values import Alternative, Piece
 
-ASKED = 20  # alternatives that a session is asked for, so that a token that was drawn is most likely among them
+REQUESTED_ALTERNATIVES = (
+    20  # alternatives that a session is asked for, so that a token that was drawn is most likely among them
+)
 UNLIKELY = -9999.0  # OpenAI's value for a token that is not among the likeliest
 
 
@@ -18,17 +20,17 @@ def read_chat_logprobs(value: Any, name: str) -> Any:
         if not isinstance(value, bool):
             raise Refusal(f"logprobs is {value!r:.80}; expected true or false", name, "invalid_type")
         return value
-    return _count(value, name, ASKED)
+    return _count(value, name, REQUESTED_ALTERNATIVES)
 
 
 def read_completion_logprobs(value: Any) -> int | None:
     """Returns the number of alternatives that a completion asks for; None for no log-probabilities at all."""
-    return None if value is None else _count(value, "logprobs", ASKED)
+    return None if value is None else _count(value, "logprobs", REQUESTED_ALTERNATIVES)
 
 
-def _count(value: Any, name: str, most: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise Refusal(f"{name} is {value!r:.80}; expected a whole number from 0 to {most}", name, "invalid_value")
+def _count(value: Any, name: str, maximum: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise Refusal(f"{name} is {value!r:.80}; expected a whole number from 0 to {maximum}", name, "invalid_value")
     return value
 
 
@@ -46,26 +48,26 @@ def chat_entry(piece: Piece, top: int) -> dict[str, Any] | None:
     chosen = chosen_of(piece)
     if chosen is None:
         return None
-    return {**_plain(chosen), "top_logprobs": [_plain(each) for each in piece.alternatives[:top]]}
+    return {**_token_entry(chosen), "top_logprobs": [_token_entry(each) for each in piece.alternatives[:top]]}
 
 
-def completion_logprobs(pieces: Sequence[Piece], top: int, shown: int = 0) -> dict[str, Any]:
+def completion_logprobs(pieces: Sequence[Piece], top: int, offset: int = 0) -> dict[str, Any]:
     """Returns `logprobs` of a completion, for the pieces that have one token each.
 
     Args:
-        shown: the characters of the completion before these pieces.
+        offset: the characters of the completion before these pieces.
     """
-    found: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    at = shown
+    lists: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    at = offset
     for piece in pieces:
         if (chosen := chosen_of(piece)) is not None:
-            found["tokens"].append(chosen.text)
-            found["token_logprobs"].append(chosen.logprob)
-            found["top_logprobs"].append({each.text: each.logprob for each in piece.alternatives[:top]})
-            found["text_offset"].append(at)
+            lists["tokens"].append(chosen.text)
+            lists["token_logprobs"].append(chosen.logprob)
+            lists["top_logprobs"].append({each.text: each.logprob for each in piece.alternatives[:top]})
+            lists["text_offset"].append(at)
         at += len(piece.text)
-    return found
+    return lists
 
 
-def _plain(each: Alternative) -> dict[str, Any]:
+def _token_entry(each: Alternative) -> dict[str, Any]:
     return {"token": each.text, "logprob": each.logprob, "bytes": list(each.text.encode())}

@@ -49,7 +49,7 @@ def check_format(name: object, param: str) -> str:
     return name
 
 
-def written(samples: np.ndarray, rate: int, name: str) -> bytes:
+def encode_sound(samples: np.ndarray, rate: int, name: str) -> bytes:
     """Returns mono float32 samples [n] in a format of `formats()`; samples beyond -1 to 1 are clipped.
 
     Without samples, the result is empty. Raises `Refusal` if the format does not have the sample rate.

@@ -11,8 +11,8 @@ from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.sound_formats import PCM, formats
 
-OWN = ("model", "input", "voice", "response_format", "speed", "instructions", "stream_format")
-RAW = "pcm"  # what this route calls 16-bit samples without a header
+OWN_FIELDS = ("model", "input", "voice", "response_format", "speed", "instructions", "stream_format")
+ROUTE_PCM = "pcm"  # what this route calls 16-bit samples without a header
 PCM_RATE = 24000  # Hz; OpenAI's clients play raw samples at this rate
 LONGEST_INPUT = 4096  # characters, as in OpenAI's API
 AUDIO, SSE = STREAMS = ("audio", "sse")
@@ -36,8 +36,8 @@ def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> Sp
     """Returns the request in a body of JSON; raises `Refusal` for anything that cannot be followed."""
     fields = {name: value for name, value in body.items() if value is not None}
     for name in fields:
-        if name not in {*OWN, *ABOUT_THE_CALLER, *options}:
-            close_matches = difflib.get_close_matches(str(name), [*OWN, *options], 1)
+        if name not in {*OWN_FIELDS, *ABOUT_THE_CALLER, *options}:
+            close_matches = difflib.get_close_matches(str(name), [*OWN_FIELDS, *options], 1)
             hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
     for name in ("input", "voice", "response_format", "instructions", "stream_format"):
@@ -50,7 +50,7 @@ def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> Sp
     if speed != 1 or isinstance(speed, bool):
         raise Refusal(f"speed is {speed!r:.80}, and the model has one pace; {LEAVE_OUT}", "speed", "unsupported_value")
     form = fields.get("response_format") or ("mp3" if "mp3" in formats() else "wav")
-    format_names = [RAW if name == PCM else name for name in formats()]
+    format_names = [ROUTE_PCM if name == PCM else name for name in formats()]
     if form not in format_names:
         raise Refusal(
             f"response_format is {form!r:.80}, and this server writes {', '.join(format_names)}; choose one of them",
@@ -65,7 +65,7 @@ def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> Sp
         model=str(fields.get("model")),
         input=text,
         voice="" if voice in NO_VOICE else voice,
-        form=PCM if form == RAW else form,
+        form=PCM if form == ROUTE_PCM else form,
         instructions=fields.get("instructions", ""),
         events=stream == SSE,
         options={name: fields[name] for name in options if name in fields},

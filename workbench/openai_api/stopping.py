@@ -45,12 +45,12 @@ class Stopping:
         places = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
         if places:
             self.ended = True
-            shown, self._pending = text[: min(places)[0]], ""
+            released, self._pending = text[: min(places)[0]], ""
         else:
             overlap = 0 if last else max((_overlap(text, stop) for stop in self._stops), default=0)
-            shown, self._pending = text[: len(text) - overlap], text[len(text) - overlap :]
-        self.text += shown
-        return shown
+            released, self._pending = text[: len(text) - overlap], text[len(text) - overlap :]
+        self.text += released
+        return released
 
 
 def _overlap(text: str, stop: str) -> int:

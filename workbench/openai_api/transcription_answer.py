@@ -23,8 +23,8 @@ TYPES = {JSON: "application/json", TEXT: "text/plain", SRT: "application/x-subri
 def transcription(transcript: Transcript, request: TranscriptionRequest) -> tuple[str, str]:
     """Returns (the body of the answer, its media type)."""
     if request.form in (TEXT, SRT, VTT):
-        written = FORMATS["txt" if request.form == TEXT else request.form].write(transcript)
-        return written, TYPES[request.form]
+        text = FORMATS["txt" if request.form == TEXT else request.form].write(transcript)
+        return text, TYPES[request.form]
     if request.form == JSON:
         found: dict[str, Any] = {"text": transcript.text, "usage": usage(transcript)}
     else:

@@ -18,7 +18,7 @@ from workbench.openai_api.errors import Refusal
 
 JSON, TEXT, SRT, VTT, VERBOSE = FORMS = ("json", "text", "srt", "vtt", "verbose_json")
 WORD, SEGMENT = GRANULARITIES = ("word", "segment")
-OWN = (
+OWN_FIELDS = (
     "file",
     "model",
     "language",
@@ -70,7 +70,7 @@ def read_transcription_request(
     options = {
         name: _value(specs_by_name[name], values_by_name[name])
         for name in values_by_name
-        if name in specs_by_name and name not in OWN
+        if name in specs_by_name and name not in OWN_FIELDS
     }
     options |= _language(single.get("language", ""), specs_by_name, languages)
     options |= _prompt(single.get("prompt", ""), specs_by_name)
@@ -103,8 +103,8 @@ def _check_fields(values_by_name: Mapping[str, Sequence[str]], specs_by_name: Ma
             harmless, why = UNFOLLOWED[name]
             if any(value and value not in harmless for value in values):
                 raise Refusal(f"{name} is {values[0]!r:.80}, and {why}; {LEAVE_OUT}", name, "unsupported_value")
-        elif name not in {*OWN, *specs_by_name, *ABOUT_THE_CALLER}:
-            close_matches = difflib.get_close_matches(name, [*OWN, *specs_by_name], 1)
+        elif name not in {*OWN_FIELDS, *specs_by_name, *ABOUT_THE_CALLER}:
+            close_matches = difflib.get_close_matches(name, [*OWN_FIELDS, *specs_by_name], 1)
             hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
             raise Refusal(f"the form has the unknown field {name!s:.80}; {hint}", f"{name:.80}", "unknown_parameter")
         elif len(values) > 1 and name not in several:

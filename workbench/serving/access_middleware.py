@@ -32,12 +32,12 @@ BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may n
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
 # The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
-OWN = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
+OWN_ROUTES = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
 UPLOADS = ("/gradio_api/upload", "/mcp/files")
 WITH_FILES = (*UPLOADS, "/v1/audio/transcriptions", "/chat/")  # routes whose bodies may hold recordings
 FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
-UNUSED = re.compile(
+UNUSED_ROUTES = re.compile(
     r"/(gradio_api/)?(proxy=|deep_link|dev/|vibe|undo-vibe|process_recording|monitoring|run-history|runs|profiling"
     r"|component_server|custom_component|file=[a-z][a-z0-9+.-]*:|file=//)"
 )
@@ -60,7 +60,7 @@ class AccessMiddleware:
         signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
         embedders: sites that may show the page in a frame.
         scripts: digests of the scripts in the page's head, in the form of a content security policy.
-        page: whether the server has a page. Without one, the routes in `OWN` need a key, too.
+        page: whether the server has a page. Without one, the routes in `OWN_ROUTES` need a key, too.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class AccessMiddleware:
         preflight = _is_preflight(scope, headers)
         if (works or preflight) and not self._same_site(headers):
             raise Refusal("the request comes from a page of another site", status=403)
-        if UNUSED.match(path):
+        if UNUSED_ROUTES.match(path):
             raise Refusal(f"there is no {path!r:.60} here", status=404)
         if preflight:  # a browser shows no key in it; the request that follows is counted
             return NOBODY
@@ -147,9 +147,9 @@ class AccessMiddleware:
 
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
         """Returns the name of the key that a program sends; raises `Refusal` if it needs one and sends none."""
-        scheme, _, shown = headers.get("authorization", "").partition(" ")
-        name = self._keys.name_of(shown.strip()) if scheme.lower() == "bearer" else ""
-        if path.startswith(API if self._page else (*API, *OWN)):
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        name = self._keys.name_of(key.strip()) if scheme.lower() == "bearer" else ""
+        if path.startswith(API if self._page else (*API, *OWN_ROUTES)):
             signed_in = self._signed_in is not None and self._signed_in(scope)
             if (self._keys and not name and not signed_in) or (self._signed_in and not signed_in and not name):
                 raise Refusal(
@@ -157,7 +157,7 @@ class AccessMiddleware:
                     code="invalid_api_key",
                     status=401,
                 )
-        elif self._signed_in and path.startswith(OWN) and not self._signed_in(scope):
+        elif self._signed_in and path.startswith(OWN_ROUTES) and not self._signed_in(scope):
             raise Refusal("sign in on the page first", status=401)
         return name
 
@@ -223,8 +223,8 @@ async def _answer_preflight(headers: Headers, send: Send, allowing: Mapping[byte
 def route_path(scope: Scope) -> str:
     """Returns the path of the route, without the path of a proxy (`--root-path`) before it."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    below = path.removeprefix(root)
-    return below if root and below[:1] in ("", "/") else path
+    route = path.removeprefix(root)
+    return route if root and route[:1] in ("", "/") else path
 
 
 def page_policy(nonce: str, ancestors: str = "'self'", scripts: str = "") -> str:
@@ -311,15 +311,15 @@ class _Answer:
         start, body = self._held_messages[0], b"".join(each.get("body", b"") for each in self._held_messages[1:])
         body = _SCRIPT.sub(b'<script nonce="' + self._nonce + b'"', body)
         sized = any(name.lower() == b"content-length" for name, _ in start["headers"])
-        rest = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+        headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
         length = [(b"content-length", str(len(body)).encode())] if sized and body else []
         self._held_messages = None
-        await self._send({**start, "headers": [*rest, *length]})
+        await self._send({**start, "headers": [*headers, *length]})
         await self._send({"type": "http.response.body", "body": body})
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(f"the request has more than {most >> 20} MB, the most that this server takes", status=413)
+def _too_large(limit: int) -> Refusal:
+    return Refusal(f"the request has more than {limit >> 20} MB, the most that this server takes", status=413)
 
 
 async def _refuse(

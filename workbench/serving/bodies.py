@@ -57,9 +57,9 @@ def once_more(messages: list[Message], receive: Receive) -> Receive:
     return give
 
 
-def too_large(most: int) -> Refusal:
+def too_large(limit: int) -> Refusal:
     """Returns the refusal of a body of more than `most` bytes."""
-    return Refusal(f"the request has more than {size(most)}, the most that this server takes", status=413)
+    return Refusal(f"the request has more than {size(limit)}, the most that this server takes", status=413)
 
 
 def parsed(content: str | bytes | bytearray) -> Any:
@@ -88,14 +88,14 @@ def _finite(text: str) -> float:
     return found
 
 
-async def read_json(request: Request, most: int) -> dict[str, Any]:
+async def read_json(request: Request, limit: int) -> dict[str, Any]:
     """Returns the JSON object in the body of a request; raises `Refusal` for anything else."""
-    _check_length(request, most)
+    _check_length(request, limit)
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > most:
-            raise too_large(most)
+        if len(body) > limit:
+            raise too_large(limit)
     try:
         found = await asyncio.to_thread(parsed, body) if len(body) > PIECE else parsed(body)
     except ValueError:
@@ -107,27 +107,27 @@ async def read_json(request: Request, most: int) -> dict[str, Any]:
     return found
 
 
-def _check_length(request: Request, most: int) -> None:
+def _check_length(request: Request, limit: int) -> None:
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length[:20]) > most:
-        raise too_large(most)
+    if length.isdecimal() and int(length[:20]) > limit:
+        raise too_large(limit)
 
 
 @asynccontextmanager
-async def read_form(request: Request, most: int) -> AsyncIterator[Form]:
+async def read_form(request: Request, limit: int) -> AsyncIterator[Form]:
     """Yields a form with one recording; its file is gone afterwards. Raises `Refusal` for anything else."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         raise Refusal(f"the content type is {kind or 'not given'!s:.80}; expected multipart/form-data", status=415)
-    _check_length(request, most)
+    _check_length(request, limit)
     received = 0
 
     async def counted() -> Message:
         nonlocal received
         message = await request.receive()
         received += len(message.get("body", b""))
-        if received > most:
-            raise too_large(most)
+        if received > limit:
+            raise too_large(limit)
         return message
 
     try:

@@ -30,7 +30,7 @@ from workbench.serving.limits import Limits
 from workbench.system.processors import available_processors
 
 SLICE_SECONDS = 0.25  # how long a call works before it lets others go first: a short one ends before
-OTHERS = 8.0  # after a call gave way, others go first for this many times the time that it held them up
+TURNS_OF_OTHERS = 8.0  # after a call gave way, others go first for this many times the time that it held them up
 SHORT_SECONDS = 2.0  # a call that has worked this long is a long one
 BEAT_SECONDS = 0.25  # how often a waiting call reports its place, and may be stopped
 LOOK_SECONDS = 1.0  # how often their place is counted
@@ -193,7 +193,7 @@ class CallQueue:
                 self._learn(entry)
                 if entry.holds_up_since is not None:
                     now = time.monotonic()
-                    self._others_first = now + OTHERS * (now - entry.holds_up_since)
+                    self._others_first = now + TURNS_OF_OTHERS * (now - entry.holds_up_since)
             if not ended and not entry.nested:
                 entry.gave_way = True
                 self._enqueue(entry)

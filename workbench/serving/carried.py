@@ -16,7 +16,7 @@ Event = TypeVar("Event")
 Work = Callable[[threading.Event], Generator[Event, None, None]]
 """Yields events in a thread. It ends soon after the event that it is given is set."""
 
-GONE = 499  # the status that web servers log for a client that went away; no client receives it
+CLIENT_CLOSED_REQUEST = 499  # the status that web servers log for a client that went away; no client receives it
 
 
 class ClientGone(Exception):
@@ -32,7 +32,7 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
     arrived: asyncio.Queue[tuple[bool, Any]] = asyncio.Queue()
     stop = threading.Event()
 
-    def put(ended: bool, value: Any) -> None:
+    def report(ended: bool, value: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the server has ended
             loop.call_soon_threadsafe(arrived.put_nowait, (ended, value))
 
@@ -40,13 +40,13 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
         try:
             with contextlib.closing(work(stop)) as events:
                 for event in events:
-                    put(False, event)
+                    report(False, event)
                     if stop.is_set():
                         return
         except BaseException as error:
-            put(True, error)
+            report(True, error)
         else:
-            put(True, None)
+            report(True, None)
 
     # In the context of the request: it says for whom the work is.
     context = contextvars.copy_context()
@@ -64,7 +64,7 @@ async def events_of(work: Work[Event]) -> AsyncGenerator[Event, None]:
         stop.set()
 
 
-async def gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has closed its connection; its request has been read before."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -78,7 +78,7 @@ async def all_events(request: Request, work: Work[Event]) -> list[Event]:
             return [event async for event in events]
 
     working = asyncio.create_task(collected())
-    leaving = asyncio.create_task(gone(request.receive))
+    leaving = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -111,14 +111,14 @@ class Streamed:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the parts as they come."""
 
-        async def sent() -> None:
+        async def send_parts() -> None:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async with contextlib.aclosing(self.parts):
                 async for part in self.parts:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-        sending, leaving = asyncio.create_task(sent()), asyncio.create_task(gone(receive))
+        sending, leaving = asyncio.create_task(send_parts()), asyncio.create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
             if sending.done():

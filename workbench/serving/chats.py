@@ -20,16 +20,16 @@ from workbench.families.language import PLACEHOLDER
 from workbench.openai_api.chat_answer import DONE, ChatAnswer, events
 from workbench.openai_api.chat_request import ChatRequest, FollowedField, read_chat_request
 from workbench.openai_api.errors import Refusal
-from workbench.openai_api.logprobs import ASKED, read_chat_logprobs
+from workbench.openai_api.logprobs import REQUESTED_ALTERNATIVES, read_chat_logprobs
 from workbench.openai_api.stopping import Stopping, read_stops
 from workbench.pipelines.spoken_messages import checked_messages
 from workbench.pipelines.text_conversation import text_answer
 from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.bodies import read_json
-from workbench.serving.carried import Streamed, all_events, events_of
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
-from workbench.serving.transcriptions import EVENTS, sent
+from workbench.serving.transcriptions import EVENTS, encode_events
 from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
 from workbench.session.values import PROMPT, Piece
 
@@ -52,12 +52,12 @@ async def chat(call: Call) -> Any:
 
     if request.stream:
         return await _streamed(call, writing, events_of(work))
-    made = await all_events(call.request, work)
-    answer = made[-1] if made else None
+    events = await all_events(call.request, work)
+    answer = events[-1] if events else None
     if not isinstance(answer, Answer):
         raise WorkbenchError("the conversation ended without an answer")
     call.seconds = answer.audio_seconds
-    pieces = [event for event in made if isinstance(event, Piece)]
+    pieces = [event for event in events if isinstance(event, Piece)]
     return JSONResponse(await asyncio.to_thread(writing.whole, answer, pieces))
 
 
@@ -68,17 +68,17 @@ def read_request(call: Call, offer: RuntimeOffer, body: Mapping[str, Any]) -> tu
     specs = [spec for spec in option_specs(options_class) if not spec.runtimes or offer.cell.runtime in spec.runtimes]
     names = [spec.name for spec in specs if spec.name not in UNSHOWN]
     writes = family.input == PROMPT
-    plain, embeddings = _without_embeddings(body) if writes else (dict(body), [])
-    plain["model"] = offer.cell.value
+    text_body, embeddings = _without_embeddings(body) if writes else (dict(body), [])
+    text_body["model"] = offer.cell.value
     request = read_chat_request(
-        plain, [offer.cell.value], names, call.service.kept_answers, _text_fields() if writes else None
+        text_body, [offer.cell.value], names, call.service.kept_answers, _text_fields() if writes else None
     )
     options = dict(request.options)
     for name, option in (("min_tokens", "min_new_tokens"),):
         if request.extensions.get(name):
             options[option] = request.extensions[name]
     if request.extensions.get("logprobs"):
-        options["alternatives"] = ASKED
+        options["alternatives"] = REQUESTED_ALTERNATIVES
     if "chat_template_kwargs" in request.extensions:
         options["thinking"] = request.extensions["chat_template_kwargs"]
     for spec in specs:
@@ -96,7 +96,7 @@ def _text_fields() -> dict[str, FollowedField]:
         "logprobs": read_chat_logprobs,
         "top_logprobs": read_chat_logprobs,
         # Of vLLM's servers, which this project's own client sends.
-        "min_tokens": _whole,
+        "min_tokens": _whole_number,
         "stop_token_ids": _one_of([]),
         "min_p": _one_of(0),
         "return_tokens_as_token_ids": _one_of(False),
@@ -104,7 +104,7 @@ def _text_fields() -> dict[str, FollowedField]:
     }
 
 
-def _whole(value: Any, name: str) -> int:
+def _whole_number(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise Refusal(f"{name} is {value!r:.80}; expected a whole number of at least 0", name, "invalid_type")
     return value
@@ -132,11 +132,11 @@ def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[E
     messages = body.get("messages")
     if not isinstance(messages, list):
         return dict(body), found
-    plain: list[Any] = []
+    text_parts: list[Any] = []
     for number, message in enumerate(messages):
         content = message.get("content") if isinstance(message, Mapping) else None
         if not isinstance(content, list) or not any(_is_embedding(part) for part in content):
-            plain.append(message)
+            text_parts.append(message)
             continue
         texts: list[str] = []
         for place, part in enumerate(content):
@@ -149,8 +149,8 @@ def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[E
                 texts.append(part["text"])
             else:
                 raise Refusal(f"{where} is not a text; expected parts of type text and {PART} beside an {PART}", where)
-        plain.append({**message, "content": "".join(texts)})
-    return {**body, "messages": plain}, found
+        text_parts.append({**message, "content": "".join(texts)})
+    return {**body, "messages": text_parts}, found
 
 
 def _is_embedding(part: Any) -> bool:
@@ -174,9 +174,9 @@ def conversation(
     options = dict(request.options)
     if embeddings:
         options.pop("modalities", None)
-        made = build_options(family.options_class, options, offer.card.id)
+        generation_options = build_options(family.options_class, options, offer.card.id)
         prompt: Any = messages
-        events = text_answer(session.generate_stream(prompt, embeddings=embeddings, **options), made)
+        events = text_answer(session.generate_stream(prompt, embeddings=embeddings, **options), generation_options)
     else:
         events = session.converse_stream(messages, **options)
     with call.service.waiting(stop, on_activity), contextlib.closing(events):
@@ -207,8 +207,8 @@ def stopped_at(
                 if stopping.ended:
                     break
             elif isinstance(event, Answer):
-                if rest := stopping.feed("", last=True):
-                    yield Piece(rest, ())
+                if remainder := stopping.feed("", last=True):
+                    yield Piece(remainder, ())
                 yield replace(event, text=stopping.text)
                 return
             else:
@@ -229,39 +229,39 @@ def stopped_at(
     )
 
 
-async def _streamed(call: Call, writing: ChatAnswer, made: AsyncGenerator[ConversationEvent, None]) -> Streamed:
+async def _streamed(call: Call, writing: ChatAnswer, events: AsyncGenerator[ConversationEvent, None]) -> Streamed:
     first: list[ConversationEvent] = []
     try:
-        while len(first) < BEFORE_STREAMING and (event := await anext(made, None)) is not None:
+        while len(first) < BEFORE_STREAMING and (event := await anext(events, None)) is not None:
             first.append(event)
     except BaseException:
-        await made.aclose()
+        await events.aclose()
         raise
     call.last()
-    return Streamed(_parts(call, writing, first, made), EVENTS)
+    return Streamed(_parts(call, writing, first, events), EVENTS)
 
 
 async def _parts(
-    call: Call, writing: ChatAnswer, first: list[ConversationEvent], rest: AsyncGenerator[ConversationEvent, None]
+    call: Call, writing: ChatAnswer, first: list[ConversationEvent], following: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[bytes, None]:
-    status = 499
+    status = CLIENT_CLOSED_REQUEST
     try:
-        async with contextlib.aclosing(rest):
+        async with contextlib.aclosing(following):
             for event in first:
-                yield _written(call, writing, event)
-            async for event in rest:
-                if part := _written(call, writing, event):
+                yield _event_bytes(call, writing, event)
+            async for event in following:
+                if part := _event_bytes(call, writing, event):
                     yield part
             status = 200
             yield DONE.encode()
     except Exception as error:
         status, body = error_reply(error)
-        yield sent([dict(body)])
+        yield encode_events([dict(body)])
     finally:
         call.end(status)
 
 
-def _written(call: Call, writing: ChatAnswer, event: ConversationEvent) -> bytes:
+def _event_bytes(call: Call, writing: ChatAnswer, event: ConversationEvent) -> bytes:
     if isinstance(event, AudioPiece):
         call.seconds += len(event.samples) / event.sample_rate
     return events(writing.chunks(event)).encode()

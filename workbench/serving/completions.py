@@ -20,13 +20,13 @@ from workbench.openai_api.completion import (
     read_completion_request,
     usage_of,
 )
-from workbench.openai_api.logprobs import ASKED
+from workbench.openai_api.logprobs import REQUESTED_ALTERNATIVES
 from workbench.openai_api.stopping import Stopping
 from workbench.serving.bodies import read_json
-from workbench.serving.carried import Streamed, all_events, events_of
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer, options_for
 from workbench.serving.service import Call, error_reply
-from workbench.serving.transcriptions import EVENTS, sent
+from workbench.serving.transcriptions import EVENTS, encode_events
 from workbench.session.values import Generation, Piece
 
 TASK = "generate"
@@ -44,35 +44,35 @@ async def complete(call: Call) -> Any:
     call.begin()
 
     def work(stop: threading.Event) -> Generator[Piece | Generation, None, None]:
-        return written(call, offer, request, stop)
+        return completion_events(call, offer, request, stop)
 
     if request.stream:
         return await _streamed(call, request, events_of(work))
-    made = await all_events(call.request, work)
-    last = made[-1] if made else None
+    events = await all_events(call.request, work)
+    last = events[-1] if events else None
     if not isinstance(last, Generation):
         raise WorkbenchError("the model ended without a text")
-    pieces = [each for each in made if isinstance(each, Piece)]
+    pieces = [each for each in events if isinstance(each, Piece)]
     found = completion_chunk(request, last.text, pieces, last.finish)
     return JSONResponse({**found, "usage": usage_of(last.prompt_tokens, len(last.tokens))})
 
 
-def written(
+def completion_events(
     call: Call, offer: RuntimeOffer, request: CompletionRequest, stop: threading.Event
 ) -> Generator[Piece | Generation, None, None]:
     """Yields the pieces of a text up to the first of the request's stop texts, and last the whole of it."""
     session = call.service.open(offer, stop)
     options = {**request.options, "chat": False}
     if request.logprobs is not None:
-        options["alternatives"] = ASKED
+        options["alternatives"] = REQUESTED_ALTERNATIVES
     stopping, ids, prompt_tokens = Stopping(request.stops), list[int](), 0
     with call.service.waiting(stop), contextlib.closing(session.generate_stream(request.prompt, **options)) as events:
         for event in events:
             if stop.is_set():
                 raise Cancelled("the client went away")
             if isinstance(event, Generation):
-                if rest := stopping.feed("", last=True):
-                    yield Piece(rest, ())
+                if remainder := stopping.feed("", last=True):
+                    yield Piece(remainder, ())
                 yield event if not request.stops else replace(event, text=stopping.text)
                 return
             ids += event.tokens
@@ -83,43 +83,52 @@ def written(
     yield Generation(offer.card.id, offer.cell.runtime, stopping.text, tuple(ids), prompt_tokens, "stop", 0.0, 0.0, 0.0)
 
 
-async def _streamed(call: Call, request: CompletionRequest, made: AsyncGenerator[Piece | Generation, None]) -> Streamed:
+async def _streamed(
+    call: Call, request: CompletionRequest, events: AsyncGenerator[Piece | Generation, None]
+) -> Streamed:
     try:
-        first = await anext(made)
+        first = await anext(events)
     except BaseException:
-        await made.aclose()
+        await events.aclose()
         raise
     call.last()
-    return Streamed(_parts(call, request, first, made), EVENTS)
+    return Streamed(_parts(call, request, first, events), EVENTS)
 
 
 async def _parts(
-    call: Call, request: CompletionRequest, first: Piece | Generation, rest: AsyncGenerator[Piece | Generation, None]
+    call: Call,
+    request: CompletionRequest,
+    first: Piece | Generation,
+    following: AsyncGenerator[Piece | Generation, None],
 ) -> AsyncGenerator[bytes, None]:
-    status = 499
+    status = CLIENT_CLOSED_REQUEST
     try:
-        async with contextlib.aclosing(rest):
-            shown = 0  # characters
-            yield _part(request, first, shown)
-            shown += len(first.text)
-            async for event in rest:
-                if part := _part(request, event, shown):
+        async with contextlib.aclosing(following):
+            sent_characters = 0
+            yield _part(request, first, sent_characters)
+            sent_characters += len(first.text)
+            async for event in following:
+                if part := _part(request, event, sent_characters):
                     yield part
-                shown += len(event.text)
+                sent_characters += len(event.text)
             status = 200
             yield DONE.encode()
     except Exception as error:
         status, body = error_reply(error)
-        yield sent([dict(body)])
+        yield encode_events([dict(body)])
     finally:
         call.end(status)
 
 
-def _part(request: CompletionRequest, event: Piece | Generation, shown: int) -> bytes:
+def _part(request: CompletionRequest, event: Piece | Generation, sent_characters: int) -> bytes:
     if isinstance(event, Piece):
-        told_too = request.logprobs is not None and event.tokens
-        return sent([completion_chunk(request, event.text, [event], shown=shown)]) if event.text or told_too else b""
+        reports_tokens = request.logprobs is not None and event.tokens
+        return (
+            encode_events([completion_chunk(request, event.text, [event], offset=sent_characters)])
+            if event.text or reports_tokens
+            else b""
+        )
     found = [completion_chunk(request, "", (), event.finish)]
     if request.include_usage:
         found.append(completion_usage(request, event.prompt_tokens, len(event.tokens)))
-    return sent(found)
+    return encode_events(found)

@@ -13,7 +13,7 @@ from workbench.core.errors import Unavailable
 from workbench.serving.sessions import SessionPool
 
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)  # seconds
-NONE = "none"  # the label of a request that names no model of this server
+NO_MODEL = "none"  # the label of a request that names no model of this server
 
 
 class Figures:
@@ -70,7 +70,7 @@ class Figures:
         """Counts an answer."""
         if self._registry is None:
             return
-        name = model or NONE
+        name = model or NO_MODEL
         self._requests.labels(route, name, str(status)).inc()
         self._latency.labels(route, name).observe(seconds)
         if audio_seconds:

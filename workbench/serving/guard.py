@@ -124,9 +124,9 @@ class Guard:
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raises `BadInput` for options beyond the limits of this server."""
         for name, limit in BOUNDED.items():
-            most, value = getattr(self.limits, limit), options.get(name)
-            if isinstance(value, (int, float)) and value > most:
-                raise BadInput(f"option {name} is {value}; expected at most {most} on this server")
+            limit_value, value = getattr(self.limits, limit), options.get(name)
+            if isinstance(value, (int, float)) and value > limit_value:
+                raise BadInput(f"option {name} is {value}; expected at most {limit_value} on this server")
         for name, value in options.items():
             self.check_values(value, f"option {name:.40}")
 
@@ -215,17 +215,17 @@ def extent(content: Any, deepest: int) -> tuple[int, int]:
     """
     size, depth, level = 0, 0, [content]
     while level and depth <= deepest:
-        below: list[Any] = []
+        pending: list[Any] = []
         for each in level:
             if isinstance(each, str):
                 size += len(each) if each.isascii() else len(each.encode("utf-8", "replace"))
             elif isinstance(each, Mapping):
-                below += each.keys()
-                below += [_without_sound(value) if name == "input_audio" else value for name, value in each.items()]
+                pending += each.keys()
+                pending += [_without_sound(value) if name == "input_audio" else value for name, value in each.items()]
             elif isinstance(each, (list, tuple)):
-                below += each
-        depth += bool(below) or any(isinstance(each, (Mapping, list, tuple)) for each in level)
-        level = below
+                pending += each
+        depth += bool(pending) or any(isinstance(each, (Mapping, list, tuple)) for each in level)
+        level = pending
     return size, depth
 
 
@@ -237,8 +237,8 @@ def _without_sound(part: Any) -> Any:
 class Rate:
     """A limit of requests: `most` of a visitor within `seconds`, and `per_address` times as many of an address."""
 
-    def __init__(self, most: int, seconds: float, unit: str, per_address: int):
-        self._most, self._seconds, self._unit, self._per_address = most, seconds, unit, per_address
+    def __init__(self, limit: int, seconds: float, unit: str, per_address: int):
+        self._limit, self._seconds, self._unit, self._per_address = limit, seconds, unit, per_address
         self._times: OrderedDict[Hashable, deque[float]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -250,16 +250,16 @@ class Rate:
         now = time.monotonic()
         with self._lock:
             counted = []
-            both = (("address", visitor.address, self._most * self._per_address), ("visitor", visitor, self._most))
-            for source, key, most in both:
+            sources = (("address", visitor.address, self._limit * self._per_address), ("visitor", visitor, self._limit))
+            for source, key, limit in sources:
                 times = self._times.setdefault(key, deque())
                 self._times.move_to_end(key)
                 while times and times[0] <= now - self._seconds:
                     times.popleft()
-                if len(times) >= most:
+                if len(times) >= limit:
                     wait = times[0] + self._seconds - now
                     raise Busy(
-                        f"this server takes {most} {self._unit} of one {source} in {spoken_seconds(self._seconds)}, "
+                        f"this server takes {limit} {self._unit} of one {source} in {spoken_seconds(self._seconds)}, "
                         f"and there were as many; try again in {spoken_seconds(max(wait, 1.0))}",
                         wait,
                     )

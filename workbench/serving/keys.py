@@ -65,9 +65,9 @@ class Keys:
 
     def name_of(self, key: str) -> str:
         """Returns the name of a key, or an empty text for a wrong key. All wrong keys take the same time."""
-        shown, found = _hash(key), ""
+        digest, found = _hash(key), ""
         for name, entry in self.entries().items():
-            if hmac.compare_digest(str(entry.get("sha256", "")), shown):
+            if hmac.compare_digest(str(entry.get("sha256", "")), digest):
                 found = name
         return found
 

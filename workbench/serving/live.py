@@ -41,7 +41,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
     async with connection.open():
         try:
             with service.gate.live.hold(present_visitor()):
-                first = _sent(await connection.receive())
+                first = _json_of(await connection.receive())
                 if not isinstance(first, Mapping):
                     raise Refusal("the first message is not a JSON object; reload the page")
                 page_request = await in_thread(live_request, service, first)
@@ -68,8 +68,8 @@ async def _transcribe_live(service: Service, connection: Connection, request: Li
                 for piece in _pieces(content):
                     await in_thread(live.feed, sound.samples(piece))
                 continue
-            sent = _sent(message)
-            kind = sent.get("type") if isinstance(sent, Mapping) else None
+            fields = _json_of(message)
+            kind = fields.get("type") if isinstance(fields, Mapping) else None
             if kind in ("commit", "stop"):
                 await in_thread(live.feed, sound.rest())
             if kind == "commit":
@@ -83,7 +83,7 @@ async def _transcribe_live(service: Service, connection: Connection, request: Li
         await asyncio.to_thread(live.close)
 
 
-def _sent(message: Mapping[str, Any]) -> Any:
+def _json_of(message: Mapping[str, Any]) -> Any:
     """Returns the JSON of a message; raises `Refusal` for another text."""
     try:
         return parsed(message.get("text") or "")
@@ -121,14 +121,14 @@ def _pieces(content: bytes) -> Iterator[bytes]:
 
 def page_event(event: LiveEvent) -> dict[str, Any]:
     """Returns an event as the page takes it."""
-    plain: dict[str, Any] = {"number": event.number, "start": round(event.start, 3)}
+    fields: dict[str, Any] = {"number": event.number, "start": round(event.start, 3)}
     if isinstance(event, SpeechStarted):
-        return {"type": "began", **plain}
-    plain["end"] = round(event.end, 3)
+        return {"type": "began", **fields}
+    fields["end"] = round(event.end, 3)
     if isinstance(event, PartialText):
-        return {"type": "written", **plain, "text": event.text}
+        return {"type": "written", **fields, "text": event.text}
     if isinstance(event, Failed):
-        return {"type": "failed", **plain, "sentence": error_reply(event.error)[1]["error"]["message"]}
+        return {"type": "failed", **fields, "sentence": error_reply(event.error)[1]["error"]["message"]}
     transcript = event.transcript
     parts = [
         {"start": round(each.start, 3), "end": round(each.end, 3), "text": each.text} for each in transcript.segments
@@ -139,7 +139,7 @@ def page_event(event: LiveEvent) -> dict[str, Any]:
         "segments": parts,
         "notes": list(transcript.notes),
     }
-    return {"type": "final", **plain, **found, "delay": round(event.delay, 3)}
+    return {"type": "final", **fields, **found, "delay": round(event.delay, 3)}
 
 
 def live_routes(service: Service) -> list[BaseRoute]:

@@ -107,11 +107,11 @@ def live_request(service: Service, fields: Mapping[str, Any]) -> LiveRequest:
     return LiveRequest(model, rate, EndpointingLimits(silence / 1000))
 
 
-def check_whole(value: Any, name: str, bounds: tuple[int, int]) -> int:
+def check_whole(value: Any, name: str, limits: tuple[int, int]) -> int:
     """Returns a value that a client sent, if it is a whole number within the bounds; raises `Refusal` otherwise."""
-    least, most = bounds
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise Refusal(f"{name} is {value!r:.80}; expected a whole number from {least} to {most}", name)
+    minimum, maximum = limits
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        raise Refusal(f"{name} is {value!r:.80}; expected a whole number from {minimum} to {maximum}", name)
     return value
 
 

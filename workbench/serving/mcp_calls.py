@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from mcp.server.mcpserver import Context
 
 from workbench.core.progress import listening
-from workbench.serving.carried import events_of
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, events_of
 from workbench.serving.service import Call, Service
 from workbench.serving.work import follower
 
@@ -104,7 +104,7 @@ async def counted(service: Service, context: Context[Any, Any], tool: str) -> As
         yield call
         status = 200
     except asyncio.CancelledError:
-        status = 499
+        status = CLIENT_CLOSED_REQUEST
         raise
     finally:
         call.end(status)

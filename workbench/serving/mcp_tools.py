@@ -86,9 +86,9 @@ def _add_models(server: MCPServer, service: Service) -> None:
             if task and task not in tasks:
                 raise BadInput(f"task is {task!r:.60}; expected one of {', '.join(tasks)}")
             keys = ("id", "tasks", "languages", "runtime", "ready")
-            shown = [{key: model[key] for key in keys} for model in found if not task or task in model["tasks"]]
-            lines = (f"{each['id']}: {', '.join(each['tasks'])}" for each in shown)
-            return _result("\n".join(lines), {"models": shown})
+            descriptions = [{key: model[key] for key in keys} for model in found if not task or task in model["tasks"]]
+            lines = (f"{each['id']}: {', '.join(each['tasks'])}" for each in descriptions)
+            return _result("\n".join(lines), {"models": descriptions})
 
 
 def _add_transcribe(server: MCPServer, service: Service, call_files: CallFiles) -> None:
@@ -263,16 +263,18 @@ def _add_chat(server: MCPServer, service: Service, call_files: CallFiles) -> Non
                 content = [{"type": "text", "text": message}] if message else []
                 content.append(await asyncio.to_thread(_audio_part, call_files, audio))
             messages = [*history, {"role": "user", "content": content}]
-            spoken = {"modalities": ["text", "audio"]} if speak else {}
-            body = {**options, **spoken, "model": model, "messages": messages}
-            request, sent = await asyncio.to_thread(chats.read_request, call, offer, body)
+            output_options = {"modalities": ["text", "audio"]} if speak else {}
+            body = {**options, **output_options, "model": model, "messages": messages}
+            request, embeddings = await asyncio.to_thread(chats.read_request, call, offer, body)
             writing = ChatAnswer(request, service.kept_answers)
             call.begin()
 
             def work(stop: threading.Event, progress: ProgressSender) -> Generator[ConversationEvent, None, None]:
                 text = ""
                 stops = request.extensions.get(chats.STOP, ())
-                events = chats.stopped_at(stops, chats.conversation(call, offer, request, sent, stop, progress.say))
+                events = chats.stopped_at(
+                    stops, chats.conversation(call, offer, request, embeddings, stop, progress.say)
+                )
                 with contextlib.closing(events):
                     for event in events:
                         if isinstance(event, Piece):
@@ -281,12 +283,12 @@ def _add_chat(server: MCPServer, service: Service, call_files: CallFiles) -> Non
                         if isinstance(event, (Piece, Answer)):
                             yield event
 
-            made = await worked(ctx, work)
-            answer = made[-1] if made else None
+            events = await worked(ctx, work)
+            answer = events[-1] if events else None
             if not isinstance(answer, Answer):
                 raise WorkbenchError("the conversation ended without an answer")
             call.seconds = answer.audio_seconds
-            pieces = [event for event in made if isinstance(event, Piece)]
+            pieces = [event for event in events if isinstance(event, Piece)]
             completion = await asyncio.to_thread(writing.whole, answer, pieces)
             return _chat_result(answer, completion, request.format)
 

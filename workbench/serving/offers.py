@@ -42,8 +42,8 @@ class ModelOnRuntime:
     @classmethod
     def parse(cls, value: str) -> ModelOnRuntime:
         """Reads a model on a runtime from a string such as `demo/sensevoice|gguf|q8_0`; the default is PyTorch."""
-        model, _, rest = value.partition(SEPARATOR)
-        runtime, _, quantization = rest.partition(SEPARATOR)
+        model, _, runtime_part = value.partition(SEPARATOR)
+        runtime, _, quantization = runtime_part.partition(SEPARATOR)
         return cls(model.strip(), runtime.strip() or "pytorch", quantization.strip())
 
 

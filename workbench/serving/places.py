@@ -21,8 +21,8 @@ class Places:
         unit: what takes a place, such as "live recordings".
     """
 
-    def __init__(self, most: int, per_visitor: int, per_address: int, unit: str):
-        self._most, self._unit = most, unit
+    def __init__(self, limit: int, per_visitor: int, per_address: int, unit: str):
+        self._limit, self._unit = limit, unit
         self._shares = (per_visitor, per_visitor * per_address)
         self._lock = threading.Lock()
         self._used: Counter[Hashable] = Counter()
@@ -32,8 +32,8 @@ class Places:
         """Holds a place; raises `Refusal` if all are taken, or the visitor holds its share."""
         holders: tuple[Hashable, ...] = (visitor, visitor.address)
         with self._lock:
-            if self._used.total() // len(holders) >= self._most:
-                raise self._full(f"this server takes {self._most} {self._unit} at a time, and all places are taken")
+            if self._used.total() // len(holders) >= self._limit:
+                raise self._full(f"this server takes {self._limit} {self._unit} at a time, and all places are taken")
             for holder, share in zip(holders, self._shares, strict=True):
                 if self._used[holder] >= share:
                     raise self._full(f"this server takes {share} {self._unit} of one visitor at a time")

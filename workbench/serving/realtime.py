@@ -144,10 +144,10 @@ class Realtime:
                 values_by_number.pop(event.number, None)
 
     def _add(self, number: int, text: str, item_fields: Mapping[str, Any]) -> None:
-        sent = self._sent.get(number, "")
-        if len(text) > len(sent) and text.startswith(sent):
+        sent_text = self._sent.get(number, "")
+        if len(text) > len(sent_text) and text.startswith(sent_text):
             self._sent[number] = text
-            self.say("conversation.item.input_audio_transcription.delta", **item_fields, delta=text[len(sent) :])
+            self.say("conversation.item.input_audio_transcription.delta", **item_fields, delta=text[len(sent_text) :])
 
 
 def _agreed(before: list[str], now: list[str]) -> list[str]:

@@ -102,8 +102,8 @@ def _nested(session: Mapping[str, Any]) -> dict[str, Any]:
         raise Refusal(f"input_audio_format is {kind!r:.80}; expected pcm16", "session.input_audio_format")
     if "input_audio_format" in session:
         input_fields["format"] = {"type": "audio/pcm", "rate": REALTIME_RATE}
-    rest = {name: value for name, value in session.items() if name not in (*names, "input_audio_format")}
-    return {**rest, "audio": {"input": input_fields}}
+    other_settings = {name: value for name, value in session.items() if name not in (*names, "input_audio_format")}
+    return {**other_settings, "audio": {"input": input_fields}}
 
 
 def _part(fields: Mapping[str, Any], path: str, names: Sequence[str]) -> Mapping[str, Any]:

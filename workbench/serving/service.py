@@ -23,7 +23,7 @@ from workbench.core.progress import listening
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.openai_api.kept_answers import KeptAnswers
 from workbench.registry.handle import OpenSession
-from workbench.serving.carried import GONE, ClientGone
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, ClientGone
 from workbench.serving.figures import Figures
 from workbench.serving.gate import Gate
 from workbench.serving.offers import SEPARATOR, ModelOnRuntime, RuntimeOffer, chosen_offers, offers
@@ -158,7 +158,7 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
                 raise Refusal(f"{request.url.path:.80} takes {methods}, not {request.method:.20}", status=405)
             response = await answer(call)
         except (ClientGone, ClientDisconnect):
-            response = Response(status_code=GONE)
+            response = Response(status_code=CLIENT_CLOSED_REQUEST)
         except Exception as error:
             response = error_response(error)
             if response.status_code == 405:

@@ -19,19 +19,19 @@ from workbench.core.options import build_options, option_specs
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.openai_api.errors import Refusal
-from workbench.openai_api.sound_formats import PCM, written
+from workbench.openai_api.sound_formats import PCM, encode_sound
 from workbench.openai_api.speech_request import PCM_RATE, SpeechRequest, read_speech_request
 from workbench.serving.bodies import read_json
-from workbench.serving.carried import Streamed, all_events, events_of
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Call, error_reply
-from workbench.serving.transcriptions import EVENTS, sent
+from workbench.serving.transcriptions import EVENTS, encode_events
 from workbench.session.conversation import Answer, AudioPiece, ConversationEvent
 from workbench.session.values import CONVERSATION
 
 TYPES = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "opus": "audio/ogg", PCM: "audio/pcm"}
 SAY = "say "  # begins the request to a model to say a text
-SPOKEN = {"modalities": "audio"}
+AUDIO_ONLY = {"modalities": "audio"}
 
 
 async def speak(call: Call) -> Any:
@@ -42,25 +42,25 @@ async def speak(call: Call) -> Any:
     if family.input != CONVERSATION:
         raise Refusal(f"{offer.card.id} answers in text; expected a model that speaks", "model", "model_not_found")
     options_class: Any = family.chat_options_class or family.options_class
-    names = [spec.name for spec in option_specs(options_class) if spec.name not in SPOKEN]
+    names = [spec.name for spec in option_specs(options_class) if spec.name not in AUDIO_ONLY]
     request = read_speech_request(body, names)
-    build_options(options_class, {**request.options, **SPOKEN}, offer.card.id)
+    build_options(options_class, {**request.options, **AUDIO_ONLY}, offer.card.id)
     call.begin()
 
     def work(stop: threading.Event) -> Generator[ConversationEvent, None, None]:
-        return spoken(call, offer, request, stop)
+        return speech_events(call, offer, request, stop)
 
     if request.events or request.form == PCM:
         return await _streamed(call, request, events_of(work))
-    made = await all_events(call.request, work)
-    answer = made[-1] if made else None
+    events = await all_events(call.request, work)
+    answer = events[-1] if events else None
     if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
         raise WorkbenchError("the model said nothing; ask in other words")
     call.seconds = answer.audio_seconds
-    return Response(written(answer.audio, answer.sample_rate, request.form), media_type=TYPES[request.form])
+    return Response(encode_sound(answer.audio, answer.sample_rate, request.form), media_type=TYPES[request.form])
 
 
-def spoken(
+def speech_events(
     call: Call, offer: RuntimeOffer, request: SpeechRequest, stop: threading.Event
 ) -> Generator[ConversationEvent, None, None]:
     """Yields the events of an answer that says the input."""
@@ -68,7 +68,7 @@ def spoken(
     system = "\n".join(filter(None, (f"voice: {request.voice}" if request.voice else "", request.instructions)))
     text = request.input if request.input.lower().startswith(SAY) else SAY + request.input
     messages = [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": text}]
-    events = session.converse_stream(messages, **{**request.options, **SPOKEN})
+    events = session.converse_stream(messages, **{**request.options, **AUDIO_ONLY})
     with call.service.waiting(stop), contextlib.closing(events):
         for event in events:
             if stop.is_set():
@@ -76,56 +76,56 @@ def spoken(
             yield event
 
 
-async def _streamed(call: Call, request: SpeechRequest, made: AsyncGenerator[ConversationEvent, None]) -> Streamed:
+async def _streamed(call: Call, request: SpeechRequest, events: AsyncGenerator[ConversationEvent, None]) -> Streamed:
     """Returns the stream of the sound when its first samples are there. Until then the request can be refused."""
     first: AudioPiece | None = None
     try:
-        async for event in made:
+        async for event in events:
             if isinstance(event, AudioPiece) and len(event.samples):
                 first = event
                 break
     except BaseException:
-        await made.aclose()
+        await events.aclose()
         raise
     if first is None:
-        await made.aclose()
+        await events.aclose()
         raise WorkbenchError("the model said nothing; ask in other words")
     call.last()
     kind = EVENTS if request.events else TYPES[PCM]
     headers = {"x-sample-rate": str(PCM_RATE if request.form == PCM else first.sample_rate)}
-    return Streamed(_parts(call, request, first, made), kind, headers)
+    return Streamed(_parts(call, request, first, events), kind, headers)
 
 
 async def _parts(
-    call: Call, request: SpeechRequest, first: AudioPiece, rest: AsyncGenerator[ConversationEvent, None]
+    call: Call, request: SpeechRequest, first: AudioPiece, following: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[bytes, None]:
-    status, raw, sound, tokens = 499, PcmEncoder(first.sample_rate), [first.samples], 0
+    status, encoder, sound, tokens = CLIENT_CLOSED_REQUEST, PcmEncoder(first.sample_rate), [first.samples], 0
     try:
-        async with contextlib.aclosing(rest):
+        async with contextlib.aclosing(following):
             if request.form == PCM:
-                yield _sent(request, raw.feed(first.samples))
-            async for event in rest:
+                yield _sent(request, encoder.feed(first.samples))
+            async for event in following:
                 if isinstance(event, Answer):
                     tokens = len(event.token_ids)
                 elif isinstance(event, AudioPiece) and len(event.samples):
                     if request.form == PCM:
-                        yield _sent(request, raw.feed(event.samples))
+                        yield _sent(request, encoder.feed(event.samples))
                     else:
                         sound.append(event.samples)
             last = (
-                raw.feed(np.empty(0, np.float32), last=True)
+                encoder.feed(np.empty(0, np.float32), last=True)
                 if request.form == PCM
-                else written(np.concatenate(sound), first.sample_rate, request.form)
+                else encode_sound(np.concatenate(sound), first.sample_rate, request.form)
             )
             yield _sent(request, last)
             if request.events:
                 usage = {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
-                yield sent([{"type": "speech.audio.done", "usage": usage}])
+                yield encode_events([{"type": "speech.audio.done", "usage": usage}])
             status = 200
     except Exception as error:
         status, body = error_reply(error)
         if request.events:
-            yield sent([dict(body)])
+            yield encode_events([dict(body)])
     finally:
         call.end(status)
 
@@ -133,7 +133,7 @@ async def _parts(
 def _sent(request: SpeechRequest, sound: bytes) -> bytes:
     if not request.events or not sound:
         return sound
-    return sent([{"type": "speech.audio.delta", "audio": base64.b64encode(sound).decode()}])
+    return encode_events([{"type": "speech.audio.delta", "audio": base64.b64encode(sound).decode()}])
 
 
 class PcmEncoder:
@@ -146,4 +146,4 @@ class PcmEncoder:
 
     def feed(self, samples: np.ndarray, last: bool = False) -> bytes:
         """Returns the bytes of the next samples."""
-        return written(self._stream.resample_chunk(samples.astype(np.float32), last=last), PCM_RATE, PCM)
+        return encode_sound(self._stream.resample_chunk(samples.astype(np.float32), last=last), PCM_RATE, PCM)

@@ -16,7 +16,7 @@ from workbench.openai_api.errors import Refusal
 from workbench.openai_api.transcription_answer import TranscriptionStream, transcription
 from workbench.openai_api.transcription_request import TranscriptionRequest
 from workbench.serving.bodies import Form, read_form
-from workbench.serving.carried import Streamed, all_events, events_of
+from workbench.serving.carried import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Call, error_reply
 from workbench.serving.transcription_options import checked_request
@@ -91,25 +91,25 @@ async def _streamed(call: Call, resources: contextlib.AsyncExitStack, events: As
 async def _parts(
     call: Call, resources: contextlib.AsyncExitStack, first: Event, events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[bytes, None]:
-    writing, status = TranscriptionStream(), 499
+    writing, status = TranscriptionStream(), CLIENT_CLOSED_REQUEST
     try:
         async with resources, contextlib.aclosing(events):
-            yield sent(writing.events(first))
+            yield encode_events(writing.events(first))
             async for event in events:
                 if isinstance(event, Transcript):
                     call.seconds = event.audio_seconds
-                if part := sent(writing.events(event)):
+                if part := encode_events(writing.events(event)):
                     yield part
             status = 200
     except Exception as error:
         status, body = error_reply(error)
-        yield sent([dict(body)])
+        yield encode_events([dict(body)])
     finally:
         call.end(status)
 
 
-def sent(events: list[dict[str, Any]]) -> bytes:
+def encode_events(events: list[dict[str, Any]]) -> bytes:
     """Returns server-sent events, each with its type as OpenAI's API names it."""
-    named = (f"event: {each['type']}\n" if "type" in each else "" for each in events)
+    headers = (f"event: {each['type']}\n" if "type" in each else "" for each in events)
     lines = (f"data: {json.dumps(each, ensure_ascii=False, allow_nan=False)}\n\n" for each in events)
-    return "".join(name + line for name, line in zip(named, lines)).encode()
+    return "".join(name + line for name, line in zip(headers, lines)).encode()

@@ -6,7 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.html_fragments import HOSTILE, checked, text_of
-from workbench.display.html import LONGEST_TEXT, MOST_ROWS, TableCell, card, element, facts, folded, notes, shown, table
+from workbench.display.html import (
+    LONGEST_TEXT,
+    MOST_ROWS,
+    TableCell,
+    card,
+    element,
+    escaped_text,
+    facts,
+    folded,
+    notes,
+    table,
+)
 from workbench.display.words import clipped, duration, speed
 
 ANY_TEXT = st.one_of(st.text(), st.just(HOSTILE), st.text(st.characters(categories=["Cc", "Cs", "Cf", "Lo"])))
@@ -26,12 +37,12 @@ def test_html_elements_are_not_escaped_twice() -> None:
 
 
 def test_right_to_left_text_is_isolated_in_a_bdi_element() -> None:
-    assert shown("abc") == "abc" and shown("语音") == "语音"
-    assert shown("\u202eabc") == "<bdi>\u202eabc</bdi>" and shown("שלום").startswith("<bdi>")
+    assert escaped_text("abc") == "abc" and escaped_text("语音") == "语音"
+    assert escaped_text("\u202eabc") == "<bdi>\u202eabc</bdi>" and escaped_text("שלום").startswith("<bdi>")
 
 
 def test_long_texts_and_tables_are_cut_with_a_note_of_the_rest() -> None:
-    assert "and 10 more characters" in shown("x" * (LONGEST_TEXT + 10))
+    assert "and 10 more characters" in escaped_text("x" * (LONGEST_TEXT + 10))
     long = table(("n",), [(n,) for n in range(MOST_ROWS + 7)])
     assert "and 7 more rows" in long and long.count("<tr>") == MOST_ROWS + 1
 

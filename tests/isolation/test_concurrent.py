@@ -25,7 +25,7 @@ from tests.support.processes import (
 from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.core.progress import listening
 from workbench.isolation.concurrent import ParallelSession
-from workbench.isolation.worker import AHEAD
+from workbench.isolation.worker import EVENTS_AHEAD
 from workbench.session.values import Progress, Transcript
 
 
@@ -49,7 +49,7 @@ def test_calls_run_side_by_side_in_one_process(fake: ParallelFakeMaker) -> None:
 def test_single_thread_reads_several_streams_in_turn(fake: ParallelFakeMaker) -> None:
     session = fake()
     streams = [session.stream(f"{n}", do="many") for n in range(4)]
-    for _ in range(3 * AHEAD):
+    for _ in range(3 * EVENTS_AHEAD):
         assert [type(next(events)) for events in streams] == [Progress] * 4
     assert session.busy and session.transcribe("x").text.endswith("/x")
     for events in streams:
@@ -61,10 +61,10 @@ def test_unread_stream_blocks_no_other_call_and_is_computed_only_slightly_ahead(
     session = fake()
     with closing(session.stream("x", do="many")) as events:
         next(events)
-        eventually(lambda: int(session.transcribe("x", do="report").text) >= AHEAD)
+        eventually(lambda: int(session.transcribe("x", do="report").text) >= EVENTS_AHEAD)
         for _ in range(50):
             assert session.transcribe("y").text.endswith("/y")
-        assert int(session.transcribe("x", do="report").text) <= AHEAD + 1
+        assert int(session.transcribe("x", do="report").text) <= EVENTS_AHEAD + 1
         assert [next(events).done for _ in range(500)] == list(range(1, 501)), "and goes on where it was"  # type: ignore[union-attr]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.processes import Background, Listener, ParallelFakeMaker, children, eventually, gone, parallel_fakes
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.isolation.worker import AHEAD
+from workbench.isolation.worker import EVENTS_AHEAD
 from workbench.session.values import Transcript
 
 
@@ -33,10 +33,10 @@ def test_closing_a_stream_stops_only_its_own_computation(fake: ParallelFakeMaker
     other = session.stream("y", do="x")
     next(other)
     with closing(session.stream("x", do="many")) as events:
-        for _ in range(3 * AHEAD):
+        for _ in range(3 * EVENTS_AHEAD):
             next(events)
     given = int(session.transcribe("x", do="report").text)
-    assert given <= 4 * AHEAD + 1
+    assert given <= 4 * EVENTS_AHEAD + 1
     assert isinstance(list(other)[-1], Transcript) and not session.busy
 
 

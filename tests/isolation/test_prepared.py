@@ -23,7 +23,7 @@ from workbench.isolation.kinds import kind_of
 from workbench.isolation.serial import ProcessSession
 from workbench.prepared import pool as prepared
 from workbench.prepared.kinds import COMPILED, Kind
-from workbench.prepared.pool import EARLY, PreparedProcesses, prepared_processes
+from workbench.prepared.pool import STARTED_EARLY, PreparedProcesses, prepared_processes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
 
@@ -287,7 +287,7 @@ def test_environment_variable_turns_prepared_processes_on_and_off(monkeypatch: p
             monkeypatch.setenv("WORKBENCH_PREPARED", value)
         assert PreparedProcesses().on is alone
         with prepared_processes():
-            assert pool.on is on_the_page and started == [*EARLY] * on_the_page
+            assert pool.on is on_the_page and started == [*STARTED_EARLY] * on_the_page
         assert not pool.on
         pool.__init__()  # type: ignore[misc]
 

@@ -297,7 +297,7 @@ def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[s
         assert two.transcribe("x").text.endswith("/x")
         assert loaded(registry) == ["two"]
         one.transcribe("x")  # greedy again, in a new process
-        assert registry._budget._held(registry._sessions()[0]) == estimate(tmp_path / "one")
+        assert registry._budget._bytes_of(registry._sessions()[0]) == estimate(tmp_path / "one")
 
 
 def test_loading_model_counts_with_its_memory_estimate(models: list[str]) -> None:

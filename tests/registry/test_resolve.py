@@ -17,7 +17,7 @@ from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import resolve
-from workbench.registry.settings import HALF, checked_settings, settings_for
+from workbench.registry.settings import HALF_PRECISION, checked_settings, settings_for
 
 
 def card(family: str, kind: str = "directory", **more: Any) -> Card:
@@ -97,7 +97,7 @@ def takes(given: dict[str, Any], family: str, runtime: str) -> bool:
 
 @pytest.mark.parametrize(("dtype", "stepwise"), [*itertools.product(RUNTIMES["pytorch"].dtypes, [False, True])])
 def test_stepwise_is_accepted_only_with_half_precision(dtype: str, stepwise: bool) -> None:
-    expected = dtype in HALF or not stepwise
+    expected = dtype in HALF_PRECISION or not stepwise
     assert takes({"dtype": dtype, "stepwise": stepwise}, "sensevoice", "pytorch") == expected
     assert takes({"dtype": dtype, "stepwise": stepwise}, "causal_lm", "pytorch") == expected
 

@@ -21,7 +21,7 @@ from workbench.families import FAMILIES
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.registry.signatures import CONVERSING, HEARING, METHOD_FOR, TAKES, WRITING, session_class
+from workbench.registry.signatures import CONVERSING, HEARING, METHOD_FOR, CALLS_FOR, WRITING, session_class
 from workbench.session.protocols import Session
 
 
@@ -41,7 +41,7 @@ def test_session_methods_have_the_family_options_in_signature_and_help(family: s
     made = session_class(OpenSession, family)
     assert made is session_class(OpenSession, family) and issubclass(made, OpenSession)
     described = FAMILIES[family]
-    takes, usual = TAKES[described.input], METHOD_FOR[described.input]
+    takes, usual = CALLS_FOR[described.input], METHOD_FOR[described.input]
     refuses = set(HEARING + WRITING + CONVERSING) - {*takes, *(CONVERSING if described.chat_options_class else ())}
     specs = option_specs(FAMILIES[family].options_class)
     for name in (*takes, "trace"):

@@ -65,13 +65,13 @@ class Digests:
         digests = self._read()
         found: dict[str, list[Any]] = {}
         missing = [each for each in files if digests.get(str(directory / each[0]), [])[:2] != [each[1], each[2]]]
-        total, done = sum(size for _, size, _ in missing), 0
+        total, hashed = sum(size for _, size, _ in missing), 0
 
         def read(count: int) -> None:
-            nonlocal done
-            done += count
+            nonlocal hashed
+            hashed += count
             if on_read is not None:
-                on_read(done / max(total, 1))
+                on_read(hashed / max(total, 1))
 
         for name, size, changed in missing:
             found[str(directory / name)] = [size, changed, _digest(directory / name, read)]
@@ -95,9 +95,9 @@ class Digests:
             self.memory.parent.mkdir(parents=True, exist_ok=True)
             # Read again: another process may have added to it meanwhile. Lost digests are computed again.
             digests = {name: each for name, each in self._read().items() if Path(name).is_file()}
-            written = self.memory.with_name(f".{self.memory.name}.{secrets.token_hex(6)}{UNFINISHED}")
-            written.write_text(json.dumps(digests | found), encoding="utf-8")
-            written.replace(self.memory)
+            temporary = self.memory.with_name(f".{self.memory.name}.{secrets.token_hex(6)}{UNFINISHED}")
+            temporary.write_text(json.dumps(digests | found), encoding="utf-8")
+            temporary.replace(self.memory)
 
 
 def _digest(path: Path, read: Callable[[int], None]) -> str:

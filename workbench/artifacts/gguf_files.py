@@ -106,10 +106,10 @@ class Entry:
             seals[Path(found["path"]).name] = seal(Path(found["path"]))
         metadata = {"directory": str(self.directory), "family": self.family, "sizes": found["sizes"], "seals": seals}
         content = json.dumps({**metadata, "outside": _stamps(found["outside"])}, indent=1)
-        written = self.folder / f".{ABOUT}{UNFINISHED}"
-        with explained_file_errors(written):
-            written.write_text(content, encoding="utf-8")
-            written.replace(self.folder / ABOUT)
+        temporary = self.folder / f".{ABOUT}{UNFINISHED}"
+        with explained_file_errors(temporary):
+            temporary.write_text(content, encoding="utf-8")
+            temporary.replace(self.folder / ABOUT)
 
     def tidy(self) -> None:
         """Removes the remains of interrupted conversions, and the entries of older states of the same checkpoint."""

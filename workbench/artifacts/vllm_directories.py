@@ -139,10 +139,10 @@ class _Entry:
         self.about.unlink(missing_ok=True)
 
     def _remember(self, metadata: dict[str, Any]) -> None:
-        written = self.about.with_name(f"{self.about.name}{UNFINISHED}")
+        temporary = self.about.with_name(f"{self.about.name}{UNFINISHED}")
         with explained_file_errors(self.about):
-            written.write_text(json.dumps(metadata, indent=1), encoding="utf-8")
-            written.replace(self.about)
+            temporary.write_text(json.dumps(metadata, indent=1), encoding="utf-8")
+            temporary.replace(self.about)
 
 
 def _about(place: Path) -> Path:

@@ -80,7 +80,7 @@ class Domain:
             return self.unknown
         if confidence >= self.confidence:
             return self.sure
-        return next(limit for least, limit in reversed(self.limits) if seconds >= least)
+        return next(limit for minimum, limit in reversed(self.limits) if seconds >= minimum)
 
     def log_odds(
         self, samples: NDArray[np.float32], spans: Sequence[Span] | None = None
@@ -161,8 +161,8 @@ def read_domain(path: Path) -> Domain:
 
 def _windows(samples: NDArray[np.float32], spans: Sequence[Span] | None) -> list[NDArray[np.float32]]:
     """Returns the windows to judge: those that are not much quieter than the loudest, at most MOST_WINDOWS."""
-    whole = spans or [Span(0.0, len(samples) / SAMPLE_RATE)]
-    cut = [window for span in whole for window in _cut(samples[span.slice])]
+    stretches = spans or [Span(0.0, len(samples) / SAMPLE_RATE)]
+    cut = [window for span in stretches for window in _cut(samples[span.slice])]
     loudest = [float(frame_levels(window).max()) for window in cut]
     limit = max(max(loudest, default=0.0) - QUIET_DB, SILENT_DB)
     audible = [window for window, level in zip(cut, loudest, strict=True) if level > limit]
@@ -183,13 +183,13 @@ def _convolved(frames: NDArray[np.float32], layer: Layer) -> NDArray[np.float32]
     weight, bias, stride = layer
     width = weight.shape[2]
     padded = np.pad(frames, ((width // 2, width // 2), (0, 0)))
-    seen = np.lib.stride_tricks.sliding_window_view(padded, width, axis=0)[::stride]  # [frames, in, width]
-    found: NDArray[np.float32] = seen.reshape(len(seen), -1) @ weight.reshape(len(weight), -1).T + bias
+    windows = np.lib.stride_tricks.sliding_window_view(padded, width, axis=0)[::stride]  # [frames, in, width]
+    found: NDArray[np.float32] = windows.reshape(len(windows), -1) @ weight.reshape(len(weight), -1).T + bias
     return found
 
 
 def _log_odds(values: NDArray[np.float32]) -> NDArray[np.float64]:
     """Returns log p / (1 - p) of each value's share in the softmax."""
-    others = [np.logaddexp.reduce(np.delete(values, place).astype(np.float64)) for place in range(len(values))]
-    found: NDArray[np.float64] = values.astype(np.float64) - np.array(others)
+    other_classes = [np.logaddexp.reduce(np.delete(values, place).astype(np.float64)) for place in range(len(values))]
+    found: NDArray[np.float64] = values.astype(np.float64) - np.array(other_classes)
     return found

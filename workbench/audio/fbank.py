@@ -126,23 +126,23 @@ def _fill(
 ) -> None:
     """Runs blocks of scaled samples through the library and writes the frames into `features`."""
     computer = _computer(length, shift, snip_edges, options)
-    done = 0
+    filled = 0
 
     def take() -> None:
-        nonlocal done
+        nonlocal filled
         ready = computer.num_frames_ready
-        for index in range(done, ready):
+        for index in range(filled, ready):
             features[index] = computer.get_frame(index)
-        computer.pop(ready - done)  # otherwise the library holds every frame until the end
-        done = ready
+        computer.pop(ready - filled)  # otherwise the library holds every frame until the end
+        filled = ready
 
     for block in blocks:
         computer.accept_waveform(options.sample_rate, block)
         take()
     computer.input_finished()
     take()
-    if done != len(features):
-        raise AssertionError(f"the filter bank gave {done} frames, {len(features)} were expected")
+    if filled != len(features):
+        raise AssertionError(f"the filter bank gave {filled} frames, {len(features)} were expected")
 
 
 def _computer(length: int, shift: int, snip_edges: bool, options: FbankOptions) -> Any:

@@ -116,9 +116,9 @@ def _blocks(
     width = 4 * channels
     got = 0
     while chunk := stream.read(_BLOCK_BYTES - _BLOCK_BYTES % width):
-        whole = len(chunk) - len(chunk) % width
-        got += whole
-        yield np.frombuffer(chunk[:whole], dtype="<f4").reshape(-1, channels)
+        whole_frames = len(chunk) - len(chunk) % width
+        got += whole_frames
+        yield np.frombuffer(chunk[:whole_frames], dtype="<f4").reshape(-1, channels)
     if process.wait() != 0:
         if got == 0:
             raise BadInput(_last_words(errors))
@@ -136,7 +136,7 @@ def _last_words(errors: IO[bytes]) -> str:
     """Returns the last line of ffmpeg's report that names a fault, without file path and component address."""
     lines = [line.strip() for line in _report(errors).splitlines() if line.strip() not in ("", "Conversion failed!")]
     faults = [line for line in lines if re.search(_FAULT, line, re.IGNORECASE)] or lines
-    return _plain(faults[-1]) if faults else "it printed no reason"
+    return _one_sentence(faults[-1]) if faults else "it printed no reason"
 
 
 def _sign_of_damage(errors: IO[bytes]) -> str:
@@ -145,7 +145,7 @@ def _sign_of_damage(errors: IO[bytes]) -> str:
     Lines that begin with a space are the file's own metadata.
     """
     lines = [line for line in _report(errors).splitlines() if line and line[0] != " " and not _HEAD.match(line)]
-    return next((_plain(line) for line in reversed(lines) if _DAMAGE.search(line)), "")
+    return next((_one_sentence(line) for line in reversed(lines) if _DAMAGE.search(line)), "")
 
 
 def _cut_packet(path: Path) -> str:
@@ -159,7 +159,7 @@ def _cut_packet(path: Path) -> str:
     return "the last packet is cut" if length and path.stat().st_size % length else ""
 
 
-def _plain(line: str) -> str:
+def _one_sentence(line: str) -> str:
     return re.sub(r"^(file:.*?: |\[.*?\] )", "", line).rstrip(".")
 
 

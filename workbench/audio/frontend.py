@@ -41,7 +41,7 @@ class FrontendConfig:
         kind and for sample rates other than 16 kHz.
         """
         default = cls()
-        fs = _whole(section, "fs", default.fs)
+        fs = _whole_number(section, "fs", default.fs)
         if fs != SAMPLE_RATE:
             raise BadInput(f"frontend_conf.fs is {fs} Hz; only {SAMPLE_RATE} Hz is supported")
         window = section.get("window", default.window)
@@ -53,11 +53,11 @@ class FrontendConfig:
         return cls(
             fs=fs,
             window=window,
-            n_mels=_whole(section, "n_mels", default.n_mels),
-            frame_length=_number(section, "frame_length", default.frame_length, least=1),
-            frame_shift=_number(section, "frame_shift", default.frame_shift, least=1),
-            lfr_m=_whole(section, "lfr_m", default.lfr_m),
-            lfr_n=_whole(section, "lfr_n", default.lfr_n),
+            n_mels=_whole_number(section, "n_mels", default.n_mels),
+            frame_length=_number(section, "frame_length", default.frame_length, minimum=1),
+            frame_shift=_number(section, "frame_shift", default.frame_shift, minimum=1),
+            lfr_m=_whole_number(section, "lfr_m", default.lfr_m),
+            lfr_n=_whole_number(section, "lfr_n", default.lfr_n),
             dither=_number(section, "dither", default.dither),
             upscale_samples=_flag(section, "upsacle_samples", default.upscale_samples),
             snip_edges=_flag(section, "snip_edges", default.snip_edges),
@@ -144,14 +144,14 @@ class Frontend:
         return unstack_gradient(stacked, frames, self.config.lfr_m, self.config.lfr_n)
 
 
-def _whole(section: Mapping[str, Any], key: str, default: int) -> int:
+def _whole_number(section: Mapping[str, Any], key: str, default: int) -> int:
     return whole_number(section, key, f"frontend_conf.{key}", default)
 
 
-def _number(section: Mapping[str, Any], key: str, default: float, least: float = 0) -> float:
+def _number(section: Mapping[str, Any], key: str, default: float, minimum: float = 0) -> float:
     value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < 1e6:
-        raise BadInput(f"frontend_conf.{key} is {value!r}; expected a number of at least {least}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value < 1e6:
+        raise BadInput(f"frontend_conf.{key} is {value!r}; expected a number of at least {minimum}")
     return value
 
 

@@ -56,13 +56,13 @@ def _sign(file: BinaryIO) -> str:
 def _next_page(file: BinaryIO, place: int) -> int:
     """Returns where the next page may begin; -1 if there is none."""
     file.seek(place)
-    rest = b""
+    remainder = b""
     while piece := file.read(_PIECE):
-        found = (rest + piece).find(MAGIC)
+        found = (remainder + piece).find(MAGIC)
         if found >= 0:
-            return place - len(rest) + found
+            return place - len(remainder) + found
         place += len(piece)
-        rest = (rest + piece)[-(len(MAGIC) - 1) :]
+        remainder = (remainder + piece)[-(len(MAGIC) - 1) :]
     return -1
 
 

@@ -57,11 +57,11 @@ class Overview:
     def contrast(self) -> tuple[int, int]:
         """The two values of the filter bank's tiles, 0 to 255, for the ends of a colour scale."""
         known = self._mels[: max(self.done >> MEL_KEPT, 1)]
-        spoken = known[known.max(axis=1) > 0]  # without digital silence
-        if not len(spoken):
+        audible = known[known.max(axis=1) > 0]  # without digital silence
+        if not len(audible):
             return 0, 255
-        some = spoken[:: max(len(spoken) // 2000, 1)]
-        low, high = float(np.percentile(some, 5.0)), float(np.percentile(some, 99.8))
+        sample = audible[:: max(len(audible) // 2000, 1)]
+        low, high = float(np.percentile(sample, 5.0)), float(np.percentile(sample, 99.8))
         return int(low), int(max(high, low + 16))
 
     def run(self, stop: threading.Event) -> None:
@@ -103,12 +103,12 @@ class Overview:
         begin, end = tile * MEL_COLUMNS, (tile + 1) * MEL_COLUMNS
         if level >= MEL_KEPT:
             shift = level - MEL_KEPT
-            kept = self._mels[begin << shift : end << shift]
-            starts = np.arange(0, len(kept), 1 << shift)
+            mels = self._mels[begin << shift : end << shift]
+            starts = np.arange(0, len(mels), 1 << shift)
             if not len(starts):
                 return np.empty((0, NUM_MELS), dtype=np.uint8)
-            counts = np.diff(np.append(starts, len(kept)))[:, None]
-            return (np.add.reduceat(kept, starts, axis=0, dtype=np.uint32) // counts).astype(np.uint8)
+            counts = np.diff(np.append(starts, len(mels)))[:, None]
+            return (np.add.reduceat(mels, starts, axis=0, dtype=np.uint32) // counts).astype(np.uint8)
         column = 2**level / FRAMES_PER_SECOND  # seconds
         end = min(end, int(np.ceil(self.seconds / column)))
         if begin >= end:
@@ -130,18 +130,18 @@ class Overview:
 
     def _reduced(self, samples: np.ndarray, begin: int, end: int, level: int) -> np.ndarray:
         """Returns least and greatest sample of the columns; `samples` begin with the first column, and may be cut."""
-        length, rest = divmod(self.track.rate, FRAMES_PER_SECOND << max(-level, 0))
+        length, remainder = divmod(self.track.rate, FRAMES_PER_SECOND << max(-level, 0))
         found: np.ndarray = np.zeros((end - begin, 2), dtype=np.int16)
-        whole = len(samples) // length if length and not rest else 0
-        if whole:
-            table = samples[: whole * length].reshape(whole, length)
-            found[:whole] = np.stack([table.min(axis=1), table.max(axis=1)], axis=1)
-        starts = np.array([self._edge(column, level) for column in range(begin + whole, end)], dtype=np.int64)
+        groups = len(samples) // length if length and not remainder else 0
+        if groups:
+            table = samples[: groups * length].reshape(groups, length)
+            found[:groups] = np.stack([table.min(axis=1), table.max(axis=1)], axis=1)
+        starts = np.array([self._edge(column, level) for column in range(begin + groups, end)], dtype=np.int64)
         starts -= self._edge(begin, level)
         starts = starts[starts < len(samples)]
         if len(starts):
-            found[whole : whole + len(starts), 0] = np.minimum.reduceat(samples, starts)
-            found[whole : whole + len(starts), 1] = np.maximum.reduceat(samples, starts)
+            found[groups : groups + len(starts), 0] = np.minimum.reduceat(samples, starts)
+            found[groups : groups + len(starts), 1] = np.maximum.reduceat(samples, starts)
         return found
 
     def _frames_at(self, samples: np.ndarray, first: int, times: np.ndarray) -> np.ndarray:

@@ -293,9 +293,9 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
     if file is None:
         return _decode_ffmpeg(path, name, head)
     text = f"{file.format} {file.subtype}"
-    again = partial(_open_libsndfile, path, layout, may_be_mpeg(path, head), [])
+    reopen = partial(_open_libsndfile, path, layout, may_be_mpeg(path, head), [])
     return _Decoded(
-        _file_blocks(file, again, path, head, notes), file.samplerate, file.channels, text, notes, file.close
+        _file_blocks(file, reopen, path, head, notes), file.samplerate, file.channels, text, notes, file.close
     )
 
 
@@ -330,7 +330,7 @@ def _by_bytes(source: Path | BinaryIO) -> bytes | BinaryIO:
 
 def _file_blocks(
     file: "soundfile.SoundFile",
-    again: "Callable[[], soundfile.SoundFile | None]",  # opens the file once more
+    reopen: "Callable[[], soundfile.SoundFile | None]",  # opens the file once more
     path: Path,
     head: bytes,
     notes: list[str],
@@ -356,7 +356,7 @@ def _file_blocks(
                     break
                 # A failed read loses its whole block, and a decoder that has failed may not seek any more.
                 size = _CAREFUL_BLOCK
-                if (fresh := again()) is None:
+                if (fresh := reopen()) is None:
                     break
                 file, moved = opened_again.enter_context(fresh), False
                 continue
@@ -366,13 +366,13 @@ def _file_blocks(
             yield block
     if got == 0 and reason:
         raise _not_sound(path.name, head)
-    there, stated = got / rate, promised / rate
+    decoded, stated = got / rate, promised / rate
     if reason:
         notes.append(
-            f"decoding stopped early ({reason}): {f'of {stated:.1f} s, ' if known else ''}{there:.1f} s were read"
+            f"decoding stopped early ({reason}): {f'of {stated:.1f} s, ' if known else ''}{decoded:.1f} s were read"
         )
     elif known and (promised - got) / rate > _SHORTFALL:
-        notes.append(shortfall_note(stated, there))
+        notes.append(shortfall_note(stated, decoded))
     elif sign := ogg.sign_of_damage(path):
         notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
 

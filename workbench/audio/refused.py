@@ -16,7 +16,7 @@ EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; a rate outside comes from a broken header
 
 # First bytes of files that hold no audio, and what these files are.
-_OTHERS = (
+_OTHER_FORMATS = (
     (b"PK\x03\x04", "a ZIP archive, or a file of that form"),
     (b"\x1f\x8b", "a gzip archive"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
@@ -78,7 +78,7 @@ def head_of(path: Path) -> bytes:
 
 def other_kind(head: bytes) -> str | None:
     """Returns what a file is if it certainly is not a recording, so that no decoder needs to try it; else None."""
-    for first, kind in _OTHERS:
+    for first, kind in _OTHER_FORMATS:
         if head.startswith(first):
             return kind
     if head[_TAR_MARK] == b"ustar":

@@ -77,7 +77,7 @@ def silero_probabilities(samples: np.ndarray, on_progress: Callable[[float], Non
     count = -(-len(samples) // CHUNK)
     probabilities = np.empty(count, dtype=np.float32)
     state = None
-    with _alone() as (network, recurrent):
+    with _exclusive_network() as (network, recurrent):
         for first in range(0, count, _BLOCK):
             last = min(first + _BLOCK, count)
             hidden, state = recurrent(_encoded(network, samples, first, last)[None], state)
@@ -96,14 +96,14 @@ def probabilities_with_resets(samples: np.ndarray) -> np.ndarray:
         return np.empty(0, dtype=np.float32)
     starts = np.arange(-(-max(count - _MEMORY, 0) // _HOP) + 1) * _HOP
     probabilities = np.zeros(starts[-1] + _MEMORY, dtype=np.float32)
-    with _alone() as (network, recurrent):
+    with _exclusive_network() as (network, recurrent):
         blocks = [_encoded(network, samples, first, min(first + _BLOCK, count)) for first in range(0, count, _BLOCK)]
         encoded = torch.cat([*blocks, blocks[0].new_zeros(len(probabilities) - count, blocks[0].shape[1])])
         for first in range(0, len(starts), _WINDOWS):
-            some = starts[first : first + _WINDOWS]
-            hidden, _ = recurrent(torch.stack([encoded[start : start + _MEMORY] for start in some]))
-            found = network.decoder.decoder(hidden.reshape(-1, hidden.shape[-1], 1)).reshape(len(some), -1).numpy()
-            for start, row in zip(some, found, strict=True):
+            group = starts[first : first + _WINDOWS]
+            hidden, _ = recurrent(torch.stack([encoded[start : start + _MEMORY] for start in group]))
+            found = network.decoder.decoder(hidden.reshape(-1, hidden.shape[-1], 1)).reshape(len(group), -1).numpy()
+            for start, row in zip(group, found, strict=True):
                 skipped = _WARM_UP if start else 0
                 covered = probabilities[start + skipped : start + _MEMORY]
                 np.maximum(covered, row[skipped:], out=covered)
@@ -111,7 +111,7 @@ def probabilities_with_resets(samples: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def _alone() -> Iterator[tuple[Any, Any]]:
+def _exclusive_network() -> Iterator[tuple[Any, Any]]:
     """Yields the package's network and its recurrent part over sequences, to one caller at a time, on one thread."""
     import torch
 

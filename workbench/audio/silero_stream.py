@@ -59,8 +59,8 @@ class SileroStream:
         padded = np.pad(samples, (0, _CONTEXT), mode="reflect")
         frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::_HOP]
         spectrum = weights["stft.forward_basis_buffer"] @ frames.T  # [258, frames]
-        half = len(spectrum) // 2
-        found = np.sqrt(spectrum[:half] ** 2 + spectrum[half:] ** 2)
+        middle = len(spectrum) // 2
+        found = np.sqrt(spectrum[:middle] ** 2 + spectrum[middle:] ** 2)
         for number, stride in enumerate(_STRIDES):
             layer = f"encoder.{number}.reparam_conv"
             found = _convolved(found, weights[f"{layer}.weight"], weights[f"{layer}.bias"], stride)
@@ -84,8 +84,8 @@ def _convolved(found: np.ndarray, weight: np.ndarray, bias: np.ndarray, stride: 
     """Returns a convolution over time, three frames wide and padded by one at both ends, after its ReLU."""
     padded = np.pad(found, ((0, 0), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, 3, axis=1)[:, ::stride]  # [channels, frames, 3]
-    beside = windows.transpose(0, 2, 1).reshape(3 * len(found), -1)
-    return np.maximum(weight @ beside + bias[:, None], 0.0)
+    columns = windows.transpose(0, 2, 1).reshape(3 * len(found), -1)
+    return np.maximum(weight @ columns + bias[:, None], 0.0)
 
 
 def _sigmoid(value: Any) -> Any:

@@ -37,11 +37,11 @@ class Span:
 
 def frame_levels(samples: np.ndarray) -> np.ndarray:
     """Returns the level of each 10 ms of samples [n] in dB of full scale, float32 [ceil(n / 160)], at least -100."""
-    whole = len(samples) // FRAME_SHIFT * FRAME_SHIFT
-    frames = samples[:whole].reshape(-1, FRAME_SHIFT)
+    usable = len(samples) // FRAME_SHIFT * FRAME_SHIFT
+    frames = samples[:usable].reshape(-1, FRAME_SHIFT)
     power = np.einsum("ts,ts->t", frames, frames) / FRAME_SHIFT
-    if whole < len(samples):
-        power = np.append(power, np.mean(np.square(samples[whole:])))
+    if usable < len(samples):
+        power = np.append(power, np.mean(np.square(samples[usable:])))
     levels: np.ndarray = 10 * np.log10(np.maximum(power, _SILENCE))
     return levels.astype(np.float32)
 

@@ -118,14 +118,14 @@ class _Decoded:
         blocks, self.rate, close = blocks_of(path)
         self._file = nameless_file()
         self.frames = 0
-        most = min(round(LONGEST_SECONDS * self.rate), MOST_DECODED // 2)
+        largest = min(round(LONGEST_SECONDS * self.rate), MOST_DECODED // 2)
         self.notes: tuple[str, ...] = ()
         try:
             for block in blocks:
-                samples = mono_int16(block[: most - self.frames])
+                samples = mono_int16(block[: largest - self.frames])
                 self._file.write(samples.tobytes())
                 self.frames += len(samples)
-                if self.frames >= most:
+                if self.frames >= largest:
                     self.notes = (
                         f"the first {self.frames / self.rate / 3600:.1f} h are shown, which take {size(MOST_DECODED)}",
                     )
@@ -147,7 +147,7 @@ class _Decoded:
         self._file.close()
 
 
-def _cut(stated: int, shown: int, rate: int) -> list[str]:
-    if stated <= shown:
+def _cut(stated: int, decoded: int, rate: int) -> list[str]:
+    if stated <= decoded:
         return []
-    return [f"the first {shown / rate / 3600:g} h of {stated / rate / 3600:.1f} h are shown"]
+    return [f"the first {decoded / rate / 3600:g} h of {stated / rate / 3600:.1f} h are shown"]

@@ -66,5 +66,5 @@ def _mel(hertz: float) -> float:
 
 
 def _hertz(mels: np.ndarray) -> np.ndarray:
-    above = LINEAR_HZ * np.exp(np.log(6.4) / 27 * (mels - LINEAR_MEL))
-    return np.where(mels >= LINEAR_MEL, above, mels * LINEAR_HZ / LINEAR_MEL)
+    logarithmic = LINEAR_HZ * np.exp(np.log(6.4) / 27 * (mels - LINEAR_MEL))
+    return np.where(mels >= LINEAR_MEL, logarithmic, mels * LINEAR_HZ / LINEAR_MEL)

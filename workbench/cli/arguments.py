@@ -33,18 +33,20 @@ FORMATS = ("text", *(name for name in WRITERS if name != "txt"))
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line; its result holds the name of the command as `command`."""
-    whole = Parser(prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM.")
-    whole.epilog = (
+    root_parser = Parser(
+        prog="workbench", description="Run, compare and teach speech models over PyTorch, GGUF and vLLM."
+    )
+    root_parser.epilog = (
         "Each command explains itself: workbench COMMAND --help. Results go to stdout, progress and errors to stderr. "
         "Exit status: 2 bad input, 3 a runtime or a download that is not available, 1 anything else."
     )
-    whole.add_argument("--version", action="version", version=f"workbench {__version__}")
-    commands = whole.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
+    root_parser.add_argument("--version", action="version", version=f"workbench {__version__}")
+    commands = root_parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for name, (does, add) in ARGUMENTS.items():
         command = commands.add_parser(name, help=does)
         add(command)
         finish(name, command)
-    return whole
+    return root_parser
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +107,7 @@ def _add_chat(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--json", action="store_true", help="print the answer as JSON, its audio as base64 WAV")
     add_model(parser)
-    add_options(parser, (CONVERSE,), chat=True, without=("system",))
+    add_options(parser, (CONVERSE,), chat=True, excluded=("system",))
     add_settings(parser)
 
 

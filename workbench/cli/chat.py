@@ -120,7 +120,9 @@ def sound_place(path: Path) -> Path:
     return path
 
 
-def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any], shown: bool, say: Say) -> Answer:
+def print_answer(
+    session: OpenSession, messages: Any, options: Mapping[str, Any], prints_text: bool, say: Say
+) -> Answer:
     """Prints the text of an answer while the model generates it, and returns the answer.
 
     Ctrl-C stops the model within one row. The answer then holds everything so far, with `cancelled` as `finish`.
@@ -128,13 +130,13 @@ def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any]
     Args:
         shown: whether to print the text.
     """
-    made, line = AnswerSoFar(session.model, session.runtime, options), ProgressLine()
+    partial_answer, line = AnswerSoFar(session.model, session.runtime, options), ProgressLine()
     open_line = False  # whether the last line on stdout has not ended
     try:
         with contextlib.closing(session.converse_stream(messages, **options)) as events:
             for event in events:
-                made.add(event)
-                if isinstance(event, Piece) and event.text and shown:
+                partial_answer.add(event)
+                if isinstance(event, Piece) and event.text and prints_text:
                     line.clear()
                     print(event.text, end="", flush=True)
                     open_line = True
@@ -149,7 +151,7 @@ def print_answer(session: OpenSession, messages: Any, options: Mapping[str, Any]
         line.clear()
         if open_line:
             print(flush=True)
-    return made.answer()
+    return partial_answer.answer()
 
 
 def report(answer: Answer, place: Path | None, say: Say, writes: str = "--out FILE.wav") -> None:

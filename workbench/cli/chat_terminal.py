@@ -80,11 +80,11 @@ class TerminalChat:
                 raise Ended  # an answer that was stopped keeps the interrupt to itself
 
     def _take(self, line: str) -> None:
-        word, _, rest = line.partition(" ")
+        word, _, argument = line.partition(" ")
         if line.startswith("/"):
             if word not in self.commands:
                 raise BadInput(f"there is no command {word:.40}; expected one of {', '.join(self.commands)}, /quit")
-            self.commands[word](rest.strip())
+            self.commands[word](argument.strip())
         elif line or self.recordings:
             self._answer(line)
 

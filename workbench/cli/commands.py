@@ -133,7 +133,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
         raise BadInput(
             f"a {parsed.format} file holds one recording, and {len(parsed.audio)} are given; run one at a time"
         )
-    done: dict[int, Transcript] = {}
+    transcripts: dict[int, Transcript] = {}
     failures: dict[int, int] = {}
     printed = 0
     with (
@@ -142,7 +142,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
     ):
         for number, result in found:
             if isinstance(result, Transcript):
-                done[number] = result
+                transcripts[number] = result
                 for note in (*result.notes, *doubts(result, parsed.model)):
                     _say(f"{Path(parsed.audio[number]).name}: {note}")
             elif len(parsed.audio) == 1:
@@ -150,17 +150,19 @@ def _transcribe(parsed: argparse.Namespace) -> int:
             else:
                 # The other recordings continue; the exit status reports the failure.
                 failures[number] = _failed(result, str(result), result.exit_status)
-            while printed in done or printed in failures:  # a batch may finish in another order
-                if printed in done and parsed.format in ("text", "json"):
+            while printed in transcripts or printed in failures:  # a batch may finish in another order
+                if printed in transcripts and parsed.format in ("text", "json"):
                     as_text = parsed.format == "text"
                     # Of several recordings, each line names its own.
-                    named = f"{one_line(parsed.audio[printed])}: " if len(parsed.audio) > 1 else ""
-                    written = f"{named}{done[printed].text}\n" if as_text else writer.write(done[printed])
-                    print(written, end="", flush=True)
+                    prefix = f"{one_line(parsed.audio[printed])}: " if len(parsed.audio) > 1 else ""
+                    output = f"{prefix}{transcripts[printed].text}\n" if as_text else writer.write(transcripts[printed])
+                    print(output, end="", flush=True)
                 printed += 1
-    if parsed.format not in ("text", "json") and done:
-        names = [parsed.audio[number] for number in sorted(done)] if writer.several and len(parsed.audio) > 1 else []
-        print(writer.write([done[number] for number in sorted(done)], names), end="")
+    if parsed.format not in ("text", "json") and transcripts:
+        names = (
+            [parsed.audio[number] for number in sorted(transcripts)] if writer.several and len(parsed.audio) > 1 else []
+        )
+        print(writer.write([transcripts[number] for number in sorted(transcripts)], names), end="")
     return next(iter(failures.values()), 0)
 
 
@@ -190,10 +192,10 @@ def _trace(parsed: argparse.Namespace) -> int:
     StageFilter(parsed.stages)
     read_steps(parsed.steps)
     embeddings = chosen_embeddings(parsed)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with Registry() as registry:
-            source = held.enter_context(source_of(parsed, registry.card(parsed.model)))
-        session, options = held.enter_context(_opened(parsed))
+            source = stack.enter_context(source_of(parsed, registry.card(parsed.model)))
+        session, options = stack.enter_context(_opened(parsed))
         if embeddings and not session.reads_text:
             raise BadInput(f"{session.model} takes a recording; expected a language model and a prompt for --embedding")
         if embeddings:

@@ -58,7 +58,7 @@ def add_parity(parser: argparse.ArgumentParser) -> None:
     _add_judging(parser)
     add_options(parser, ANY)
     add_settings(
-        parser, without=("dtype", "quantization", "stepwise", "weights", "summation")
+        parser, excluded=("dtype", "quantization", "stepwise", "weights", "summation")
     )  # each side sets these itself
 
 

@@ -68,7 +68,7 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
             finally:
                 progress.clear()
     except KeyboardInterrupt:
-        say(f"workbench: stopped; {_done(parsed.out)}, and the same command continues the run")
+        say(f"workbench: stopped; {_counts(parsed.out)}, and the same command continues the run")
         return stopped_status()
     if skipped > MOST_SHOWN:
         say(f"workbench: {skipped - MOST_SHOWN} more rows cannot be used; skipped.jsonl in {parsed.out} has them all")
@@ -99,7 +99,7 @@ def failures(outcome: Outcome) -> Iterator[str]:
             yield f"{each.model} failed on {each.failed} of {counted(each.recordings, 'recording')}; {first.error}"
 
 
-def _done(out: Path) -> str:
+def _counts(out: Path) -> str:
     try:
         evaluation = read(out)
         done = sum(evaluation.done().values())

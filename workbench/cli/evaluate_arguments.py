@@ -72,5 +72,5 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="Ray cluster: auto, ray://HOST:PORT, or local to start Ray here (default: processes without Ray)",
     )
-    add_options(parser, ("transcribe",), without=("batch_size",))
-    add_settings(parser, without=OF_THE_KEY)
+    add_options(parser, ("transcribe",), excluded=("batch_size",))
+    add_settings(parser, excluded=OF_THE_KEY)

@@ -199,10 +199,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     ) -> None:
         """Adds the usage as argparse does, without the optional flags."""
         actions = list(actions)
-        shown = [each for each in actions if each.required or not each.option_strings]
+        listed_actions = [each for each in actions if each.required or not each.option_strings]
         commands = any(isinstance(each, argparse._SubParsersAction) for each in actions)
-        if usage is None and len(shown) < len(actions) and not commands:
-            words = (self._format_actions_usage(shown, []), "[OPTIONS]")
+        if usage is None and len(listed_actions) < len(actions) and not commands:
+            words = (self._format_actions_usage(listed_actions, []), "[OPTIONS]")
             usage = " ".join([self._prog, *filter(None, words)]).replace("%", "%%")
         super().add_usage(usage, actions, groups, prefix)  # type: ignore[arg-type]
 
@@ -230,11 +230,11 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parses as argparse does; exits for a flag that is nearly one of this parser's."""
-        found, others = super().parse_known_args(args, namespace)
-        flag = next((each.partition("=")[0] for each in others if each.startswith("--")), "")
-        if near := difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75):
-            self.error(f"unrecognized arguments: {' '.join(others)}; did you mean {near[0]}?")
-        return found, others
+        parsed, unknown = super().parse_known_args(args, namespace)
+        flag = next((each.partition("=")[0] for each in unknown if each.startswith("--")), "")
+        if suggestions := difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75):
+            self.error(f"unrecognized arguments: {' '.join(unknown)}; did you mean {suggestions[0]}?")
+        return parsed, unknown
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         if action.type is Path and not arg_string:  # as of a variable of the shell that is not set
@@ -249,8 +249,8 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         choices = [] if action.choices is None or value in action.choices else [str(each) for each in action.choices]
-        if near := difflib.get_close_matches(str(value), choices, 1):
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {near[0]}?")
+        if suggestions := difflib.get_close_matches(str(value), choices, 1):
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {suggestions[0]}?")
         super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:

@@ -32,7 +32,11 @@ BLOCK_SECONDS = 0.1
 RATES = (4000, 384_000)  # Hz
 # Of raw samples: numpy's type, and what makes full scale 1.
 FORMATS: Mapping[str, tuple[str, float]] = {"s16le": ("<i2", 1 / 32768), "f32le": ("<f4", 1.0)}
-RAW: Mapping[str, Any] = {"rate": SAMPLE_RATE, "pcm": "s16le", "channels": 1}  # flags of raw samples, by default
+RAW_SAMPLES: Mapping[str, Any] = {
+    "rate": SAMPLE_RATE,
+    "pcm": "s16le",
+    "channels": 1,
+}  # flags of raw samples, by default
 SHOWN_AT_ONCE = ("text", "json")  # formats of the output that need not wait for the end
 
 
@@ -53,11 +57,11 @@ def check_live(parsed: argparse.Namespace) -> None:
         raise BadInput("there is no recording; expected AUDIO, or --live")
     if parsed.live and parsed.audio not in ([], ["-"]):
         raise BadInput("--live takes no AUDIO; leave it out, or give - for raw samples on standard input")
-    given = [name for name in RAW if getattr(parsed, name) is not None]
-    if given and not (parsed.live and parsed.audio):
-        raise BadInput(f"--{given[0]} describes raw samples on standard input; expected --live and - with it")
-    for name in RAW:
-        setattr(parsed, name, RAW[name] if getattr(parsed, name) is None else getattr(parsed, name))
+    raw_flags = [name for name in RAW_SAMPLES if getattr(parsed, name) is not None]
+    if raw_flags and not (parsed.live and parsed.audio):
+        raise BadInput(f"--{raw_flags[0]} describes raw samples on standard input; expected --live and - with it")
+    for name in RAW_SAMPLES:
+        setattr(parsed, name, RAW_SAMPLES[name] if getattr(parsed, name) is None else getattr(parsed, name))
     if not RATES[0] <= parsed.rate <= RATES[1]:
         raise BadInput(f"--rate is {parsed.rate}; expected {RATES[0]} to {RATES[1]} Hz")
     if not 1 <= parsed.channels <= 32:
@@ -81,9 +85,9 @@ def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: M
                 yield from _printed(events, line, finished, parsed.format)
         live.finish()
         yield from _printed(events, line, finished, parsed.format)
-        whole = whole_transcript(finished, live.seconds)
-        if whole is not None and parsed.format not in SHOWN_AT_ONCE:
-            yield writer.write(whole)
+        transcript = whole_transcript(finished, live.seconds)
+        if transcript is not None and parsed.format not in SHOWN_AT_ONCE:
+            yield writer.write(transcript)
     finally:
         line.clear()
         live.close()
@@ -131,13 +135,15 @@ def _standard_input(rate: int, form: str, channels: int) -> Generator[np.ndarray
         resample = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32", quality="VHQ").resample_chunk
     kind, scale = FORMATS[form]
     frame = np.dtype(kind).itemsize * channels
-    rest = b""
+    remainder = b""
     stdin: Any = sys.stdin.buffer
     while content := stdin.read1(max(frame, round(rate * BLOCK_SECONDS) * frame)):
-        content = rest + content
-        whole = len(content) // frame * frame
-        rest = content[whole:]
-        samples = np.frombuffer(content[:whole], kind).reshape(-1, channels).mean(axis=1, dtype=np.float64) * scale
+        content = remainder + content
+        whole_frames = len(content) // frame * frame
+        remainder = content[whole_frames:]
+        samples = (
+            np.frombuffer(content[:whole_frames], kind).reshape(-1, channels).mean(axis=1, dtype=np.float64) * scale
+        )
         if not np.isfinite(samples).all():
             raise BadInput(f"the samples on standard input are not finite numbers; are they {form}?")
         yield resample(samples.astype(np.float32))

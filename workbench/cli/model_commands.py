@@ -51,10 +51,10 @@ def convert_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         if parsed.list:
             yield request.sizes(directory, card.family)
             return
-        written = request.write(directory, card.family, progress.fetching, say)
+        files = request.write(directory, card.family, progress.fetching, say)
     finally:
         progress.clear()
-    for path, size in written:
+    for path, size in files:
         yield f"{path}\t{size}"
 
 

@@ -43,13 +43,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         _add_setting(group, SETTINGS[name])
 
 
-def add_settings(parser: argparse.ArgumentParser, without: Collection[str] = WITH_THE_MODEL) -> None:
+def add_settings(parser: argparse.ArgumentParser, excluded: Collection[str] = WITH_THE_MODEL) -> None:
     """Adds the settings of all runtimes except `without`. Whether the runtime has a setting is checked later."""
     group = parser.add_argument_group(
         "engine", "How the model runs. Unset flags come from the model's card, else from the default."
     )
     for spec in SETTINGS.values():
-        if spec.name not in without:
+        if spec.name not in excluded:
             _add_setting(group, spec)
 
 
@@ -66,7 +66,7 @@ def _add_setting(group: Any, spec: OptionSpec) -> None:
 
 
 def add_options(
-    parser: argparse.ArgumentParser, tasks: Sequence[str], chat: bool = False, without: Collection[str] = ()
+    parser: argparse.ArgumentParser, tasks: Sequence[str], chat: bool = False, excluded: Collection[str] = ()
 ) -> None:
     """Adds the options of all families.
 
@@ -79,18 +79,18 @@ def add_options(
         name: family.chat_options_class if chat and family.chat_options_class else family.options_class
         for name, family in FAMILIES.items()
     }
-    meant = [classes[family.name] for family in FAMILIES.values() if set(family.tasks) & set(tasks)]
-    having = [{spec.name for spec in option_specs(each)} - {*without} for each in meant]
+    option_classes = [classes[family.name] for family in FAMILIES.values() if set(family.tasks) & set(tasks)]
+    having = [{spec.name for spec in option_specs(each)} - {*excluded} for each in option_classes]
     common, any_of = set.intersection(*having), set.union(*having)
     listening = parser.add_argument_group("speech and segments")
     decoding = parser.add_argument_group("decoding")
     hidden = parser.add_argument_group("options of single models")  # argparse shows no group without a help text
-    for spec in _specs((*meant, *classes.values())):
-        if spec.name in without:
+    for spec in _specs((*option_classes, *classes.values())):
+        if spec.name in excluded:
             continue
         group = hidden if spec.name not in common else listening if spec.name in _LISTENING else decoding
-        _add_option(group, spec, shown=spec.name in common)
-    more = [f"--{spec.name.replace('_', '-')}" for spec in _specs(meant) if spec.name in any_of - common]
+        _add_option(group, spec, visible=spec.name in common)
+    more = [f"--{spec.name.replace('_', '-')}" for spec in _specs(option_classes) if spec.name in any_of - common]
     if more:
         parser.epilog = (
             f"Some models have more options: {', '.join(more)}. `workbench options MODEL` lists and explains "
@@ -101,17 +101,17 @@ def add_options(
 def add_flags(group: Any, specs: Sequence[OptionSpec]) -> None:
     """Adds a flag for each option, which `chosen_options` reads."""
     for spec in specs:
-        _add_option(group, spec, shown=True)
+        _add_option(group, spec, visible=True)
 
 
-def _add_option(group: Any, spec: OptionSpec, shown: bool) -> None:
+def _add_option(group: Any, spec: OptionSpec, visible: bool) -> None:
     flag, dest = "--" + spec.name.replace("_", "-"), f"option_{spec.name}"
-    text = help_of(spec) if shown else argparse.SUPPRESS
+    text = help_of(spec) if visible else argparse.SUPPRESS
     if spec.kind is bool:
         group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, dest=dest, help=text)
     elif spec.kind is tuple:
         # One value per flag, so that it never takes the recordings that follow.
-        several = f"{text}; separated by commas, and the flag may be repeated" if shown else text
+        several = f"{text}; separated by commas, and the flag may be repeated" if visible else text
         group.add_argument(flag, action="extend", type=words, default=None, dest=dest, metavar="WORD,...", help=several)
     else:
         kind = path_of if spec.file else spec.kind
@@ -132,12 +132,12 @@ def words(text: str) -> list[str]:
 
 def help_of(spec: OptionSpec) -> str:
     """Returns the help text of an option, with its limits and its default in brackets."""
-    usual = "" if spec.default is None or spec.default in ("", ()) else f"default: {_written(spec.default)}"
-    behind = "; ".join(filter(None, (spec.limits, usual)))
-    return spec.help + (f" ({behind})" if behind else "")
+    usual = "" if spec.default is None or spec.default in ("", ()) else f"default: {_default_text(spec.default)}"
+    notes = "; ".join(filter(None, (spec.limits, usual)))
+    return spec.help + (f" ({notes})" if notes else "")
 
 
-def _written(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if isinstance(default, bool):
         return "yes" if default else "no"
     return f"{default:g}" if isinstance(default, float) else str(default)

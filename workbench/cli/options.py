@@ -121,14 +121,14 @@ def _table(entries: Sequence[dict[str, Any]]) -> list[str]:
     """Returns a line for each entry: flag, type, default, runtimes, help."""
     rows = []
     for each in entries:
-        defaults = list(dict.fromkeys(map(_shown, each.get("defaults", {"": each["default"]}).values())))
+        defaults = list(dict.fromkeys(map(_value_text, each.get("defaults", {"": each["default"]}).values())))
         meaning = "; ".join(filter(None, (each["help"], each["range"])))
         rows.append((each["flag"], each["type"], "/".join(defaults), ",".join(each["runtimes"]), meaning))
     widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
     return ["  " + "  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None or value in ((), ""):
         return "-"
     if isinstance(value, bool):

@@ -57,18 +57,18 @@ def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bo
     compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
     if not compared:
         return
-    held = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
+    by_stage = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
     order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
     rows = [("relative L2", *(name for name, _ in compared))]
     if len(steps_held(order)) > MOST_STEPS:
-        held = [_worst_of_steps(stages) for stages in held]
+        by_stage = [_worst_of_steps(stages) for stages in by_stage]
         order = list(dict.fromkeys(map(_step_alone, order)))
     for stage in order:
-        if any(stage in stages for stages in held):
-            cells = [_cell(stages.get(stage)) for stages in held]
+        if any(stage in stages for stages in by_stage):
+            cells = [_cell(stages.get(stage)) for stages in by_stage]
             marks = [
                 "!" if stage in stages and not one.passes(stages[stage]) else " "
-                for stages, (_, one) in zip(held, compared)
+                for stages, (_, one) in zip(by_stage, compared)
             ]
             rows.append((stage, *(f"{cell} {mark}" for cell, mark in zip(cells, marks))))
     yield ""

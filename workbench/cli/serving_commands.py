@@ -18,8 +18,8 @@ def start_page(parsed: argparse.Namespace) -> int:
 
     if find_spec("gradio") is None or find_spec("panels") is None:
         raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")
-    given = {"--host": parsed.host, "--port": parsed.port}
-    words = [str(word) for flag, value in given.items() if value is not None for word in (flag, value)]
+    flags = {"--host": parsed.host, "--port": parsed.port}
+    words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
     sys.argv = ["workbench app", *words, *opening_words(parsed)]
     runpy.run_module("panels", run_name="__main__")
     return 0

@@ -30,11 +30,11 @@ def source_of(parsed: argparse.Namespace, card: Card, check: bool = True) -> Ite
 
         with recording_paths(parsed.audio) as recordings:
             text = parsed.source
-            spoken = text is not None and text != DASH and messages_of(text, typed=True) is not text
-            recordings_and_text = [*recordings, *([text] if spoken else [])]
+            is_conversation = text is not None and text != DASH and messages_of(text, typed=True) is not text
+            recordings_and_text = [*recordings, *([text] if is_conversation else [])]
             if text is None and not recordings_and_text and parsed.messages is None:
                 raise BadInput(f"{card.id} has nothing to answer; expected a text, a recording, --audio or --messages")
-            yield conversation_of(None if spoken else text, recordings_and_text, None, parsed.messages)
+            yield conversation_of(None if is_conversation else text, recordings_and_text, None, parsed.messages)
         return
     if parsed.audio or parsed.messages:
         flag = "--audio" if parsed.audio else "--messages"

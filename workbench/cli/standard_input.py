@@ -41,9 +41,9 @@ def recording_paths(audios: Sequence[str]) -> Iterator[list[str]]:
         raise BadInput("- stands for standard input and occurs more than once; expected it once")
     folder = make_tempdir()
     try:
-        kept = folder / DASH
-        _keep(kept)
-        yield [str(kept) if audio == DASH else audio for audio in audios]
+        path = folder / DASH
+        _keep(path)
+        yield [str(path) if audio == DASH else audio for audio in audios]
     finally:
         remove_tempdir(folder)
 

@@ -15,10 +15,10 @@ TOKEN_WIDTH = 16  # columns for a token's text
 
 def alternatives_table(generation: Generation) -> Iterator[str]:
     """Yields a line for each step: its number, and each alternative with its probability; `*` marks the written one."""
-    written = [*generation.tokens, *[None] * len(generation.alternatives)]  # some servers do not report tokens
+    written_tokens = [*generation.tokens, *[None] * len(generation.alternatives)]  # some servers do not report tokens
     lines = [
         [str(number), *(_cell(each, token) for each in step)]
-        for number, (step, token) in enumerate(zip(generation.alternatives, written), 1)
+        for number, (step, token) in enumerate(zip(generation.alternatives, written_tokens), 1)
     ]
     widths = [max(map(display_width, column)) for column in zip_longest(*lines, fillvalue="")]
     for line in lines:
@@ -26,7 +26,7 @@ def alternatives_table(generation: Generation) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _cell(each: Alternative, written: int | None) -> str:
+def _cell(each: Alternative, written_token: int | None) -> str:
     text = clipped(json.dumps(each.text, ensure_ascii=False), TOKEN_WIDTH)
     percent = 100 * math.exp(each.logprob)
-    return f"{'*' if each.id == written else ' '}{text} {f'{percent:.1f}' if percent >= 0.05 else '<0.1'} %"
+    return f"{'*' if each.id == written_token else ' '}{text} {f'{percent:.1f}' if percent >= 0.05 else '<0.1'} %"

@@ -43,8 +43,8 @@ def transcribed(opened: Opened, audios: Sequence[str]) -> Generator[Result, None
             continue
         break
     yield from enumerate(refused)
-    if others := audios[len(refused) :]:
-        with opened() as (session, options), contextlib.closing(transcripts(session, others, options)) as found:
+    if readable := audios[len(refused) :]:
+        with opened() as (session, options), contextlib.closing(transcripts(session, readable, options)) as found:
             for number, result in found:
                 yield len(refused) + number, result
 
@@ -57,9 +57,9 @@ def transcripts(
     If a whole batch fails, its recordings that had started are tried again, one at a time.
     """
     waiting = list(range(len(audios)))
-    alone: set[int] = set()  # recordings to try alone; they are the first in the queue
+    single_tries: set[int] = set()  # recordings to try alone; they are the first in the queue
     while waiting:
-        batch = waiting[:1] if waiting[0] in alone else waiting
+        batch = waiting[:1] if waiting[0] in single_tries else waiting
         started: set[int] = set()
         finished: set[int] = set()
         try:
@@ -78,7 +78,7 @@ def transcripts(
             if len(suspects) == 1:
                 finished.update(suspects)
                 yield suspects[0], error
-            alone.update(suspects)
+            single_tries.update(suspects)
         waiting = [number for number in waiting if number not in finished]
 
 
@@ -107,9 +107,13 @@ def doubts(transcript: Transcript, model: str) -> list[str]:
     if transcript.doubt is None:
         return []
     catalogue = read_catalogue()
-    other = instead_of(find_card(model, catalogue), catalogue.cards)
-    download = f" (downloads {other.megabytes} MB)" if other and other.kind == "hub" and other.megabytes else ""
-    hint = f"; try --model {other.id}{download}" if other else ""
+    suggestion = instead_of(find_card(model, catalogue), catalogue.cards)
+    download = (
+        f" (downloads {suggestion.megabytes} MB)"
+        if suggestion and suggestion.kind == "hub" and suggestion.megabytes
+        else ""
+    )
+    hint = f"; try --model {suggestion.id}{download}" if suggestion else ""
     return [transcript.doubt.sentence + hint]
 
 

@@ -64,8 +64,8 @@ def visualise_file(parsed: argparse.Namespace, say: Callable[[str], None]) -> It
     if parsed.out is None:
         raise BadInput("no file is named for the picture; expected --out FILE.png, .svg or .npz")
     kind_of(parsed.out)
-    given = {**chosen_options(parsed), **chosen_settings(parsed)}
-    split_options(find_view(parsed.view), given)
+    settings = {**chosen_options(parsed), **chosen_settings(parsed)}
+    split_options(find_view(parsed.view), settings)
     progress = ProgressLine()
     with Registry() as registry, source_of(parsed, registry.card(parsed.model), check=False) as source:
         progress.show(f"loading {parsed.model}")
@@ -78,7 +78,7 @@ def visualise_file(parsed: argparse.Namespace, say: Callable[[str], None]) -> It
                 against=parsed.against,
                 registry=registry,
                 on_progress=progress.fetching,
-                **given,
+                **settings,
             )
         finally:
             progress.clear()

@@ -26,7 +26,7 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError, named_m
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
 from workbench.formats.quantization import resolve_quantization
-from workbench.system.imports import UNUSED, without
+from workbench.system.imports import UNNEEDED_PACKAGE, hidden_packages
 
 SAY_SECONDS = 0.1  # the shortest time between two lines of progress
 
@@ -50,7 +50,7 @@ def main() -> int:
     try:
         request = json.loads(sys.argv[1])
         family = FAMILIES.get(request["family"])
-        with without(*([UNUSED] if family is not None and not family.package else [])):
+        with hidden_packages(*([UNNEEDED_PACKAGE] if family is not None and not family.package else [])):
             print(json.dumps(_run(request, say)), file=lines)
     except (BadInput, Unavailable) as error:
         print(json.dumps({"error": type(error).__name__, "sentence": str(error)}), file=lines)

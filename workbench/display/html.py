@@ -22,14 +22,14 @@ class Html(str):
     """A text that is already HTML and is not escaped again."""
 
 
-def shown(value: Any) -> Html:
+def escaped_text(value: Any) -> Html:
     """Returns a value as text in HTML: escaped, at most `LONGEST_TEXT` characters, with its own text direction."""
     if isinstance(value, Html):
         return value
     text = str(value)
-    rest = len(text) - LONGEST_TEXT
-    if rest > 0:
-        text = f"{text[:LONGEST_TEXT]}… (and {rest} more characters)"
+    hidden = len(text) - LONGEST_TEXT
+    if hidden > 0:
+        text = f"{text[:LONGEST_TEXT]}… (and {hidden} more characters)"
     return Html(f"<bdi>{_escaped(text)}</bdi>" if _has_direction(text) else _escaped(text))
 
 
@@ -54,14 +54,14 @@ def element(name: str, *content: Any, **attributes: Any) -> Html:
 
     An attribute that is None or False is left out.
     """
-    given = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_escaped(str(value))}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
     if name in _VOID:
-        return Html(f"<{name}{given}/>")
-    return Html(f"<{name}{given}>{''.join(map(shown, content))}</{name}>")
+        return Html(f"<{name}{attribute_text}/>")
+    return Html(f"<{name}{attribute_text}>{''.join(map(escaped_text, content))}</{name}>")
 
 
 def joined(parts: Iterable[Html]) -> Html:
@@ -80,10 +80,10 @@ def table(head: Sequence[Any], rows: Sequence[Sequence[Any]], *, words: Sequence
     body = joined(
         element("tr", joined(_cell(each, kind) for each, kind in zip(row, kinds))) for row in rows[:MOST_ROWS]
     )
-    whole = element("table", element("thead", element("tr", top)), element("tbody", body))
+    content = element("table", element("thead", element("tr", top)), element("tbody", body))
     more = len(rows) - MOST_ROWS
     after = element("p", f"and {more} more rows", class_="quiet") if more > 0 else Html("")
-    return element("div", whole, after, class_="scroll")
+    return element("div", content, after, class_="scroll")
 
 
 class TableCell(Html):
@@ -92,14 +92,14 @@ class TableCell(Html):
     kind: str
 
     def __new__(cls, content: Any, kind: str) -> TableCell:
-        made = super().__new__(cls, shown(content))
-        made.kind = kind
-        return made
+        cell = super().__new__(cls, escaped_text(content))
+        cell.kind = kind
+        return cell
 
 
 def _cell(content: Any, kind: str | None) -> Html:
-    own = content.kind if isinstance(content, TableCell) else None
-    return element("td", content, class_=" ".join(filter(None, (kind, own))) or None)
+    cell_kind = content.kind if isinstance(content, TableCell) else None
+    return element("td", content, class_=" ".join(filter(None, (kind, cell_kind))) or None)
 
 
 def facts(*values: str | None) -> Html:

@@ -41,9 +41,9 @@ class Bar:
         if now - self._begun < PATIENCE or now - self._last < INTERVAL:
             return
         self._last = now
-        self._show(self._drawn(min(max(fraction, 0.0), 1.0), activity), f"{self._title}: {activity}")
+        self._show(self._bar_html(min(max(fraction, 0.0), 1.0), activity), f"{self._title}: {activity}")
 
-    def _drawn(self, fraction: float, activity: str) -> str:
+    def _bar_html(self, fraction: float, activity: str) -> str:
         bar = element("progress", value=f"{fraction:.3f}", max=1, aria_label=self._title)
         return card(self._title, element("p", bar, f" {fraction:.0%} ", element("span", activity, class_="quiet")))
 

@@ -31,14 +31,14 @@ def player(samples: np.ndarray, sample_rate: int, name: str = "the sound") -> Ht
     """Returns an audio player with the samples [n] inside. If they need more than `LARGEST_BYTES`, it has the beginning
     only, and a sentence below the player says so.
     """
-    most = LARGEST_BYTES // 2
-    content = base64.b64encode(wav_file(samples[:most], sample_rate)).decode("ascii")
+    limit = LARGEST_BYTES // 2
+    content = base64.b64encode(wav_file(samples[:limit], sample_rate)).decode("ascii")
     sound = element(
         "audio", controls="controls", preload="auto", aria_label=name, src=f"data:audio/wav;base64,{content}"
     )
-    if len(samples) <= most:
+    if len(samples) <= limit:
         return sound
-    note = f"The player has the first {most / sample_rate:.0f} s of {len(samples) / sample_rate:.0f} s."
+    note = f"The player has the first {limit / sample_rate:.0f} s of {len(samples) / sample_rate:.0f} s."
     return joined((sound, element("p", note, class_="quiet")))
 
 
@@ -74,9 +74,11 @@ class Sound:
     def _repr_html_(self) -> str:
         from workbench.plots.waveform import waveform_figure
 
-        drawn = picture(lambda: waveform_figure(self.samples, self.sample_rate, width=7.0, height=1.4), "its waveform")
+        waveform = picture(
+            lambda: waveform_figure(self.samples, self.sample_rate, width=7.0, height=1.4), "its waveform"
+        )
         about = facts(f"{self.seconds:.2f} s", f"{self.sample_rate} Hz")
-        return card(self.name, drawn, player(self.samples, self.sample_rate, self.name), about)
+        return card(self.name, waveform, player(self.samples, self.sample_rate, self.name), about)
 
 
 class Sounds(tuple[Sound, ...]):

@@ -26,21 +26,21 @@ def timeline(marks: Sequence[Mark], seconds: float) -> Html:
     The strip is so wide that a usual text fits into its own time. It has the first `MOST_MARKS` texts and ends with the
     last of them.
     """
-    kept = [(max(start, 0.0), max(end, start, 0.0), text) for start, end, text in marks[:MOST_MARKS]]
-    if not kept or seconds <= 0:
+    visible_marks = [(max(start, 0.0), max(end, start, 0.0), text) for start, end, text in marks[:MOST_MARKS]]
+    if not visible_marks or seconds <= 0:
         return Html("")
-    end = max(seconds, kept[-1][1]) if len(kept) == len(marks) else kept[-1][1]
-    scale = min(_pixels_per_second(kept), WIDEST / max(end, 1e-3))
-    last = kept[-1]
+    end = max(seconds, visible_marks[-1][1]) if len(visible_marks) == len(marks) else visible_marks[-1][1]
+    scale = min(_pixels_per_second(visible_marks), WIDEST / max(end, 1e-3))
+    last = visible_marks[-1]
     width = max(end * scale + _LABEL, last[0] * scale + _pixels(last[2]) + 8)  # the last word and second stand whole
-    drawn = [_tick(second, scale) for second in _seconds(end, scale)]
-    for number, (start, stop, text) in enumerate(kept):
-        following = kept[number + 1][0] if number + 1 < len(kept) else width / scale
-        drawn.append(_mark(start, stop, max(following, stop), text, scale))
+    shapes = [_tick(second, scale) for second in _seconds(end, scale)]
+    for number, (start, stop, text) in enumerate(visible_marks):
+        following = visible_marks[number + 1][0] if number + 1 < len(visible_marks) else width / scale
+        shapes.append(_mark(start, stop, max(following, stop), text, scale))
     height = _ROW + _SCALE
     svg = element(
         "svg",
-        *drawn,
+        *shapes,
         xmlns="http://www.w3.org/2000/svg",
         width=f"{width:.0f}",
         height=height,
@@ -53,27 +53,27 @@ def timeline(marks: Sequence[Mark], seconds: float) -> Html:
 
 def _pixels_per_second(marks: Sequence[Mark]) -> float:
     """Returns a scale at which nine tenths of the texts fit between their start and the start of the next one."""
-    needed = []
+    scales = []
     for (start, stop, text), following in zip(marks, [*marks[1:], None]):
         room = (following[0] if following else stop) - start
         if room > 0:
-            needed.append((_pixels(text) + 8) / room)
-    usual = sorted(needed)[(9 * len(needed)) // 10 - 1 if len(needed) > 1 else 0] if needed else _LEAST_PER_SECOND
+            scales.append((_pixels(text) + 8) / room)
+    usual = sorted(scales)[(9 * len(scales)) // 10 - 1 if len(scales) > 1 else 0] if scales else _LEAST_PER_SECOND
     return min(max(usual, _LEAST_PER_SECOND), _MOST_PER_SECOND)
 
 
 def _mark(start: float, stop: float, room: float, text: str, scale: float) -> Html:
     left, width = start * scale, max((stop - start) * scale, 2.0)
-    drawn = element("rect", x=f"{left:.1f}", y=1, width=f"{width:.1f}", height=_ROW - 4, rx=3)
-    written = element("text", _fitting(text, (room - start) * scale - 4), x=f"{left + 3:.1f}", y=_ROW - 9)
-    return element("g", element("title", f"{text} ({start:.2f} to {stop:.2f} s)"), drawn, written)
+    box = element("rect", x=f"{left:.1f}", y=1, width=f"{width:.1f}", height=_ROW - 4, rx=3)
+    label = element("text", _fitting(text, (room - start) * scale - 4), x=f"{left + 3:.1f}", y=_ROW - 9)
+    return element("g", element("title", f"{text} ({start:.2f} to {stop:.2f} s)"), box, label)
 
 
 def _fitting(text: str, room: float) -> str:
-    used = 0.0
+    width = 0.0
     for place, char in enumerate(text):
-        used += _pixels(char)
-        if used > room:
+        width += _pixels(char)
+        if width > room:
             return f"{text[: max(place - 1, 0)]}…" if place > 1 else text[:1]
     return text
 

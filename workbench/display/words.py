@@ -33,7 +33,7 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def clipped(text: str, most: int = 60) -> str:
+def clipped(text: str, limit: int = 60) -> str:
     """Returns a text on one line, with at most `most` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

@@ -26,7 +26,7 @@ from workbench.prepared.kinds import unused_packages
 from workbench.registry.cards import Card
 from workbench.registry.resolve import resolve, resolve_options
 from workbench.session.values import AudioSource, Segment, Transcript
-from workbench.system.imports import without
+from workbench.system.imports import hidden_packages
 from workbench.system.memory import peak_resident_bytes
 from workbench.text.rates import score
 from workbench.text.spoken_words import spoken_words
@@ -66,7 +66,7 @@ class Worker:
             _check_recordings(job, name)
             spec = self._resolved(job)
         family = FAMILIES[spec.family]
-        with without(*unused_packages(spec.runtime, outside=bool(family.package))):
+        with hidden_packages(*unused_packages(spec.runtime, outside=bool(family.package))):
             self.session: Any = open_alone(spec)
         self.options = resolve_options(job.options)
         self.recordings = Recordings(job.root)

@@ -24,7 +24,7 @@ from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
 from workbench.isolation.channel import Channel, ConnectionLost, wait_until_prepared
 from workbench.isolation.threads import ThreadChannel, in_threads
-from workbench.isolation.worker import AHEAD
+from workbench.isolation.worker import EVENTS_AHEAD
 from workbench.session.calls import Call
 
 CLOSE_SECONDS = 3.0  # how long a child may take to close its model before it is ended
@@ -124,7 +124,7 @@ class ParallelSession(IsolatedSession):
         doing = request.capability.doing
         while True:
             with self._join_worker(user) as (worker, call, fresh):
-                accepted, used, call.sent = False, 0, True
+                accepted, consumed, call.sent = False, 0, True
                 worker.send("call", call.number, payload=payload)
                 while True:
                     kind, value = _message(call)
@@ -147,10 +147,10 @@ class ParallelSession(IsolatedSession):
                     if kind == "progress":
                         report(*value)
                     if kind == "event":
-                        used += 1
-                        if used == AHEAD // 2:
-                            worker.send("more", call.number, used)
-                            used = 0
+                        consumed += 1
+                        if consumed == EVENTS_AHEAD // 2:
+                            worker.send("more", call.number, consumed)
+                            consumed = 0
                         yield value
             worker.thread.join()
 
@@ -192,10 +192,10 @@ class ParallelSession(IsolatedSession):
             return self._death(worker.ending, "loading")
         if not isinstance(error, WorkbenchError):
             return WorkbenchError(f"{self.model} on {self.runtime} could not be loaded: {named_message_of(error)}")
-        again = type(error)(str(error))
+        copy = type(error)(str(error))
         for note in getattr(error, "__notes__", ()):
-            again.add_note(note)
-        return again
+            copy.add_note(note)
+        return copy
 
     def _leave(self, worker: _WorkerProcess, call: _OpenCall) -> None:
         """Ends a call. The garbage collector may call this with a stream, so it must not wait for a lock."""
@@ -352,8 +352,8 @@ class _WorkerProcess:
     def _write(self, channel: Channel | ThreadChannel) -> None:
         """Sends the messages in the outbox. Any thread may fill it, even the garbage collector with a stream."""
         with contextlib.suppress(ConnectionLost):
-            while (sent := self._outbox.get()) is not None:
-                message, payload = sent
+            while (entry := self._outbox.get()) is not None:
+                message, payload = entry
                 channel.send(*message, payload=payload)
 
     def _finish(self) -> None:

@@ -29,7 +29,7 @@ def kind_of(spec: SessionSpec) -> Kind | None:
 
 def _default_threads() -> int | None:
     """Returns the number of threads of an engine whose settings name none; None if it is unknown."""
-    named = os.environ.get("OMP_NUM_THREADS")
-    if named:
-        return int(named) if named.isdecimal() else None
+    setting = os.environ.get("OMP_NUM_THREADS")
+    if setting:
+        return int(setting) if setting.isdecimal() else None
     return available_processors()

@@ -153,7 +153,7 @@ class ProcessSession(IsolatedSession):
                 self._end_turn()
 
     def _begin(self, number: int) -> None:
-        self._working, self._holder = number, _here()
+        self._working, self._holder = number, _caller()
 
     def _end_turn(self) -> None:
         self.last_used = time.monotonic()
@@ -174,19 +174,19 @@ class ProcessSession(IsolatedSession):
 
     def _wait_for_turn(self) -> None:
         """Waits for the turn; reports to a listener what the call waits for."""
-        here, patience, beat = _here(), FIRST_CHECK_SECONDS, 0.0
-        due = time.monotonic() + patience
+        caller, patience, beat = _caller(), FIRST_CHECK_SECONDS, 0.0
+        deadline = time.monotonic() + patience
         while not self._turn.acquire(timeout=beat):
             self._check_open()
             check_work()
-            late = time.monotonic() >= due
-            if self._resting and (late or self._holder == here):
+            is_late = time.monotonic() >= deadline
+            if self._resting and (is_late or self._holder == caller):
                 gc.collect()  # an unused stream in a reference cycle keeps the turn until it is collected
-                if self._holder == here:
+                if self._holder == caller:
                     raise BadInput(f"a stream of {self.model} is still open here; read it to its end or close it first")
-            if late:
+            if is_late:
                 patience = min(2 * patience + FIRST_CHECK_SECONDS, LAST_CHECK_SECONDS)
-                due = time.monotonic() + patience
+                deadline = time.monotonic() + patience
             report(*(self._load_progress or (0.0, WAITING)))
             beat = BEAT_SECONDS
 
@@ -215,7 +215,7 @@ class ProcessSession(IsolatedSession):
                                 yield value
                             finally:
                                 self._resting = False
-                            self._holder = _here()  # a stream may be handed from thread to thread
+                            self._holder = _caller()  # a stream may be handed from thread to thread
                     return
                 except ConnectionLost:
                     finished = True
@@ -336,7 +336,7 @@ def _others_wait() -> bool:
     return work is not None and work.turn is not None and work.turn.delays_others
 
 
-def _here() -> tuple[object, int]:
+def _caller() -> tuple[object, int]:
     """Returns an identity of thread and context; a pool may run steps of many streams in one thread."""
     flow = _flow.get(None)
     if flow is None:

@@ -60,7 +60,7 @@ class ThreadChannel:
     def receive(self) -> tuple[str, int, Any]:
         """Waits for the next message; raises `ConnectionLost` after the last one."""
         try:
-            message: tuple[str, int, Any] = pickle.loads(_taken(self._outbox))  # noqa: S301 (from this process)
+            message: tuple[str, int, Any] = pickle.loads(_next_message(self._outbox))  # noqa: S301 (from this process)
         except EOFError:
             raise ConnectionLost from None
         return message
@@ -94,13 +94,13 @@ class _Ends:
         return pickle.loads(self.recv_bytes())  # noqa: S301 (from this process)
 
     def recv_bytes(self) -> bytes:
-        return _taken(self._inbox)
+        return _next_message(self._inbox)
 
     def send_bytes(self, message: bytes) -> None:
         self._outbox.put(message)
 
 
-def _taken(waiting: queue.SimpleQueue[bytes | None]) -> bytes:
+def _next_message(waiting: queue.SimpleQueue[bytes | None]) -> bytes:
     message = waiting.get()
     if message is None:
         raise EOFError

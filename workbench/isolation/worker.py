@@ -47,14 +47,16 @@ from workbench.session.calls import CALLS, call_of
 from workbench.session.protocols import Session
 from workbench.session.values import Progress
 from workbench.system.forks import allow_forks
-from workbench.system.imports import without
+from workbench.system.imports import hidden_packages
 from workbench.system.memory import is_lack_of_memory, take_buffers
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_tempdir
 
 CANCEL_SECONDS = 5.0  # a cancelled call that still runs after this time is ended with the process
 MOST_CANCELLED = 1024  # how many cancelled calls are remembered
-AHEAD = 16  # events of a call that are sent before its caller has used the first, where several calls run at once
+EVENTS_AHEAD = (
+    16  # events of a call that are sent before its caller has used the first, where several calls run at once
+)
 ERRORS = (NotFinite, BadInput, Unavailable, SessionDied, Cancelled, OutOfMemory, WorkbenchError)
 
 
@@ -112,7 +114,7 @@ class _Server:
         """Loads the model, and sends that it is loaded, or why not. Returns whether it is loaded."""
         spec = self.spec
         try:
-            with without(*_unused(spec)), self.reporting(0):
+            with hidden_packages(*_unneeded_packages(spec)), self.reporting(0):
                 session = open_alone(spec)
                 take_buffers()
         except Exception as error:
@@ -312,7 +314,7 @@ class _Running:
 
     def __init__(self) -> None:
         self.cancelled = False
-        self.room = threading.Semaphore(AHEAD)  # for events that the caller has not used yet
+        self.room = threading.Semaphore(EVENTS_AHEAD)  # for events that the caller has not used yet
 
 
 def _end(tempdir: Path | None) -> NoReturn:
@@ -325,7 +327,7 @@ def _end(tempdir: Path | None) -> NoReturn:
     os._exit(0)
 
 
-def _unused(spec: SessionSpec) -> list[str]:
+def _unneeded_packages(spec: SessionSpec) -> list[str]:
     """Returns the packages that this session's process does without."""
     family = FAMILIES.get(spec.family)
     return unused_packages(spec.runtime, outside=family is None or bool(family.package))

@@ -154,6 +154,6 @@ class Endpointer:
     def _drop(self, keep: int) -> None:
         """Drops all but the last samples, in whole pieces."""
         while self._chunks and self._count - len(self._chunks[0]) >= keep:
-            gone = len(self._chunks.pop(0))
-            self._first += gone
-            self._count -= gone
+            dropped = len(self._chunks.pop(0))
+            self._first += dropped
+            self._count -= dropped

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 
 from workbench.core.runtimes import RUNTIMES
-from workbench.system.imports import UNUSED
+from workbench.system.imports import UNNEEDED_PACKAGE
 
 # torch makes the folder of this name, by default one of the user's in the temporary folder, as soon as transformers
 # imports its compiler, and never removes it.
@@ -53,11 +53,11 @@ def unused_packages(runtime: str, outside: bool = False) -> list[str]:
     Args:
         outside: the family comes from another package, so what it needs is not known.
     """
-    unused = [] if outside else [UNUSED]
+    packages = [] if outside else [UNNEEDED_PACKAGE]
     if runtime in RUNTIMES and RUNTIMES[runtime].opens_gguf:
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say on stderr that torch is missing
-        unused.append("torch")  # takes seconds and 350 MB
-    return unused
+        packages.append("torch")  # takes seconds and 350 MB
+    return packages
 
 
 def session_environment(root: str, parallel: bool) -> dict[str, str]:

@@ -35,7 +35,7 @@ from workbench.system.process_groups import end_group
 
 SWITCH = "WORKBENCH_PREPARED"
 MODULE = "workbench.prepared.process"
-EARLY = (Kind("pytorch", language=False), Kind("pytorch", language=True))  # start with a page or a server
+STARTED_EARLY = (Kind("pytorch", language=False), Kind("pytorch", language=True))  # start with a page or a server
 BEAT_SECONDS = 0.25  # how often a caller that waits for the imports gets progress, and can stop
 FORK_SECONDS = 20.0  # a prepared process that forks nothing for so long is given up
 END_SECONDS = 2.0  # how long one without sessions may take to end
@@ -306,11 +306,11 @@ def _fixed_at_start(environment: Mapping[str, str]) -> object:
     """
     import resource  # not on every system
 
-    early = {name: value for name, value in environment.items() if is_read_early(name)}
+    variables = {name: value for name, value in environment.items() if is_read_early(name)}
     limits = [
         resource.getrlimit(number) for name, number in sorted(vars(resource).items()) if name.startswith("RLIMIT_")
     ]
-    return early, limits, os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0), _umask()
+    return variables, limits, os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0), _umask()
 
 
 def _folder() -> str:
@@ -351,7 +351,7 @@ def prepared_processes() -> Iterator[None]:
     if os.environ.get(SWITCH) != "0":
         PREPARED.use()
         if RUNTIMES["pytorch"].missing() is None:
-            PREPARED.start(EARLY)
+            PREPARED.start(STARTED_EARLY)
     try:
         yield
     finally:

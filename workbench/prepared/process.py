@@ -28,7 +28,7 @@ from importlib import import_module, reload
 from workbench.core.errors import named_message_of
 from workbench.prepared.kinds import READ_BY_HUB, Kind, unused_packages
 from workbench.system.forks import end_with, why_not_forkable
-from workbench.system.imports import without
+from workbench.system.imports import hidden_packages
 
 LONGEST_MESSAGE = 1 << 20  # bytes
 STATUS = struct.Struct("<i")
@@ -130,7 +130,7 @@ def import_all(kind: Kind) -> str:
     """Imports what sessions of a kind need; returns why this process cannot be forked then, or an empty text."""
     try:
         import_module(WORKER)
-        with without(*unused_packages(kind.runtime)):
+        with hidden_packages(*unused_packages(kind.runtime)):
             preload = import_module(f"workbench.runtimes.{kind.runtime}.preload").preload
             preload(language=kind.language, threads=kind.threads, eager=kind.eager)
     except Exception as error:

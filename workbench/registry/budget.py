@@ -122,33 +122,35 @@ class MemoryBudget:
         """Returns the bytes that a session will need, with its second model."""
         return estimated_bytes(session.spec) + self._guests.get(session, 0)
 
-    def _make_room(self, newcomer: IsolatedSession, need: int, named: str = "") -> str | None:
-        named = named or newcomer.model
+    def _make_room(self, newcomer: IsolatedSession, need: int, name: str = "") -> str | None:
+        name = name or newcomer.model
         if need > self.total:
             raise Unavailable(
-                f"{named} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
+                f"{name} needs about {_gigabytes(need)}, more than the {_gigabytes(self.total)} that all "
                 f"sessions may have; set WORKBENCH_MEMORY_GB to allow more"
             )
-        held = {each: self._held(each) for each in self._sessions() if each is not newcomer}
-        resting = sorted((each for each in held if held[each] and not each.busy), key=lambda each: each.last_used)
-        at_work = sum(held.values()) - sum(held[each] for each in resting)
+        bytes_of = {each: self._bytes_of(each) for each in self._sessions() if each is not newcomer}
+        resting = sorted(
+            (each for each in bytes_of if bytes_of[each] and not each.busy), key=lambda each: each.last_used
+        )
+        at_work = sum(bytes_of.values()) - sum(bytes_of[each] for each in resting)
         allowed = self.total - PREPARED.memory_bytes
-        if need + sum(held.values()) > allowed:
+        if need + sum(bytes_of.values()) > allowed:
             PREPARED.give_up()  # they hold no model
             allowed = self.total - PREPARED.memory_bytes
         for each in resting:
-            if need + at_work > allowed or need + sum(held.values()) <= allowed:
+            if need + at_work > allowed or need + sum(bytes_of.values()) <= allowed:
                 break
             if each.unload():  # else a call has just begun
-                held[each] = 0
-        if need + sum(held.values()) > allowed:
+                bytes_of[each] = 0
+        if need + sum(bytes_of.values()) > allowed:
             return (
-                f"{named} needs about {_gigabytes(need)} and sessions at work hold "
-                f"{_gigabytes(sum(held.values()))} of the {_gigabytes(self.total)} allowed"
+                f"{name} needs about {_gigabytes(need)} and sessions at work hold "
+                f"{_gigabytes(sum(bytes_of.values()))} of the {_gigabytes(self.total)} allowed"
             )
         return None
 
-    def _held(self, session: IsolatedSession) -> int:
+    def _bytes_of(self, session: IsolatedSession) -> int:
         """Returns the bytes that a session has or will soon have: mapped weights become resident at their first use."""
         if session in self._loading:
             return self._loading[session]
@@ -178,8 +180,8 @@ def estimated_bytes(spec: SessionSpec) -> int:
 def guest_bytes(spec: SessionSpec) -> int:
     """Returns the bytes that a model takes in another session's process, which has the libraries already."""
     runtime = RUNTIMES.get(spec.runtime)
-    alone = runtime is not None and runtime.parallel  # an engine starts processes of its own
-    return estimated_bytes(spec) - (0 if alone else PROCESS_BYTES)
+    is_engine = runtime is not None and runtime.parallel  # an engine starts processes of its own
+    return estimated_bytes(spec) - (0 if is_engine else PROCESS_BYTES)
 
 
 def weight_bytes(spec: SessionSpec) -> int:
@@ -211,24 +213,24 @@ def _wider_by(path: Path, width: int) -> int:
             tensors = json.loads(file.read(length)) if length <= LONGEST_HEADER else {}
         known = [each for each in tensors.values() if isinstance(each, dict) and each.get("dtype") in FLOAT_BYTES]
         wider = sum(math.prod(each["shape"]) * (width - FLOAT_BYTES[each["dtype"]]) for each in known)
-        held = path.stat().st_size
-        most = held * (width - LEAST_BYTES) // LEAST_BYTES
-        return max(-held, min(wider, most))  # whatever the header claims
+        size_bytes = path.stat().st_size
+        largest = size_bytes * (width - LEAST_BYTES) // LEAST_BYTES
+        return max(-size_bytes, min(wider, largest))  # whatever the header claims
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, RecursionError):
         return 0  # opening the file later reports the error
 
 
 def default_budget() -> int:
     """$WORKBENCH_MEMORY_GB, or four fifths of the machine's memory; raises `BadInput` if it is not a size."""
-    named = os.environ.get("WORKBENCH_MEMORY_GB")
-    if not named:
+    value = os.environ.get("WORKBENCH_MEMORY_GB")
+    if not value:
         return int(machine_bytes() * SHARE)
     try:
-        budget = float(named)
+        budget = float(value)
     except ValueError:
         budget = 0.0
     if not 0 < budget < float("inf"):
-        raise BadInput(f"WORKBENCH_MEMORY_GB is {named!r}; expected a number of gigabytes")
+        raise BadInput(f"WORKBENCH_MEMORY_GB is {value!r}; expected a number of gigabytes")
     return int(budget * (1 << 30))
 
 

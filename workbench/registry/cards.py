@@ -37,7 +37,7 @@ KEYS = {
     "longest_segment_seconds",
 }
 SOURCES = {"demo", "directory", "gguf", "hub", "server"}
-BESIDE = {  # further keys of a source, and what each is
+FURTHER_KEYS = {  # further keys of a source, and what each is
     "gguf": {"language": "language file"},
     "server": {"model": "model name", "key": "key"},
 }
@@ -52,7 +52,7 @@ class Card:
     id: str
     name: str
     family: str
-    source: Mapping[str, str]  # one of SOURCES with its place, and maybe further keys from BESIDE
+    source: Mapping[str, str]  # one of SOURCES with its place, and maybe further keys from FURTHER_KEYS
     languages: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ("transcribe",)
     licence: str = ""
@@ -105,8 +105,8 @@ class BadCard:
 
 def user_cards_path() -> Path:
     """Returns the file of the user's own cards: $WORKBENCH_MODELS, or models.toml in the configuration folder."""
-    named = os.environ.get("WORKBENCH_MODELS")
-    return Path(named) if named else user_config() / "models.toml"
+    value = os.environ.get("WORKBENCH_MODELS")
+    return Path(value) if value else user_config() / "models.toml"
 
 
 def read_cards(path: Path) -> list[Card]:
@@ -179,7 +179,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
         raise BadInput(f"{where} has the unknown key {min(unknown):.80}; known are {', '.join(sorted(KEYS))}")
     for key, (fits, expected) in _EXPECTED.items():
         if key in table and not fits(table[key]):
-            raise BadInput(f"{where} has {key} = {_shown(table[key])}; expected {expected}")
+            raise BadInput(f"{where} has {key} = {_value_text(table[key])}; expected {expected}")
     if "family" not in table:
         raise BadInput(f"{where} needs a family, such as sensevoice")
     source = _source(table.get("source"), path, where)
@@ -205,7 +205,7 @@ def _card(table: Mapping[str, Any], path: Path) -> Card:
     )
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Returns a value in a form that fits into a message."""
     try:
         return f"{value!r:.80}"
@@ -222,7 +222,7 @@ def _settings(settings: Mapping[str, Any], runtime: str, where: str) -> dict[str
         if name not in known:
             raise BadInput(f"{where} has the setting {name:.80} of {runtime}; expected one of {', '.join(known)}")
     return {
-        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {_shown(value)}", runtime)
+        name: check_setting(name, value, f"{where} has settings.{runtime}.{name} = {_value_text(value)}", runtime)
         for name, value in settings.items()
     }
 
@@ -230,17 +230,21 @@ def _settings(settings: Mapping[str, Any], runtime: str, where: str) -> dict[str
 def _source(source: Any, path: Path, where: str) -> dict[str, str]:
     """Returns the source of a card with absolute paths."""
     kinds = (
-        set(source) - {name for names in BESIDE.values() for name in names} if isinstance(source, Mapping) else set()
+        set(source) - {name for names in FURTHER_KEYS.values() for name in names}
+        if isinstance(source, Mapping)
+        else set()
     )
     if len(kinds) != 1 or not kinds <= SOURCES:
         raise BadInput(f"{where} needs a source: one of {', '.join(sorted(SOURCES))}")
     [kind] = kinds
-    for beside in sorted(set(source) - {kind} - BESIDE.get(kind, {}).keys()):
-        having = next(kind_of_key for kind_of_key in BESIDE if beside in BESIDE[kind_of_key])
-        raise BadInput(f"{where} has a {BESIDE[having][beside]} beside its {kind}; expected one beside a {having} only")
+    for key in sorted(set(source) - {kind} - FURTHER_KEYS.get(kind, {}).keys()):
+        having = next(kind_of_key for kind_of_key in FURTHER_KEYS if key in FURTHER_KEYS[kind_of_key])
+        raise BadInput(
+            f"{where} has a {FURTHER_KEYS[having][key]} beside its {kind}; expected one beside a {having} only"
+        )
     for name, place in source.items():
         if not isinstance(place, str) or not place:
-            raise BadInput(f"{where} has the source {name} = {_shown(place)}; expected text")
+            raise BadInput(f"{where} has the source {name} = {_value_text(place)}; expected text")
         if "\0" in place:
             raise BadInput(f"{where} has a null character in its source {name}; expected text without one")
     if kind == "server":
@@ -248,7 +252,9 @@ def _source(source: Any, path: Path, where: str) -> dict[str, str]:
     try:
         return {name: _absolute(name, path.parent, place) for name, place in source.items()}
     except RuntimeError as error:  # the home of a user who is not there
-        raise BadInput(f"{where} has the source {kind} = {_shown(source[kind])}, and there is no such user") from error
+        raise BadInput(
+            f"{where} has the source {kind} = {_value_text(source[kind])}, and there is no such user"
+        ) from error
 
 
 def _server(source: Mapping[str, str], where: str) -> dict[str, str]:
@@ -256,10 +262,10 @@ def _server(source: Mapping[str, str], where: str) -> dict[str, str]:
     address = source["server"].strip()
     try:
         parts = urlsplit(address)
-        named = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        named = False
-    if not named or re.search(r"\s", address) or "@" in parts.netloc or parts.query or parts.fragment:
+        is_address = False
+    if not is_address or re.search(r"\s", address) or "@" in parts.netloc or parts.query or parts.fragment:
         raise BadInput(
             f"{where} has the source server = {address!r:.200}; expected an address such as http://localhost:8000"
         )

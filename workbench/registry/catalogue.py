@@ -36,19 +36,19 @@ def read_catalogue() -> Catalogue:
     """Returns the shipped cards, then the user's own. An own card replaces a shipped one, even if it cannot be used."""
     shipped = _shipped(SHIPPED)
     path = user_cards_path()
-    own: list[Card] = []
+    own_cards: list[Card] = []
     bad: list[BadCard] = []
     if _is_there(path):
-        own, bad = read_list(path)
+        own_cards, bad = read_list(path)
     elif os.environ.get("WORKBENCH_MODELS"):
         bad = [BadCard("", f"WORKBENCH_MODELS names {path!s:.200}, and there is no such file")]
     usable = []
-    for card in own:
+    for card in own_cards:
         if reason := _why_unusable(card):
             bad.append(BadCard(card.id, f"model {card.id!r} in {path.name} cannot be used: {reason}"))
         else:
             usable.append(card)
-    own_ids = {card.id for card in own} | {each.id for each in bad}
+    own_ids = {card.id for card in own_cards} | {each.id for each in bad}
     bad += [BadCard("", sentence) for sentence in FAMILIES.refused]
     return Catalogue((*(card for card in shipped if card.id not in own_ids), *usable), tuple(bad))
 
@@ -89,8 +89,8 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
 
         family = family_of_gguf(path)
         return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
-    near = difflib.get_close_matches(str(model), listed, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(listed)}."
+    suggestions = difflib.get_close_matches(str(model), listed, 1)
+    hint = f"did you mean {suggestions[0]}?" if suggestions else f"known are {', '.join(listed)}."
     unread = next((f" ({each.reason})" for each in catalogue.bad if not each.id), "")  # the card may be in that list
     raise BadInput(f"there is no model {str(model)!r:.300} and no such directory or GGUF file; {hint}{unread}")
 

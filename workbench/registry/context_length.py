@@ -23,8 +23,8 @@ def check_context(card: Card, options: Mapping[str, Any]) -> None:
     new_tokens = options.get(NAME)
     if not isinstance(new_tokens, int) or card.kind in ("gguf", "server"):
         return
-    here = local_checkpoint(card)
-    language = _language_directory(here) if here else None
+    checkpoint = local_checkpoint(card)
+    language = _language_directory(checkpoint) if checkpoint else None
     if language is None:
         return
     context = read_language_config(language).context

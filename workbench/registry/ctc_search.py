@@ -23,7 +23,7 @@ from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import NEURAL
 
-CALLED = "the CTC beam search"  # in messages
+SEARCH_NAME = "the CTC beam search"  # in messages
 
 
 class CtcBeamSearch:
@@ -49,7 +49,7 @@ class CtcBeamSearch:
         **options: Any,
     ):
         option_values = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
-        self.options = build_options(CtcBeamOptions, option_values, CALLED)
+        self.options = build_options(CtcBeamOptions, option_values, SEARCH_NAME)
         self._layout = tokens if isinstance(tokens, LogitsLayout) else _listed(tokens, blank)
         self.tokens, self.blank = self._layout.pieces, self._layout.blank
         self._vocabulary = self._layout.vocabulary

@@ -138,8 +138,8 @@ class OpenSession(Capabilities):
         if self.admission is None:
             found = call_of(self._calls, call.name)(*arguments, **self._resolved(options))
             return self._signed(session, found) if call.streams else found
-        alone = isinstance(session, IsolatedSession) and not RUNTIMES[self.runtime].parallel
-        admitted = self.admission(self._spec, alone, options, arguments[:1])
+        takes_one_call = isinstance(session, IsolatedSession) and not RUNTIMES[self.runtime].parallel
+        admitted = self.admission(self._spec, takes_one_call, options, arguments[:1])
         if call.streams:
             return self._signed(session, self._in_turn(admitted, call, arguments, options))
         with admitted as work, working(work):

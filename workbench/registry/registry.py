@@ -202,9 +202,9 @@ class Registry:
         spec = resolve(card, runtime, settings, options, on_progress)
         if not self.isolate:
             with listening(on_progress):
-                here = open_here(spec)
-            self._here.add(here)
-            return opened(spec, here, self.resolve_options, self._release)
+                session = open_here(spec)
+            self._here.add(session)
+            return opened(spec, session, self.resolve_options, self._release)
         with self._lock:
             self._check_open()
             kind = ParallelSession if RUNTIMES[spec.runtime].parallel else ProcessSession
@@ -246,8 +246,8 @@ class Registry:
 
         Returns False if some of them were at work; these stay.
         """
-        meant = [each for each in self._sessions() if (each.model, each.runtime) == (model, runtime)]
-        ended = [each.unload() for each in meant if quantization in (None, quantization_of(each.spec))]
+        sessions = [each for each in self._sessions() if (each.model, each.runtime) == (model, runtime)]
+        ended = [each.unload() for each in sessions if quantization in (None, quantization_of(each.spec))]
         return all(ended)
 
     def close(self) -> None:
@@ -267,10 +267,11 @@ class Registry:
 
     def __repr__(self) -> str:
         residents = self.residents()
-        held = sum(each.memory_bytes for each in residents)
+        resident_bytes = sum(each.memory_bytes for each in residents)
         count = counted(len(residents), "session")
         closed = "closed, " if self._closed else ""
-        return f"<Registry: {closed}{len(self.cards())} models, {count} in {size(held)} of {size(self.memory_budget)}>"
+        memory = f"{size(resident_bytes)} of {size(self.memory_budget)}"
+        return f"<Registry: {closed}{len(self.cards())} models, {count} in {memory}>"
 
     def __enter__(self) -> Registry:
         return self

@@ -15,8 +15,8 @@ from workbench.formats.quantization import AUTO, TYPES
 from workbench.registry.cards import Card
 from workbench.registry.weights import check_quantization
 
-HALF = ("bfloat16", "float16")  # what `stepwise` computes in
-WHOLE = ("float32", "float64")  # what a whole network computes in otherwise
+HALF_PRECISION = ("bfloat16", "float16")  # what `stepwise` computes in
+FULL_PRECISION = ("float32", "float64")  # what a whole network computes in otherwise
 OF_LANGUAGE_MODELS = ("kv_cache",)  # settings that apply to nothing else
 
 
@@ -42,9 +42,13 @@ def dtypes_for(card: Card, runtime: str, stepwise: bool) -> tuple[str, ...]:
     """
     having = RUNTIMES[runtime].dtypes
     if stepwise:
-        return tuple(name for name in having if name in HALF)
+        return tuple(name for name in having if name in HALF_PRECISION)
     family = FAMILIES[card.family]
-    return having if family.has_language_model or family.mixed else tuple(name for name in having if name in WHOLE)
+    return (
+        having
+        if family.has_language_model or family.mixed
+        else tuple(name for name in having if name in FULL_PRECISION)
+    )
 
 
 def checked_settings(arguments: Mapping[str, Any], card: Card, runtime: str) -> Settings:
@@ -76,7 +80,9 @@ def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, 
     if name == "quantization":
         check_quantization(card, value)
     if name == "stepwise" and settings.dtype not in dtypes_for(card, runtime, stepwise=True):
-        raise BadInput(f"stepwise is on, and dtype is {settings.dtype}; expected {' or '.join(HALF)} beside it")
+        raise BadInput(
+            f"stepwise is on, and dtype is {settings.dtype}; expected {' or '.join(HALF_PRECISION)} beside it"
+        )
     wrong_type = name == "dtype" and not settings.stepwise and value not in dtypes_for(card, runtime, stepwise=False)
     if wrong_type:
         expected = " or ".join(dtypes_for(card, runtime, stepwise=False))

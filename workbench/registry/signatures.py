@@ -22,7 +22,7 @@ HEARING = ("stream", "stream_batch", "transcribe", "transcribe_batch")
 WRITING = ("generate_stream", "generate")
 CONVERSING = ("converse_stream", "converse")
 FINDING = ("detect",)
-TAKES = {RECORDING: HEARING, PROMPT: WRITING, CONVERSATION: CONVERSING}  # calls, by what a family takes
+CALLS_FOR = {RECORDING: HEARING, PROMPT: WRITING, CONVERSATION: CONVERSING}  # calls, by what a family takes
 METHOD_FOR = {RECORDING: "transcribe", PROMPT: "generate", CONVERSATION: "converse"}
 KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number", tuple: "list of texts"}
 
@@ -31,12 +31,12 @@ KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number
 def session_class(base: type[Any], family: str) -> type[Any]:
     """Returns a class like `base` whose calls have the options of a family as documented parameters."""
     described = FAMILIES[family]
-    takes = TAKES[described.input]
+    calls = CALLS_FOR[described.input]
     also = FINDING if "vad" in described.tasks else ()
     talks = CONVERSING if CONVERSE in described.tasks else ()
-    methods = {name: _described(base, name, family) for name in dict.fromkeys((*takes, *also, *talks, "trace"))}
-    others = [name for name in (*HEARING, *WRITING, *CONVERSING, *FINDING) if name not in methods]
-    methods |= {name: _refused(base, name, described.title, METHOD_FOR[described.input]) for name in others}
+    methods = {name: _described(base, name, family) for name in dict.fromkeys((*calls, *also, *talks, "trace"))}
+    refused_names = [name for name in (*HEARING, *WRITING, *CONVERSING, *FINDING) if name not in methods]
+    methods |= {name: _refused(base, name, described.title, METHOD_FOR[described.input]) for name in refused_names}
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__doc__": base.__doc__})
 
 
@@ -61,7 +61,9 @@ def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
     specs, hints = option_specs(options_class), get_type_hints(options_class)
     method = _passing_on(getattr(base, name))
     signature = inspect.signature(getattr(base, name))
-    named = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    named_parameters = [
+        each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
     parameters = [
         inspect.Parameter(spec.name, inspect.Parameter.KEYWORD_ONLY, default=spec.default, annotation=hints[spec.name])
         for spec in specs
@@ -70,7 +72,7 @@ def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
         parameters.insert(
             0, inspect.Parameter("embeddings", inspect.Parameter.KEYWORD_ONLY, default=(), annotation=Sequence[Any])
         )
-    method.__signature__ = signature.replace(parameters=[*named, *parameters])  # type: ignore[attr-defined]
+    method.__signature__ = signature.replace(parameters=[*named_parameters, *parameters])  # type: ignore[attr-defined]
     lines = [_line(spec, family) for spec in specs]
     method.__doc__ = "\n".join([_doc(name), "", f"Options of {described.title}:", *lines])
     return method

@@ -129,9 +129,9 @@ def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
     """
     if card.kind == "server":
         raise BadInput(f"{card.id} runs on the server {card.place}; its checkpoint is not on this machine")
-    here = local_checkpoint(card)
-    if here is not None:
-        return here
+    path = local_checkpoint(card)
+    if path is not None:
+        return path
     if card.kind != "hub":
         raise BadInput(f"{card.id}: {why_not_here(card)}")
     return _download(card, card.place, on_progress)
@@ -161,8 +161,8 @@ def _has_every_shard(directory: Path) -> bool:
     if not (directory / SHARDS).is_file():
         return True
     try:
-        named = set(json.loads((directory / SHARDS).read_text(encoding="utf-8"))["weight_map"].values())
-        return all((directory / name).is_file() for name in named)
+        shard_names = set(json.loads((directory / SHARDS).read_text(encoding="utf-8"))["weight_map"].values())
+        return all((directory / name).is_file() for name in shard_names)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return False  # a damaged index: the download repairs it
 
@@ -226,8 +226,11 @@ def _progress_bar(on_progress: OnProgress | None, repository: str) -> type[Any]:
             self.seen += n or 0
             if on_progress and self.counts_bytes and self.total and self.seen >= furthest:
                 furthest = self.seen
-                done, total = self.seen / 1e6, self.total / 1e6
-                on_progress(min(done / total, 1.0), f"downloading {repository}: {done:.0f} of {total:.0f} MB")
+                megabytes, total_megabytes = self.seen / 1e6, self.total / 1e6
+                on_progress(
+                    min(megabytes / total_megabytes, 1.0),
+                    f"downloading {repository}: {megabytes:.0f} of {total_megabytes:.0f} MB",
+                )
             return None
 
     return Reporting

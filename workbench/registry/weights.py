@@ -126,13 +126,15 @@ def gguf_file(
     if family.name != card.family and not language_half:
         raise BadInput(f"{card.id}: its card names the family {card.family}, but {checkpoint.name} holds {family.name}")
     files = _with_language(card, file)
-    held = _quantization(files)
-    if settings.quantization not in (AUTO, held):
+    file_quantization = _quantization(files)
+    if settings.quantization not in (AUTO, file_quantization):
         raise BadInput(
-            f"quantization is {settings.quantization!r}, but the weights of {checkpoint.name} are {held}; "
-            f"expected auto or {held}"
+            f"quantization is {settings.quantization!r}, but the weights of {checkpoint.name} are {file_quantization}; "
+            f"expected auto or {file_quantization}"
         )
-    return checkpoint, replace(settings, quantization=held, language_file=files[1].path if len(files) > 1 else None)
+    return checkpoint, replace(
+        settings, quantization=file_quantization, language_file=files[1].path if len(files) > 1 else None
+    )
 
 
 def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
@@ -142,11 +144,13 @@ def _with_language(card: Card, file: GgufFile) -> list[GgufFile]:
     """
     from workbench.families.gguf_files import NANO_ENCODER, find_language_file
 
-    named = card.source.get("language")
+    language_path = card.source.get("language")
     if file.architecture == NANO_ENCODER:
-        return [file, read_own_gguf(Path(named) if named else find_language_file(file.path))]
-    if named:
-        raise BadInput(f"{card.id}: its card names the language file {Path(named).name}, but {file.name} needs none")
+        return [file, read_own_gguf(Path(language_path) if language_path else find_language_file(file.path))]
+    if language_path:
+        raise BadInput(
+            f"{card.id}: its card names the language file {Path(language_path).name}, but {file.name} needs none"
+        )
     return [file]
 
 

@@ -188,7 +188,7 @@ def call_of(session: Any, name: str) -> Callable[..., Any]:
     return method
 
 
-def _plain(audio: AudioSource) -> AudioSource:
+def _absolute_path(audio: AudioSource) -> AudioSource:
     """Returns paths as absolute strings, because another process may have another working folder.
 
     An empty one stays empty, for the code that reads it to refuse it: it would become the working folder.
@@ -196,8 +196,8 @@ def _plain(audio: AudioSource) -> AudioSource:
     return str(Path(audio).absolute()) if isinstance(audio, (str, Path)) and audio != "" else audio
 
 
-def _plain_recordings(audios: Any) -> list[AudioSource]:
-    return [_plain(audio) for audio in recordings(audios)]
+def _absolute_paths(audios: Any) -> list[AudioSource]:
+    return [_absolute_path(audio) for audio in recordings(audios)]
 
 
 def _read_embeddings(mapping: dict[str, Any]) -> bool:
@@ -211,15 +211,15 @@ def _place(out: Any) -> Path | None:
 
 
 PREPARE: Mapping[str, Callable[[Any], Any]] = {
-    "audio": _plain,
-    "audios": _plain_recordings,
+    "audio": _absolute_path,
+    "audios": _absolute_paths,
     "messages": check_messages,
     "texts": texts_given,
-    "given": _plain,
-    "follow": _plain,
+    "given": _absolute_path,
+    "follow": _absolute_path,
     "out": _place,
 }
 """The functions that prepare arguments, by the argument names of the protocols."""
 
-SOURCES: Mapping[str, Callable[[Any], Any]] = {RECORDING: _plain, CONVERSATION: check_messages}
+SOURCES: Mapping[str, Callable[[Any], Any]] = {RECORDING: _absolute_path, CONVERSATION: check_messages}
 """The functions that prepare what a model traces, by its family's input. A prompt is sent as it is."""

@@ -83,15 +83,15 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the answer as plain JSON values: the audio as a base64 WAV file of 16-bit samples."""
-        plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain["audio"] = None if self.audio is None else base64.b64encode(self.wav()).decode("ascii")
-        plain["streams"] = None if self.streams is None else self.streams.tolist()
-        plain["probabilities"] = plain_probabilities(self.probabilities)
-        plain["token_ids"] = list(self.token_ids)
-        plain["layout"] = None if self.layout is None else dict(self.layout)
-        plain["settings"], plain["notes"] = dict(self.settings), list(self.notes)
-        plain["audio_seconds"], plain["real_time_factor"] = self.audio_seconds, self.real_time_factor
-        return {name: round(value, 6) if isinstance(value, float) else value for name, value in plain.items()}
+        fields_by_name = {each.name: getattr(self, each.name) for each in fields(self)}
+        fields_by_name["audio"] = None if self.audio is None else base64.b64encode(self.wav()).decode("ascii")
+        fields_by_name["streams"] = None if self.streams is None else self.streams.tolist()
+        fields_by_name["probabilities"] = plain_probabilities(self.probabilities)
+        fields_by_name["token_ids"] = list(self.token_ids)
+        fields_by_name["layout"] = None if self.layout is None else dict(self.layout)
+        fields_by_name["settings"], fields_by_name["notes"] = dict(self.settings), list(self.notes)
+        fields_by_name["audio_seconds"], fields_by_name["real_time_factor"] = self.audio_seconds, self.real_time_factor
+        return {name: round(value, 6) if isinstance(value, float) else value for name, value in fields_by_name.items()}
 
     def message(self) -> dict[str, Any]:
         """Returns the answer as a message, so that the conversation can go on.

@@ -100,13 +100,13 @@ def generation_html(generation: Generation) -> str:
 
 
 def _alternatives(steps: Sequence[Sequence[Alternative]]) -> Html:
-    most = max(map(len, steps), default=0)
+    width = max(map(len, steps), default=0)
     rows = [
-        (place, *(f"{each.text!r} {np.exp(each.logprob):.1%}" for each in step), *[""] * (most - len(step)))
+        (place, *(f"{each.text!r} {np.exp(each.logprob):.1%}" for each in step), *[""] * (width - len(step)))
         for place, step in enumerate(steps)
     ]
-    ranks = [f"{rank}." for rank in range(1, most + 1)]
-    return table(("step", *ranks), rows, words=tuple(range(1, most + 1)))
+    ranks = [f"{rank}." for rank in range(1, width + 1)]
+    return table(("step", *ranks), rows, words=tuple(range(1, width + 1)))
 
 
 def answer_html(answer: Answer) -> str:

@@ -99,16 +99,16 @@ def check_messages(messages: Any, folder: Path | None = None) -> tuple[Message, 
     return checked
 
 
-def _message(raw: Any, number: int, folder: Path | None) -> Message:
+def _message(value: Any, number: int, folder: Path | None) -> Message:
     where = f"message {number + 1}"
-    if isinstance(raw, Message):
-        return raw
-    if not isinstance(raw, Mapping):
-        raise BadInput(f"{where} is of type {type(raw).__name__}; expected a mapping with role and content")
+    if isinstance(value, Message):
+        return value
+    if not isinstance(value, Mapping):
+        raise BadInput(f"{where} is of type {type(value).__name__}; expected a mapping with role and content")
     for key in ("role", "content"):
-        if key not in raw:
+        if key not in value:
             raise BadInput(f"{where} has no {key}; expected role and content")
-    role, content = raw["role"], raw["content"]
+    role, content = value["role"], value["content"]
     if role not in ROLES:
         raise BadInput(f"the role of {where} is {role!r:.80}; expected one of {', '.join(ROLES)}")
     if isinstance(content, str):
@@ -126,19 +126,19 @@ def _message(raw: Any, number: int, folder: Path | None) -> Message:
     return Message(role, parts)
 
 
-def _part(raw: Any, role: str, where: str, folder: Path | None) -> Part:
-    if not isinstance(raw, Mapping):
-        raise BadInput(f'{where}: it is of type {type(raw).__name__}; expected a mapping such as {{"type": "text"}}')
-    kind = raw.get("type")
+def _part(value: Any, role: str, where: str, folder: Path | None) -> Part:
+    if not isinstance(value, Mapping):
+        raise BadInput(f'{where}: it is of type {type(value).__name__}; expected a mapping such as {{"type": "text"}}')
+    kind = value.get("type")
     if kind not in KINDS:
         raise BadInput(f"{where}: its type is {kind!r:.80}; expected one of {', '.join(KINDS)}")
-    key = "streams" if kind == "audio" and "streams" in raw else kind
-    for name in raw:
+    key = "streams" if kind == "audio" and "streams" in value else kind
+    for name in value:
         if name not in ("type", key):
             raise BadInput(f"{where}: it has the unknown key {name!r:.80}; a part of type {kind} has type and {key}")
-    if key not in raw:
+    if key not in value:
         raise BadInput(f"{where}: it has no {key}; a part of type {kind} has type and {key}")
-    value = raw[key]
+    value = value[key]
     if kind == "text":
         if not isinstance(value, str):
             raise BadInput(f"{where}: its text is of type {type(value).__name__}; expected a text")

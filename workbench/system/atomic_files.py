@@ -53,11 +53,11 @@ def check_outputs(outputs: Mapping[str, Path | None], read: Iterable[str | Path]
         outputs: the file of each flag; None if the flag is not given.
         read: as for `check_not_read`.
     """
-    used = list(read)
+    read_paths = list(read)
     for flag, out in outputs.items():
         if out is not None:
-            check_not_read(flag, out, used)
-            used.append(out)
+            check_not_read(flag, out, read_paths)
+            read_paths.append(out)
 
 
 def is_device(path: Path) -> bool:
@@ -128,10 +128,10 @@ def follow_umask(folder: Path, pattern: str = "*.safetensors") -> None:
             path.chmod(new.stat().st_mode & 0o777)
 
 
-def check_room(out: Path, needed: int, advice: str = "make room there, or choose a smaller quantization") -> None:
+def check_room(out: Path, needed_bytes: int, advice: str = "make room there, or choose a smaller quantization") -> None:
     """Raises `Unavailable` with the advice if the disk of the file's folder has too little space for `needed` bytes."""
     free = shutil.disk_usage(out.parent).free
-    if free < needed + ROOM:
+    if free < needed_bytes + ROOM:
         raise Unavailable(
-            f"{out.parent} has {free / 1e6:.0f} MB left and {out.name} needs {needed / 1e6:.0f} MB; {advice}"
+            f"{out.parent} has {free / 1e6:.0f} MB left and {out.name} needs {needed_bytes / 1e6:.0f} MB; {advice}"
         )

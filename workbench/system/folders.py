@@ -16,8 +16,8 @@ def files_below(folder: Path) -> list[Path]:
     real = {folder: folder.resolve()}
     for name, folders, files in os.walk(folder, followlinks=True):
         place = Path(name)
-        above = {real[each] for each in (place, *place.parents) if each in real}
+        ancestors = {real[each] for each in (place, *place.parents) if each in real}
         real |= {place / each: (place / each).resolve() for each in folders}
-        folders[:] = [each for each in folders if real[place / each] not in above]
+        folders[:] = [each for each in folders if real[place / each] not in ancestors]
         found += [path for path in map(place.joinpath, files) if path.is_file()]
     return sorted(found)

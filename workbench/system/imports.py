@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # transformers imports it, and with it all of scipy, for a way of generating that no model here has: 1 s, 60 MB.
-UNUSED = "sklearn"
+UNNEEDED_PACKAGE = "sklearn"
 
 
 @contextmanager
-def without(*packages: str) -> Iterator[None]:
+def hidden_packages(*packages: str) -> Iterator[None]:
     """Hides packages inside the block, except packages that are imported already. Only for separate processes, because
     other threads do not find the packages either.
     """

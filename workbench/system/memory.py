@@ -17,13 +17,13 @@ def peak_resident_bytes() -> int:
     Adds the peak of each process that it has started and that still runs, such as those of a vLLM engine. Memory that
     several processes share counts in each of them.
     """
-    own = _peak_bytes("self")
-    if own is None:
+    own_bytes = _peak_bytes("self")
+    if own_bytes is None:
         import resource
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        own = peak if sys.platform == "darwin" else peak * 1024
-    return own + sum(_peak_bytes(str(pid)) or _process_bytes(pid) for pid in descendants(os.getpid()))
+        own_bytes = peak if sys.platform == "darwin" else peak * 1024
+    return own_bytes + sum(_peak_bytes(str(pid)) or _process_bytes(pid) for pid in descendants(os.getpid()))
 
 
 def resident_bytes(pid: int) -> int:
@@ -31,10 +31,10 @@ def resident_bytes(pid: int) -> int:
 
     If it has started any, each process counts its proportional share of shared memory, so that it counts once.
     """
-    others = descendants(pid)
-    if not others:
+    children = descendants(pid)
+    if not children:
         return _process_bytes(pid)
-    return sum(share_bytes(each) for each in (pid, *others))
+    return sum(share_bytes(each) for each in (pid, *children))
 
 
 def _process_bytes(pid: int) -> int:

@@ -88,12 +88,12 @@ def _segment(
     before: Sequence[Segment], tokens_by_time: Sequence[tuple[float, Token]], start: float, end: float, text: str
 ) -> Segment:
     for segment in before:
-        near = max(abs(segment.start - start), abs(segment.end - end)) <= _SAME_SECONDS
-        if near and " ".join(segment.text.split()) == text:
+        same_times = max(abs(segment.start - start), abs(segment.end - end)) <= _SAME_SECONDS
+        if same_times and " ".join(segment.text.split()) == text:
             return segment
     first = bisect.bisect_left(tokens_by_time, start, key=lambda pair: pair[0])
-    beyond = bisect.bisect_right(tokens_by_time, end, key=lambda pair: pair[0])
-    tokens = tuple(token for token, _, _ in tokens_in(text, [token for _, token in tokens_by_time[first:beyond]]))
+    end_index = bisect.bisect_right(tokens_by_time, end, key=lambda pair: pair[0])
+    tokens = tuple(token for token, _, _ in tokens_in(text, [token for _, token in tokens_by_time[first:end_index]]))
     nearest = max(before, key=lambda segment: min(end, segment.end) - max(start, segment.start), default=None)
     overlaps = nearest is not None and min(end, nearest.end) > max(start, nearest.start)
     return Segment(start, end, text, tokens, nearest.tags if nearest is not None and overlaps else {})

@@ -249,12 +249,14 @@ def _pieces(
     units: _Units, reference_units: list[str], hypothesis_units: list[str], chunks: Sequence[AlignmentChunk]
 ) -> tuple[Difference, ...]:
     pieces: list[Difference] = []
-    for equal, group in groupby(chunks, key=lambda chunk: chunk.type == "equal"):
+    for is_equal, group in groupby(chunks, key=lambda chunk: chunk.type == "equal"):
         block = list(group)
         left = reference_units[block[0].ref_start_idx : block[-1].ref_end_idx]
         right = hypothesis_units[block[0].hyp_start_idx : block[-1].hyp_end_idx]
-        for reference, hypothesis in zip(left, right, strict=True) if equal else _pairs(left, right):
-            kind: Kind = "equal" if equal else "insert" if not reference else "substitute" if hypothesis else "delete"
+        for reference, hypothesis in zip(left, right, strict=True) if is_equal else _pairs(left, right):
+            kind: Kind = (
+                "equal" if is_equal else "insert" if not reference else "substitute" if hypothesis else "delete"
+            )
             separator = _separator(units, pieces[-1], reference, hypothesis) if pieces else ""
             pieces.append(Difference(kind, reference, hypothesis, separator))
     return tuple(pieces)
@@ -275,8 +277,8 @@ def _pairs(left: list[str], right: list[str]) -> list[tuple[str, str]]:
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())] * (surplus + 1)
     for index, unit in enumerate(left):
         step = [
-            (likeness + SequenceMatcher(None, unit, right[index + alone]).ratio(), (*partners, index + alone))
-            for alone, (likeness, partners) in enumerate(best)
+            (likeness + SequenceMatcher(None, unit, right[index + unpaired]).ratio(), (*partners, index + unpaired))
+            for unpaired, (likeness, partners) in enumerate(best)
         ]
         best = step[:1]
         for path in step[1:]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import struct
 import time
 import zipfile
@@ -121,6 +122,7 @@ def said_of(path: Path) -> str:
     return said
 
 
+@pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="without ffmpeg, the sentence says how to get it")
 @pytest.mark.parametrize("name", CONTENT)
 def test_file_without_a_recording_raises_one_line_error_with_the_file_name(
     name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]

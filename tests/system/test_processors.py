@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.runtimes.gguf.test_weights import drawn, stored
+from tests.runtimes.gguf.test_weights import random_array, write_matrix
 from workbench.core.settings import SessionSpec, Settings
 from workbench.formats.weight_files import file_bytes, weight_files
 from workbench.isolation.loader import open_alone
@@ -30,7 +30,7 @@ def test_a_small_model_has_one_thread(three: None) -> None:
 
 
 def test_ggml_runs_a_small_model_with_one_thread_and_several_lanes(three: None, tmp_path: Path) -> None:
-    small = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)))
+    small = GraphRunner(write_matrix(tmp_path, "F32", random_array(48, 64)))
     assert small.lane.threads == 1 and small.lanes == 3
     small.close()
 
@@ -39,7 +39,7 @@ def test_ggml_computes_a_large_model_on_all_processors(
     three: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processors, "SMALL_BYTES", 0)
-    large = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)))
+    large = GraphRunner(write_matrix(tmp_path, "F32", random_array(48, 64)))
     assert large.lane.threads == 3
     large.close()
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from tests.runtimes.gguf.test_graph import drawn, written
+from tests.runtimes.gguf.test_graph import random_array, write_file
 from workbench.runtimes.gguf.convolutions import convolve, snake_convolve
 from workbench.runtimes.gguf.graph_runner import GraphRunner
 
@@ -24,19 +24,21 @@ CLOSE = 5e-6  # absolute, of sums of up to 140 products in float32, in another o
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphRunner]:
     tensors = {}
     for number, shape in enumerate(SHAPES):
-        tensors[f"c{number}__weight"] = drawn(*shape, seed=number) / (shape[1] * shape[2]) ** 0.5
-        tensors[f"c{number}__bias"] = drawn(shape[0], seed=number + 50)
-        tensors[f"c{number}__alpha"] = np.abs(drawn(shape[2], seed=number + 90)) + 0.1
-    engine = GraphRunner(written(tmp_path_factory.mktemp("convolutions") / "it.gguf", **tensors), threads=2)
+        tensors[f"c{number}__weight"] = random_array(*shape, seed=number) / (shape[1] * shape[2]) ** 0.5
+        tensors[f"c{number}__bias"] = random_array(shape[0], seed=number + 50)
+        tensors[f"c{number}__alpha"] = np.abs(random_array(shape[2], seed=number + 90)) + 0.1
+    engine = GraphRunner(write_file(tmp_path_factory.mktemp("convolutions") / "it.gguf", **tensors), threads=2)
     yield engine
     engine.close()
 
 
-def expected(engine: GraphRunner, name: str, x: np.ndarray, padding: int, stride: int, dilation: int) -> np.ndarray:
+def pytorch_convolution(
+    engine: GraphRunner, name: str, x: np.ndarray, padding: int, stride: int, dilation: int
+) -> np.ndarray:
     kernel, bias = (torch.from_numpy(engine.weights.file.array(f"{name}.{last}").copy()) for last in ("weight", "bias"))
     wave = torch.from_numpy(x.T[None].copy())
-    found: np.ndarray = F.conv1d(wave, kernel.permute(0, 2, 1), bias, stride, padding, dilation)[0].T.numpy()
-    return found
+    output: np.ndarray = F.conv1d(wave, kernel.permute(0, 2, 1), bias, stride, padding, dilation)[0].T.numpy()
+    return output
 
 
 @settings(max_examples=80)
@@ -51,11 +53,13 @@ def test_convolution_equals_pytorch_for_any_stride_dilation_and_padding(
 ) -> None:
     (out, taps, width), (stride, dilation), name = SHAPES[number], steps, f"c{number}"
     frames = max(frames, (taps - 1) * dilation + 1 - 2 * padding)
-    x = drawn(frames, width, seed=frames)
-    found = engine.run(lambda g: {"it": convolve(g, g.input(x), g.scope / name, out, taps, padding, stride, dilation)})[
-        "it"
-    ]
-    np.testing.assert_allclose(found, expected(engine, name, x, padding, stride, dilation), rtol=1e-6, atol=CLOSE)
+    x = random_array(frames, width, seed=frames)
+    output = engine.run(
+        lambda g: {"it": convolve(g, g.input(x), g.scope / name, out, taps, padding, stride, dilation)}
+    )["it"]
+    np.testing.assert_allclose(
+        output, pytorch_convolution(engine, name, x, padding, stride, dilation), rtol=1e-6, atol=CLOSE
+    )
 
 
 @settings(max_examples=25)
@@ -68,12 +72,12 @@ def test_snake_activation_before_a_convolution_equals_its_definition(
     engine: GraphRunner, number: int, frames: int, dilation: int
 ) -> None:
     (out, taps, width), name = SHAPES[number], f"c{number}"
-    x, alpha = drawn(frames, width, seed=frames), engine.weights.file.array(f"{name}.alpha")
-    found = engine.run(
+    x, alpha = random_array(frames, width, seed=frames), engine.weights.file.array(f"{name}.alpha")
+    output = engine.run(
         lambda g: {"it": snake_convolve(g, g.input(x), g.scope / name, g.scope / name, out, taps, dilation)}
     )["it"]
     activated = (x + np.sin(alpha * x) ** 2 / (alpha + 1e-9)).astype(np.float32)
-    assert found.shape == (frames, out)
+    assert output.shape == (frames, out)
     np.testing.assert_allclose(
-        found, expected(engine, name, activated, taps // 2 * dilation, 1, dilation), rtol=1e-6, atol=CLOSE
+        output, pytorch_convolution(engine, name, activated, taps // 2 * dilation, 1, dilation), rtol=1e-6, atol=CLOSE
     )

@@ -48,17 +48,17 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def put(files: Mapping[str, bytes], directory: Path) -> Path:
+def write_files(files: Mapping[str, bytes], directory: Path) -> Path:
     directory.mkdir()
     for name, content in files.items():
         (directory / name).write_bytes(content)
     return directory
 
 
-def changed(
+def changed_copy(
     source: Path, path: Path, keys: Mapping[str, Any] = {}, tensors: Mapping[str, np.ndarray | None] = {}
 ) -> GgufFile:
-    """A copy with keys and tensors set, or with None left out."""
+    """A copy of a GGUF file with these keys and tensors replaced; those that are None are missing in it."""
     reader = GGUFReader(source)
     fields = {name: field for name, field in reader.fields.items() if not name.startswith("GGUF.")}
     writer = GGUFWriter(path, str(fields.pop("general.architecture").contents()))
@@ -92,11 +92,11 @@ def test_sensevoice_file_gives_the_configuration_of_its_checkpoint(
     checkpoints: Path, tmp_path: Path, wtype: str
 ) -> None:
     path = funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf", wtype)
-    ours = read_sensevoice(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
-    theirs = read_sensevoice(checkpoints / "sensevoice")
-    assert (ours.encoder, ours.frontend, ours.blank) == (theirs.encoder, theirs.frontend, theirs.blank)
-    assert ours.vocabulary.pieces == theirs.vocabulary.pieces
-    assert ours.cmvn_file is None  # the file's vectors cannot be used
+    model = read_sensevoice(write_files(funasr_files(read_gguf(path)), tmp_path / "it"), path)
+    expected = read_sensevoice(checkpoints / "sensevoice")
+    assert (model.encoder, model.frontend, model.blank) == (expected.encoder, expected.frontend, expected.blank)
+    assert model.vocabulary.pieces == expected.vocabulary.pieces
+    assert model.cmvn_file is None  # the file's vectors cannot be used
 
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
@@ -105,15 +105,15 @@ def test_paraformer_file_gives_the_configuration_of_its_checkpoint(
 ) -> None:
     cmvn = random_cmvn(560, seed=2)
     path = funasr_paraformer(checkpoints / "paraformer", tmp_path / "it.gguf", wtype, cmvn=cmvn)
-    ours = read_paraformer(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
-    theirs = read_paraformer(checkpoints / "paraformer")
-    assert (ours.encoder, replace(ours.frontend, cmvn_file=None)) == (theirs.encoder, theirs.frontend)
-    assert (ours.predictor, ours.decoder) == (theirs.predictor, theirs.decoder)
-    assert ours.vocabulary.pieces == theirs.vocabulary.pieces
-    assert ours.cmvn_file is not None
-    found = read_am_mvn(ours.cmvn_file)
-    np.testing.assert_array_equal(found.shift, cmvn.shift)
-    np.testing.assert_array_equal(found.scale, cmvn.scale)
+    model = read_paraformer(write_files(funasr_files(read_gguf(path)), tmp_path / "it"), path)
+    expected = read_paraformer(checkpoints / "paraformer")
+    assert (model.encoder, replace(model.frontend, cmvn_file=None)) == (expected.encoder, expected.frontend)
+    assert (model.predictor, model.decoder) == (expected.predictor, expected.decoder)
+    assert model.vocabulary.pieces == expected.vocabulary.pieces
+    assert model.cmvn_file is not None
+    stored_cmvn = read_am_mvn(model.cmvn_file)
+    np.testing.assert_array_equal(stored_cmvn.shift, cmvn.shift)
+    np.testing.assert_array_equal(stored_cmvn.scale, cmvn.scale)
 
 
 @pytest.mark.parametrize("kind", ["cnn", "cnn_blstm"])
@@ -133,29 +133,29 @@ def test_bicif_paraformer_is_recognised_by_its_tensors(checkpoints: Path, tmp_pa
     (directory / "config.yaml").write_text(yaml.safe_dump(config))
     (directory / "tokens.json").write_bytes((checkpoints / "paraformer" / "tokens.json").read_bytes())
     (directory / "model.pt").touch()
-    theirs = read_paraformer(directory)
-    network = ParaformerNetwork(theirs.encoder, theirs.predictor, theirs.decoder, len(theirs.vocabulary))
+    expected = read_paraformer(directory)
+    network = ParaformerNetwork(expected.encoder, expected.predictor, expected.decoder, len(expected.vocabulary))
     torch.save(drawn_tensors(network, 1), directory / "model.pt")
     path = funasr_paraformer(directory, tmp_path / "it.gguf")
-    ours = read_paraformer(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
-    assert ours.checkpoint.model == "BiCifParaformer"
-    assert (ours.predictor, ours.decoder) == (theirs.predictor, theirs.decoder)
+    model = read_paraformer(write_files(funasr_files(read_gguf(path)), tmp_path / "it"), path)
+    assert model.checkpoint.model == "BiCifParaformer"
+    assert (model.predictor, model.decoder) == (expected.predictor, expected.decoder)
 
 
 def test_nano_encoder_file_gives_the_configuration_of_its_checkpoint(checkpoints: Path, tmp_path: Path) -> None:
     path = funasr_nano_encoder(checkpoints / "nano", tmp_path / "it.gguf", "f16")
-    ours = yaml.safe_load(funasr_files(read_gguf(path), "qwen.gguf")["config.yaml"])
-    theirs = yaml.safe_load((checkpoints / "nano" / "config.yaml").read_text())
+    config = yaml.safe_load(funasr_files(read_gguf(path), "qwen.gguf")["config.yaml"])
+    expected = yaml.safe_load((checkpoints / "nano" / "config.yaml").read_text())
     for section in ("audio_encoder_conf", "audio_adaptor_conf", "frontend_conf"):
-        assert theirs[section].items() - {("freeze", True), ("feat_permute", True)} <= ours[section].items()
-    assert ours["llm_conf"] == {"init_param_path": "qwen.gguf"}
-    assert ours["model"] == "FunASRNano"
+        assert expected[section].items() - {("freeze", True), ("feat_permute", True)} <= config[section].items()
+    assert config["llm_conf"] == {"init_param_path": "qwen.gguf"}
+    assert config["model"] == "FunASRNano"
 
 
 def test_fsmn_vad_is_read_with_its_cmvn(tmp_path: Path) -> None:
     cmvn = random_cmvn(400, seed=3)
     files = funasr_files(read_gguf(funasr_vad(tmp_path / "it.gguf", VAD, cmvn)))
-    directory = put(files, tmp_path / "it")
+    directory = write_files(files, tmp_path / "it")
     (directory / "model.pt").touch()
     model = read_fsmn_vad(directory)
     assert model.network == FsmnConfig(**VAD, lstride=1)
@@ -182,15 +182,15 @@ def test_a_file_with_a_vocabulary_has_no_note(checkpoints: Path, tmp_path: Path)
 
 def test_missing_keys_are_filled_from_tensor_shapes_or_runtime_defaults(checkpoints: Path, tmp_path: Path) -> None:
     source = funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf")
-    whole = read_gguf(source)
-    without = {name: None for name in whole.metadata if name.startswith("sv.") and name != "sv.vocab"}
-    config = yaml.safe_load(funasr_files(changed(source, tmp_path / "less.gguf", without))["config.yaml"])
-    expected = yaml.safe_load(funasr_files(whole)["config.yaml"])
+    file = read_gguf(source)
+    removed_keys = {name: None for name in file.metadata if name.startswith("sv.") and name != "sv.vocab"}
+    config = yaml.safe_load(funasr_files(changed_copy(source, tmp_path / "less.gguf", removed_keys))["config.yaml"])
+    expected = yaml.safe_load(funasr_files(file)["config.yaml"])
     assert config["encoder_conf"] == {**expected["encoder_conf"], "attention_heads": 4}
     assert config["model_conf"] == {"blank_id": 0}
     source = funasr_paraformer(checkpoints / "paraformer", tmp_path / "p.gguf")
-    without = {name: None for name in read_gguf(source).metadata if name.startswith("pf.p")}
-    config = yaml.safe_load(funasr_files(changed(source, tmp_path / "less.gguf", without))["config.yaml"])
+    removed_keys = {name: None for name in read_gguf(source).metadata if name.startswith("pf.p")}
+    config = yaml.safe_load(funasr_files(changed_copy(source, tmp_path / "less.gguf", removed_keys))["config.yaml"])
     assert (config["predictor_conf"]["tail_threshold"], config["predictor_conf"]["threshold"]) == (0.45, 1.0)
 
 
@@ -245,7 +245,7 @@ def test_keys_that_contradict_the_tensors_are_refused(
     files: Mapping[str, Path], tmp_path: Path, source: str, keys: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
-        funasr_files(changed(files[source], tmp_path / "bad.gguf", keys))
+        funasr_files(changed_copy(files[source], tmp_path / "bad.gguf", keys))
 
 
 MISSING: list[tuple[str, str]] = [
@@ -264,19 +264,19 @@ def test_missing_or_misshapen_tensor_raises_an_error_with_its_name(
     files: Mapping[str, Path], tmp_path: Path, source: str, tensor: str
 ) -> None:
     with pytest.raises(BadInput, match=f"bad.gguf has no tensor {tensor}; a file of architecture .* has one"):
-        funasr_files(changed(files[source], tmp_path / "bad.gguf", tensors={tensor: None}))
-    odd = {tensor: np.ones((1, 1, 1, 2), np.float32)}
+        funasr_files(changed_copy(files[source], tmp_path / "bad.gguf", tensors={tensor: None}))
+    misshapen = {tensor: np.ones((1, 1, 1, 2), np.float32)}
     with pytest.raises(BadInput, match=r"bad.gguf (has the shape|is)"):
-        funasr_files(changed(files[source], tmp_path / "bad.gguf", tensors=odd))
+        funasr_files(changed_copy(files[source], tmp_path / "bad.gguf", tensors=misshapen))
 
 
 def test_fsmn_vad_without_cmvn_is_refused(files: Mapping[str, Path], tmp_path: Path) -> None:
-    without: dict[str, None] = {"cmvn.shift": None, "cmvn.scale": None}
+    removed_tensors: dict[str, None] = {"cmvn.shift": None, "cmvn.scale": None}
     with pytest.raises(BadInput, match=r"bad.gguf has no tensors cmvn.shift and cmvn.scale; FSMN-VAD needs its CMVN"):
-        funasr_files(changed(files["vad"], tmp_path / "bad.gguf", tensors=without))
+        funasr_files(changed_copy(files["vad"], tmp_path / "bad.gguf", tensors=removed_tensors))
 
 
 def test_frontend_configuration_equals_that_of_the_checkpoint(checkpoints: Path, tmp_path: Path) -> None:
     path = funasr_sensevoice(checkpoints / "sensevoice", tmp_path / "it.gguf")
-    model = read_sensevoice(put(funasr_files(read_gguf(path)), tmp_path / "it"), path)
+    model = read_sensevoice(write_files(funasr_files(read_gguf(path)), tmp_path / "it"), path)
     assert replace(model.frontend, cmvn_file=None) == read_sensevoice(checkpoints / "sensevoice").frontend

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtimes.gguf.test_weights import drawn, stored
+from tests.runtimes.gguf.test_weights import random_array, write_matrix
 from workbench.audio.read import read
 from workbench.conversion import paraformer, sensevoice, writer
 from workbench.core.errors import BadInput
@@ -31,8 +31,8 @@ def sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     conversion, runtime = FAMILIES[request.param]
     plans = conversion.plans(assets() / f"demo-{request.param}", "workbench")
     [path] = writer.write(plans, "q8_0", tmp_path_factory.mktemp("lanes") / "it.gguf")
-    opened = (closing(runtime.open_session(path, "it", Settings(threads=threads))) for threads in (2, 1))
-    with next(opened) as two, next(opened) as one:
+    contexts = (closing(runtime.open_session(path, "it", Settings(threads=threads))) for threads in (2, 1))
+    with next(contexts) as two, next(contexts) as one:
         yield two, one
 
 
@@ -43,28 +43,28 @@ def plain(transcript: Transcript) -> Any:
 def test_parallel_transcripts_equal_sequential_ones(sessions: tuple[Any, Any]) -> None:
     two, one = sessions
     assert two.recogniser.seconds_at_once > 0 == one.recogniser.seconds_at_once, "one thread has no lanes"
-    sounds = [(each.samples, each.sample_rate) for each in SAMPLES]
-    alone = [one.transcribe(each) for each in sounds]
-    assert [*map(plain, two.transcribe_batch(sounds))] == [*map(plain, alone)]
+    recordings = [(each.samples, each.sample_rate) for each in SAMPLES]
+    expected = [one.transcribe(each) for each in recordings]
+    assert [*map(plain, two.transcribe_batch(recordings))] == [*map(plain, expected)]
     long = (np.concatenate([each.samples for each in SAMPLES]), SAMPLES[0].sample_rate)
-    cut = {"vad": "none", "max_segment_seconds": 3.0}
-    assert plain(two.transcribe(long, **cut)) == plain(one.transcribe(long, **cut))
+    options = {"vad": "none", "max_segment_seconds": 3.0}
+    assert plain(two.transcribe(long, **options)) == plain(one.transcribe(long, **options))
 
 
 def test_parallel_lanes_keep_result_order_and_raise_errors(tmp_path: Path) -> None:
-    engine = GraphRunner(stored(tmp_path, "F32", drawn(48, 64)), threads=3)
-    inputs = [drawn(rows, 64, seed=rows) for rows in range(1, 12)]
+    engine = GraphRunner(write_matrix(tmp_path, "F32", random_array(48, 64)), threads=3)
+    inputs = [random_array(rows, 64, seed=rows) for rows in range(1, 12)]
 
     def product(x: np.ndarray) -> np.ndarray:
         return engine.run(lambda g: {"it": g.linear(g.input(x), g.scope / "m", 48, bias=False)})["it"]
 
-    def refused() -> np.ndarray:
+    def raise_error() -> np.ndarray:
         raise BadInput("no such thing")
 
-    found = engine.side_by_side([lambda x=x: product(x) for x in inputs])  # type: ignore[misc]
-    assert all(np.array_equal(each, product(x)) for each, x in zip(found, inputs, strict=True))
+    outputs = engine.side_by_side([lambda x=x: product(x) for x in inputs])  # type: ignore[misc]
+    assert all(np.array_equal(each, product(x)) for each, x in zip(outputs, inputs, strict=True))
     with pytest.raises(BadInput, match="no such thing"):
-        engine.side_by_side([lambda: product(inputs[0]), refused, lambda: product(inputs[1])])
+        engine.side_by_side([lambda: product(inputs[0]), raise_error, lambda: product(inputs[1])])
     assert np.array_equal(engine.side_by_side([lambda: product(inputs[0])])[0], product(inputs[0]))
     engine.close()
     with pytest.raises(BadInput, match="is closed"):

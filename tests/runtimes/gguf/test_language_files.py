@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runtimes.gguf.test_funasr_files import changed
+from tests.runtimes.gguf.test_funasr_files import changed_copy
 from tests.support.tiny_gguf import tiny_gguf
 from tests.support.tiny_language import CONTEXT, VOCABULARY, put_tokenizer
 from workbench.core.errors import BadInput
@@ -22,15 +22,15 @@ from workbench.runtimes.gguf.unpacking import unpacked
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def language_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("language") / "qwen.gguf"
     tiny_gguf(path)
     return path
 
 
 @pytest.fixture(scope="module")
-def model(made: Path) -> CausalLmModel:
-    with unpacked(read_gguf(made)) as directory:
+def model(language_file: Path) -> CausalLmModel:
+    with unpacked(read_gguf(language_file)) as directory:
         return read_causal_lm(directory)
 
 
@@ -97,6 +97,8 @@ def test_chat_template_is_retained(model: CausalLmModel, original: LanguageToken
         ),
     ],
 )
-def test_invalid_vocabularies_are_refused(made: Path, tmp_path: Path, keys: Mapping[str, Any], reason: str) -> None:
+def test_invalid_vocabularies_are_refused(
+    language_file: Path, tmp_path: Path, keys: Mapping[str, Any], reason: str
+) -> None:
     with pytest.raises(BadInput, match=reason):
-        language_files(changed(made, tmp_path / "bad.gguf", keys))
+        language_files(changed_copy(language_file, tmp_path / "bad.gguf", keys))

@@ -46,29 +46,29 @@ TEXTS = (
 def pair(folder: Path, kind: str) -> tuple[LlamaTokenizer, LanguageTokenizer]:
     tiny_gguf(folder / f"{kind}.gguf", kind)
     file = read_gguf(folder / f"{kind}.gguf")
-    theirs = LanguageTokenizer(AutoTokenizer.from_pretrained(folder / f"{kind}.tokenizer"))
-    return LlamaTokenizer(open_plain(file, vocabulary_only=True), file), theirs
+    reference = LanguageTokenizer(AutoTokenizer.from_pretrained(folder / f"{kind}.tokenizer"))
+    return LlamaTokenizer(open_plain(file, vocabulary_only=True), file), reference
 
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[LlamaTokenizer, LanguageTokenizer]]:
-    """Ours and transformers'."""
+    """The tokenizer of a GGUF file and that of transformers, by the kind of the model."""
     folder = tmp_path_factory.mktemp("tokenizers")
     return {kind: pair(folder, kind) for kind in KINDS}
 
 
-def same(ours: LanguageTokenizer, theirs: LanguageTokenizer, text: str) -> None:
-    ids = theirs.ids(text)
-    assert ours.ids(text) == ids
-    assert ours.ids(text, begin=True) == theirs.ids(text, begin=True)
+def assert_same(tokenizer: LanguageTokenizer, reference: LanguageTokenizer, text: str) -> None:
+    ids = reference.ids(text)
+    assert tokenizer.ids(text) == ids
+    assert tokenizer.ids(text, begin=True) == reference.ids(text, begin=True)
     for special in (False, True):
-        assert ours.text(ids, special) == theirs.text(ids, special)
+        assert tokenizer.text(ids, special) == reference.text(ids, special)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_special_texts_have_the_ids_of_transformers(tokenizers: Any, kind: str, text: str) -> None:
-    same(*tokenizers[kind], text)
+    assert_same(*tokenizers[kind], text)
 
 
 @given(
@@ -82,24 +82,24 @@ def test_special_texts_have_the_ids_of_transformers(tokenizers: Any, kind: str, 
 )
 @settings(max_examples=400, deadline=None)
 def test_random_texts_have_the_ids_of_transformers(tokenizers: Any, text: str) -> None:
-    same(*tokenizers["qwen3"], text)
+    assert_same(*tokenizers["qwen3"], text)
 
 
 @given(ids=st.lists(st.integers(-2, 520), max_size=12), special=st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_random_ids_have_the_text_of_transformers(tokenizers: Any, ids: list[int], special: bool) -> None:
-    """Halves of characters and ids that there are not among them."""
-    ours, theirs = tokenizers["qwen3"]
-    assert ours.text(ids, special) == theirs.text(ids, special)
+    """The ids include parts of characters and ids outside the vocabulary."""
+    tokenizer, reference = tokenizers["qwen3"]
+    assert tokenizer.text(ids, special) == reference.text(ids, special)
 
 
 def test_pieces_and_token_ids_equal_transformers(tokenizers: Any) -> None:
-    ours, theirs = tokenizers["qwen3"]
+    tokenizer, reference = tokenizers["qwen3"]
     for number in range(512):
-        assert ours.piece(number) == theirs.piece(number)
+        assert tokenizer.piece(number) == reference.piece(number)
     for token in ("<|im_end|>", "<think>", "Ġ", "no such token", "[PAD500]"):
-        assert ours.id_of(token) == theirs.id_of(token)
-    assert len(ours) == 512  # spare rows have names in the file
+        assert tokenizer.id_of(token) == reference.id_of(token)
+    assert len(tokenizer) == 512  # spare rows have names in the file
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,18 +108,19 @@ def test_pieces_and_token_ids_equal_transformers(tokenizers: Any) -> None:
 def test_chat_prompt_equals_that_of_transformers(
     tokenizers: Any, kind: str, messages: Any, variables: dict[str, Any]
 ) -> None:
-    ours, theirs = tokenizers[kind]
-    assert ours.has_chat_template and ours.chat(messages, **variables) == theirs.chat(messages, **variables)
+    tokenizer, reference = tokenizers[kind]
+    assert tokenizer.has_chat_template
+    assert tokenizer.chat(messages, **variables) == reference.chat(messages, **variables)
 
 
 def with_template(tokenizers: Any, template: str) -> LlamaTokenizer:
-    ours = tokenizers["qwen3"][0]
-    made = LlamaTokenizer(ours.model, ours.file)
+    original = tokenizers["qwen3"][0]
+    tokenizer = LlamaTokenizer(original.model, original.file)
     from jinja2 import Environment
 
-    environment: Environment = ours._template.environment
-    made.__dict__["_template"] = environment.from_string(template)
-    return made
+    environment: Environment = original._template.environment
+    tokenizer.__dict__["_template"] = environment.from_string(template)
+    return tokenizer
 
 
 def test_chat_template_can_use_json_and_raise_errors(tokenizers: Any) -> None:
@@ -164,8 +165,8 @@ def test_lone_surrogate_is_refused_by_both_tokenizers(tokenizers: Any) -> None:
 def test_embedding_table_smaller_than_the_vocabulary_is_refused(tokenizers: Any) -> None:
     from dataclasses import replace
 
-    ours = tokenizers["qwen3"][0]
-    config = language_config(ours.file)
-    ours.check_room(config)
+    tokenizer = tokenizers["qwen3"][0]
+    config = language_config(tokenizer.file)
+    tokenizer.check_room(config)
     with pytest.raises(BadInput, match=r"^qwen3\.gguf has 512 tokens; its table of embeddings has room for 511$"):
-        ours.check_room(replace(config, vocabulary=511))
+        tokenizer.check_room(replace(config, vocabulary=511))

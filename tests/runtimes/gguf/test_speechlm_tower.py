@@ -38,57 +38,57 @@ SETTINGS: dict[str, dict[str, Any]] = {
 WIDE = {**TOWER, "d_model": 64, "encoder_ffn_dim": 96, "output_dim": 32, "downsample_hidden_size": 8}
 
 
-def tower_of(described: dict[str, Any]) -> Tower:
-    mel = Mel(bins=described["num_mel_bins"], hop=160, window=400, normalise=True)
-    return Tower(described, mel, described["output_dim"])
+def tower_of(config: dict[str, Any]) -> Tower:
+    mel = Mel(bins=config["num_mel_bins"], hop=160, window=400, normalise=True)
+    return Tower(config, mel, config["output_dim"])
 
 
-def tensors_of(described: dict[str, Any]) -> dict[str, torch.Tensor]:
-    draw, found = torch.Generator().manual_seed(3), {}
-    for name, value in tower_network(tower_of(described), HIDDEN, "it").state_dict().items():
-        drawn = torch.randn(value.shape, generator=draw)
-        found[name] = drawn * 1.5 / value[0].numel() ** 0.5 if value.ndim > 1 else 0.3 * drawn
-    return found
+def tensors_of(config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    generator, tensors = torch.Generator().manual_seed(3), {}
+    for name, value in tower_network(tower_of(config), HIDDEN, "it").state_dict().items():
+        noise = torch.randn(value.shape, generator=generator)
+        tensors[name] = noise * 1.5 / value[0].numel() ** 0.5 if value.ndim > 1 else 0.3 * noise
+    return tensors
 
 
 class Pair:
     """The same weights on both runtimes."""
 
-    def __init__(self, path: Path, described: dict[str, Any], quantization: str = "f32"):
-        tower, self.tensors = tower_of(described), tensors_of(described)
+    def __init__(self, path: Path, config: dict[str, Any], quantization: str = "f32"):
+        tower, self.tensors = tower_of(config), tensors_of(config)
         self.part = plan_tower(tower, self.tensors, HIDDEN, "it")
-        self.ours = SpeechLmTower(write_part(path, self.part, quantization), tower, threads=1)
-        self.theirs = AudioEncoder(tower, self.tensors, HIDDEN, torch.device("cpu"), "it")
+        self.ggml_tower = SpeechLmTower(write_part(path, self.part, quantization), tower, threads=1)
+        self.pytorch_encoder = AudioEncoder(tower, self.tensors, HIDDEN, torch.device("cpu"), "it")
 
     def stages(self, samples: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        ours, theirs = Recorder(StageFilter()), Recorder(StageFilter())
-        found = self.ours.embed_audio(samples, ours)
-        self.theirs(samples, theirs)
-        np.testing.assert_array_equal(found, ours.stages["adaptor.output"])
-        return ours.stages, theirs.stages
+        recorder, reference = Recorder(StageFilter()), Recorder(StageFilter())
+        output = self.ggml_tower.embed_audio(samples, recorder)
+        self.pytorch_encoder(samples, reference)
+        np.testing.assert_array_equal(output, recorder.stages["adaptor.output"])
+        return recorder.stages, reference.stages
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
     folder = tmp_path_factory.mktemp("towers")
-    made = {name: Pair(folder / f"{name}.gguf", described) for name, described in SETTINGS.items()}
-    yield made
-    for pair in made.values():
-        pair.ours.close()
+    pairs_by_name = {name: Pair(folder / f"{name}.gguf", config) for name, config in SETTINGS.items()}
+    yield pairs_by_name
+    for pair in pairs_by_name.values():
+        pair.ggml_tower.close()
 
 
 def recording(count: int) -> np.ndarray:
     """Noise with a slow loudness curve and an offset."""
-    loud = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
-    return (np.random.default_rng(count).normal(0, 1, count) * loud + 0.01).astype(np.float32)
+    loudness = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
+    return (np.random.default_rng(count).normal(0, 1, count) * loudness + 0.01).astype(np.float32)
 
 
 def assert_same(pair: Pair, samples: np.ndarray) -> None:
-    ours, theirs = pair.stages(samples)
-    assert list(ours) == list(theirs)
-    assert len(ours["adaptor.output"]) == pair.ours.tower.rows(len(samples))
-    for stage, values in theirs.items():
-        np.testing.assert_allclose(ours[stage], values, atol=2e-4 * np.abs(values).max(), err_msg=stage)
+    stages, expected = pair.stages(samples)
+    assert list(stages) == list(expected)
+    assert len(stages["adaptor.output"]) == pair.ggml_tower.tower.rows(len(samples))
+    for stage, values in expected.items():
+        np.testing.assert_allclose(stages[stage], values, atol=2e-4 * np.abs(values).max(), err_msg=stage)
 
 
 @settings(max_examples=25)
@@ -106,48 +106,48 @@ def test_recordings_of_up_to_30_seconds_equal_pytorch(pairs: dict[str, Pair], na
 @pytest.mark.parametrize(("quantization", "least"), [("f16", 0.9995), ("q8_0", 0.999), ("q4_0", 0.95)])
 def test_quantised_weights_give_stages_close_to_pytorch(tmp_path: Path, quantization: str, least: float) -> None:
     pair = Pair(tmp_path / "it.gguf", WIDE, quantization)
-    ours, theirs = pair.stages(recording(40_000))
-    near = {stage: cosine(ours[stage], values) for stage, values in theirs.items()}
-    assert min(near.values()) >= least, near
-    assert max(near["adaptor.output"], near["tower.output"]) < 1  # the type is used
-    pair.ours.close()
+    stages, expected = pair.stages(recording(40_000))
+    similarities = {stage: cosine(stages[stage], values) for stage, values in expected.items()}
+    assert min(similarities.values()) >= least, similarities
+    assert max(similarities["adaptor.output"], similarities["tower.output"]) < 1  # the type is used
+    pair.ggml_tower.close()
 
 
 def test_substituted_layer_output_is_used_by_later_stages(pairs: dict[str, Pair]) -> None:
     pair = pairs["short windows"]
-    ours, _ = pair.stages(recording(16_000))
-    given_ = {"tower.layers.0": ours["tower.layers.0"]}
-    other = Recorder(lambda name: name == "adaptor.output", given=given_)
-    pair.ours.embed_audio(recording(16_001), other)
-    np.testing.assert_allclose(other.stages["adaptor.output"], ours["adaptor.output"], atol=1e-5)
+    stages, _ = pair.stages(recording(16_000))
+    substitutes = {"tower.layers.0": stages["tower.layers.0"]}
+    recorder = Recorder(lambda name: name == "adaptor.output", given=substitutes)
+    pair.ggml_tower.embed_audio(recording(16_001), recorder)
+    np.testing.assert_allclose(recorder.stages["adaptor.output"], stages["adaptor.output"], atol=1e-5)
 
 
 def test_bad_recordings_raise_one_line_errors(pairs: dict[str, Pair]) -> None:
-    for samples, says in (
+    for samples, message in (
         (np.zeros(0, dtype=np.float32), "has 0 samples at 16000 Hz; expected mono and at least 201"),
         (np.zeros(16000, dtype=np.float32), "is silent"),
         (np.array([0.1, np.nan] * 400, dtype=np.float32), "not finite"),
     ):
-        with pytest.raises(BadInput, match=says):
-            pairs["short windows"].ours.embed_audio(samples)
+        with pytest.raises(BadInput, match=message):
+            pairs["short windows"].ggml_tower.embed_audio(samples)
 
 
 def test_unsupported_activation_is_refused_at_conversion() -> None:
-    described = {**TOWER, "activation_function": "tanh"}
+    config = {**TOWER, "activation_function": "tanh"}
     with pytest.raises(BadInput, match="has the activation 'tanh'; a GGUF file takes gelu, relu, silu"):
-        plan_tower(tower_of(described), tensors_of(described), HIDDEN, "it")
+        plan_tower(tower_of(config), tensors_of(config), HIDDEN, "it")
 
 
 def test_missing_tensor_is_refused_at_conversion(pairs: dict[str, Pair]) -> None:
     pair = pairs["short windows"]
     for name in ("adaptor.continuous_audio.bias", f"{TOWER_PREFIX}conv2d2.weight"):
-        left = {key: value for key, value in pair.tensors.items() if key != name}
+        remaining = {key: value for key, value in pair.tensors.items() if key != name}
         with pytest.raises(BadInput, match=f"lacks tensor {name}"):
-            plan_tower(pair.ours.tower, left, HIDDEN, "it")
+            plan_tower(pair.ggml_tower.tower, remaining, HIDDEN, "it")
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("key", "value", "message"),
     [
         ("tower.layers", 3, "has no tensor tower.layers.2"),
         ("tower.heads", 3, "expected a multiple of twice the heads"),
@@ -158,14 +158,14 @@ def test_missing_tensor_is_refused_at_conversion(pairs: dict[str, Pair]) -> None
     ],
 )
 def test_metadata_keys_that_contradict_the_tensors_are_refused(
-    pairs: dict[str, Pair], tmp_path: Path, key: str, value: Any, says: str
+    pairs: dict[str, Pair], tmp_path: Path, key: str, value: Any, message: str
 ) -> None:
     pair = pairs["short windows"]
-    part = plan_tower(pair.ours.tower, pair.tensors, HIDDEN, "it")
+    part = plan_tower(pair.ggml_tower.tower, pair.tensors, HIDDEN, "it")
     part.values[key] = value
     with pytest.raises(BadInput) as error:
-        SpeechLmTower(write_part(tmp_path / "bad.gguf", part), pair.ours.tower, threads=1)
-    assert says in str(error.value) and "\n" not in str(error.value)
+        SpeechLmTower(write_part(tmp_path / "bad.gguf", part), pair.ggml_tower.tower, threads=1)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_names_are_short_enough_for_llama_cpp(pairs: dict[str, Pair]) -> None:

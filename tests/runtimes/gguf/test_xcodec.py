@@ -47,7 +47,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 class Pair:
-    """The same weights on both sides."""
+    """A codec of transformers and one on ggml with the same weights."""
 
     def __init__(self, folder: Path, name: str):
         self.settings = SIZES[name]
@@ -55,30 +55,30 @@ class Pair:
         self.file = codec_file(folder / f"{name}.gguf", self.settings, self.network, STREAMS)
         self.codec = Xcodec(self.file, STREAMS, threads=1)
 
-    def decoded(self, codes: np.ndarray) -> np.ndarray:
+    def decode(self, codes: np.ndarray) -> np.ndarray:
         with torch.inference_mode():
-            found: np.ndarray = self.network.decode(torch.from_numpy(codes.T[None]), return_dict=False)[0, 0].numpy()
-        return found
+            samples: np.ndarray = self.network.decode(torch.from_numpy(codes.T[None]), return_dict=False)[0, 0].numpy()
+        return samples
 
-    def encoded(self, samples: np.ndarray) -> np.ndarray:
+    def encode(self, samples: np.ndarray) -> np.ndarray:
         self.network.quantizer.get_num_quantizers_for_bandwidth = lambda bandwidth=None: STREAMS
         with torch.inference_mode():
-            found: np.ndarray = self.network.encode(torch.from_numpy(samples)[None, None], return_dict=False)[
+            codes: np.ndarray = self.network.encode(torch.from_numpy(samples)[None, None], return_dict=False)[
                 0
             ].T.numpy()
-        return found
+        return codes
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]:
     folder = tmp_path_factory.mktemp("codecs")
-    made = {name: Pair(folder, name) for name in SIZES}
-    yield made
-    for pair in made.values():
+    pairs_by_name = {name: Pair(folder, name) for name in SIZES}
+    yield pairs_by_name
+    for pair in pairs_by_name.values():
         pair.codec.close()
 
 
-def drawn(frames: int, seed: int = 0) -> np.ndarray:
+def random_codes(frames: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, CODES, (frames, STREAMS))
 
 
@@ -89,8 +89,8 @@ def noise(count: int) -> np.ndarray:
 @settings(max_examples=40)
 @given(name=st.sampled_from(sorted(SIZES)), frames=st.integers(1, 70))
 def test_decoded_samples_equal_transformers(pairs: dict[str, Pair], name: str, frames: int) -> None:
-    codec, codes = pairs[name].codec, drawn(frames, frames)
-    samples, expected = codec.decode(codes), pairs[name].decoded(codes)
+    codec, codes = pairs[name].codec, random_codes(frames, frames)
+    samples, expected = codec.decode(codes), pairs[name].decode(codes)
     assert samples.dtype == np.float32 and samples.shape == (frames * codec.hop,)
     np.testing.assert_allclose(samples, expected, atol=2e-6 * max(np.abs(expected).max(), 1))
 
@@ -105,31 +105,31 @@ def test_receptive_field_equals_that_of_the_network(pairs: dict[str, Pair], name
 def test_decoding_in_parts_equals_decoding_at_once(
     pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    codec, codes = pairs["other order, odd widths"].codec, drawn(90)
-    whole = codec.decode(codes)
+    codec, codes = pairs["other order, odd widths"].codec, random_codes(90)
+    expected = codec.decode(codes)
     monkeypatch.setattr(codec, "_part", part)
-    np.testing.assert_allclose(codec.decode(codes), whole, atol=1e-6 * np.abs(whole).max())
+    np.testing.assert_allclose(codec.decode(codes), expected, atol=1e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("tile", [1, 1000, 30_000])
 def test_decoding_with_tiles_in_the_last_block_equals_decoding_at_once(
     pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch, tile: int
 ) -> None:
-    codec, codes = pairs["published order"].codec, drawn(5)
-    whole = codec.decode(codes)
+    codec, codes = pairs["published order"].codec, random_codes(5)
+    expected = codec.decode(codes)
     monkeypatch.setattr("workbench.runtimes.gguf.xcodec_decoder.TILE", tile)
-    np.testing.assert_allclose(codec.decode(codes), whole, atol=1e-6 * np.abs(whole).max())
+    np.testing.assert_allclose(codec.decode(codes), expected, atol=1e-6 * np.abs(expected).max())
 
 
-def test_streamed_audio_chunks_equal_the_whole_audio(pairs: dict[str, Pair]) -> None:
-    codec, codes, layout = pairs["published order"].codec, drawn(80) % 16, tiny_layout(STREAMS)
+def test_streamed_audio_chunks_equal_audio_decoded_at_once(pairs: dict[str, Pair]) -> None:
+    codec, codes, layout = pairs["published order"].codec, random_codes(80) % 16, tiny_layout(STREAMS)
     rows = delayed(codes, layout)
     chunks = AudioChunks(codec, layout)
     pieces = [piece for row in rows if (piece := chunks.add(row)) is not None]
     samples = np.concatenate([*pieces, chunks.finish()])
-    whole = codec.decode(codes)
+    expected = codec.decode(codes)
     assert len(pieces) > 2
-    np.testing.assert_allclose(samples, whole, atol=1e-6 * np.abs(whole).max())
+    np.testing.assert_allclose(samples, expected, atol=1e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", sorted(SIZES))
@@ -137,11 +137,11 @@ def test_streamed_audio_chunks_equal_the_whole_audio(pairs: dict[str, Pair]) -> 
 def test_encoded_codes_equal_transformers(pairs: dict[str, Pair], name: str, count: int) -> None:
     codec = pairs[name].codec
     samples = noise(count * codec.hop + codec.hop // 3)
-    found, expected = codec.encode(samples), pairs[name].encoded(samples[: count * codec.hop])
-    assert found.shape == (count, STREAMS) and found.dtype == np.int64
-    both = min(count, len(expected))
-    same = (found[:both] == expected[:both]).mean()
-    assert same >= 0.98  # near ties of codebooks may fall to either side
+    codes, expected = codec.encode(samples), pairs[name].encode(samples[: count * codec.hop])
+    assert codes.shape == (count, STREAMS) and codes.dtype == np.int64
+    frames = min(count, len(expected))
+    equal_share = (codes[:frames] == expected[:frames]).mean()
+    assert equal_share >= 0.98  # near ties of codebooks may fall to either side
 
 
 @pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])
@@ -149,66 +149,66 @@ def test_quantised_files_decode_identical_samples(pairs: dict[str, Pair], tmp_pa
     """No tensor of the decoder is rounded."""
     pair = pairs["published order"]
     codec = Xcodec(codec_file(tmp_path / "it.gguf", pair.settings, pair.network, STREAMS, quantization), STREAMS, 1)
-    np.testing.assert_array_equal(codec.decode(drawn(9)), pair.codec.decode(drawn(9)))
+    np.testing.assert_array_equal(codec.decode(random_codes(9)), pair.codec.decode(random_codes(9)))
     codec.close()
 
 
 def test_decoded_samples_do_not_depend_on_the_number_of_threads(pairs: dict[str, Pair]) -> None:
     pair = pairs["odd strides"]
     codec = Xcodec(pair.file, STREAMS, threads=3)
-    np.testing.assert_allclose(codec.decode(drawn(20)), pair.codec.decode(drawn(20)), atol=1e-6)
+    np.testing.assert_allclose(codec.decode(random_codes(20)), pair.codec.decode(random_codes(20)), atol=1e-6)
     codec.close()
 
 
 def test_codec_stages_are_recorded_and_can_be_substituted(pairs: dict[str, Pair]) -> None:
     codec, recorder = pairs["published order"].codec, Recorder(lambda name: True)
-    audio = codec.decode(drawn(6), recorder)
-    found = recorder.stages
-    assert list(found) == ["codec.codes", "codec.latents", "codec.audio"]
-    np.testing.assert_array_equal(found["codec.codes"], drawn(6))
-    np.testing.assert_array_equal(found["codec.audio"], audio)
-    assert found["codec.latents"].shape == (6, 8)
-    other = Recorder(lambda name: name == "codec.audio", given={"codec.codes": drawn(6, seed=5)})
-    codec.decode(drawn(6), other)
-    np.testing.assert_array_equal(other.stages["codec.audio"], codec.decode(drawn(6, seed=5)))
-    other = Recorder(lambda name: name == "codec.audio", given={"codec.latents": found["codec.latents"]})
-    codec.decode(drawn(6, seed=5), other)
-    np.testing.assert_array_equal(other.stages["codec.audio"], audio)
+    audio = codec.decode(random_codes(6), recorder)
+    stages = recorder.stages
+    assert list(stages) == ["codec.codes", "codec.latents", "codec.audio"]
+    np.testing.assert_array_equal(stages["codec.codes"], random_codes(6))
+    np.testing.assert_array_equal(stages["codec.audio"], audio)
+    assert stages["codec.latents"].shape == (6, 8)
+    rerun = Recorder(lambda name: name == "codec.audio", given={"codec.codes": random_codes(6, seed=5)})
+    codec.decode(random_codes(6), rerun)
+    np.testing.assert_array_equal(rerun.stages["codec.audio"], codec.decode(random_codes(6, seed=5)))
+    rerun = Recorder(lambda name: name == "codec.audio", given={"codec.latents": stages["codec.latents"]})
+    codec.decode(random_codes(6, seed=5), rerun)
+    np.testing.assert_array_equal(rerun.stages["codec.audio"], audio)
 
 
 def test_long_codes_are_decoded_in_parts_of_limited_size(
     pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest graph sets the memory; that of the process says little, since freed memory may stay with it."""
+    """The largest graph sets the memory. The process's memory is no measure: freed memory may stay with it."""
     codec = pairs["other order, odd widths"].codec
-    whole, computed, samples_of = codec.decode(drawn(400)), [], codec._samples
+    expected, lengths, samples_of = codec.decode(random_codes(400)), [], codec._samples
 
-    def counted(graph: Any, latents: np.ndarray) -> Any:
-        computed.append(len(latents))
+    def record_length(graph: Any, latents: np.ndarray) -> Any:
+        lengths.append(len(latents))
         return samples_of(graph, latents)
 
-    monkeypatch.setattr(codec, "_samples", counted)
+    monkeypatch.setattr(codec, "_samples", record_length)
     monkeypatch.setattr(codec, "_part", 60)
-    np.testing.assert_allclose(codec.decode(drawn(400)), whole, atol=1e-5)
-    assert len(computed) == 7 and max(computed) == 60 + sum(codec.receptive_field)
+    np.testing.assert_allclose(codec.decode(random_codes(400)), expected, atol=1e-5)
+    assert len(lengths) == 7 and max(lengths) == 60 + sum(codec.receptive_field)
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("call", "message"),
     [
         (lambda codec: codec.encode(noise(319)), "319 samples at 16000 Hz; expected at least 320"),
         (lambda codec: codec.decode(np.full((3, STREAMS), CODES)), f"expected frames of {STREAMS} codes from 0 to 23"),
         (lambda codec: codec.decode(np.full((3, STREAMS), -1)), "values from -1"),
-        (lambda codec: codec.decode(drawn(3)[:, [0, 1, 2, 3, 0]]), "the shape (3, 5)"),
+        (lambda codec: codec.decode(random_codes(3)[:, [0, 1, 2, 3, 0]]), "the shape (3, 5)"),
     ],
     ids=["short", "large", "negative", "streams"],
 )
-def test_bad_input_raises_one_line_error(pairs: dict[str, Pair], make: Any, says: str) -> None:
+def test_bad_input_raises_one_line_error(pairs: dict[str, Pair], call: Any, message: str) -> None:
     codec = pairs["published order"].codec
     with pytest.raises(BadInput) as error:
-        make(codec)
-    assert says in str(error.value) and "\n" not in str(error.value)
-    assert codec.decode(drawn(0)).shape == (0,)
+        call(codec)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert codec.decode(random_codes(0)).shape == (0,)
 
 
 def test_file_with_fewer_codebooks_than_streams_is_refused(pairs: dict[str, Pair]) -> None:
@@ -217,20 +217,20 @@ def test_file_with_fewer_codebooks_than_streams_is_refused(pairs: dict[str, Pair
 
 
 def test_unsupported_semantic_model_gives_a_decoder_without_encoder(tmp_path: Path) -> None:
-    described = codec_settings(semantic={"hidden_act": "relu"})
-    network = drawn_codec(described)
-    part = plan_codec(described, codec_tensors(network), STREAMS, "it")
+    config = codec_settings(semantic={"hidden_act": "relu"})
+    network = drawn_codec(config)
+    part = plan_codec(config, codec_tensors(network), STREAMS, "it")
     assert part.notes and "with its codec streams" in part.notes[0]
     codec = Xcodec(write_part(tmp_path / "it.gguf", part), STREAMS, threads=1)
     with torch.inference_mode():
-        expected = network.decode(torch.from_numpy(drawn(4).T[None]), return_dict=False)[0, 0].numpy()
-    np.testing.assert_allclose(codec.decode(drawn(4)), expected, atol=1e-5)
+        expected = network.decode(torch.from_numpy(random_codes(4).T[None]), return_dict=False)[0, 0].numpy()
+    np.testing.assert_allclose(codec.decode(random_codes(4)), expected, atol=1e-5)
     with pytest.raises(BadInput, match="has no encoder of the codec"):
         codec.encode(noise(3200))
     codec.close()
 
 
-def changed(pair: Pair, path: Path, **values: Any) -> GgufFile:
+def file_with_values(pair: Pair, path: Path, **values: Any) -> GgufFile:
     part = plan_codec(pair.settings, codec_tensors(pair.network), STREAMS, "it")
     for key, value in values.items():
         part.values[f"codec.{key.replace('__', '.')}"] = value
@@ -238,7 +238,7 @@ def changed(pair: Pair, path: Path, **values: Any) -> GgufFile:
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         ({"decoder_width": 64}, "tensor codec.decoder.conv1.weight"),
         ({"decoder_width": 3}, "expected channels for 4 halvings"),
@@ -254,11 +254,11 @@ def changed(pair: Pair, path: Path, **values: Any) -> GgufFile:
     ids=str,
 )
 def test_metadata_keys_that_contradict_the_tensors_are_refused(
-    pairs: dict[str, Pair], tmp_path: Path, values: dict[str, Any], says: str
+    pairs: dict[str, Pair], tmp_path: Path, values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(BadInput) as error:
-        Xcodec(changed(pairs["published order"], tmp_path / "bad.gguf", **values), STREAMS, threads=1)
-    assert says in str(error.value) and "\n" not in str(error.value)
+        Xcodec(file_with_values(pairs["published order"], tmp_path / "bad.gguf", **values), STREAMS, threads=1)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_codec_runs_without_importing_torch(pairs: dict[str, Pair]) -> None:
@@ -271,5 +271,5 @@ def test_codec_runs_without_importing_torch(pairs: dict[str, Pair]) -> None:
         f"codec.encode(codec.decode(np.zeros((3, {STREAMS}), np.int64)))\n"
         "print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"

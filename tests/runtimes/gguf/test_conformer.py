@@ -33,8 +33,8 @@ FULL = ConformerConfig(idim=80, n_layers=2, n_head=20, d_model=1280, kernel_size
 RULES = ("release", "head")
 
 
-def described(config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> Any:
-    """What the network asks of a model."""
+def model_of(config: ConformerConfig, rate: int = 2, width: int = HIDDEN) -> Any:
+    """A model with the attributes that the graph reads."""
     return SimpleNamespace(encoder=config, downsample_rate=rate, language=SimpleNamespace(hidden_size=width))
 
 
@@ -50,39 +50,40 @@ def network_of(tensors: Mapping[str, Tensor], config: ConformerConfig, rate: int
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The same weights on both runtimes."""
+    """A graph on ggml and a network on PyTorch with the same weights."""
     tensors = tensors_of(ODD)
     file = write_hearing(tmp_path_factory.mktemp("odd") / "odd.gguf", tensors)
-    graph = FireRedGraph(file, described(ODD), threads=1)
+    graph = FireRedGraph(file, model_of(ODD), threads=1)
     yield graph, network_of(tensors, ODD)
     graph.close()
 
 
 @cache
-def sound(frames: int, seed: int = 0) -> np.ndarray:
+def random_features(frames: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((frames, 80)).astype(np.float32)
 
 
-def expected(network: Any, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
+def pytorch_stages(network: Any, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
     recorder = Recorder(StageFilter())
     network(torch.from_numpy(features)[None], torch.tensor([valid]), tap_into(recorder))
     return recorder.stages
 
 
-def found(graph: FireRedGraph, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
+def ggml_stages(graph: FireRedGraph, features: np.ndarray, valid: int) -> dict[str, np.ndarray]:
     recorder = Recorder(StageFilter())
-    heard = graph.embed_audio([features], [valid], recorder)
-    np.testing.assert_array_equal(heard[0], recorder.stages["adaptor.output"])
+    embeddings = graph.embed_audio([features], [valid], recorder)
+    np.testing.assert_array_equal(embeddings[0], recorder.stages["adaptor.output"])
     return recorder.stages
 
 
 def assert_same(pair: Any, frames: int, rule: str) -> None:
     graph, network = pair
     valid = max(valid_frames(frames, rule), 1)
-    ours, theirs = found(graph, sound(frames), valid), expected(network, sound(frames), valid)
-    assert list(ours) == list(theirs)
-    for stage, values in theirs.items():
-        np.testing.assert_allclose(ours[stage], values, rtol=1e-4, atol=2e-4 * np.abs(values).max(), err_msg=stage)
+    features = random_features(frames)
+    stages, expected = ggml_stages(graph, features, valid), pytorch_stages(network, features, valid)
+    assert list(stages) == list(expected)
+    for stage, values in expected.items():
+        np.testing.assert_allclose(stages[stage], values, rtol=1e-4, atol=2e-4 * np.abs(values).max(), err_msg=stage)
 
 
 @settings(max_examples=40)
@@ -102,34 +103,38 @@ def test_query_blocks_give_the_stages_of_pytorch_at_block_borders(pair: Any, fra
 def test_frames_beyond_the_valid_length_are_masked(pair: Any, frames: int, valid: int) -> None:
     graph, network = pair
     valid = min(valid, encoder_frames(frames))
-    ours, theirs = found(graph, sound(frames), valid), expected(network, sound(frames), valid)
+    features = random_features(frames)
+    stages, expected = ggml_stages(graph, features, valid), pytorch_stages(network, features, valid)
     np.testing.assert_allclose(
-        ours["encoder.output"], theirs["encoder.output"], rtol=1e-4, atol=2e-4 * np.abs(theirs["encoder.output"]).max()
+        stages["encoder.output"],
+        expected["encoder.output"],
+        rtol=1e-4,
+        atol=2e-4 * np.abs(expected["encoder.output"]).max(),
     )
-    assert not ours["encoder.layers.1.convolution"][valid:].any()
+    assert not stages["encoder.layers.1.convolution"][valid:].any()
 
 
 @settings(max_examples=10)
 @given(lengths=st.lists(st.integers(8, 150), min_size=2, max_size=4), rule=st.sampled_from(RULES))
 def test_batch_equals_single_recordings(pair: Any, lengths: list[int], rule: str) -> None:
     graph, network = pair
-    sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
+    inputs = [random_features(length, seed) for seed, length in enumerate(lengths)]
     valid = [max(valid_frames(length, rule), 1) for length in lengths]
-    together = graph.embed_audio(sounds, valid, None)
-    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in sounds], batch_first=True)
-    theirs = network(padded, torch.tensor(valid)).numpy()
-    assert together.shape == theirs.shape
-    for row, (length, features, count) in enumerate(zip(lengths, sounds, valid, strict=True)):
+    embeddings = graph.embed_audio(inputs, valid, None)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in inputs], batch_first=True)
+    expected = network(padded, torch.tensor(valid)).numpy()
+    assert embeddings.shape == expected.shape
+    for row, (length, features, count) in enumerate(zip(lengths, inputs, valid, strict=True)):
         tokens = encoder_frames(length) // 2
-        np.testing.assert_array_equal(together[row, :tokens], graph.embed_audio([features], [count], None)[0])
-        assert not together[row, tokens:].any()
-        np.testing.assert_allclose(together[row, :tokens], theirs[row, :tokens], atol=2e-4 * np.abs(theirs).max())
+        np.testing.assert_array_equal(embeddings[row, :tokens], graph.embed_audio([features], [count], None)[0])
+        assert not embeddings[row, tokens:].any()
+        np.testing.assert_allclose(embeddings[row, :tokens], expected[row, :tokens], atol=2e-4 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("rate", [1, 3])
 def test_adaptor_stacks_frames_by_any_rate(tmp_path: Path, rate: int) -> None:
     tensors = tensors_of(ODD, rate)
-    graph = FireRedGraph(write_hearing(tmp_path / "it.gguf", tensors), described(ODD, rate), threads=1)
+    graph = FireRedGraph(write_hearing(tmp_path / "it.gguf", tensors), model_of(ODD, rate), threads=1)
     assert_same((graph, network_of(tensors, ODD, rate)), 47, "release")
 
 
@@ -137,8 +142,8 @@ def test_adaptor_stacks_frames_by_any_rate(tmp_path: Path, rate: int) -> None:
 @given(st.integers(1, 300), st.integers(1, 8))
 def test_relative_positions_equal_pytorch_and_extend_beyond_its_table(frames: int, half: int) -> None:
     table = relative_positions(frames, 2 * frames + 3, 2 * half)
-    theirs = conformer.relative_positions(frames, 2 * half, torch.zeros(())).numpy()
-    np.testing.assert_allclose(table[: 2 * frames - 1], theirs, atol=1e-4)
+    expected = conformer.relative_positions(frames, 2 * half, torch.zeros(())).numpy()
+    np.testing.assert_allclose(table[: 2 * frames - 1], expected, atol=1e-4)
     angle = -float(frames)
     np.testing.assert_allclose(table[2 * frames - 1, :2], [np.sin(angle), np.cos(angle)], atol=1e-4)
 
@@ -147,10 +152,10 @@ def test_relative_positions_equal_pytorch_and_extend_beyond_its_table(frames: in
 @given(st.integers(1, 3000), st.sampled_from(RULES))
 def test_encoder_input_has_matching_frames_positions_and_mask(frames: int, rule: str) -> None:
     valid = max(valid_frames(frames, rule), 1)
-    taken = encoder_input(np.zeros((frames, 80), np.float32), valid, ODD)
-    assert taken.frames == encoder_frames(frames)
-    assert len(taken.positions) >= 2 * taken.frames - 1
-    assert (np.isfinite(taken.mask).sum(axis=1) == valid).all()
+    inputs = encoder_input(np.zeros((frames, 80), np.float32), valid, ODD)
+    assert inputs.frames == encoder_frames(frames)
+    assert len(inputs.positions) >= 2 * inputs.frames - 1
+    assert (np.isfinite(inputs.mask).sum(axis=1) == valid).all()
 
 
 NAMES = (
@@ -175,15 +180,15 @@ def test_missing_or_misshapen_weights_are_refused_at_opening(tmp_path: Path, nam
         tensors[name] = torch.cat([tensors[name], tensors[name]])
     file = write_hearing(tmp_path / "bad.gguf", tensors)
     with pytest.raises(BadInput, match=name.replace(".", r"\.")):
-        FireRedGraph(file, described(ODD), threads=1)
+        FireRedGraph(file, model_of(ODD), threads=1)
 
 
 @pytest.fixture(scope="module")
 def full() -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
-    """Weights of two of the sixteen published blocks with the adapter to Qwen2-7B, and what PyTorch makes of 30 s."""
+    """Random weights of two of the 16 published blocks with the adapter to Qwen2-7B; PyTorch's stages for 30 s."""
     tensors = tensors_of(FULL, width=3584)
     network = network_of(tensors, FULL, width=3584)
-    return tensors, expected(network, sound(2998), valid_frames(2998, "release"))
+    return tensors, pytorch_stages(network, random_features(2998), valid_frames(2998, "release"))
 
 
 @pytest.mark.slow
@@ -191,12 +196,14 @@ def full() -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
 def test_published_size_blocks_match_pytorch_on_30_seconds(
     full: Any, tmp_path: Path, quantization: str, least: float
 ) -> None:
-    tensors, theirs = full
+    tensors, expected = full
     file = write_hearing(tmp_path / "full.gguf", tensors, quantization)
-    graph = FireRedGraph(file, described(FULL, width=3584), threads=1)
-    ours = found(graph, sound(2998), valid_frames(2998, "release"))
+    graph = FireRedGraph(file, model_of(FULL, width=3584), threads=1)
+    stages = ggml_stages(graph, random_features(2998), valid_frames(2998, "release"))
     graph.close()
     (tmp_path / "full.gguf").unlink()
-    assert ours["adaptor.output"].shape == (375, 3584)
-    poor = {stage: near for stage, values in theirs.items() if (near := cosine(ours[stage], values)) < least}
-    assert not poor
+    assert stages["adaptor.output"].shape == (375, 3584)
+    dissimilar = {
+        stage: similarity for stage, values in expected.items() if (similarity := cosine(stages[stage], values)) < least
+    }
+    assert not dissimilar

@@ -26,21 +26,21 @@ from workbench.system.memory import size
 
 ROOT = Path(__file__).resolve().parents[3]
 LONGEST = 10.0  # seconds
-# Bytes beyond the peak of the sound file. Thousands of files took at most 40 MB more, which includes what the C library
-# keeps of the files before.
+# Bytes beyond the peak of the intact file. Thousands of files took at most 40 MB more, which includes memory of earlier
+# files that the C library does not free.
 MOST_MORE = 64 << 20
 
 
 class Opener:
-    """The process that opens them; made again when a file has ended it."""
+    """A process that opens model files; after a file that ends it, the next one starts it again."""
 
     def __init__(self, family: str):
         self.family = family
         self.process: subprocess.Popen[str] | None = None
 
-    def ask(self, path: Path) -> tuple[int, str]:
-        """The bytes that were resident at most, and what came of the file: the process's word, `ended` or `hung`."""
-        process = self.process or self._started()
+    def use(self, path: Path) -> tuple[int, str]:
+        """The peak of resident bytes, and the outcome: the process's answer about the file, `ended` or `hung`."""
+        process = self.process or self._start()
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(f"{path}\n")
         process.stdin.flush()
@@ -51,19 +51,19 @@ class Opener:
         hung = not timer.is_alive()
         timer.cancel()
         if answer:
-            peak, said = answer.strip().split(" ", 1)
-            return int(peak), said
+            peak, outcome = answer.strip().split(" ", 1)
+            return int(peak), outcome
         self.close()
         return 0, "hung" if hung else "ended"
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "tests.support.opens_damaged", self.family]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
         return self.process
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         if self.process is not None:
             for pipe in (self.process.stdin, self.process.stdout):
                 assert pipe is not None
@@ -75,11 +75,11 @@ class Opener:
 
 @contextmanager
 def opener(family: str) -> Iterator[Opener]:
-    made = Opener(family)
+    process = Opener(family)
     try:
-        yield made
+        yield process
     finally:
-        made.close()
+        process.close()
 
 
 def sensevoice_file(folder: Path) -> Path:
@@ -112,19 +112,19 @@ def speechlm_file(folder: Path) -> Path:
 def test_damaged_files_are_refused_or_run_without_crash_hang_or_excess_memory(
     family: str, make: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    sound, bad = make(tmp_path), tmp_path / "damaged.gguf"
-    with opener(family) as asked:
-        usual, came = asked.ask(sound)
-        assert came == "ran"
+    intact, damaged_file = make(tmp_path), tmp_path / "damaged.gguf"
+    with opener(family) as process:
+        usual_peak, outcome = process.use(intact)
+        assert outcome == "ran"
         outcomes, peaks = {}, {}
-        for name, content in damaged(sound, 200):
-            bad.write_bytes(content)
-            peaks[name], outcomes[name] = asked.ask(bad)
+        for name, content in damaged(intact, 200):
+            damaged_file.write_bytes(content)
+            peaks[name], outcomes[name] = process.use(damaged_file)
     counts = Counter(outcome.split()[0] for outcome in outcomes.values())
-    wrong = {name: said for name, said in outcomes.items() if not said.startswith(("ran", "refused"))}
-    assert not wrong, f"{counts}: {wrong}"
+    failures = {name: outcome for name, outcome in outcomes.items() if not outcome.startswith(("ran", "refused"))}
+    assert not failures, f"{counts}: {failures}"
     assert counts["refused"] > 100
     name = max(peaks, key=lambda each: peaks[each])
-    assert peaks[name] < usual + MOST_MORE, f"{name}: {size(peaks[name])}, and the sound file {size(usual)}"
-    sentences = [said for said in outcomes.values() if said.startswith("refused")]
-    assert all(len(said) < 600 and "Traceback" not in said for said in sentences)
+    assert peaks[name] < usual_peak + MOST_MORE, f"{name}: {size(peaks[name])}, and the intact file {size(usual_peak)}"
+    sentences = [outcome for outcome in outcomes.values() if outcome.startswith("refused")]
+    assert all(len(sentence) < 600 and "Traceback" not in sentence for sentence in sentences)

@@ -28,7 +28,7 @@ def noise(seconds: float, seed: int = 0) -> tuple[np.ndarray, int]:
     return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).astype(np.float32), RATE
 
 
-def converted(checkpoint: Path, path: Path, quantization: str = "f32") -> Path:
+def converted_file(checkpoint: Path, path: Path, quantization: str = "f32") -> Path:
     [path] = writer.write(fireredasr.plans(checkpoint, "workbench"), quantization, path)
     return path
 
@@ -47,7 +47,7 @@ def reference(checkpoint: Path) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def session(checkpoint: Path) -> Iterator[Session]:
-    session = open_session(converted(checkpoint, checkpoint / "it.gguf"), "m", SETTINGS)
+    session = open_session(converted_file(checkpoint, checkpoint / "it.gguf"), "m", SETTINGS)
     yield session
     session.close()
 
@@ -55,31 +55,31 @@ def session(checkpoint: Path) -> Iterator[Session]:
 @pytest.mark.parametrize("rule", ["release", "head"])
 @pytest.mark.parametrize("seconds", [0.025, 0.06, 0.4, 6.0])
 def test_traces_equal_those_of_pytorch(session: Session, reference: Session, seconds: float, rule: str) -> None:
-    ours, theirs = (each.trace(noise(seconds), length_rule=rule, **OPTIONS) for each in (session, reference))
-    assert list(ours) == list(theirs)
-    for stage in theirs:
+    trace, expected = (each.trace(noise(seconds), length_rule=rule, **OPTIONS) for each in (session, reference))
+    assert list(trace) == list(expected)
+    for stage in expected:
         if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens", "prompt.text"):
-            np.testing.assert_array_equal(ours[stage], theirs[stage])
+            np.testing.assert_array_equal(trace[stage], expected[stage])
         else:
-            near = 1e-3 * np.abs(theirs[stage]).max()
-            np.testing.assert_allclose(ours[stage], theirs[stage], rtol=1e-3, atol=near, err_msg=stage)
+            tolerance = 1e-3 * np.abs(expected[stage]).max()
+            np.testing.assert_allclose(trace[stage], expected[stage], rtol=1e-3, atol=tolerance, err_msg=stage)
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "length_rule": "head"}])
 def test_transcripts_equal_those_of_pytorch(session: Session, reference: Session, options: dict[str, object]) -> None:
-    sounds = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 0.05))]
-    ours, theirs = (each.transcribe_batch(sounds, **OPTIONS, **options) for each in (session, reference))
-    assert [transcript.tokens for transcript in ours] == [transcript.tokens for transcript in theirs]
-    assert [transcript.text for transcript in ours] == [transcript.text for transcript in theirs]
+    recordings = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 0.05))]
+    transcripts, expected = (each.transcribe_batch(recordings, **OPTIONS, **options) for each in (session, reference))
+    assert [transcript.tokens for transcript in transcripts] == [transcript.tokens for transcript in expected]
+    assert [transcript.text for transcript in transcripts] == [transcript.text for transcript in expected]
 
 
 def test_recording_beyond_the_position_table_raises_one_line_error(tmp_path: Path) -> None:
     checkpoint = tiny_fireredasr(tmp_path, pe_maxlen=50)
-    opened = open_session(converted(checkpoint, tmp_path / "it.gguf", "f16"), "m", SETTINGS)
+    short_session = open_session(converted_file(checkpoint, tmp_path / "it.gguf", "f16"), "m", SETTINGS)
     with pytest.raises(BadInput, match="2 seconds that the positions"):
-        opened.trace(noise(2.5), **OPTIONS)
-    assert opened.transcribe(noise(1.9), **OPTIONS).audio_seconds == pytest.approx(1.9)
-    opened.close()
+        short_session.trace(noise(2.5), **OPTIONS)
+    assert short_session.transcribe(noise(1.9), **OPTIONS).audio_seconds == pytest.approx(1.9)
+    short_session.close()
 
 
 def test_dimensions_that_contradict_the_tensors_are_refused_at_opening(checkpoint: Path, tmp_path: Path) -> None:

@@ -56,107 +56,111 @@ def session(checkpoint: Path) -> Iterator[Session]:
 
 @pytest.fixture
 def pair(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Encoder as FunASR's script exports it, and the language half in a folder of its own."""
+    """The encoder as FunASR's script exports it, and the language model's file in another folder."""
     (tmp_path / "llm").mkdir()
-    ear, language = writer.write(funasr_nano.plans(checkpoint, "funasr"), "f32", tmp_path / "llm" / "it.gguf")
-    ear.unlink()
+    encoder, language = writer.write(funasr_nano.plans(checkpoint, "funasr"), "f32", tmp_path / "llm" / "it.gguf")
+    encoder.unlink()
     return funasr_nano_encoder(checkpoint, tmp_path / "encoder.gguf"), language
 
 
-def assert_traces_agree(ours: Trace, theirs: Trace) -> None:
-    assert list(ours) == list(theirs)
-    for stage in theirs:
+def assert_traces_agree(trace: Trace, expected: Trace) -> None:
+    assert list(trace) == list(expected)
+    for stage in expected:
         if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens", "prompt.text"):
-            np.testing.assert_array_equal(ours[stage], theirs[stage])
+            np.testing.assert_array_equal(trace[stage], expected[stage])
         else:
-            near = 1e-3 * np.abs(theirs[stage]).max()
-            np.testing.assert_allclose(ours[stage], theirs[stage], rtol=1e-3, atol=near, err_msg=stage)
+            tolerance = 1e-3 * np.abs(expected[stage]).max()
+            np.testing.assert_allclose(trace[stage], expected[stage], rtol=1e-3, atol=tolerance, err_msg=stage)
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.025, 0.4, 3.0])
 def test_traces_equal_those_of_pytorch(session: Session, reference: Session, seconds: float) -> None:
-    sound = noise(seconds)
-    assert_traces_agree(session.trace(sound, **GENERATION), reference.trace(sound, **GENERATION))
+    recording = noise(seconds)
+    assert_traces_agree(session.trace(recording, **GENERATION), reference.trace(recording, **GENERATION))
 
 
 @pytest.mark.parametrize("options", [{}, {"hotwords": ("nine",), "language": "en"}, {"itn": False, "batch_size": 3}])
 def test_transcripts_equal_those_of_pytorch(session: Session, reference: Session, options: dict[str, object]) -> None:
-    sounds = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 1.4))]
-    ours, theirs = (each.transcribe_batch(sounds, **GENERATION, **options) for each in (session, reference))
-    assert [transcript.tokens for transcript in ours] == [transcript.tokens for transcript in theirs]
-    assert [transcript.text for transcript in ours] == [transcript.text for transcript in theirs]
+    recordings = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 1.4))]
+    transcripts, expected = (
+        each.transcribe_batch(recordings, **GENERATION, **options) for each in (session, reference)
+    )
+    assert [transcript.tokens for transcript in transcripts] == [transcript.tokens for transcript in expected]
+    assert [transcript.text for transcript in transcripts] == [transcript.text for transcript in expected]
 
 
 def test_funasr_encoder_and_language_files_give_the_stages_of_pytorch(
     pair: tuple[Path, Path], reference: Session
 ) -> None:
-    ear, language = pair
-    opened = open_session(ear, "m", Settings(threads=1, language_file=language))
-    ours, theirs = (each.trace(noise(1.7), "*", **GENERATION) for each in (opened, reference))
-    assert_traces_agree(*(Trace(_without_text(trace), {}) for trace in (ours, theirs)))
-    opened.close()
+    encoder, language = pair
+    pair_session = open_session(encoder, "m", Settings(threads=1, language_file=language))
+    stages, expected = (each.trace(noise(1.7), "*", **GENERATION) for each in (pair_session, reference))
+    assert_traces_agree(*(Trace(_without_text(trace), {}) for trace in (stages, expected)))
+    pair_session.close()
 
 
 def _without_text(trace: Trace) -> dict[str, np.ndarray]:
-    """Its stages but for what is generated: the pair's keys do not name all ends that the checkpoint has."""
+    """The stages without the generated text: the keys of the two files lack some stop tokens of the checkpoint."""
     return {stage: trace[stage] for stage in trace if stage != "text" and not stage.startswith("tokens")}
 
 
 def test_language_file_next_to_the_encoder_file_is_found(pair: tuple[Path, Path]) -> None:
-    ear, language = pair
+    encoder, language = pair
     with pytest.raises(BadInput, match="holds only the audio encoder"):
-        open_session(ear, "m", SETTINGS)
-    language.rename(ear.with_name(language.name))
-    opened = open_session(ear, "m", SETTINGS)
-    assert opened.transcribe(noise(1.0), **GENERATION).tokens
-    opened.close()
+        open_session(encoder, "m", SETTINGS)
+    language.rename(encoder.with_name(language.name))
+    pair_session = open_session(encoder, "m", SETTINGS)
+    assert pair_session.transcribe(noise(1.0), **GENERATION).tokens
+    pair_session.close()
 
 
 def test_note_of_the_language_model_is_in_the_transcript(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.runtimes.gguf.llama.amx_fault", lambda: "the units fail")
-    opened = open_session(pair[0], "m", Settings(threads=1, language_file=pair[1]))
-    assert "the units fail" in opened.transcribe(noise(1.0), **GENERATION).notes
-    opened.close()
+    pair_session = open_session(pair[0], "m", Settings(threads=1, language_file=pair[1]))
+    assert "the units fail" in pair_session.transcribe(noise(1.0), **GENERATION).notes
+    pair_session.close()
 
 
 def test_llama_cpp_and_the_converted_tokenizer_give_the_same_prompt_ids(pair: tuple[Path, Path]) -> None:
     """The tokenizer that is made of llama.cpp's keys gives the ids that llama.cpp itself gives."""
-    ear, language = map(read_gguf, pair)
-    with unpacked(ear, language) as directory:
-        model = read_funasr_nano(directory, weights=ear.path)
-    loaded = open_language(language, language_config(language), threads=1, vocabulary=True)
-    tokenizer = LlamaTokenizer(loaded.model, language)
+    encoder, language = map(read_gguf, pair)
+    with unpacked(encoder, language) as directory:
+        model = read_funasr_nano(directory, weights=encoder.path)
+    language_model = open_language(language, language_config(language), threads=1, vocabulary=True)
+    tokenizer = LlamaTokenizer(language_model.model, language)
     options = FunasrNanoOptions(hotwords=("zwölf", "nine"), language="zh")
     ids = prompt_ids(model, options).tolist()
     place = ids.index(-1)
     for part in (ids[:place], ids[place + 1 :]):
         assert tokenizer.ids(tokenizer.text(part, special=True)) == part
         assert tokenizer.text(part, special=True) == model.tokenizer.text(part, special=True)
-    loaded.close()
+    language_model.close()
 
 
 def test_session_closed_during_generation_raises_an_error(checkpoint: Path, tmp_path: Path) -> None:
     [path] = writer.write(funasr_nano.plans(checkpoint, "workbench"), "f16", tmp_path / "it.gguf")
-    opened: SpeechSession = open_session(path, "m", SETTINGS)
-    pipeline = opened.recogniser
-    writing = pipeline.recognise_stream([noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
-    next(writing)
-    opened.close()
+    closed_session: SpeechSession = open_session(path, "m", SETTINGS)
+    pipeline = closed_session.recogniser
+    stream = pipeline.recognise_stream([noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
+    next(stream)
+    closed_session.close()
     with pytest.raises(BadInput, match="closed"):
-        list(writing)
+        list(stream)
     with pytest.raises(BadInput, match="closed"):
-        opened.transcribe(noise(1.0))
+        closed_session.transcribe(noise(1.0))
     with pytest.raises(BadInput, match="closed"):
         pipeline.recognise(noise(1.0)[0], FunasrNanoOptions())
 
 
 def test_weights_that_contradict_the_configuration_are_refused(checkpoint: Path, tmp_path: Path) -> None:
-    other = tiny_funasr_nano(tmp_path / "other", audio_adaptor_conf={"ffn_dim": 32})
-    [plan] = funasr_nano.plans(other, "workbench")
-    [configured] = funasr_nano.plans(checkpoint, "workbench")
-    plan.values.update({key: value for key, value in configured.values.items() if key.startswith("workbench.file")})
+    narrow_checkpoint = tiny_funasr_nano(tmp_path / "other", audio_adaptor_conf={"ffn_dim": 32})
+    [plan] = funasr_nano.plans(narrow_checkpoint, "workbench")
+    [configured_plan] = funasr_nano.plans(checkpoint, "workbench")
+    plan.values.update(
+        {key: value for key, value in configured_plan.values.items() if key.startswith("workbench.file")}
+    )
     [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
     with pytest.raises(BadInput, match=r"audio_adaptor\.linear1\.weight"):
         open_session(path, "m", SETTINGS)

@@ -37,13 +37,13 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[LanguageModel, Any]]:
-    """Each case's model, and the network of transformers' that was written."""
+    """The model of each case, and the network of transformers with the same weights."""
     folder = tmp_path_factory.mktemp("language")
-    found = {}
+    models_by_case = {}
     for number, (case, (write, options)) in enumerate(CASES.items()):
         network = write(folder / f"{number}.gguf", **options)
-        found[case] = (opened(folder / f"{number}.gguf"), network)
-    return found
+        models_by_case[case] = (opened(folder / f"{number}.gguf"), network)
+    return models_by_case
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +56,14 @@ def network(models: dict[str, tuple[LanguageModel, Any]]) -> Any:
     return models["qwen3"][1]
 
 
-# Against transformers.
+# Comparison with transformers.
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_greedy_ids_equal_those_of_transformers(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
     language, network = models[case]
-    ours = generated(language, [PROMPT], Decoding((), max_new_tokens=24))[0]
-    assert ours == reference(network, PROMPT) and len(set(ours)) > 5
+    ids = generated(language, [PROMPT], Decoding((), max_new_tokens=24))[0]
+    assert ids == reference(network, PROMPT) and len(set(ids)) > 5
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -71,20 +71,20 @@ def test_alternatives_equal_the_top_logprobs_of_transformers(
     models: dict[str, tuple[LanguageModel, Any]], case: str
 ) -> None:
     language, network = models[case]
-    told = [AlternativesRecorder(row) for row in range(len(ROWS))]
+    recorders = [AlternativesRecorder(row) for row in range(len(ROWS))]
 
     def watch(*step: Any) -> None:
-        for each in told:
+        for each in recorders:
             each(*step)
 
     decoding = Decoding(STOPS, max_new_tokens=12, alternatives=5)
-    written = [step.tolist() for step in language.generate(language.prompt(ROWS), decoding, watch)]
-    for row, (prompt, ids) in enumerate(zip(ROWS, zip(*written))):
-        whole = [*prompt, *(number for number in ids if number != ENDED)]
+    steps = [step.tolist() for step in language.generate(language.prompt(ROWS), decoding, watch)]
+    for row, (prompt, ids) in enumerate(zip(ROWS, zip(*steps))):
+        sequence = [*prompt, *(number for number in ids if number != ENDED)]
         with torch.inference_mode():
-            logprobs = network(torch.tensor([whole])).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1)
-        assert len(told[row].steps) == len(logprobs)
-        for (numbers, values), expected in zip(told[row].steps, logprobs, strict=True):
+            logprobs = network(torch.tensor([sequence])).logits[0, len(prompt) - 1 : -1].double().log_softmax(-1)
+        assert len(recorders[row].steps) == len(logprobs)
+        for (numbers, values), expected in zip(recorders[row].steps, logprobs, strict=True):
             np.testing.assert_allclose(values, expected.topk(5).values, atol=1e-3)
             np.testing.assert_allclose(values, expected[torch.from_numpy(numbers)], atol=1e-3)
             # Margins between the likeliest, which tell a near tie, agree as closely.
@@ -100,14 +100,14 @@ def test_stages_equal_those_of_a_transformers_forward_pass(
     language, network = models[case]
     stages = traced(language, PROMPT)
     with torch.inference_mode():
-        plain = network(torch.tensor([PROMPT]), output_hidden_states=True)
+        expected = network(torch.tensor([PROMPT]), output_hidden_states=True)
     layers = [f"llm.layers.{number}" for number in range(language.config.layers)]
     assert list(stages) == ["llm.embeddings", *layers, "llm.norm", "logits"]
-    np.testing.assert_array_equal(stages["llm.embeddings"], plain.hidden_states[0][0].numpy())
-    np.testing.assert_allclose(stages["logits"], plain.logits[0].numpy(), atol=1e-4)
-    # Theirs: what enters each layer, and at the end the norm's output in place of the last layer's.
-    for stage, theirs in zip((*layers[:-1], "llm.norm"), plain.hidden_states[1:], strict=True):
-        np.testing.assert_allclose(stages[stage], theirs[0].numpy(), atol=1e-4)
+    np.testing.assert_array_equal(stages["llm.embeddings"], expected.hidden_states[0][0].numpy())
+    np.testing.assert_allclose(stages["logits"], expected.logits[0].numpy(), atol=1e-4)
+    # transformers returns the input of each layer, and at the end the norm's output but not the last layer's.
+    for stage, hidden in zip((*layers[:-1], "llm.norm"), expected.hidden_states[1:], strict=True):
+        np.testing.assert_allclose(stages[stage], hidden[0].numpy(), atol=1e-4)
     with torch.inference_mode():
         norm = network.model.norm(torch.from_numpy(stages[layers[-1]]))
     np.testing.assert_allclose(stages["llm.norm"], norm.numpy(), atol=1e-4)
@@ -118,46 +118,50 @@ def test_trace_of_a_prompt_in_several_passes_equals_transformers(tmp_path: Path)
     long = np.random.default_rng(1).integers(0, 512, 1100).tolist()
     stages = traced(opened(tmp_path / "it.gguf"), long)
     with torch.inference_mode():
-        plain = network(torch.tensor([long])).logits[0].numpy()
-    np.testing.assert_allclose(stages["logits"], plain, atol=1e-3)
+        expected = network(torch.tensor([long])).logits[0].numpy()
+    np.testing.assert_allclose(stages["logits"], expected, atol=1e-3)
     assert {len(stage) for stage in stages.values()} == {1100}
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 @pytest.mark.parametrize("length", [6, 1100])
 def test_each_layer_uses_the_substituted_output_of_the_layer_before(tmp_path: Path, kind: str, length: int) -> None:
-    """Also in a prompt of several passes; against the layers of transformers, each by itself."""
+    """Each stage is compared with one layer of transformers, also for a prompt of several passes."""
     network = tiny_gguf(tmp_path / "it.gguf", kind, max_position_embeddings=4096)
     language = opened(tmp_path / "it.gguf")
     ids = np.random.default_rng(1).integers(0, 512, length).tolist()
     names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(language.config.layers)), "llm.norm", "logits"]
-    draw = np.random.default_rng(2)
+    rng = np.random.default_rng(2)
     sizes = [512 if name == "logits" else language.config.hidden_size for name in names]
-    given = {name: draw.standard_normal((length, size), np.float32) for name, size in zip(names, sizes, strict=True)}
-    recorder = Recorder(StageFilter(), given)
+    substitutes = {
+        name: rng.standard_normal((length, size), np.float32) for name, size in zip(names, sizes, strict=True)
+    }
+    recorder = Recorder(StageFilter(), substitutes)
     language.trace(language.prompt([ids]), recorder)
     assert list(recorder.stages) == names
     layers = [_layer(network, number) for number in range(language.config.layers)]
     with torch.inference_mode():
         parts = [*layers, network.model.norm, network.lm_head]
         for part, before, stage in zip(parts, names, names[1:]):
-            expected = part(torch.from_numpy(given[before])[None])[0].numpy()
+            expected = part(torch.from_numpy(substitutes[before])[None])[0].numpy()
             error = np.linalg.norm(recorder.stages[stage] - expected) / np.linalg.norm(expected)
             assert error < 2e-6, stage
     np.testing.assert_array_equal(recorder.stages["llm.embeddings"], language.embed(np.array([ids]))[0])
 
 
 def _layer(network: Any, number: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A layer of transformers' alone: [1, positions, hidden] to the same."""
+    """A function that computes one layer of transformers: [1, positions, hidden] to the same shape."""
 
-    def computed(x: torch.Tensor) -> torch.Tensor:
+    def forward(x: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(x.shape[1])[None]
-        later = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)[None, None]
-        turns = network.model.rotary_emb(x, positions)
-        found = network.model.layers[number](x, attention_mask=later, position_embeddings=turns, position_ids=positions)
-        return found[0] if isinstance(found, tuple) else found  # type: ignore[no-any-return]
+        mask = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)[None, None]
+        rotary = network.model.rotary_emb(x, positions)
+        output = network.model.layers[number](
+            x, attention_mask=mask, position_embeddings=rotary, position_ids=positions
+        )
+        return output[0] if isinstance(output, tuple) else output  # type: ignore[no-any-return]
 
-    return computed
+    return forward
 
 
 def test_substituted_prompt_may_be_longer_up_to_the_context_size(language: LanguageModel) -> None:
@@ -170,21 +174,21 @@ def test_substituted_prompt_may_be_longer_up_to_the_context_size(language: Langu
         language.trace(language.prompt([PROMPT]), too_long)
 
 
-def test_trace_stores_only_the_wanted_stages(language: LanguageModel) -> None:
+def test_trace_stores_only_the_requested_stages(language: LanguageModel) -> None:
     assert list(traced(language, PROMPT, "layers.1")) == ["llm.layers.1"]
     assert list(traced(language, PROMPT, "embeddings")) == ["llm.embeddings"]
 
 
 def test_arbitrary_prompt_embeddings_are_accepted(language: LanguageModel, network: Any) -> None:
-    """What the speech families do: the prompt's embeddings need not come from the table."""
+    """The speech families pass embeddings that are no rows of the table."""
     prompt = language.prompt([PROMPT])
     doubled: Merged[np.ndarray] = replace(prompt, embeddings=prompt.embeddings * 2)
-    found = [int(step[0]) for step in language.generate(doubled, Decoding((), max_new_tokens=6))]
+    ids = [int(step[0]) for step in language.generate(doubled, Decoding((), max_new_tokens=6))]
     with torch.inference_mode():
-        theirs = network.generate(
+        expected = network.generate(
             inputs_embeds=torch.from_numpy(doubled.embeddings), max_new_tokens=6, do_sample=False, pad_token_id=511
         )
-    assert found == theirs[0].tolist()
+    assert ids == expected[0].tolist()
 
 
 def test_embeddings_are_rows_of_the_table(language: LanguageModel, network: Any) -> None:
@@ -204,9 +208,9 @@ def test_generation_options_give_the_ids_of_transformers(
     language: LanguageModel, network: Any, options: dict[str, Any]
 ) -> None:
     stops = STOPS if "min_new_tokens" in options else ()
-    ours = generated(language, [PROMPT], Decoding(stops, max_new_tokens=24, **options))[0]
-    assert ours == reference(network, PROMPT, stops, **options)
-    assert ours != generated(language, [PROMPT], Decoding(stops, max_new_tokens=24))[0]
+    ids = generated(language, [PROMPT], Decoding(stops, max_new_tokens=24, **options))[0]
+    assert ids == reference(network, PROMPT, stops, **options)
+    assert ids != generated(language, [PROMPT], Decoding(stops, max_new_tokens=24))[0]
 
 
 def test_draws_are_repeatable_and_differ_by_seed(language: LanguageModel) -> None:
@@ -219,26 +223,28 @@ def test_draws_are_repeatable_and_differ_by_seed(language: LanguageModel) -> Non
 @pytest.mark.parametrize("case", ["qwen3", "half of qwen2"])
 def test_a_batch_of_mixed_lengths_equals_one_at_a_time(models: dict[str, tuple[LanguageModel, Any]], case: str) -> None:
     language, network = models[case]
-    together = generated(language, ROWS, Decoding(STOPS, max_new_tokens=24))
-    assert together == [reference(network, row, STOPS) for row in ROWS]
-    assert len({len(row) for row in together}) > 1 and any(row[-1] in STOPS for row in together)
+    batch = generated(language, ROWS, Decoding(STOPS, max_new_tokens=24))
+    assert batch == [reference(network, row, STOPS) for row in ROWS]
+    assert len({len(row) for row in batch}) > 1 and any(row[-1] in STOPS for row in batch)
 
 
 def test_each_row_has_its_own_limit(language: LanguageModel) -> None:
     limits = np.array([3, 1, 7, 5])
-    together = generated(language, ROWS, Decoding((), max_new_tokens=limits))
-    whole = generated(language, ROWS, Decoding((), max_new_tokens=7))
-    assert together == [row[:limit] for row, limit in zip(whole, limits, strict=True)]
+    limited = generated(language, ROWS, Decoding((), max_new_tokens=limits))
+    unlimited = generated(language, ROWS, Decoding((), max_new_tokens=7))
+    assert limited == [row[:limit] for row, limit in zip(unlimited, limits, strict=True)]
 
 
 def test_prompts_may_be_padded_on_either_side(language: LanguageModel) -> None:
     prompt = language.prompt(ROWS)
-    right = [np.roll(part, int(shift), axis=0) for part, shift in zip(prompt.embeddings, prompt.lengths, strict=True)]
+    embeddings = [
+        np.roll(part, int(shift), axis=0) for part, shift in zip(prompt.embeddings, prompt.lengths, strict=True)
+    ]
     mask = np.arange(prompt.attention_mask.shape[1]) < prompt.lengths[:, None]
-    turned = Merged(np.stack(right), mask, prompt.positions)
+    right_padded = Merged(np.stack(embeddings), mask, prompt.positions)
     decoding = Decoding((), max_new_tokens=6)
-    found = np.stack(list(language.generate(turned, decoding)), axis=1)
-    assert found.tolist() == generated(language, ROWS, decoding)
+    ids = np.stack(list(language.generate(right_padded, decoding)), axis=1)
+    assert ids.tolist() == generated(language, ROWS, decoding)
 
 
 # Beam search.
@@ -254,14 +260,14 @@ def last_rows(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: 
 )
 @pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
 def test_beam_search_equals_transformers(language: LanguageModel, network: Any, options: dict[str, Any]) -> None:
-    given = {"beam_size": 3, "length_penalty": 1.0, **options}
-    found = last_rows(language, ROWS, Decoding(STOPS, max_new_tokens=np.array([20, 5, 20, 9]), **given))
-    beams = given.pop("beam_size")
-    assert found == [
-        reference(network, row, STOPS, max_new_tokens=limit, num_beams=beams, **given)
+    arguments = {"beam_size": 3, "length_penalty": 1.0, **options}
+    ids = last_rows(language, ROWS, Decoding(STOPS, max_new_tokens=np.array([20, 5, 20, 9]), **arguments))
+    beam_size = arguments.pop("beam_size")
+    assert ids == [
+        reference(network, row, STOPS, max_new_tokens=limit, num_beams=beam_size, **arguments)
         for row, limit in zip(ROWS, (20, 5, 20, 9), strict=True)
     ]
-    assert len({len(row) for row in found}) > 1
+    assert len({len(row) for row in ids}) > 1
 
 
 def test_beam_search_yields_every_step_and_can_be_closed_early(language: LanguageModel) -> None:
@@ -280,11 +286,11 @@ def test_beam_search_beyond_its_context_room_equals_transformers(
 ) -> None:
     monkeypatch.setattr(module, "ROOM", 1)
     monkeypatch.setattr(language, "_idle", None)
-    found = last_rows(language, [PROMPT * 30], Decoding((), max_new_tokens=40, beam_size=4, length_penalty=1.0))
-    assert found == [reference(network, PROMPT * 30, max_new_tokens=40, num_beams=4)]
+    ids = last_rows(language, [PROMPT * 30], Decoding((), max_new_tokens=40, beam_size=4, length_penalty=1.0))
+    assert ids == [reference(network, PROMPT * 30, max_new_tokens=40, num_beams=4)]
 
 
-# One call after another, and side by side.
+# Consecutive and interleaved calls.
 
 
 def test_context_grows_and_retains_its_contents(
@@ -295,49 +301,49 @@ def test_context_grows_and_retains_its_contents(
     sizes: list[int] = []
     grow = module.Context.grow
 
-    def watched(self: module.Context, positions: int) -> None:
+    def record_size(self: module.Context, positions: int) -> None:
         grow(self, positions)
         sizes.append(self.positions)
 
-    monkeypatch.setattr(module.Context, "grow", watched)
+    monkeypatch.setattr(module.Context, "grow", record_size)
     rows = [PROMPT * 20, [9] * 30]
     decoding = Decoding((), max_new_tokens=120)
-    found = generated(language, rows, decoding)
+    ids = generated(language, rows, decoding)
     assert sizes[0] == STEP < sizes[-1]
-    assert found == [reference(network, row, max_new_tokens=120) for row in rows]
+    assert ids == [reference(network, row, max_new_tokens=120) for row in rows]
 
 
 def test_idle_context_is_reused_without_effect_of_earlier_prompts(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=8)
-    first = generated(language, [PROMPT], decoding)
-    kept = language._idle
-    assert kept is not None
+    expected = generated(language, [PROMPT], decoding)
+    context = language._idle
+    assert context is not None
     generated(language, [[1, 2, 3]], decoding)
-    assert generated(language, [PROMPT], decoding) == first and language._idle is kept
+    assert generated(language, [PROMPT], decoding) == expected and language._idle is context
 
 
 def test_generation_can_be_closed_after_any_token(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=20)
-    whole = generated(language, [PROMPT], decoding)[0]
+    expected = generated(language, [PROMPT], decoding)[0]
     steps = language.generate(language.prompt([PROMPT]), decoding)
-    assert [int(next(steps)[0]) for _ in range(3)] == whole[:3]
+    assert [int(next(steps)[0]) for _ in range(3)] == expected[:3]
     steps.close()  # type: ignore[attr-defined]
-    assert generated(language, [PROMPT], decoding)[0] == whole
+    assert generated(language, [PROMPT], decoding)[0] == expected
 
 
 def test_two_interleaved_generations_do_not_affect_each_other(language: LanguageModel) -> None:
     decoding = Decoding((), max_new_tokens=10)
-    alone = [generated(language, [row], decoding)[0] for row in ROWS[:2]]
-    both = [language.generate(language.prompt([row]), decoding) for row in ROWS[:2]]
-    steps = list(zip(*both, strict=True))
-    assert [[int(step[side][0]) for step in steps] for side in (0, 1)] == alone
+    expected = [generated(language, [row], decoding)[0] for row in ROWS[:2]]
+    generations = [language.generate(language.prompt([row]), decoding) for row in ROWS[:2]]
+    steps = list(zip(*generations, strict=True))
+    assert [[int(step[side][0]) for step in steps] for side in (0, 1)] == expected
 
 
 def test_unstarted_generation_can_be_closed(language: LanguageModel) -> None:
     language.generate(language.prompt([PROMPT]), Decoding(())).close()  # type: ignore[attr-defined]
 
 
-# What is wrong.
+# Bad input.
 
 
 def test_prompt_of_wrong_length_or_width_raises_one_line_error(language: LanguageModel) -> None:

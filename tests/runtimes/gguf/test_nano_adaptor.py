@@ -59,26 +59,26 @@ CONFIGS = {
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The same weights on both runtimes, by the adaptor."""
-    folder, made = tmp_path_factory.mktemp("nano"), {}
+    """A graph on ggml and a network on PyTorch with the same weights, by the name of the adaptor."""
+    folder, pairs_by_name = tmp_path_factory.mktemp("nano"), {}
     for number, (name, config) in enumerate(CONFIGS.items()):
         network = NanoEncoder(ENCODER, config)
         tensors = drawn_tensors(network, 5)
         network.load_state_dict(tensors)
         file = write_hearing(folder / f"{number}.gguf", tensors)
-        graph = NanoGraph(file, described(config), threads=1)
-        made[name] = graph, network.eval().requires_grad_(False)
-    yield made
-    for graph, _ in made.values():
+        graph = NanoGraph(file, model_of(config), threads=1)
+        pairs_by_name[name] = graph, network.eval().requires_grad_(False)
+    yield pairs_by_name
+    for graph, _ in pairs_by_name.values():
         graph.close()
 
 
-def described(config: AdaptorConfig) -> Any:
-    """What the network asks of a model."""
+def model_of(config: AdaptorConfig) -> Any:
+    """A model with the attributes that the graph reads."""
     return SimpleNamespace(encoder=ENCODER, adaptor=config)
 
 
-def sound(frames: int, seed: int = 0) -> np.ndarray:
+def random_features(frames: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((frames, INPUT)).astype(np.float32)
 
 
@@ -86,32 +86,32 @@ def sound(frames: int, seed: int = 0) -> np.ndarray:
 @given(frames=st.integers(1, 90), name=st.sampled_from(sorted(CONFIGS)))
 def test_every_encoder_and_adaptor_stage_equals_pytorch(pairs: Any, frames: int, name: str) -> None:
     graph, network = pairs[name]
-    ours, theirs = Recorder(StageFilter()), Recorder(StageFilter())
-    speech, counts = graph.embed_audio([sound(frames)], ours)
-    network(torch.from_numpy(sound(frames))[None], torch.tensor([frames]), tap_into(theirs))
+    recorder, reference = Recorder(StageFilter()), Recorder(StageFilter())
+    speech, counts = graph.embed_audio([random_features(frames)], recorder)
+    network(torch.from_numpy(random_features(frames))[None], torch.tensor([frames]), tap_into(reference))
     assert counts.tolist() == [audio_tokens(frames, CONFIGS[name])]
-    assert set(ours.stages) == set(theirs.stages)
-    for stage, values in theirs.stages.items():
-        near = 2e-4 * np.abs(values).max()
-        np.testing.assert_allclose(ours.stages[stage], values, rtol=1e-4, atol=near, err_msg=stage)
-    np.testing.assert_array_equal(speech[0], ours.stages["adaptor.output"])
+    assert set(recorder.stages) == set(reference.stages)
+    for stage, values in reference.stages.items():
+        tolerance = 2e-4 * np.abs(values).max()
+        np.testing.assert_allclose(recorder.stages[stage], values, rtol=1e-4, atol=tolerance, err_msg=stage)
+    np.testing.assert_array_equal(speech[0], recorder.stages["adaptor.output"])
 
 
 @settings(max_examples=15)
 @given(lengths=st.lists(st.integers(1, 60), min_size=2, max_size=4), name=st.sampled_from(sorted(CONFIGS)))
 def test_batch_equals_single_recordings(pairs: Any, lengths: list[int], name: str) -> None:
     graph, network = pairs[name]
-    sounds = [sound(length, seed) for seed, length in enumerate(lengths)]
-    speech, counts = graph.embed_audio(sounds, None)
-    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in sounds], batch_first=True)
-    theirs, expected = network(padded, torch.tensor(lengths))
-    assert counts.tolist() == expected.tolist()
-    assert speech.shape == theirs.shape
-    for row, (one, count) in enumerate(zip(sounds, counts, strict=True)):
-        np.testing.assert_array_equal(speech[row, :count], graph.embed_audio([one], None)[0][0])
+    inputs = [random_features(length, seed) for seed, length in enumerate(lengths)]
+    speech, counts = graph.embed_audio(inputs, None)
+    padded = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in inputs], batch_first=True)
+    expected, expected_counts = network(padded, torch.tensor(lengths))
+    assert counts.tolist() == expected_counts.tolist()
+    assert speech.shape == expected.shape
+    for row, (features, count) in enumerate(zip(inputs, counts, strict=True)):
+        np.testing.assert_array_equal(speech[row, :count], graph.embed_audio([features], None)[0][0])
         assert not speech[row, count:].any()
-        near = 2e-4 * np.abs(theirs.numpy()).max()
-        np.testing.assert_allclose(speech[row, :count], theirs[row, :count].numpy(), atol=near)
+        tolerance = 2e-4 * np.abs(expected.numpy()).max()
+        np.testing.assert_allclose(speech[row, :count], expected[row, :count].numpy(), atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +133,4 @@ def test_missing_or_misshapen_weights_are_refused_at_opening(tmp_path: Path, nam
         tensors[name] = torch.cat([tensors[name], tensors[name]])
     file = write_hearing(tmp_path / "bad.gguf", tensors)
     with pytest.raises(BadInput, match=name.replace(".", r"\.")):
-        NanoGraph(file, described(config), threads=1)
+        NanoGraph(file, model_of(config), threads=1)

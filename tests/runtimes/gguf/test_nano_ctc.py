@@ -62,16 +62,16 @@ def test_ctc_logits_equal_the_definition_of_the_branch(directory: Path, session:
 
 def test_ctc_stages_equal_those_of_pytorch(session: SpeechSession, reference: SpeechSession) -> None:
     for stages in ("*", "ctc.layers.1.*"):
-        ours, theirs = (each.trace(AUDIO, stages, beam_size=8) for each in (session, reference))
-        assert list(ours) == list(theirs) and len(theirs) > 8
-        for stage in theirs:
-            if theirs[stage].dtype.kind != "f":
-                np.testing.assert_array_equal(ours[stage], theirs[stage])
+        trace, expected = (each.trace(AUDIO, stages, beam_size=8) for each in (session, reference))
+        assert list(trace) == list(expected) and len(expected) > 8
+        for stage in expected:
+            if expected[stage].dtype.kind != "f":
+                np.testing.assert_array_equal(trace[stage], expected[stage])
             else:
-                near = 1e-3 * np.abs(theirs[stage]).max()
-                np.testing.assert_allclose(ours[stage], theirs[stage], atol=near, err_msg=stage)
-            assert row_times(ours.meta, stage) == row_times(theirs.meta, stage)
-    assert row_times(ours.meta, "ctc.logits") == (0.0, 0.06)
+                tolerance = 1e-3 * np.abs(expected[stage]).max()
+                np.testing.assert_allclose(trace[stage], expected[stage], atol=tolerance, err_msg=stage)
+            assert row_times(trace.meta, stage) == row_times(expected.meta, stage)
+    assert row_times(trace.meta, "ctc.logits") == (0.0, 0.06)
 
 
 @pytest.mark.parametrize("recombination", ["sum", "max"])
@@ -80,16 +80,16 @@ def test_ctc_beam_search_gives_the_hypotheses_of_pytorch(
 ) -> None:
     (tmp_path / "phrases.txt").write_text("a ▁the\n你\n")
     options = {"beam_size": 64, "nbest": 5, "recombination": recombination, "boost": str(tmp_path / "phrases.txt")}
-    ours, theirs = (each.transcribe(AUDIO, **options) for each in (session, reference))
-    assert ours.text == theirs.text and len(ours.hypotheses) == 5
-    for mine, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
-        assert (mine.text, mine.tokens) == (other.text, other.tokens)
-        assert mine.score == pytest.approx(other.score, abs=1e-2)
+    transcript, expected = (each.transcribe(AUDIO, **options) for each in (session, reference))
+    assert transcript.text == expected.text and len(transcript.hypotheses) == 5
+    for hypothesis, expected_hypothesis in zip(transcript.hypotheses, expected.hypotheses, strict=True):
+        assert (hypothesis.text, hypothesis.tokens) == (expected_hypothesis.text, expected_hypothesis.tokens)
+        assert hypothesis.score == pytest.approx(expected_hypothesis.score, abs=1e-2)
 
 
 def test_language_model_decodes_when_no_ctc_options_are_set(session: SpeechSession, reference: SpeechSession) -> None:
-    brief = {"max_new_tokens": 8, "dither": 0.0}
-    assert session.transcribe(AUDIO, **brief).tokens == reference.transcribe(AUDIO, **brief).tokens
+    options = {"max_new_tokens": 8, "dither": 0.0}
+    assert session.transcribe(AUDIO, **options).tokens == reference.transcribe(AUDIO, **options).tokens
 
 
 def test_checkpoint_without_ctc_tokens_omits_the_branch_with_a_note(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def tensors_of(config: dict[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Pair:
-    """The same weights on both runtimes."""
+    """A tower on ggml and an encoder on PyTorch with the same weights."""
 
     def __init__(self, path: Path, config: dict[str, Any], quantization: str = "f32"):
         tower, self.tensors = tower_of(config), tensors_of(config)

@@ -29,7 +29,7 @@ def predictor_of(config: CifConfig, path: Path) -> tuple[CifPredictor, GraphRunn
     return predictor, GraphRunner(read_gguf(path), threads=1)
 
 
-def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+def random_array(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
@@ -46,10 +46,10 @@ SMALL = st.integers(1, 20)
 def test_convolution_equals_pytorch(
     engine: GraphRunner, frames: int, width: int, out: int, left: int, right: int
 ) -> None:
-    x, kernel = drawn(frames, width), drawn(out, width, left + right + 1, seed=1)
-    found = engine.run(lambda g: {"it": g.convolution(g.input(x), g.input(kernel), left, right)})["it"]
+    x, kernel = random_array(frames, width), random_array(out, width, left + right + 1, seed=1)
+    output = engine.run(lambda g: {"it": g.convolution(g.input(x), g.input(kernel), left, right)})["it"]
     padded = F.pad(torch.from_numpy(x).T[None], (left, right))
-    np.testing.assert_allclose(found, F.conv1d(padded, torch.from_numpy(kernel))[0].T, atol=1e-4)
+    np.testing.assert_allclose(output, F.conv1d(padded, torch.from_numpy(kernel))[0].T, atol=1e-4)
 
 
 @pytest.mark.parametrize("times", [1, 2, 3, 5])
@@ -57,12 +57,12 @@ def test_convolution_equals_pytorch(
 def test_upsampling_equals_the_transposed_convolution_of_pytorch(tmp_path: Path, times: int, frames: int) -> None:
     config = CifConfig(6, 1, 1, 0.45, 1.0, 0.0, times, False, False)
     predictor, engine = predictor_of(config, tmp_path / "it.gguf")
-    x = drawn(frames, 6)
-    found = engine.run(lambda g: cif.fine_parts(g, g.input(x), g.scope, config))["frames"]
+    x = random_array(frames, 6)
+    output = engine.run(lambda g: cif.fine_parts(g, g.input(x), g.scope, config))["frames"]
     with torch.no_grad():
         expected = predictor.upsample_cnn(torch.from_numpy(x).T[None])[0].T
-    assert found.shape == (frames * times, 6)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert output.shape == (frames * times, 6)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -70,13 +70,13 @@ def test_weights_follow_the_published_formula(tmp_path: Path, residual: bool) ->
     """A full convolution, with FunASR's C++ runtime's residual or without one, then factor, threshold and ReLU."""
     config = CifConfig(5, 1, 2, 0.45, smooth_factor=0.8, noise_threshold=0.3)
     predictor, engine = predictor_of(config, tmp_path / "it.gguf")
-    x = drawn(7, 5)
+    x = random_array(7, 5)
 
     def weights(residual: bool) -> np.ndarray:
-        scored = engine.run(lambda g: {"it": cif.scores(g, g.input(x), g.scope, config, residual)})["it"]
-        return cif.weights_of(scored, config)
+        scores = engine.run(lambda g: {"it": cif.scores(g, g.input(x), g.scope, config, residual)})["it"]
+        return cif.weights_of(scores, config)
 
-    found = weights(residual)
+    alphas = weights(residual)
     kernel, bias = predictor.cif_conv1d.weight.detach().numpy(), predictor.cif_conv1d.bias.detach().numpy()
     out, offset = predictor.cif_output.weight[0].detach().numpy(), predictor.cif_output.bias.item()
     for t in range(7):
@@ -85,12 +85,12 @@ def test_weights_follow_the_published_formula(tmp_path: Path, residual: bool) ->
             if 0 <= t - 1 + k < 7:
                 local = local + kernel[:, :, k] @ x[t - 1 + k]
         score = 1 / (1 + math.exp(-(np.maximum(local, 0) @ out + offset)))
-        assert found[t] == pytest.approx(max(0.8 * score - 0.3, 0.0), abs=1e-6)
-    assert found.dtype == np.float32 and found.shape == (8,) and found[7] == np.float32(0.45)
-    assert np.abs(found - weights(not residual)).max() > 0.01
+        assert alphas[t] == pytest.approx(max(0.8 * score - 0.3, 0.0), abs=1e-6)
+    assert alphas.dtype == np.float32 and alphas.shape == (8,) and alphas[7] == np.float32(0.45)
+    assert np.abs(alphas - weights(not residual)).max() > 0.01
     with torch.no_grad():
         expected = predictor(torch.from_numpy(x)[None], residual=residual).alphas[0]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(alphas, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("blstm", [False, True])
@@ -99,10 +99,10 @@ def test_weights_follow_the_published_formula(tmp_path: Path, residual: bool) ->
 def test_upsampled_cif_weights_equal_pytorch(tmp_path: Path, blstm: bool, after_conv: bool, frames: int) -> None:
     config = CifConfig(7, 1, 1, 0.45, 1.0, 0.0, 3, blstm, after_conv, 0.25, 0.01)
     predictor, engine = predictor_of(config, tmp_path / "it.gguf")
-    x = drawn(frames, 7)
+    x = random_array(frames, 7)
     parts = engine.run(lambda g: cif.fine_parts(g, g.input(x), g.scope, config))
-    found = cif.FineWeights(engine.weights.file, "", config)(parts, 4)
+    alphas = cif.FineWeights(engine.weights.file, "", config)(parts, 4)
     with torch.no_grad():
         expected = predictor.fine_alphas(torch.from_numpy(x)[None], 4)
-    assert found.shape == (3 * frames,) and found.sum() == pytest.approx(4.0, abs=1e-5)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert alphas.shape == (3 * frames,) and alphas.sum() == pytest.approx(4.0, abs=1e-5)
+    np.testing.assert_allclose(alphas, expected, atol=1e-5)

@@ -32,7 +32,7 @@ def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str 
     return written
 
 
-def in_file(config: FsmnConfig, folder: Path) -> Path:
+def vad_file(config: FsmnConfig, folder: Path) -> Path:
     return file_of(pair(folder / "vad", random_weights(config), config=config), folder / "vad.gguf")
 
 
@@ -47,12 +47,12 @@ def in_file(config: FsmnConfig, folder: Path) -> Path:
     ids=["small", "strided", "without memory", "other sizes"],
 )
 def test_fsmn_network_equals_its_numpy_definition(tmp_path: Path, config: FsmnConfig) -> None:
-    network = FsmnGraph(read_gguf(in_file(config, tmp_path)), config, 1)
+    network = FsmnGraph(read_gguf(vad_file(config, tmp_path)), config, 1)
     features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
     expected = literal(features, random_weights(config), config)
-    found, _ = network.score(features, network.start())
-    assert found.dtype == np.float32 and network.classes == config.output_dim
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    output, _ = network.score(features, network.start())
+    assert output.dtype == np.float32 and network.classes == config.output_dim
+    np.testing.assert_allclose(output, expected, atol=1e-5)
 
     past, parts = network.start(), []
     for part in np.split(features, [1, 3, 20]):
@@ -62,44 +62,44 @@ def test_fsmn_network_equals_its_numpy_definition(tmp_path: Path, config: FsmnCo
 
 
 def test_scores_do_not_depend_on_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    detector, _ = open_fsmn_vad(in_file(SMALL, tmp_path), 1)
-    whole = detector.scores(SOUND)
+    detector, _ = open_fsmn_vad(vad_file(SMALL, tmp_path), 1)
+    expected = detector.scores(SOUND)
     for size in (1, 7, 100):
         monkeypatch.setattr(pipeline, "_BLOCK_FRAMES", size)
-        np.testing.assert_allclose(detector.scores(SOUND), whole, atol=1e-5)
+        np.testing.assert_allclose(detector.scores(SOUND), expected, atol=1e-5)
 
 
 def test_very_short_recordings_have_no_speech_spans(tmp_path: Path) -> None:
-    detector, _ = open_fsmn_vad(in_file(SMALL, tmp_path), 1)
+    detector, _ = open_fsmn_vad(vad_file(SMALL, tmp_path), 1)
     for samples in (0, 1, 399, 400, 1000):
-        sound = np.zeros(samples, dtype=np.float32)
-        assert detector.spans(sound) == []
-        assert len(detector.scores(sound)) == (0 if samples == 0 else 1 + max(0, samples - 400) // 160)
+        silence = np.zeros(samples, dtype=np.float32)
+        assert detector.spans(silence) == []
+        assert len(detector.scores(silence)) == (0 if samples == 0 else 1 + max(0, samples - 400) // 160)
 
 
 def test_file_from_the_funasr_export_script_gives_the_scores_of_pytorch(tmp_path: Path) -> None:
-    """The dimensions of its keys, and CMVN from its tensors, give what the same weights give on PyTorch."""
+    """Dimensions come from its keys and CMVN from its tensors."""
     encoder = {**vars(SMALL), "lorder": 20}
-    ours, _ = open_fsmn_vad(funasr_vad(tmp_path / "published.gguf", encoder), 1)
-    assert ours.network.classes == 5 and len(ours.scores(SOUND)) == 298
+    published, _ = open_fsmn_vad(funasr_vad(tmp_path / "published.gguf", encoder), 1)
+    assert published.network.classes == 5 and len(published.scores(SOUND)) == 298
     directory = pair(tmp_path / "vad", random_weights(), config=SMALL)
-    theirs = open_on_pytorch(directory).scores(SOUND)
+    expected = open_on_pytorch(directory).scores(SOUND)
     for layout in ("workbench", "funasr"):
         detector, notes = open_fsmn_vad(file_of(directory, tmp_path / "it.gguf", layout=layout), 1)
-        np.testing.assert_allclose(detector.scores(SOUND), theirs, atol=1e-5)
+        np.testing.assert_allclose(detector.scores(SOUND), expected, atol=1e-5)
         assert notes == ()
 
 
 def test_each_missing_or_misshapen_tensor_is_refused_at_opening(tmp_path: Path) -> None:
-    file = read_gguf(in_file(SMALL, tmp_path))
-    whole = file.tensors
-    for name, info in whole.items():
+    file = read_gguf(vad_file(SMALL, tmp_path))
+    tensors = file.tensors
+    for name, info in tensors.items():
         if name.startswith("cmvn."):
             continue
-        file.tensors = MappingProxyType({key: each for key, each in whole.items() if key != name})
+        file.tensors = MappingProxyType({key: each for key, each in tensors.items() if key != name})
         with pytest.raises(BadInput, match=f"vad.gguf has no tensor {name}"):
             FsmnGraph(file, SMALL, 1)
-        file.tensors = MappingProxyType({**whole, name: replace(info, shape=(*info.shape[:-1], info.shape[-1] + 1))})
+        file.tensors = MappingProxyType({**tensors, name: replace(info, shape=(*info.shape[:-1], info.shape[-1] + 1))})
         with pytest.raises(BadInput, match=f"tensor {name} in vad.gguf has the shape"):
             FsmnGraph(file, SMALL, 1)
 
@@ -112,7 +112,7 @@ def test_file_of_another_family_raises_one_line_error(tmp_path: Path) -> None:
 
 
 def test_session_returns_the_scores_and_spans_of_the_detector(tmp_path: Path) -> None:
-    path = in_file(SMALL, tmp_path)
+    path = vad_file(SMALL, tmp_path)
     session = open_session(path, "it", Settings(threads=1))
     trace = session.trace((SOUND, 16000))
     assert list(trace) == ["frontend.fbank", "frontend.lfr", "frontend.features", "vad.scores", "vad.spans"]
@@ -127,7 +127,7 @@ def test_session_returns_the_scores_and_spans_of_the_detector(tmp_path: Path) ->
 
 @pytest.mark.parametrize("quantization", tuple(LEAST))
 def test_published_weights_give_the_recorded_spans(tmp_path: Path, quantization: str) -> None:
-    """770-5980 ms is what the original's own runtime records for this file."""
+    """The runtime of the published model gives 770 to 5980 ms for this file."""
     path = file_of(shared("fsmn-vad"), tmp_path / "it.gguf", quantization)
     (detector, _), reference = open_fsmn_vad(path, 1), open_on_pytorch(shared("fsmn-vad"))
     samples = read(shared("speech/funasr_sample.wav")).samples

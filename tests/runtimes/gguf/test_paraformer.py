@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from tests.reference.checkpoints import ODD_PARAFORMER, EncoderSize, ParaformerSize, write_paraformer
+from tests.support.gguf_encoders import cosine
 from tests.support.gguf_files import funasr_paraformer
 from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.audio.read import read
@@ -33,12 +34,7 @@ from workbench.trace.trace import Trace
 THREADS = Settings(threads=1)
 LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999}  # cosine of the encoder's output
 SAMPLES = sorted((assets() / "samples").glob("*.wav"))
-UNEVEN = ParaformerSize(EncoderSize(36, 3, 52, 2, kernel=4), 2, 44, 2, 2, 6, 77)  # nothing here suits a fast kernel
-
-
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    a, b = (np.asarray(each, dtype=np.float64).ravel() for each in (one, other))
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+UNEVEN = ParaformerSize(EncoderSize(36, 3, 52, 2, kernel=4), 2, 44, 2, 2, 6, 77)  # no size suits a fast kernel
 
 
 def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str = "workbench") -> Path:
@@ -46,15 +42,15 @@ def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str 
     return written
 
 
-def assert_same_stages(found: Trace, reference: Trace) -> None:
-    assert list(found) == list(reference), "the same stages in the same order"
+def assert_same_stages(trace: Trace, reference: Trace) -> None:
+    assert list(trace) == list(reference), "the same stages in the same order"
     for name in reference:
-        one, other = found[name], reference[name]
-        assert one.shape == other.shape, name
-        if one.dtype == np.float32 and one.size:
-            assert cosine(one, other) >= LEAST["f32"], name
-        elif one.dtype != np.float32:
-            np.testing.assert_array_equal(one, other, err_msg=name)
+        values, expected_values = trace[name], reference[name]
+        assert values.shape == expected_values.shape, name
+        if values.dtype == np.float32 and values.size:
+            assert cosine(values, expected_values) >= LEAST["f32"], name
+        elif values.dtype != np.float32:
+            np.testing.assert_array_equal(values, expected_values, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -82,22 +78,22 @@ def test_demo_model_transcribes_like_pytorch(
     converted: tuple[str, Session], expected: dict[Path, Trace], path: Path
 ) -> None:
     quantization, session = converted
-    found, reference = session.trace(path), expected[path]
-    assert found.meta["dtype"] == quantization
+    trace, reference = session.trace(path), expected[path]
+    assert trace.meta["dtype"] == quantization
     if quantization == "f32":
-        assert_same_stages(found, reference)
-    assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
-    np.testing.assert_array_equal(found["tokens"], reference["tokens"])
-    assert str(found["text"]) == str(reference["text"])
+        assert_same_stages(trace, reference)
+    assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
+    np.testing.assert_array_equal(trace["tokens"], reference["tokens"])
+    assert str(trace["text"]) == str(reference["text"])
 
 
 def test_options_have_the_same_effect_as_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
     quantization, session = converted
     if quantization != "f32":
-        pytest.skip("the rounding of smaller types is told above")
+        pytest.skip("the test of the demo model compares the smaller types")
     for options in ({"cmvn": "off"}, {"cif_residual": True}):
-        one, other = (each.trace(SAMPLES[2], **options) for each in (session, demo))
-        assert_same_stages(one, other)
+        trace, reference = (each.trace(SAMPLES[2], **options) for each in (session, demo))
+        assert_same_stages(trace, reference)
     times = [
         [(t.start, t.end) for s in each.transcribe(SAMPLES[0]).segments for t in s.tokens] for each in (session, demo)
     ]
@@ -111,8 +107,8 @@ def test_cif_residual_option_changes_the_cif_weights(demo: Session, expected: di
     for path in [path for path in SAMPLES if "librivox" not in path.name][
         :3
     ]:  # without digits CIF has no weight to change
-        found = demo.trace(path, stage, cif_residual=True)[stage]
-        assert np.abs(found - expected[path][stage]).max() > 1e-3
+        alphas = demo.trace(path, stage, cif_residual=True)[stage]
+        assert np.abs(alphas - expected[path][stage]).max() > 1e-3
 
 
 @pytest.mark.parametrize("size", [ODD_PARAFORMER, UNEVEN], ids=["odd", "uneven"])
@@ -130,29 +126,30 @@ def test_every_size_and_predictor_head_equals_pytorch(
 ) -> None:
     """Decoder layers without attention, shifted memories, widths that are no multiple of anything."""
     directory = write_paraformer(tmp_path / "it", size, **head)
-    sound = noise(3.0)
+    recording = noise(3.0)
     with (
-        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as one,
-        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as session,
+        closing(pytorch.open_session(directory, "it", THREADS)) as reference,
     ):
         for residual in (False, True):
-            assert_same_stages(*(each.trace(sound, cif_residual=residual) for each in (one, other)))
-        heard = [
-            [(t.id, t.start, t.end) for s in each.transcribe(sound).segments for t in s.tokens] for each in (one, other)
+            assert_same_stages(*(each.trace(recording, cif_residual=residual) for each in (session, reference)))
+        tokens = [
+            [(t.id, t.start, t.end) for s in each.transcribe(recording).segments for t in s.tokens]
+            for each in (session, reference)
         ]
-    assert heard[0]
-    np.testing.assert_allclose(heard[0], heard[1], atol=1e-6)
+    assert tokens[0]
+    np.testing.assert_allclose(tokens[0], tokens[1], atol=1e-6)
 
 
 def test_upsampled_cif_head_equals_pytorch(tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor="CifPredictorV3")
     model = read_paraformer(directory)
-    ours = ParaformerGraph(read_gguf(file_of(directory, tmp_path / "it.gguf")), model, 2)
-    theirs = pytorch.ParaformerRunner(model, torch.device("cpu"))
+    graph = ParaformerGraph(read_gguf(file_of(directory, tmp_path / "it.gguf")), model, 2)
+    runner = pytorch.ParaformerRunner(model, torch.device("cpu"))
     features = np.random.default_rng(1).standard_normal((37, 560)).astype(np.float32)
-    found, reference = (each.fine_alphas(each.decode(features, None).encoded, 9) for each in (ours, theirs))
-    assert found.shape == (111,) and found.sum() == pytest.approx(9, abs=1e-4)
-    np.testing.assert_allclose(found, reference, atol=1e-5)
+    alphas, expected_alphas = (each.fine_alphas(each.decode(features, None).encoded, 9) for each in (graph, runner))
+    assert alphas.shape == (111,) and alphas.sum() == pytest.approx(9, abs=1e-4)
+    np.testing.assert_allclose(alphas, expected_alphas, atol=1e-5)
 
 
 def test_seaco_checkpoint_is_converted_without_its_hotword_tensors(tmp_path: Path) -> None:
@@ -165,14 +162,14 @@ def test_seaco_checkpoint_is_converted_without_its_hotword_tensors(tmp_path: Pat
     path = file_of(directory, tmp_path / "it.gguf")
     assert not set(extra) & set(read_gguf(path).tensors)
     with (
-        closing(open_session(path, "it", THREADS)) as one,
-        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+        closing(open_session(path, "it", THREADS)) as session,
+        closing(pytorch.open_session(directory, "it", THREADS)) as reference,
     ):
-        assert_same_stages(*(each.trace(noise(1.0)) for each in (one, other)))
+        assert_same_stages(*(each.trace(noise(1.0)) for each in (session, reference)))
 
 
 def set_bias(directory: Path, value: float) -> Path:
-    """Every frame's weight is sigmoid(value), or nearly."""
+    """Changes the checkpoint so that the weight of each frame is about sigmoid(value)."""
     tensors = torch.load(directory / "model.pt", weights_only=True)
     tensors["predictor.cif_output.weight"][:] = 0
     tensors["predictor.cif_output.bias"][:] = value
@@ -196,18 +193,18 @@ def set_bias(directory: Path, value: float) -> Path:
 def test_zero_one_and_many_frames_and_tokens_equal_pytorch(
     tmp_path: Path, bias: float, samples: int, tokens: int
 ) -> None:
-    """None, one, as many as frames: 0.06 s each, with a tail of 0.45 that never fires by itself."""
+    """The tail of 0.45 fires no token by itself; a frame is 0.06 s long."""
     directory = set_bias(tiny_paraformer(tmp_path / "tiny"), bias)
-    sound = (noise(1.0)[0][:samples], 16000)
+    recording = (noise(1.0)[0][:samples], 16000)
     with (
-        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as one,
-        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as session,
+        closing(pytorch.open_session(directory, "it", THREADS)) as reference,
     ):
-        found = one.trace(sound)
-        assert_same_stages(found, other.trace(sound))
-        assert len(found["tokens"]) == len(found["predictor.embeddings"]) == tokens
-        assert ("logits" in found) == (tokens > 0)
-        assert one.transcribe(sound).text == other.transcribe(sound).text
+        trace = session.trace(recording)
+        assert_same_stages(trace, reference.trace(recording))
+        assert len(trace["tokens"]) == len(trace["predictor.embeddings"]) == tokens
+        assert ("logits" in trace) == (tokens > 0)
+        assert session.transcribe(recording).text == reference.transcribe(recording).text
 
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
@@ -216,37 +213,37 @@ def test_files_from_the_funasr_export_script_equal_pytorch(tmp_path: Path, wtype
     size = ParaformerSize(EncoderSize(64, 4, 96, 3), 4, 96, 2, 2, 11, 50)
     directory = write_paraformer(tmp_path / "it", size, predictor=predictor)
     path = funasr_paraformer(directory, tmp_path / "published.gguf", wtype)
-    ours = file_of(directory, tmp_path / "ours.gguf", wtype, "funasr")
-    sound = noise(3.0)
+    converted_path = file_of(directory, tmp_path / "converted.gguf", wtype, "funasr")
+    recording = noise(3.0)
     with (
-        closing(open_session(path, "it", THREADS)) as one,
-        closing(open_session(ours, "it", THREADS)) as same,
-        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+        closing(open_session(path, "it", THREADS)) as session,
+        closing(open_session(converted_path, "it", THREADS)) as converted_session,
+        closing(pytorch.open_session(directory, "it", THREADS)) as reference_session,
     ):
-        reference = other.trace(sound, cmvn="off")
-        found = one.trace(sound, cmvn="off")  # the script was given another CMVN
-        assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[wtype]
+        reference = reference_session.trace(recording, cmvn="off")
+        trace = session.trace(recording, cmvn="off")  # the script was given another CMVN
+        assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[wtype]
         if wtype == "f32":
-            assert_same_stages(found, reference)
-            assert_same_stages(same.trace(sound), other.trace(sound))
-        assert [note for note in one.transcribe(sound).notes if "vocabulary" in note] == []
+            assert_same_stages(trace, reference)
+            assert_same_stages(converted_session.trace(recording), reference_session.trace(recording))
+        assert [note for note in session.transcribe(recording).notes if "vocabulary" in note] == []
 
 
 def test_each_missing_or_misshapen_tensor_is_refused_at_opening(tmp_path: Path) -> None:
-    """A file that lacks one, or has it in another shape, must not open: ggml would end the process over it later."""
+    """A file with a missing or misshapen tensor must not open: ggml would end the process when it computes."""
     directory = write_paraformer(tmp_path / "it", UNEVEN, predictor="CifPredictorV3")
     file = read_gguf(file_of(directory, tmp_path / "it.gguf"))
     with unpacked(file) as folder:
         model = read_paraformer(folder, weights=file.path)
-    whole = file.tensors
+    tensors = file.tensors
     ParaformerGraph(file, model, 1).close()
-    for name, info in whole.items():
+    for name, info in tensors.items():
         if name.startswith("cmvn."):  # am.mvn, which travels in the file, decides
             continue
-        file.tensors = MappingProxyType({key: each for key, each in whole.items() if key != name})
+        file.tensors = MappingProxyType({key: each for key, each in tensors.items() if key != name})
         with pytest.raises(BadInput, match=f"it.gguf has no tensor {name}"):
             ParaformerGraph(file, model, 1)
-        file.tensors = MappingProxyType({**whole, name: replace(info, shape=(*info.shape[:-1], info.shape[-1] + 1))})
+        file.tensors = MappingProxyType({**tensors, name: replace(info, shape=(*info.shape[:-1], info.shape[-1] + 1))})
         with pytest.raises(BadInput, match=f"tensor {name} in it.gguf has the shape"):
             ParaformerGraph(file, model, 1)
 
@@ -255,15 +252,15 @@ def test_each_missing_or_misshapen_tensor_is_refused_at_opening(tmp_path: Path) 
 def test_file_without_a_tensor_raises_one_line_error(tmp_path: Path, change: Callable[[Any], Any]) -> None:
     plan, *_ = paraformer.plans(tiny_paraformer(tmp_path / "tiny"), "workbench")
     object.__setattr__(plan, "tensors", list(plan.tensors))
-    gone = change(plan).name
+    name = change(plan).name
     [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
-    with pytest.raises(BadInput, match=f"^it.gguf has no tensor {gone}; expected one of shape"):
+    with pytest.raises(BadInput, match=f"^it.gguf has no tensor {name}; expected one of shape"):
         open_session(path, "it", THREADS)
 
 
 @pytest.mark.slow
 def test_published_width_matches_pytorch_on_20_seconds_of_speech(tmp_path: Path) -> None:
-    """The published width with random weights: how far each type is from PyTorch at the end of 10 of the 50 blocks."""
+    """The weights are random; the encoder has 10 of the 50 published blocks."""
     size = ParaformerSize(EncoderSize(blocks=10), decoder_blocks=4, decoder_attending=4)
     directory = write_paraformer(tmp_path / "full", size, predictor="CifPredictorV3")
     samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 20 * 16000)
@@ -273,12 +270,12 @@ def test_published_width_matches_pytorch_on_20_seconds_of_speech(tmp_path: Path)
     for quantization in ("f32", "q8_0"):
         path = file_of(directory, tmp_path / "it.gguf", quantization)
         with closing(open_session(path, "it", THREADS)) as session:
-            found = session.trace((samples, 16000), "encoder.output,predictor.alphas,logits,tokens")
-            assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[quantization], quantization
+            trace = session.trace((samples, 16000), "encoder.output,predictor.alphas,logits,tokens")
+            assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[quantization], quantization
             if quantization == "f32":
-                assert_same_stages(found, reference)
-                heard = session.transcribe((samples, 16000))
+                assert_same_stages(trace, reference)
+                transcript = session.transcribe((samples, 16000))
                 np.testing.assert_allclose(
-                    [(t.start, t.end) for s in heard.segments for t in s.tokens], times, atol=1e-6
+                    [(t.start, t.end) for s in transcript.segments for t in s.tokens], times, atol=1e-6
                 )
         path.unlink()

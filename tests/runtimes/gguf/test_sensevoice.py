@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.reference.checkpoints import EncoderSize, SenseVoiceSize, write_sensevoice
+from tests.support.gguf_encoders import cosine
 from tests.support.gguf_files import funasr_sensevoice, random_cmvn
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.read import read
@@ -26,11 +27,6 @@ from workbench.trace.trace import Trace
 THREADS = Settings(threads=2)
 LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999, "q4_0": 0.9}  # cosine of the encoder's output
 SAMPLES = sorted((assets() / "samples").glob("*.wav"))
-
-
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    a, b = (np.asarray(each, dtype=np.float64).ravel() for each in (one, other))
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 @pytest.fixture(scope="module")
@@ -59,26 +55,26 @@ def test_demo_model_transcribes_like_pytorch(
     converted: tuple[str, Session], expected: dict[Path, Trace], path: Path
 ) -> None:
     quantization, session = converted
-    found, reference = session.trace(path), expected[path]
-    assert list(found) == list(reference), "the same stages in the same order"
-    assert found.meta["dtype"] == quantization
-    assert {name: found[name].shape for name in found} == {name: reference[name].shape for name in reference}
-    assert cosine(found["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
+    trace, reference = session.trace(path), expected[path]
+    assert list(trace) == list(reference), "the same stages in the same order"
+    assert trace.meta["dtype"] == quantization
+    assert {name: trace[name].shape for name in trace} == {name: reference[name].shape for name in reference}
+    assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
     if quantization == "f32":
-        stages = [name for name in found if name.startswith(("encoder.", "logits", "ctc."))]
-        assert min(cosine(found[name], reference[name]) for name in stages) >= LEAST["f32"]
+        stages = [name for name in trace if name.startswith(("encoder.", "logits", "ctc."))]
+        assert min(cosine(trace[name], reference[name]) for name in stages) >= LEAST["f32"]
     if quantization != "q4_0":
-        np.testing.assert_array_equal(found["tokens"], reference["tokens"])
-        assert str(found["text"]) == str(reference["text"])
+        np.testing.assert_array_equal(trace["tokens"], reference["tokens"])
+        assert str(trace["text"]) == str(reference["text"])
 
 
 def test_options_have_the_same_effect_as_on_pytorch(converted: tuple[str, Session], demo: Session) -> None:
     quantization, session = converted
     if quantization != "f32":
-        pytest.skip("the rounding of smaller types is told above")
+        pytest.skip("the test of the demo model compares the smaller types")
     for options in ({"language": "en"}, {"itn": True}, {"ban_emo_unk": True}, {"cmvn": "off"}):
-        one, other = (each.trace(SAMPLES[0], "logits,tokens", **options) for each in (session, demo))
-        np.testing.assert_allclose(one["logits"], other["logits"], atol=2e-3, err_msg=str(options))
+        trace, reference = (each.trace(SAMPLES[0], "logits,tokens", **options) for each in (session, demo))
+        np.testing.assert_allclose(trace["logits"], reference["logits"], atol=2e-3, err_msg=str(options))
     times = [
         [(t.start, t.end) for s in each.transcribe(SAMPLES[0]).segments for t in s.tokens] for each in (session, demo)
     ]
@@ -89,14 +85,17 @@ def test_options_have_the_same_effect_as_on_pytorch(converted: tuple[str, Sessio
 def test_very_short_recordings_equal_pytorch(tmp_path: Path, samples: int) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     [path] = writer.write(sensevoice.plans(directory, "workbench"), "f32", tmp_path / "it.gguf")
-    sound = (noise(1.0)[0][:samples], 16000)
+    recording = (noise(1.0)[0][:samples], 16000)
     with (
-        closing(open_session(path, "it", THREADS)) as one,
-        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+        closing(open_session(path, "it", THREADS)) as session,
+        closing(pytorch.open_session(directory, "it", THREADS)) as reference_session,
     ):
-        found, reference = one.trace(sound, "encoder.*,logits"), other.trace(sound, "encoder.*,logits")
+        trace, reference = (
+            session.trace(recording, "encoder.*,logits"),
+            reference_session.trace(recording, "encoder.*,logits"),
+        )
         for name in reference:
-            np.testing.assert_allclose(found[name], reference[name], atol=1e-4, err_msg=name)
+            np.testing.assert_allclose(trace[name], reference[name], atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
@@ -104,14 +103,14 @@ def test_files_from_the_funasr_export_script_match_pytorch(tmp_path: Path, wtype
     """In f16 files that script makes the query embedding f16 too; both are read."""
     directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
     funasr_sensevoice(directory, path, wtype, cmvn=random_cmvn(560))
-    sound = noise(2.0)
+    recording = noise(2.0)
     with (
-        closing(open_session(path, "it", THREADS)) as one,
-        closing(pytorch.open_session(directory, "it", THREADS)) as other,
+        closing(open_session(path, "it", THREADS)) as session,
+        closing(pytorch.open_session(directory, "it", THREADS)) as reference_session,
     ):
-        found = one.trace(sound, "encoder.output", cmvn="off")["encoder.output"]
-        reference = other.trace(sound, "encoder.output", cmvn="off")["encoder.output"]
-        assert cosine(found, reference) >= LEAST[wtype]
+        output = session.trace(recording, "encoder.output", cmvn="off")["encoder.output"]
+        reference = reference_session.trace(recording, "encoder.output", cmvn="off")["encoder.output"]
+        assert cosine(output, reference) >= LEAST[wtype]
 
 
 def test_unusable_cmvn_adds_a_note_to_the_transcript(tmp_path: Path) -> None:
@@ -126,8 +125,8 @@ def test_missing_tensor_raises_an_error_at_opening(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     plan, *_ = sensevoice.plans(directory, "workbench")
     name = "encoder.tp_encoders.0.feed_forward.w_2.weight"
-    kept = [tensor for tensor in plan.tensors if tensor.name != name]
-    object.__setattr__(plan, "tensors", kept)
+    remaining = [tensor for tensor in plan.tensors if tensor.name != name]
+    object.__setattr__(plan, "tensors", remaining)
     [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
     assert name not in read_gguf(path).tensors
     with pytest.raises(BadInput, match=f"no tensor {name}"):
@@ -137,7 +136,7 @@ def test_missing_tensor_raises_an_error_at_opening(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_published_width_matches_pytorch_on_44_seconds_of_speech(tmp_path: Path) -> None:
-    """The published width with random weights: how far each type is from PyTorch at the end of 14 of the 70 blocks."""
+    """The weights are random; the encoder has 14 of the 70 published blocks."""
     directory = write_sensevoice(tmp_path / "full", SenseVoiceSize(EncoderSize(blocks=10), tp_blocks=4))
     samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 44 * 16000)
     stages = "encoder.output,tokens"
@@ -146,10 +145,10 @@ def test_published_width_matches_pytorch_on_44_seconds_of_speech(tmp_path: Path)
     for quantization in ("f32", "f16", "q8_0"):
         [path] = writer.write(sensevoice.plans(directory, "workbench"), quantization, tmp_path / "it.gguf")
         with closing(open_session(path, "it", THREADS)) as session:
-            found = session.trace((samples, 16000), stages)
+            trace = session.trace((samples, 16000), stages)
         path.unlink()
-        one, other = found["encoder.output"], reference["encoder.output"]
-        assert cosine(one, other) >= LEAST[quantization], quantization
+        output, expected_output = trace["encoder.output"], reference["encoder.output"]
+        assert cosine(output, expected_output) >= LEAST[quantization], quantization
         if quantization == "f32":
-            assert np.abs(one - other).max() <= 2e-4
-            np.testing.assert_array_equal(found["tokens"], reference["tokens"])
+            assert np.abs(output - expected_output).max() <= 2e-4
+            np.testing.assert_array_equal(trace["tokens"], reference["tokens"])

@@ -25,11 +25,11 @@ ASSETS = Path(__file__).parents[3] / "assets"
 SAMPLES = sorted((ASSETS / "samples").glob("*.wav"))
 SETTINGS = Settings(threads=1)
 LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999}  # cosine to PyTorch's float32
-LONGEST = 30 * 16_000  # samples: of more, heard in one piece, the demos guess, and rounding decides between guesses
+LONGEST = 30 * 16_000  # samples; in longer recordings the demo models guess tokens, so rounding changes them
 
 
 class Family(NamedTuple):
-    """Where a family's parts are."""
+    """A demo checkpoint and the modules that convert and run its family."""
 
     checkpoint: Path
     conversion: ModuleType
@@ -44,44 +44,44 @@ FAMILIES = {
 
 
 class Expected(NamedTuple):
-    """What PyTorch makes of a recording."""
+    """The stages and the transcript of a recording on PyTorch."""
 
     stages: dict[str, np.ndarray]
     text: str
 
 
 def stages_of(session: Any, samples: np.ndarray) -> dict[str, np.ndarray]:
-    """Those of the hearing half, from the encoder's first on."""
-    recorder, ear = Recorder(StageFilter("encoder*,adaptor*")), session.recogniser.encoder
-    ear.embeddings([samples], ear.options_class(dither=0.0), recorder)
+    """The stages of the audio encoder and the adaptor."""
+    recorder, encoder = Recorder(StageFilter("encoder*,adaptor*")), session.recogniser.encoder
+    encoder.embeddings([samples], encoder.options_class(dither=0.0), recorder)
     return recorder.stages
 
 
 @pytest.fixture(scope="module", params=sorted(FAMILIES))
 def family(request: pytest.FixtureRequest) -> tuple[Family, dict[Path, Expected]]:
-    found = FAMILIES[request.param]
-    session = found.pytorch.open_session(found.checkpoint, "demo", SETTINGS)
+    modules = FAMILIES[request.param]
+    session = modules.pytorch.open_session(modules.checkpoint, "demo", SETTINGS)
     expected = {
         path: Expected(stages_of(session, read(path).samples), session.transcribe(path, dither=0.0).text)
         for path in SAMPLES
     }
     session.close()
-    return found, expected
+    return modules, expected
 
 
 @pytest.mark.parametrize("quantization", sorted(LEAST))
 def test_demo_model_transcribes_like_pytorch_in_every_weight_type(
     family: tuple[Family, dict[Path, Expected]], tmp_path: Path, quantization: str
 ) -> None:
-    found, expected = family
-    [path] = writer.write(found.conversion.plans(found.checkpoint, "workbench"), quantization, tmp_path / "it.gguf")
-    session = found.gguf.open_session(path, "demo", SETTINGS)
-    for sample, theirs in expected.items():
-        ours = stages_of(session, read(sample).samples)
-        assert list(ours) == list(theirs.stages)
-        checked = ours if quantization == "f32" else ("encoder.output", "adaptor.output")
-        poor = {stage: cosine(ours[stage], theirs.stages[stage]) for stage in checked}
-        assert not {stage: near for stage, near in poor.items() if near < LEAST[quantization]}
+    modules, expected = family
+    [path] = writer.write(modules.conversion.plans(modules.checkpoint, "workbench"), quantization, tmp_path / "it.gguf")
+    session = modules.gguf.open_session(path, "demo", SETTINGS)
+    for sample, reference in expected.items():
+        stages = stages_of(session, read(sample).samples)
+        assert list(stages) == list(reference.stages)
+        compared = stages if quantization == "f32" else ("encoder.output", "adaptor.output")
+        similarities = {stage: cosine(stages[stage], reference.stages[stage]) for stage in compared}
+        assert not {stage: similarity for stage, similarity in similarities.items() if similarity < LEAST[quantization]}
         if quantization == "f32" or len(read(sample).samples) < LONGEST:
-            assert session.transcribe(sample, dither=0.0).text == theirs.text
+            assert session.transcribe(sample, dither=0.0).text == reference.text
     session.close()

@@ -25,10 +25,10 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
 
 
-def carrying(
+def file_with(
     path: Path, files: Sequence[tuple[str, bytes]], keys: Mapping[str, Any] = {}, architecture: str = "sensevoice-small"
 ) -> GgufFile:
-    """A file of ours with these small files in it; `keys` replace or add."""
+    """A GGUF file in the workbench layout with these small files; `keys` replace its metadata or add to it."""
     writer = GGUFWriter(path, architecture)
     values: dict[str, Any] = {"workbench.version": 1, "workbench.files": [name for name, _ in files]}
     values |= {f"workbench.file.{number}": content for number, (_, content) in enumerate(files)}
@@ -51,7 +51,7 @@ def carrying(
 def test_files_stored_as_texts_are_unpacked(tmp_path: Path) -> None:
     texts = {"short.json": "{}", "long.json": "中\n" * 20_000, "nul": "a\0b\r\n"}
     keys = {f"workbench.file.{number}": text for number, text in enumerate(texts.values())}
-    with unpacked(carrying(tmp_path / "it.gguf", [(name, b"") for name in texts], keys)) as directory:
+    with unpacked(file_with(tmp_path / "it.gguf", [(name, b"") for name in texts], keys)) as directory:
         assert {name: (directory / name).read_bytes() for name in texts} == {
             name: text.encode() for name, text in texts.items()
         }
@@ -59,17 +59,17 @@ def test_files_stored_as_texts_are_unpacked(tmp_path: Path) -> None:
 
 def test_unpacked_files_are_byte_exact_and_deleted_afterwards(tmp_path: Path) -> None:
     files = {"config.yaml": b"model: x\n", "Qwen3/vocab.json": bytes(range(256)) * 9, "a/b/c d.txt": "中".encode()}
-    with unpacked(carrying(tmp_path / "it.gguf", list(files.items()))) as directory:
-        found = {
+    with unpacked(file_with(tmp_path / "it.gguf", list(files.items()))) as directory:
+        contents = {
             path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
         }
-        assert found == files
-        assert directory.name == "it.gguf"  # what messages about its files begin with
+        assert contents == files
+        assert directory.name == "it.gguf"  # errors about the files begin with this name
     assert not directory.exists() and not directory.parent.exists()
 
 
 def test_unpacked_files_are_deleted_when_the_reader_fails(tmp_path: Path) -> None:
-    file = carrying(tmp_path / "it.gguf", [("a", b"1")])
+    file = file_with(tmp_path / "it.gguf", [("a", b"1")])
     with pytest.raises(FileNotFoundError), unpacked(file) as directory:
         (directory / "no").read_bytes()
     assert not directory.parent.exists()
@@ -81,7 +81,7 @@ def test_unpacked_files_are_deleted_when_the_reader_fails(tmp_path: Path) -> Non
     + ["...", "a/ /b", "a ", "a*", "n" * 201, "~/../a"],
 )
 def test_unsafe_names_are_refused(tmp_path: Path, name: str) -> None:
-    file = carrying(tmp_path / "it.gguf", [("fine", b"1"), (name, b"2")])
+    file = file_with(tmp_path / "it.gguf", [("fine", b"1"), (name, b"2")])
     with pytest.raises(BadInput, match=r"it.gguf carries a file named .*; expected a relative path"), unpacked(file):
         pass
 
@@ -92,10 +92,10 @@ def test_no_file_is_written_outside_the_folder_for_any_name(
 ) -> None:
     folder = tmp_path_factory.mktemp("names")
     try:
-        with unpacked(carrying(folder / "it.gguf", [(name, b"content")])) as directory:
-            written = [path for path in directory.parent.rglob("*") if path.is_file()]
-            assert [path.read_bytes() for path in written] == [b"content"]
-            assert all(path.resolve().is_relative_to(directory.resolve()) for path in written)
+        with unpacked(file_with(folder / "it.gguf", [(name, b"content")])) as directory:
+            paths = [path for path in directory.parent.rglob("*") if path.is_file()]
+            assert [path.read_bytes() for path in paths] == [b"content"]
+            assert all(path.resolve().is_relative_to(directory.resolve()) for path in paths)
     except BadInput:
         pass
     assert [path.name for path in folder.iterdir()] == ["it.gguf"]
@@ -129,20 +129,20 @@ def test_no_file_is_written_outside_the_folder_for_any_name(
 def test_inconsistent_embedded_files_are_refused(
     tmp_path: Path, files: list[tuple[str, bytes]], keys: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(BadInput, match=reason), unpacked(carrying(tmp_path / "it.gguf", files, keys)):
+    with pytest.raises(BadInput, match=reason), unpacked(file_with(tmp_path / "it.gguf", files, keys)):
         pass
 
 
 def test_too_large_embedded_files_are_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.runtimes.gguf.unpacking.MOST_BYTES", 3 << 20)
-    file = carrying(tmp_path / "it.gguf", [("a", bytes(2 << 20)), ("b", bytes(2 << 20))])
+    file = file_with(tmp_path / "it.gguf", [("a", bytes(2 << 20)), ("b", bytes(2 << 20))])
     monkeypatch.setattr(GgufFile, "numbers", None)
     with pytest.raises(BadInput, match=r"it.gguf carries files of 4 MB; expected at most 3 MB"), unpacked(file):
         pass
 
 
 def test_missing_temporary_folder_raises_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = carrying(tmp_path / "it.gguf", [("a", b"1")])
+    file = file_with(tmp_path / "it.gguf", [("a", b"1")])
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no"))
     with pytest.raises(Unavailable, match=r"there is no room to unpack the files in it.gguf"), unpacked(file):
         pass
@@ -171,7 +171,7 @@ def test_funasr_layout_is_unpacked_for_the_reader_of_its_family(tmp_path: Path) 
 
 
 def test_file_in_the_workbench_layout_has_no_notes(tmp_path: Path) -> None:
-    assert notes(carrying(tmp_path / "it.gguf", [("tokens.json", b"[]")])) == ()
+    assert notes(file_with(tmp_path / "it.gguf", [("tokens.json", b"[]")])) == ()
 
 
 # Fun-ASR-Nano in two files.
@@ -179,7 +179,7 @@ def test_file_in_the_workbench_layout_has_no_notes(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the two halves, and the checkpoint they are of."""
+    """A folder with an encoder file, a language model file and the checkpoint of the encoder."""
     folder = tmp_path_factory.mktemp("pair")
     tiny_funasr_nano(folder / "checkpoint")
     funasr_nano_encoder(folder / "checkpoint", folder / "encoder.gguf")
@@ -188,32 +188,32 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_encoder_and_language_files_are_read_as_one_checkpoint(pair: Path) -> None:
-    ear, language = read_gguf_pair(pair / "encoder.gguf")
-    assert (ear.name, language.name) == ("encoder.gguf", "qwen.gguf")
-    with unpacked(ear) as directory:
-        model = read_funasr_nano(directory, ear.path)
-    theirs = read_funasr_nano(pair / "checkpoint")
-    assert (model.encoder, model.adaptor, model.frontend) == (theirs.encoder, theirs.adaptor, theirs.frontend)
-    assert (model.language.hidden_size, model.language.layers) == (HIDDEN, theirs.language.layers)
+    encoder, language = read_gguf_pair(pair / "encoder.gguf")
+    assert (encoder.name, language.name) == ("encoder.gguf", "qwen.gguf")
+    with unpacked(encoder) as directory:
+        model = read_funasr_nano(directory, encoder.path)
+    expected = read_funasr_nano(pair / "checkpoint")
+    assert (model.encoder, model.adaptor, model.frontend) == (expected.encoder, expected.adaptor, expected.frontend)
+    assert (model.language.hidden_size, model.language.layers) == (HIDDEN, expected.language.layers)
     text = "<|im_start|>user\n语音转写：one two<|im_end|>"
-    assert model.tokenizer.ids(text) == theirs.tokenizer.ids(text)
+    assert model.tokenizer.ids(text) == expected.tokenizer.ids(text)
 
 
 def test_given_language_file_may_be_in_another_folder(pair: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere.gguf"
-    elsewhere.write_bytes((pair / "qwen.gguf").read_bytes())
-    ear, language = read_gguf_pair(pair / "encoder.gguf", elsewhere)
-    assert language.path == elsewhere
-    with unpacked(ear, language) as directory:
-        assert read_funasr_nano(directory, ear.path).language.directory.name == "elsewhere.gguf"
+    language_path = tmp_path / "elsewhere.gguf"
+    language_path.write_bytes((pair / "qwen.gguf").read_bytes())
+    encoder, language = read_gguf_pair(pair / "encoder.gguf", language_path)
+    assert language.path == language_path
+    with unpacked(encoder, language) as directory:
+        assert read_funasr_nano(directory, encoder.path).language.directory.name == "elsewhere.gguf"
     with pytest.raises(BadInput, match=r"encoder.gguf is of architecture 'funasr-sensevoice-encoder'; expected a lang"):
         read_gguf_pair(pair / "encoder.gguf", pair / "encoder.gguf")
 
 
 def test_plain_language_model_file_needs_no_second_file(pair: Path) -> None:
-    ear, language = read_gguf_pair(pair / "qwen.gguf")
-    assert ear is language
-    with unpacked(language) as directory:
+    first, second = read_gguf_pair(pair / "qwen.gguf")
+    assert first is second
+    with unpacked(second) as directory:
         assert read_causal_lm(directory).language.hidden_size == HIDDEN
 
 
@@ -262,5 +262,5 @@ def test_encoder_and_language_files_of_different_widths_are_refused(pair: Path, 
 
 def test_large_embedded_file_is_unpacked_byte_exact(tmp_path: Path) -> None:
     content = np.random.default_rng(1).integers(0, 256, 1 << 16, dtype=np.uint8).tobytes()
-    with unpacked(carrying(tmp_path / "it.gguf", [("model.bpe", content)])) as directory:
+    with unpacked(file_with(tmp_path / "it.gguf", [("model.bpe", content)])) as directory:
         assert (directory / "model.bpe").read_bytes() == content

@@ -80,28 +80,28 @@ int main(int count, char **) {
     return write(1, loaded, sizeof loaded) == sizeof loaded ? 0 : 6;
 }
 """
-WHOLE = struct.pack("<BB14x16H16B", 1, 0, *[64, 64, 32, 32, 64, 64, 64, 64, *[0] * 8], *[8, 8, *[16] * 6, *[0] * 8])
+COMPLETE = struct.pack("<BB14x16H16B", 1, 0, *[64, 64, 32, 32, 64, 64, 64, 64, *[0] * 8], *[8, 8, *[16] * 6, *[0] * 8])
 
 
 def compiler(name: str) -> str:
-    found = shutil.which(name)
-    if found is None or platform.machine() not in ("x86_64", "AMD64"):
+    path = shutil.which(name)
+    if path is None or platform.machine() not in ("x86_64", "AMD64"):
         pytest.skip(f"needs {name} and a processor of the family x86-64")
-    return found
+    return path
 
 
 @pytest.mark.parametrize("name", ["g++", "clang++"])
 def test_tile_configuration_is_complete_when_it_is_loaded(tmp_path: Path, name: str) -> None:
     program, source = tmp_path / "it", tmp_path / "it.cpp"
     source.write_text(PROGRAM)
-    words = [compiler(name), "-O3", "-mamx-tile", "-include", str(HEADER), str(source), "-o", str(program)]
-    compiled = subprocess.run(words, capture_output=True, text=True, check=False)
-    if compiled.returncode and "-mamx-tile" in compiled.stderr:
+    command = [compiler(name), "-O3", "-mamx-tile", "-include", str(HEADER), str(source), "-o", str(program)]
+    compilation = subprocess.run(command, capture_output=True, text=True, check=False)
+    if compilation.returncode and "-mamx-tile" in compilation.stderr:
         pytest.skip(f"this {name} does not know the units")
-    assert compiled.returncode == 0, compiled.stderr
-    done = subprocess.run([str(program)], capture_output=True, check=False)
-    assert done.returncode == 0
-    assert done.stdout == WHOLE
+    assert compilation.returncode == 0, compilation.stderr
+    process = subprocess.run([str(program)], capture_output=True, check=False)
+    assert process.returncode == 0
+    assert process.stdout == COMPLETE
 
 
 @pytest.mark.parametrize("name, suffix", [("gcc", "c"), ("g++", "cpp"), ("clang", "c"), ("clang++", "cpp")])
@@ -111,12 +111,12 @@ def test_header_does_not_change_the_object_code_of_other_files(
 ) -> None:
     source = tmp_path / f"it.{suffix}"
     source.write_text("int it(void) { return 1; }\n")
-    strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", *flags.split(), "-c", str(source), "-o"]
+    options = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", *flags.split(), "-c", str(source), "-o"]
     objects = [tmp_path / "without.o", tmp_path / "with.o"]
-    for target, included in zip(objects, ([], ["-include", str(HEADER)]), strict=True):
-        words = [compiler(name), *included, *strict, str(target)]
-        compiled = subprocess.run(words, capture_output=True, text=True, check=False)
-        if compiled.returncode and "-mamx-tile" in compiled.stderr:
+    for target, include in zip(objects, ([], ["-include", str(HEADER)]), strict=True):
+        command = [compiler(name), *include, *options, str(target)]
+        compilation = subprocess.run(command, capture_output=True, text=True, check=False)
+        if compilation.returncode and "-mamx-tile" in compilation.stderr:
             pytest.skip(f"this {name} does not know the units")
-        assert compiled.returncode == 0, compiled.stderr
+        assert compilation.returncode == 0, compilation.stderr
     assert objects[0].read_bytes() == objects[1].read_bytes()

@@ -24,7 +24,7 @@ ONE = Settings(threads=1)
 MESSAGES = [{"role": "user", "content": "Count from one to three."}]
 
 
-def converted(checkpoint: Path, family: str, quantization: str = "f32") -> Path:
+def convert_checkpoint(checkpoint: Path, family: str, quantization: str = "f32") -> Path:
     path = checkpoint.with_suffix(".gguf")
     convert(plans_of(checkpoint, family), quantization, path)
     return path
@@ -38,8 +38,8 @@ def test_third_party_gguf_file_generates_the_tokens_of_transformers(tmp_path: Pa
     session = open_session(tmp_path / "it.gguf", "it", ONE)
     assert isinstance(session.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
     prompt = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    found = network.generate(**prompt, max_new_tokens=24, do_sample=False, eos_token_id=[456, 458], pad_token_id=456)
-    expected = found[0, prompt["input_ids"].shape[1] :].tolist()
+    output = network.generate(**prompt, max_new_tokens=24, do_sample=False, eos_token_id=[456, 458], pad_token_id=456)
+    expected = output[0, prompt["input_ids"].shape[1] :].tolist()
     generation = session.generate(MESSAGES, max_new_tokens=24)
     assert list(generation.tokens) == expected and len(expected) > 3
     assert generation.text == tokenizer.decode(expected, skip_special_tokens=True)
@@ -62,26 +62,26 @@ def test_converted_file_gives_the_stages_of_its_checkpoint(
     tmp_path: Path, make: Callable[[Path], tuple[Path, str]]
 ) -> None:
     checkpoint, family = make(tmp_path)
-    path = converted(checkpoint, family)
-    ours, theirs = open_session(path, "it", ONE), open_on_pytorch(checkpoint, "it", ONE)
-    assert not isinstance(ours.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
-    found, expected = (session.trace("seven é", max_new_tokens=8) for session in (ours, theirs))
-    assert list(found) == list(expected)
-    for stage in found:
+    path = convert_checkpoint(checkpoint, family)
+    session, reference = open_session(path, "it", ONE), open_on_pytorch(checkpoint, "it", ONE)
+    assert not isinstance(session.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
+    trace, expected = (each.trace("seven é", max_new_tokens=8) for each in (session, reference))
+    assert list(trace) == list(expected)
+    for stage in trace:
         if expected[stage].dtype.kind == "f":
-            np.testing.assert_allclose(found[stage], expected[stage], atol=1e-3)
+            np.testing.assert_allclose(trace[stage], expected[stage], atol=1e-3)
         else:
-            np.testing.assert_array_equal(found[stage], expected[stage])
-    assert ours.writer.stop_ids == theirs.writer.stop_ids
+            np.testing.assert_array_equal(trace[stage], expected[stage])
+    assert session.writer.stop_ids == reference.writer.stop_ids
 
 
 def test_language_part_of_a_fireredasr_file_opens_as_a_language_model(tmp_path: Path) -> None:
-    path = converted(tiny_fireredasr(tmp_path / "it"), "fireredasr", "f16")
+    path = convert_checkpoint(tiny_fireredasr(tmp_path / "it"), "fireredasr", "f16")
     session = open_session(path, "it", ONE)
     assert session.generate("seven", max_new_tokens=3).tokens and session.writer.dtype == "f16"
 
 
-def closing(session: TextSession) -> None:
+def assert_close_ends_use(session: TextSession) -> None:
     tokenizer = session.writer.model.tokenizer  # type: ignore[attr-defined]
     session.close()
     with pytest.raises(BadInput, match="the session of it is closed"):
@@ -94,7 +94,7 @@ def closing(session: TextSession) -> None:
 
 def test_closed_session_raises_one_line_error(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
-    closing(open_session(tmp_path / "it.gguf", "it", ONE))
+    assert_close_ends_use(open_session(tmp_path / "it.gguf", "it", ONE))
 
 
 def test_file_without_a_tokenizer_raises_one_line_error(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_file_without_a_tokenizer_raises_one_line_error(tmp_path: Path) -> None:
 
 
 def test_missing_tensor_raises_one_line_error_with_its_name(tmp_path: Path) -> None:
-    path = converted(tiny_funasr_nano(tmp_path / "it"), "funasr_nano")
+    path = convert_checkpoint(tiny_funasr_nano(tmp_path / "it"), "funasr_nano")
     path.write_bytes(path.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
     with pytest.raises(BadInput, match=r"^it\.gguf has no tensor blk\.1\.attn_q\.weight; expected one of shape"):
         open_session(path, "it", ONE)
@@ -114,11 +114,14 @@ def test_missing_tensor_raises_one_line_error_with_its_name(tmp_path: Path) -> N
 
 def test_nearest_tokens_of_an_embedding_equal_those_of_pytorch(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "lm", seed=4)
-    sessions = open_on_pytorch(directory, "lm", ONE), open_session(converted(directory, "causal_lm"), "lm", ONE)
+    sessions = (
+        open_on_pytorch(directory, "lm", ONE),
+        open_session(convert_checkpoint(directory, "causal_lm"), "lm", ONE),
+    )
     width = sessions[0].writer.table.shape[1]
     values = np.random.default_rng(3).normal(size=(4, width)).astype(np.float32)
-    found, other = (session.neighbours(values, 3) for session in sessions)
-    np.testing.assert_array_equal(found.ids, other.ids)
-    np.testing.assert_allclose(found.cosines, other.cosines, atol=1e-6)
-    assert found.texts == other.texts
-    np.testing.assert_array_equal(found.sample, other.sample)
+    neighbours, expected = (session.neighbours(values, 3) for session in sessions)
+    np.testing.assert_array_equal(neighbours.ids, expected.ids)
+    np.testing.assert_allclose(neighbours.cosines, expected.cosines, atol=1e-6)
+    assert neighbours.texts == expected.texts
+    np.testing.assert_array_equal(neighbours.sample, expected.sample)

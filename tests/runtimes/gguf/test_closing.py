@@ -19,10 +19,13 @@ GROWTH = 4.0  # megabytes that a hundred cycles may add: the allocator's own
 
 
 def megabytes(family: str, path: Path, times: int) -> list[tuple[float, float]]:
-    """What a process held with each session open, and after it was closed."""
+    """The memory of a process with each session open and after it is closed, in megabytes."""
     command = [sys.executable, "-m", "tests.support.opens_and_closes", family, str(path), str(times)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [(float(opened), float(closed)) for opened, closed in map(str.split, done.stdout.splitlines())]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [
+        (float(while_open), float(after_closing))
+        for while_open, after_closing in map(str.split, process.stdout.splitlines())
+    ]
 
 
 @pytest.mark.slow
@@ -34,13 +37,13 @@ def test_memory_does_not_grow_over_a_hundred_open_close_cycles(family: str, tmp_
         [path] = writer.write(
             sensevoice.plans(tiny_sensevoice(tmp_path / "it"), "workbench"), "f16", tmp_path / "i.gguf"
         )
-    held = [closed for _, closed in megabytes(family, path, CYCLES)]
-    assert held[-1] - held[CYCLES // 5] < GROWTH, held[:: CYCLES // 10]
+    after_closing = [closed for _, closed in megabytes(family, path, CYCLES)]
+    assert after_closing[-1] - after_closing[CYCLES // 5] < GROWTH, after_closing[:: CYCLES // 10]
 
 
 def test_close_frees_the_memory_of_the_weights(tmp_path: Path) -> None:
     plans = sensevoice.plans(assets() / "demo-sensevoice", "workbench")
     [path] = writer.write(plans, "f32", tmp_path / "it.gguf")
-    held = megabytes("sensevoice", path, 3)
-    for opened, closed in held[1:]:  # the first loads the libraries, which stay
-        assert opened - closed > 0.9 * path.stat().st_size / 1e6
+    cycles = megabytes("sensevoice", path, 3)
+    for while_open, after_closing in cycles[1:]:  # the first cycle loads the libraries, which remain loaded
+        assert while_open - after_closing > 0.9 * path.stat().st_size / 1e6

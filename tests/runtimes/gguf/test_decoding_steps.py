@@ -27,12 +27,12 @@ IDS = [7, 41, 300, 7, 2]
 INSIDE = "*,llm.layers.*.*"
 
 
-def opened(path: Path, kv_cache: str = "f32") -> LanguageModel:
+def open_model(path: Path, kv_cache: str = "f32") -> LanguageModel:
     file = read_gguf(path)
     return open_language(file, language_config(file), threads=1, kv_cache=kv_cache)
 
 
-def followed(language: Any, stages: str = INSIDE, dtype: str = "float32", ids: Sequence[int] = IDS) -> Trace:
+def follow_steps(language: Any, stages: str = INSIDE, dtype: str = "float32", ids: Sequence[int] = IDS) -> Trace:
     forced = ForcedDecoding(ids, range(1, len(ids)), StageFilter(stages))
     language.follow(language.prompt([PROMPT]), forced)
     return Trace(forced.recorder.stages, {"dtype": dtype, "input_digest": "a", **forced.meta()})
@@ -47,12 +47,12 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any
 
 @pytest.fixture(scope="module")
 def sides(paths: dict[str, tuple[Path, Any]]) -> tuple[LanguageModel, Trace, Trace]:
-    """A model on llama.cpp, and its trace on PyTorch in float32 and float64."""
+    """A model on llama.cpp, and the traces of PyTorch in float32 and float64."""
     path, network = paths["qwen3"]
-    language = opened(path)
+    language = open_model(path)
     cpu = torch.device("cpu")
-    reference = followed(TorchModel(network.float(), language.config, cpu))
-    exact = followed(TorchModel(network.double(), language.config, cpu), dtype="float64")
+    reference = follow_steps(TorchModel(network.float(), language.config, cpu))
+    exact = follow_steps(TorchModel(network.double(), language.config, cpu), dtype="float64")
     network.float()
     return language, reference, exact
 
@@ -60,45 +60,45 @@ def sides(paths: dict[str, tuple[Path, Any]]) -> tuple[LanguageModel, Trace, Tra
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 def test_decoding_steps_and_kv_cache_equal_transformers(paths: dict[str, tuple[Path, Any]], kind: str) -> None:
     path, network = paths[kind]
-    language = opened(path)
-    expected = followed(TorchModel(network.float(), language.config, torch.device("cpu")))
-    found = followed(language)
-    assert set(found) == set(expected)
+    language = open_model(path)
+    expected = follow_steps(TorchModel(network.float(), language.config, torch.device("cpu")))
+    trace = follow_steps(language)
+    assert set(trace) == set(expected)
     for stage, array in expected.items():
-        np.testing.assert_allclose(found[stage], array, rtol=2e-3, atol=2e-4, err_msg=stage)
+        np.testing.assert_allclose(trace[stage], array, rtol=2e-3, atol=2e-4, err_msg=stage)
 
 
 @pytest.mark.parametrize(("kv_cache", "limit"), [("f16", 4e-3), ("q8_0", 2e-2)])
 def test_kv_cache_of_rounded_types_is_read(tmp_path: Path, kv_cache: str, limit: float) -> None:
     tiny_gguf(tmp_path / "it.gguf", head_dim=32)
     stages = "llm.layers.*.cache.*"
-    plain, other = (followed(opened(tmp_path / "it.gguf", each), stages) for each in ("f32", kv_cache))
-    for stage, array in plain.items():
-        error = np.linalg.norm(other[stage] - array) / np.linalg.norm(array)
+    exact, rounded = (follow_steps(open_model(tmp_path / "it.gguf", each), stages) for each in ("f32", kv_cache))
+    for stage, array in exact.items():
+        error = np.linalg.norm(rounded[stage] - array) / np.linalg.norm(array)
         assert 0 < error < limit, f"{stage} {error}"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_by_step_and_stage(sides: tuple[LanguageModel, Trace, Trace], fault: str) -> None:
     language, reference, exact = sides
-    plant, whole, inside = FAULTS[fault]
+    plant, layer, inner_stage = FAULTS[fault]
     with plant():
-        off = followed(language)
-    for stages, expected in (("steps.*.llm.layers.?,steps.*.logits", whole), (INSIDE, inside)):
-        verdict = judge(compare(reference, off, stages=stages), noise_or_bug(reference, off, exact, stages))
+        faulty = follow_steps(language)
+    for stages, expected in (("steps.*.llm.layers.?,steps.*.logits", layer), (INSIDE, inner_stage)):
+        verdict = judge(compare(reference, faulty, stages=stages), noise_or_bug(reference, faulty, exact, stages))
         assert verdict.faulty_stage == expected, verdict.sentence
 
 
 def test_run_without_faults_is_within_tolerance(sides: tuple[LanguageModel, Trace, Trace]) -> None:
     language, reference, exact = sides
-    found = followed(language)
-    verdict = judge(compare(reference, found), noise_or_bug(reference, found, exact))
+    trace = follow_steps(language)
+    verdict = judge(compare(reference, trace), noise_or_bug(reference, trace, exact))
     assert verdict.within and "Steps 1 to 4 are within" in verdict.sentence, verdict.sentence
 
 
 def test_a_step_beyond_the_context_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:
     with pytest.raises(BadInput, match="positions; expected at most 256"):
-        followed(sides[0], "logits", ids=[1] * 300)
+        follow_steps(sides[0], "logits", ids=[1] * 300)
 
 
 def test_kv_cache_state_of_an_unknown_format_is_refused(sides: tuple[LanguageModel, Trace, Trace]) -> None:

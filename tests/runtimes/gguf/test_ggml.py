@@ -21,9 +21,9 @@ def test_the_installed_version_is_in_the_tested_range() -> None:
 
 @pytest.mark.parametrize("version", ["0.24.9", "0.26.0", "1.0.0", "0.9.4", "", "unknown", "0.25"])
 def test_untested_ggml_versions_are_refused_with_their_number(version: str) -> None:
-    with pytest.raises(Unavailable, match=r"tested is 0\.25\.0 and later, before 0\.26\.0") as refused:
+    with pytest.raises(Unavailable, match=r"tested is 0\.25\.0 and later, before 0\.26\.0") as error:
         ggml.check_version(version)
-    assert version in str(refused.value)
+    assert version in str(error.value)
 
 
 @pytest.mark.parametrize("version", ["0.25.0", "0.25.3", "0.25.99", "0.25.3-dirty"])

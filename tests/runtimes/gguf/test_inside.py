@@ -29,7 +29,7 @@ from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter, Trace
 
 CLOSE = 1e-5
-QUANTISED = {"f16": 5e-3, "q8_0": 5e-2, "q4_0": 0.6}  # most relative error of a stage inside the first layer
+QUANTISED = {"f16": 5e-3, "q8_0": 5e-2, "q4_0": 0.6}  # largest relative error of a stage inside the first layer
 
 
 def on_gguf(name: str, folder: Path, quantization: str = "f32", **settings: Any) -> Any:
@@ -59,35 +59,37 @@ class Both:
 
 @pytest.fixture(scope="module", params=DEMOS)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    found = Both(request.param, tmp_path_factory.mktemp("inside"))
-    yield found
-    found.session.close()
+    both_runtimes = Both(request.param, tmp_path_factory.mktemp("inside"))
+    yield both_runtimes
+    both_runtimes.session.close()
 
 
-def error(found: np.ndarray, expected: np.ndarray) -> float:
-    assert found.shape == expected.shape
-    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+def error(values: np.ndarray, expected: np.ndarray) -> float:
+    assert values.shape == expected.shape
+    return float(np.abs(values - expected).max() / max(1.0, np.abs(expected).max()))
 
 
 def test_attention_weights_times_values_give_context_and_output(both: Both) -> None:
-    seen = 0
+    count = 0
     for stage in filter(lambda stage: stage.endswith("attention.weights"), both.trace):
-        at = stage.removesuffix(".weights")
-        weights, values = both.part(stage), both.part(f"{at}.value")
-        assert weights.shape[1:] == (len(both.part(f"{at}.query")), len(values))
+        prefix = stage.removesuffix(".weights")
+        weights, values = both.part(stage), both.part(f"{prefix}.value")
+        assert weights.shape[1:] == (len(both.part(f"{prefix}.query")), len(values))
         assert weights.min() >= 0 and error(weights.sum(axis=2), np.ones(weights.shape[:2])) < CLOSE
         values = np.repeat(values, len(weights) // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(both.part(f"{at}.context"), context) < CLOSE
-        layer, places = both.layers[at.rpartition(".")[0]]
-        projection: Any = layer.get_submodule(places.places[f"{at.rpartition('.')[2]}.output"].module)
+        assert error(both.part(f"{prefix}.context"), context) < CLOSE
+        layer, places = both.layers[prefix.rpartition(".")[0]]
+        projection: Any = layer.get_submodule(places.places[f"{prefix.rpartition('.')[2]}.output"].module)
         matrix = projection.weight.detach()
         matrix = (matrix.to_dense() if matrix.is_mkldnn else matrix).double().numpy()
         bias = 0 if projection.bias is None else projection.bias.detach().double().numpy()
-        assert error(both.part(f"{at}.output"), context @ matrix.T + bias) < CLOSE
-        seen += 1
-    assert seen == sum(len(places.attention) for _, places in both.layers.values()) or "decoder.layers.0" in both.layers
-    assert seen
+        assert error(both.part(f"{prefix}.output"), context @ matrix.T + bias) < CLOSE
+        count += 1
+    assert (
+        count == sum(len(places.attention) for _, places in both.layers.values()) or "decoder.layers.0" in both.layers
+    )
+    assert count
 
 
 def test_every_stage_inside_the_layers_equals_pytorch(both: Both) -> None:
@@ -104,18 +106,20 @@ def test_recording_a_stage_does_not_change_other_stages(both: Both) -> None:
     for stage, values in plain.items():
         assert values.tobytes() == both.trace[stage].tobytes(), stage
     layer = next(stage for stage in both.layers if stage.startswith(("encoder", "llm")))
-    some = traced(both.session, f"{layer}.attention.*")
-    assert {stage.rpartition(".")[0] for stage in some} <= {f"{layer}.attention", layer}
-    for stage, values in some.items():
+    attention = traced(both.session, f"{layer}.attention.*")
+    assert {stage.rpartition(".")[0] for stage in attention} <= {f"{layer}.attention", layer}
+    for stage, values in attention.items():
         assert values.tobytes() == both.trace[stage].tobytes(), stage
 
 
-def test_attention_weights_in_query_blocks_equal_the_whole(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long recordings are computed in pieces; here a piece is one row."""
+def test_attention_weights_in_query_blocks_equal_those_of_one_block(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Attention of long recordings is computed in blocks of rows; here a block is one row."""
     monkeypatch.setattr(attention_stages, "BLOCK_BYTES", 1)
-    again = traced(both.session, "*.layers.*.*attention.weights")
-    assert again
-    for stage, values in again.items():
+    in_blocks = traced(both.session, "*.layers.*.*attention.weights")
+    assert in_blocks
+    for stage, values in in_blocks.items():
         np.testing.assert_allclose(values, both.trace[stage], rtol=0, atol=1e-6)
 
 
@@ -136,65 +140,65 @@ def test_quantised_files_have_the_same_stages_within_tolerance(both: Both, tmp_p
     name = both.session.model.split()[1]
     for kind in QUANTISED if name == "sensevoice" else ("q8_0",):
         session = on_gguf(name, tmp_path, kind)
-        found = traced(session, "*.layers.0.*")
+        trace = traced(session, "*.layers.0.*")
         session.close()
-        assert set(found) == {stage for stage in both.trace if ".layers.0." in stage}
-        first = next(iter(found)).partition(".layers")[0]
-        for stage, values in found.items():
+        assert set(trace) == {stage for stage in both.trace if ".layers.0." in stage}
+        first = next(iter(trace)).partition(".layers")[0]
+        for stage, values in trace.items():
             exact = both.part(stage)
             if stage.endswith(".weights"):
                 assert error(values.sum(axis=2), exact.sum(axis=2)) < CLOSE
             elif stage.startswith(first):
-                off = np.linalg.norm(values - exact) / np.linalg.norm(exact)
-                assert off <= QUANTISED[kind], (stage, kind)
+                relative_error = np.linalg.norm(values - exact) / np.linalg.norm(exact)
+                assert relative_error <= QUANTISED[kind], (stage, kind)
 
 
 def test_quantised_kv_cache_has_no_attention_weights_stage(tmp_path: Path) -> None:
     """llama.cpp computes attention in steps with float16 keys and values, and not with quantised ones."""
-    found = {}
+    traces = {}
     for kind in ("f16", "q8_0"):
         session = on_gguf("funasr_nano", tmp_path, "f32", kv_cache=kind)
-        found[kind] = traced(session, "llm.layers.*.attention.*")
+        traces[kind] = traced(session, "llm.layers.*.attention.*")
         if kind == "q8_0":
             with pytest.raises(BadInput, match="in one step and keeps no weights; choose kv_cache f32 or f16"):
                 traced(session, "llm.layers.0.attention.weights")
         session.close()
-    weights = {stage for stage in found["f16"] if stage.endswith("weights")}
-    assert weights and set(found["q8_0"]) == set(found["f16"]) - weights
+    weights = {stage for stage in traces["f16"] if stage.endswith("weights")}
+    assert weights and set(traces["q8_0"]) == set(traces["f16"]) - weights
     for stage in weights:
-        np.testing.assert_allclose(found["f16"][stage].sum(axis=2), 1, atol=1e-5)
+        np.testing.assert_allclose(traces["f16"][stage].sum(axis=2), 1, atol=1e-5)
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    raised = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
 def test_values_substituted_inside_a_layer_are_used_by_later_stages(tmp_path: Path) -> None:
-    """In our graphs, of one matrix for queries, keys and values; and in llama.cpp."""
-    draw = np.random.default_rng(3)
+    """SenseVoice's graph has one matrix for queries, keys and values; Fun-ASR-Nano's layers run on llama.cpp."""
+    rng = np.random.default_rng(3)
     for name, stage in (("sensevoice", "encoder.layers.1"), ("funasr_nano", "llm.layers.1")):
         session = on_gguf(name, tmp_path)
-        own = traced(session, f"{stage}.*")
-        changed = {
-            part: draw.standard_normal(own[f"{stage}.{part}"].shape).astype(np.float32)
+        original = traced(session, f"{stage}.*")
+        substitutes = {
+            part: rng.standard_normal(original[f"{stage}.{part}"].shape).astype(np.float32)
             for part in ("attention.query", "attention.value", "mlp.up")
         }
-        given = Trace({f"{stage}.{part}": values for part, values in changed.items()}, {})
-        found = traced(session, f"{stage}.*", given=given)
+        substituted_trace = Trace({f"{stage}.{part}": values for part, values in substitutes.items()}, {})
+        trace = traced(session, f"{stage}.*", given=substituted_trace)
         session.close()
-        for part in changed:  # what the pass itself has there
+        for part in substitutes:  # the recorded values are those that the pass computes itself
             before = f"{stage}.{part}"
-            assert error(found[before], own[before]) < CLOSE or part == "mlp.up"
-        weights, values = found[f"{stage}.attention.weights"], changed["attention.value"]
-        assert error(weights, own[f"{stage}.attention.weights"]) > 0.01
+            assert error(trace[before], original[before]) < CLOSE or part == "mlp.up"
+        weights, values = trace[f"{stage}.attention.weights"], substitutes["attention.value"]
+        assert error(weights, original[f"{stage}.attention.weights"]) > 0.01
         values = np.repeat(values, len(weights) // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(found[f"{stage}.attention.context"], context) < CLOSE
-        up = changed["mlp.up"]
-        gate = found.get(f"{stage}.mlp.gate")
+        assert error(trace[f"{stage}.attention.context"], context) < CLOSE
+        up = substitutes["mlp.up"]
+        gate = trace.get(f"{stage}.mlp.gate")
         expected = np.maximum(up, 0) if gate is None else up * gate / (1 + np.exp(-gate))
-        assert error(found[f"{stage}.mlp.activation"], expected) < CLOSE
+        assert error(trace[f"{stage}.mlp.activation"], expected) < CLOSE
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
@@ -206,20 +210,20 @@ def test_stages_of_a_long_prompt_follow_the_layer_formulas_in_checkpoint_order(t
     recorder = Recorder(StageFilter("llm.layers.1.*"))
     language.trace(language.prompt([[number % 400 for number in range(600)]]), recorder)
     language.close()
-    found = {stage.removeprefix("llm.layers.1."): values for stage, values in recorder.stages.items()}
+    stages = {stage.removeprefix("llm.layers.1."): values for stage, values in recorder.stages.items()}
     layer = network.model.layers[1]
     for name in ("query", "key", "value"):
         weight = getattr(layer.self_attn, f"{name[0]}_proj").weight.detach().double().numpy()
-        projected = (found["input_norm"] @ weight.T).reshape(found[f"attention.{name}"].shape)
-        assert error(found[f"attention.{name}"], projected) < CLOSE
-    query, key = (found[f"attention.{name}_rope"].astype(np.float64) for name in ("query", "key"))
+        projected = (stages["input_norm"] @ weight.T).reshape(stages[f"attention.{name}"].shape)
+        assert error(stages[f"attention.{name}"], projected) < CLOSE
+    query, key = (stages[f"attention.{name}_rope"].astype(np.float64) for name in ("query", "key"))
     cos, sin = network.model.rotary_emb(torch.zeros(1), torch.arange(600)[None])
-    before = found["attention.query" if kind == "llama" else "attention.query_norm"]
-    turned = apply_rotary_pos_emb(*(torch.from_numpy(before)[None].transpose(1, 2),) * 2, cos, sin)[0]
-    assert error(query, turned[0].transpose(0, 1).numpy()) < 1e-4
+    before = stages["attention.query" if kind == "llama" else "attention.query_norm"]
+    rotated = apply_rotary_pos_emb(*(torch.from_numpy(before)[None].transpose(1, 2),) * 2, cos, sin)[0]
+    assert error(query, rotated[0].transpose(0, 1).numpy()) < 1e-4
     key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
     scores = np.einsum("qhd,khd->hqk", query, key) / query.shape[2] ** 0.5
     scores[:, np.triu(np.ones((600, 600), bool), 1)] = -np.inf
-    assert error(found["attention.weights"], softmax(scores)) < CLOSE
-    context = found["attention.context"] @ layer.self_attn.o_proj.weight.detach().numpy().T
-    assert error(found["attention.output"], context) < CLOSE
+    assert error(stages["attention.weights"], softmax(scores)) < CLOSE
+    context = stages["attention.context"] @ layer.self_attn.o_proj.weight.detach().numpy().T
+    assert error(stages["attention.output"], context) < CLOSE

@@ -27,7 +27,7 @@ FAMILIES = {"sensevoice": (sensevoice, sensevoice_here), "paraformer": (paraform
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
-    """The same file with two lanes, and one chunk at a time."""
+    """Two sessions of one file: with two parallel lanes, and with one chunk at a time."""
     conversion, runtime = FAMILIES[request.param]
     plans = conversion.plans(assets() / f"demo-{request.param}", "workbench")
     [path] = writer.write(plans, "q8_0", tmp_path_factory.mktemp("lanes") / "it.gguf")

@@ -40,12 +40,12 @@ def test_dimensions_and_configuration_equal_those_of_the_network(tmp_path: Path,
 KINDS = {float: gguf.GGUFValueType.FLOAT32, int: gguf.GGUFValueType.UINT32, str: gguf.GGUFValueType.STRING}
 
 
-def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | None]) -> Path:
-    """A copy of a file with some keys (None takes one out) and tensors changed."""
+def changed_copy(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | None]) -> Path:
+    """A copy of a file with these keys and tensors replaced; those that are None are missing in it."""
     reader = gguf.GGUFReader(path)
-    out = path.with_name("changed.gguf")
+    path_of_copy = path.with_name("changed.gguf")
     architecture = str(reader.fields["general.architecture"].contents())
-    writer = gguf.GGUFWriter(out, keys.pop("general.architecture", architecture))
+    writer = gguf.GGUFWriter(path_of_copy, keys.pop("general.architecture", architecture))
     for name, field in reader.fields.items():
         if not name.startswith(("GGUF.", "general.architecture")) and name not in keys:
             inner = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
@@ -63,7 +63,7 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return out
+    return path_of_copy
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,8 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
             {"qwen3.rope.scaling.type": "longrope"},
             "scaling.type in changed.gguf is 'longrope'; expected none, linear, yarn",
         ),
-        ({"qwen3.rope.scaling.type": "dynamic"}, "rope.scaling.type in changed.gguf is 'dynamic'"),  # ended the process
+        # llama.cpp ended the process with this type.
+        ({"qwen3.rope.scaling.type": "dynamic"}, "rope.scaling.type in changed.gguf is 'dynamic'"),
         ({"qwen3.rope.scaling.alpha": 2.0}, "has the key qwen3.rope.scaling.alpha, which llama.cpp does not follow"),
         (
             {"qwen3.rope.scaling.factor": 0.0},
@@ -108,17 +109,17 @@ def changed(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | No
 )
 def test_wrong_metadata_key_raises_an_error_with_its_name(tmp_path: Path, keys: dict[str, Any], message: str) -> None:
     tiny_gguf(tmp_path / "it.gguf")
-    file = read_gguf(changed(tmp_path / "it.gguf", dict(keys), {}))
-    with pytest.raises(BadInput) as caught:
+    file = read_gguf(changed_copy(tmp_path / "it.gguf", dict(keys), {}))
+    with pytest.raises(BadInput) as error:
         language_tensors(file, read_dimensions(file)) and language_config(file)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("scaling", [{}, {"type": "linear", "factor": 2.0}, {"type": "yarn", "yarn_beta_fast": 32.0}])
 def test_rope_scaling_supported_by_llama_cpp_is_accepted(tmp_path: Path, scaling: dict[str, Any]) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     keys = {f"qwen3.rope.scaling.{key}": value for key, value in scaling.items()}
-    assert read_dimensions(read_gguf(changed(tmp_path / "it.gguf", keys, {}))).layers == 3
+    assert read_dimensions(read_gguf(changed_copy(tmp_path / "it.gguf", keys, {}))).layers == 3
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_rope_scaling_supported_by_llama_cpp_is_accepted(tmp_path: Path, scaling
         ({"output.weight": np.zeros((500, 32), np.float32)}, "output.weight in changed.gguf has the shape (500, 32)"),
         ({"blk.2.attn_v.weight": np.zeros((8, 32), np.float32)}, "blk.2.attn_v.weight in changed.gguf has the shape"),
         ({"blk.0.attn_k.bias": np.zeros(3, np.float32)}, "blk.0.attn_k.bias in changed.gguf has the shape (3,)"),
-        # These ended the process.
+        # llama.cpp ended the process with these.
         (
             {"token_embd.weight": np.zeros((512, 32), np.int8)},
             "token_embd.weight in changed.gguf is of type I8; expected",
@@ -142,10 +143,10 @@ def test_wrong_tensor_raises_an_error_with_its_name(
     tmp_path: Path, tensors: dict[str, np.ndarray | None], message: str
 ) -> None:
     tiny_gguf(tmp_path / "it.gguf")
-    file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
-    with pytest.raises(BadInput) as caught:
+    file = read_gguf(changed_copy(tmp_path / "it.gguf", {}, tensors))
+    with pytest.raises(BadInput) as error:
         language_tensors(file, read_dimensions(file))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -170,15 +171,15 @@ def test_vocabulary_check_accepts_valid_and_refuses_invalid_tokens(
     if not message:
         check_vocabulary(file)
         return
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(BadInput) as error:
         check_vocabulary(file)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_non_finite_weights_are_refused(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
     tensors = {"blk.1.attn_norm.weight": np.full(32, np.nan, np.float32)}
-    file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
+    file = read_gguf(changed_copy(tmp_path / "it.gguf", {}, tensors))
     with pytest.raises(BadInput, match=r"^tensor blk\.1\.attn_norm\.weight in changed\.gguf holds values that are not"):
         open_language(file, language_config(file))
 
@@ -186,7 +187,7 @@ def test_non_finite_weights_are_refused(tmp_path: Path) -> None:
 def test_rope_frequency_factors_beside_another_network_are_refused(tmp_path: Path) -> None:
     tiny_halves(tmp_path / "it.gguf")
     tensors = {"rope_freqs.weight": np.ones(4, np.float32)}
-    file = read_gguf(changed(tmp_path / "it.gguf", {}, tensors))
+    file = read_gguf(changed_copy(tmp_path / "it.gguf", {}, tensors))
     with pytest.raises(
         BadInput, match=r"^changed\.gguf has the tensor rope_freqs\.weight, which is not followed beside"
     ):

@@ -28,9 +28,9 @@ def test_close_frees_the_memory_of_weights_and_kv_cache(tmp_path: Path, monkeypa
         language = opened(tmp_path / "it.gguf")
         steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=4000))
         next(steps)
-        most = used()
+        peak = used()
         language.close()
-        return most
+        return peak
 
     cycle()
     before = used()

@@ -27,10 +27,10 @@ def test_quantised_weights_give_logits_close_to_transformers(
     assert language.dtype == quantization
     stages = traced(language, PROMPT)
     with torch.inference_mode():
-        plain = network(torch.tensor([PROMPT])).logits[0].numpy()
+        expected = network(torch.tensor([PROMPT])).logits[0].numpy()
     least = {"f16": 0.9999, "q8_0": 0.999, "q4_0": 0.9}[quantization]
-    found = stages["logits"].ravel()
-    assert (found @ plain.ravel()) / np.linalg.norm(found) / np.linalg.norm(plain) > least
+    logits = stages["logits"].ravel()
+    assert (logits @ expected.ravel()) / np.linalg.norm(logits) / np.linalg.norm(expected) > least
     first = int(stages["logits"][-1].argmax())
     assert generated(language, [PROMPT], Decoding((), max_new_tokens=4))[0][0] == first
 
@@ -41,11 +41,11 @@ def test_language_part_of_a_speech_file_gives_the_logits_of_a_plain_file(
 ) -> None:
     monkeypatch.delenv("WORKBENCH_AMX", raising=False)
     shape = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 32, "quantization": quantization}
-    found = []
+    logits = []
     for write in (tiny_gguf, tiny_halves):
         write(tmp_path / f"{write.__name__}.gguf", **shape)
-        found.append(traced(opened(tmp_path / f"{write.__name__}.gguf"), PROMPT)["logits"])
-    np.testing.assert_array_equal(found[0], found[1])
+        logits.append(traced(opened(tmp_path / f"{write.__name__}.gguf"), PROMPT)["logits"])
+    np.testing.assert_array_equal(logits[0], logits[1])
 
 
 @pytest.mark.parametrize("kv_cache", ["f16", "q8_0"])

@@ -32,7 +32,7 @@ def test_file_that_llama_cpp_refuses_raises_its_reason_without_output(
     with pytest.raises(BadInput, match=r"^llama\.cpp does not load other\.gguf: tensor 'blk\.1\.attn_q\.weight' not f"):
         open_plain(read_gguf(path))
     open_plain(read_gguf(tmp_path / "it.gguf")).close()
-    assert capfd.readouterr() == ("", ""), "llama.cpp is to be quiet"
+    assert capfd.readouterr() == ("", ""), "llama.cpp prints nothing"
     assert take_reason() == "it does not say why"
 
 

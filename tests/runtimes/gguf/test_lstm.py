@@ -13,14 +13,14 @@ from workbench.runtimes.gguf.lstm import recur, sigmoid
 @settings(max_examples=40)
 @given(
     width=st.integers(1, 9) | st.sampled_from([97, 300]),
-    taken=st.integers(1, 7),
+    features=st.integers(1, 7),
     steps=st.integers(1, 30),
     size=st.sampled_from([0.1, 1.0, 30.0]),
 )
-def test_bidirectional_lstm_equals_pytorch(width: int, taken: int, steps: int, size: float) -> None:
+def test_bidirectional_lstm_equals_pytorch(width: int, features: int, steps: int, size: float) -> None:
     torch.manual_seed(steps)
-    lstm = torch.nn.LSTM(taken, width, bidirectional=True)
-    x = size * torch.randn(steps, taken)
+    lstm = torch.nn.LSTM(features, width, bidirectional=True)
+    x = size * torch.randn(steps, features)
     with torch.no_grad():
         for parameter in lstm.parameters():
             parameter.normal_(std=2 / width**0.5)
@@ -38,5 +38,5 @@ def test_bidirectional_lstm_equals_pytorch(width: int, taken: int, steps: int, s
 
 def test_sigmoid_does_not_overflow() -> None:
     with np.errstate(all="raise"):
-        found = sigmoid(np.array([-1e30, -100.0, 0.0, 100.0, 1e30], np.float32))
-    np.testing.assert_allclose(found, [0, 0, 0.5, 1, 1], atol=1e-7)
+        values = sigmoid(np.array([-1e30, -100.0, 0.0, 100.0, 1e30], np.float32))
+    np.testing.assert_allclose(values, [0, 0, 0.5, 1, 1], atol=1e-7)

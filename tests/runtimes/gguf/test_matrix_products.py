@@ -18,7 +18,7 @@ from workbench.runtimes.gguf.graph import Graph
 from workbench.runtimes.gguf.graph_runner import GraphRunner
 from workbench.runtimes.gguf.weights import Tensor
 
-INSIDE, OUT = 48, 600
+INPUTS, OUTPUTS = 48, 600
 KINDS = {
     "f32": gguf.GGMLQuantizationType.F32,
     "f16": gguf.GGMLQuantizationType.F16,
@@ -33,9 +33,9 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphRunner]:
     path = tmp_path_factory.mktemp("products") / "it.gguf"
     writer = gguf.GGUFWriter(str(path), "test")
     for name, kind in KINDS.items():
-        values = rng.standard_normal((OUT, 64)).astype(np.float32)[:, : 64 if name == "q8_0" else INSIDE]
+        values = rng.standard_normal((OUTPUTS, 64)).astype(np.float32)[:, : 64 if name == "q8_0" else INPUTS]
         writer.add_tensor(f"{name}.weight", gguf.quants.quantize(np.ascontiguousarray(values), kind), raw_dtype=kind)
-        writer.add_tensor(f"{name}.bias", rng.standard_normal(OUT).astype(np.float32))
+        writer.add_tensor(f"{name}.bias", rng.standard_normal(OUTPUTS).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -49,65 +49,68 @@ def layer(kind: str, x: np.ndarray, rows: slice | None = None) -> Callable[[Grap
     """A function that builds the layer of that type."""
 
     def build(g: Graph) -> dict[str, Tensor]:
-        return {"y": g.linear(g.input(x), g.scope / kind, OUT, rows=rows)}
+        return {"y": g.linear(g.input(x), g.scope / kind, OUTPUTS, rows=rows)}
 
     return build
 
 
-def drawn(frames: int, inside: int = INSIDE) -> np.ndarray:
-    return np.random.default_rng(frames).standard_normal((frames, inside)).astype(np.float32)
+def random_array(frames: int, width: int = INPUTS) -> np.ndarray:
+    return np.random.default_rng(frames).standard_normal((frames, width)).astype(np.float32)
 
 
 @pytest.mark.parametrize("frames", [47, 48, 700])
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 def test_a_layer_equals_its_definition(engine: GraphRunner, kind: str, frames: int) -> None:
-    x, file = drawn(frames), engine.weights.file
+    x, file = random_array(frames), engine.weights.file
     expected = x.astype(np.float64) @ file.array(f"{kind}.weight").astype(np.float64).T + file.array(f"{kind}.bias")
     # ggml rounds its input to the type of the matrix.
-    near = 1e-4 if kind == "f32" or (kind == "bf16" and frames >= matrix_products.LEAST) else 0.2
+    tolerance = 1e-4 if kind == "f32" or (kind == "bf16" and frames >= matrix_products.LEAST) else 0.2
     for rows in (None, slice(3, 599)):
-        found = engine.run(layer(kind, x, rows))["y"]
-        np.testing.assert_allclose(found, expected[:, rows or slice(None)], atol=near)
+        output = engine.run(layer(kind, x, rows))["y"]
+        np.testing.assert_allclose(output, expected[:, rows or slice(None)], atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
 def test_a_layer_is_the_same_with_any_number_of_threads(engine: GraphRunner, kind: str) -> None:
-    x = drawn(1100)
-    together = engine.run(layer(kind, x))["y"]
-    alone = engine.side_by_side([lambda: engine.run(layer(kind, x))["y"]] * 2)
-    for each in alone:
-        np.testing.assert_array_equal(each, together)
+    x = random_array(1100)
+    with_three_threads = engine.run(layer(kind, x))["y"]
+    with_one_thread = engine.side_by_side([lambda: engine.run(layer(kind, x))["y"]] * 2)
+    for output in with_one_thread:
+        np.testing.assert_array_equal(output, with_three_threads)
 
 
 def test_float16_and_quantised_matrices_are_computed_by_ggml(engine: GraphRunner) -> None:
-    assert engine.weights.floats("f16.weight", (OUT, INSIDE)) is None
-    assert engine.weights.floats("q8_0.weight", (OUT, 64)) is None
-    x, file = drawn(60, 64), engine.weights.file
+    assert engine.weights.floats("f16.weight", (OUTPUTS, INPUTS)) is None
+    assert engine.weights.floats("q8_0.weight", (OUTPUTS, 64)) is None
+    x, file = random_array(60, 64), engine.weights.file
     expected = x @ file.array("q8_0.weight").T + file.array("q8_0.bias")
     np.testing.assert_allclose(engine.run(layer("q8_0", x))["y"], expected, atol=0.5)
 
 
 def test_non_contiguous_input_is_read_correctly(engine: GraphRunner) -> None:
-    x = np.ascontiguousarray(drawn(INSIDE, 64))
+    x = np.ascontiguousarray(random_array(INPUTS, 64))
 
     def build(g: Graph) -> dict[str, Tensor]:
-        turned = g.reshape(g.transpose(g.reshape(g.input(x), (1, INSIDE, 64))), (64, INSIDE))
+        transposed = g.reshape(g.transpose(g.reshape(g.input(x), (1, INPUTS, 64))), (64, INPUTS))
         wide = g.input(np.concatenate([x.T, x.T], axis=1))
-        return {"y": g.linear(turned, g.scope / "f32", OUT), "z": g.linear(narrow(g, wide), g.scope / "f32", OUT)}
+        return {
+            "y": g.linear(transposed, g.scope / "f32", OUTPUTS),
+            "z": g.linear(narrow(g, wide), g.scope / "f32", OUTPUTS),
+        }
 
     def narrow(g: Graph, wide: Tensor) -> Tensor:
-        view = g._library.view_2d(g._context, wide.pointer, INSIDE, 64, 8 * INSIDE, 4 * INSIDE)
-        return g._tensor(view, (64, INSIDE))
+        view = g._library.view_2d(g._context, wide.pointer, INPUTS, 64, 8 * INPUTS, 4 * INPUTS)
+        return g._tensor(view, (64, INPUTS))
 
-    found = engine.run(build)
-    np.testing.assert_allclose(found["y"], found["z"], atol=1e-4)
+    outputs = engine.run(build)
+    np.testing.assert_allclose(outputs["y"], outputs["z"], atol=1e-4)
 
 
 @pytest.mark.filterwarnings("error")
 def test_overflowing_values_give_infinity_without_warnings(engine: GraphRunner) -> None:
-    x = np.full((64, INSIDE), 3e38, np.float32)
-    found = engine.run(layer("f32", x))["y"]
-    assert np.isinf(found).any() and found.shape == (64, OUT)
+    x = np.full((64, INPUTS), 3e38, np.float32)
+    output = engine.run(layer("f32", x))["y"]
+    assert np.isinf(output).any() and output.shape == (64, OUTPUTS)
 
 
 @given(st.integers(1, 5000), st.integers(1, 30000))

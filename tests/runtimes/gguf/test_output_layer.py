@@ -20,9 +20,9 @@ def test_output_layer_logits_do_not_depend_on_the_split_into_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int, frames: int
 ) -> None:
     monkeypatch.setattr(output_layer, "BLOCK", 6)
-    draw = np.random.default_rng(vocabulary)
+    rng = np.random.default_rng(vocabulary)
     weight, bias, x = (
-        draw.standard_normal(shape).astype(np.float32) for shape in ((vocabulary, 12), (vocabulary,), (frames, 12))
+        rng.standard_normal(shape).astype(np.float32) for shape in ((vocabulary, 12), (vocabulary,), (frames, 12))
     )
 
     def fill(writer):
@@ -30,5 +30,5 @@ def test_output_layer_logits_do_not_depend_on_the_split_into_blocks(
         writer.add_tensor("out.layer.bias", bias)
 
     engine = GraphRunner(read_gguf(write(tmp_path / "it.gguf", fill)), threads=1)
-    found = output_layer.logits(engine, x, Scope(engine.weights) / "out" / "layer", vocabulary)
-    np.testing.assert_allclose(found, x @ weight.T + bias, atol=1e-5)
+    logits = output_layer.logits(engine, x, Scope(engine.weights) / "out" / "layer", vocabulary)
+    np.testing.assert_allclose(logits, x @ weight.T + bias, atol=1e-5)

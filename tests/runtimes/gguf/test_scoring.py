@@ -39,13 +39,13 @@ def scorer_of(language: LanguageModel, room: int = 1024) -> SequenceScorer:
     return SequenceScorer(language.model, language.config.vocabulary, {"threads": 1}, room)
 
 
-def check(found: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int]]) -> None:
-    for each, row in zip(found, rows, strict=True):
+def check(scores: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int]]) -> None:
+    for values, row in zip(scores, rows, strict=True):
         with torch.inference_mode():
             logprobs = network(torch.tensor([row])).logits[0].double().log_softmax(-1)
         expected = [float(logprobs[place, token]) for place, token in enumerate(row[1:])]
-        assert each.dtype == np.float64
-        np.testing.assert_allclose(each, expected, rtol=0, atol=EXACT)
+        assert values.dtype == np.float64
+        np.testing.assert_allclose(values, expected, rtol=0, atol=EXACT)
 
 
 def test_token_logprobs_equal_transformers_and_prefixes_are_computed_once(pair: tuple[LanguageModel, Any]) -> None:
@@ -55,8 +55,8 @@ def test_token_logprobs_equal_transformers_and_prefixes_are_computed_once(pair: 
     nodes = {tuple(row[:end]) for row in ROWS for end in range(1, len(row))}
     assert (scorer.passes, scorer.positions) == (1, len(nodes))
     check(scorer.score(LATER), network, LATER)
-    # New are two beginnings behind the first row and one behind the third; 458 1 2 3 8 9 and 458 7 are computed again,
-    # as their last distributions are not kept, and 458 1 2 3 8 for the second row.
+    # Two prefixes after the first row and one after the third are new. 458 1 2 3 8 9 and 458 7 are computed again, as
+    # their last distributions are not stored, and so is 458 1 2 3 8 for the second row.
     assert scorer.passes == 2 and scorer.positions - len(nodes) <= 2 + 1 + 4
     before = scorer.positions
     check(scorer.score([*ROWS, *LATER]), network, [*ROWS, *LATER])
@@ -85,14 +85,14 @@ def test_consecutive_scoring_calls_equal_transformers(
 def test_scoring_handles_many_rows_and_rows_beyond_the_context_room(pair: tuple[LanguageModel, Any]) -> None:
     language, network = pair
     scorer = scorer_of(language, 300)
-    draw = np.random.default_rng(1)
-    many = [[458, *draw.integers(0, 456, 3).tolist()] for _ in range(3 * SEQUENCES)]
+    rng = np.random.default_rng(1)
+    many = [[458, *rng.integers(0, 456, 3).tolist()] for _ in range(3 * SEQUENCES)]
     check(scorer.score(many), network, many)
-    long = [[458, *draw.integers(0, 456, 700).tolist()]]
+    long = [[458, *rng.integers(0, 456, 700).tolist()]]
     check(scorer.score(long), network, long)
     assert scorer._context is not None and scorer._context.positions >= 701
     check(scorer.score(many[:5]), network, many[:5])
-    assert scorer._context.positions < 701, "what was made for one long text is given back"
+    assert scorer._context.positions < 701, "the context for one long text is freed"
     scorer.close()
 
 

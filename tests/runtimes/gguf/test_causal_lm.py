@@ -20,7 +20,7 @@ from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.pytorch.causal_lm import open_session as open_on_pytorch
 
-ONE = Settings(threads=1)
+SETTINGS = Settings(threads=1)
 MESSAGES = [{"role": "user", "content": "Count from one to three."}]
 
 
@@ -35,7 +35,7 @@ def test_third_party_gguf_file_generates_the_tokens_of_transformers(tmp_path: Pa
 
     network = tiny_gguf(tmp_path / "it.gguf", seed=3)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "it.tokenizer")
-    session = open_session(tmp_path / "it.gguf", "it", ONE)
+    session = open_session(tmp_path / "it.gguf", "it", SETTINGS)
     assert isinstance(session.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
     prompt = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     output = network.generate(**prompt, max_new_tokens=24, do_sample=False, eos_token_id=[456, 458], pad_token_id=456)
@@ -63,7 +63,7 @@ def test_converted_file_gives_the_stages_of_its_checkpoint(
 ) -> None:
     checkpoint, family = make(tmp_path)
     path = convert_checkpoint(checkpoint, family)
-    session, reference = open_session(path, "it", ONE), open_on_pytorch(checkpoint, "it", ONE)
+    session, reference = open_session(path, "it", SETTINGS), open_on_pytorch(checkpoint, "it", SETTINGS)
     assert not isinstance(session.writer.model.tokenizer, LlamaTokenizer)  # type: ignore[attr-defined]
     trace, expected = (each.trace("seven é", max_new_tokens=8) for each in (session, reference))
     assert list(trace) == list(expected)
@@ -77,7 +77,7 @@ def test_converted_file_gives_the_stages_of_its_checkpoint(
 
 def test_language_part_of_a_fireredasr_file_opens_as_a_language_model(tmp_path: Path) -> None:
     path = convert_checkpoint(tiny_fireredasr(tmp_path / "it"), "fireredasr", "f16")
-    session = open_session(path, "it", ONE)
+    session = open_session(path, "it", SETTINGS)
     assert session.generate("seven", max_new_tokens=3).tokens and session.writer.dtype == "f16"
 
 
@@ -94,7 +94,7 @@ def assert_close_ends_use(session: TextSession) -> None:
 
 def test_closed_session_raises_one_line_error(tmp_path: Path) -> None:
     tiny_gguf(tmp_path / "it.gguf")
-    assert_close_ends_use(open_session(tmp_path / "it.gguf", "it", ONE))
+    assert_close_ends_use(open_session(tmp_path / "it.gguf", "it", SETTINGS))
 
 
 def test_file_without_a_tokenizer_raises_one_line_error(tmp_path: Path) -> None:
@@ -102,21 +102,21 @@ def test_file_without_a_tokenizer_raises_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"^it\.gguf carries no tokenizer \(workbench\.files\); convert the model again$"
     ):
-        open_session(tmp_path / "it.gguf", "it", ONE)
+        open_session(tmp_path / "it.gguf", "it", SETTINGS)
 
 
 def test_missing_tensor_raises_one_line_error_with_its_name(tmp_path: Path) -> None:
     path = convert_checkpoint(tiny_funasr_nano(tmp_path / "it"), "funasr_nano")
     path.write_bytes(path.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
     with pytest.raises(BadInput, match=r"^it\.gguf has no tensor blk\.1\.attn_q\.weight; expected one of shape"):
-        open_session(path, "it", ONE)
+        open_session(path, "it", SETTINGS)
 
 
 def test_nearest_tokens_of_an_embedding_equal_those_of_pytorch(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "lm", seed=4)
     sessions = (
-        open_on_pytorch(directory, "lm", ONE),
-        open_session(convert_checkpoint(directory, "causal_lm"), "lm", ONE),
+        open_on_pytorch(directory, "lm", SETTINGS),
+        open_session(convert_checkpoint(directory, "causal_lm"), "lm", SETTINGS),
     )
     width = sessions[0].writer.table.shape[1]
     values = np.random.default_rng(3).normal(size=(4, width)).astype(np.float32)

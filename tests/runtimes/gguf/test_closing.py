@@ -15,7 +15,7 @@ from workbench.registry.sources import assets
 
 ROOT = Path(__file__).resolve().parents[3]
 CYCLES = 100
-GROWTH = 4.0  # megabytes that a hundred cycles may add: the allocator's own
+GROWTH = 4.0  # megabytes that a hundred cycles may add: memory that the allocator reserves
 
 
 def megabytes(family: str, path: Path, times: int) -> list[tuple[float, float]]:

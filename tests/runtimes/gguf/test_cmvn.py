@@ -48,7 +48,7 @@ def test_a_file_without_vectors_has_no_cmvn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shift", "scale"),
     [
-        (np.zeros(1), np.full(560, -9.0)),  # what the script writes
+        (np.zeros(1), np.full(560, -9.0)),  # the script writes these
         (np.full(560, -9.0), np.full(560, -9.0)),
         (np.zeros(560), np.zeros(560)),
         (np.zeros(560), np.full(560, np.nan)),

@@ -192,9 +192,9 @@ def full() -> tuple[dict[str, Tensor], dict[str, np.ndarray]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("quantization", "least"), [("f32", 0.999999), ("f16", 0.99999), ("q8_0", 0.999)])
+@pytest.mark.parametrize(("quantization", "min_cosine"), [("f32", 0.999999), ("f16", 0.99999), ("q8_0", 0.999)])
 def test_published_size_blocks_match_pytorch_on_30_seconds(
-    full: Any, tmp_path: Path, quantization: str, least: float
+    full: Any, tmp_path: Path, quantization: str, min_cosine: float
 ) -> None:
     tensors, expected = full
     file = write_hearing(tmp_path / "full.gguf", tensors, quantization)
@@ -204,6 +204,8 @@ def test_published_size_blocks_match_pytorch_on_30_seconds(
     (tmp_path / "full.gguf").unlink()
     assert stages["adaptor.output"].shape == (375, 3584)
     dissimilar = {
-        stage: similarity for stage, values in expected.items() if (similarity := cosine(stages[stage], values)) < least
+        stage: similarity
+        for stage, values in expected.items()
+        if (similarity := cosine(stages[stage], values)) < min_cosine
     }
     assert not dissimilar

@@ -17,7 +17,7 @@ from workbench.runtimes.gguf.graph_runner import GraphRunner
 
 SHAPES = [(1, 7, 20), (1, 1, 3), (3, 1, 20), (20, 7, 20), (10, 3, 5), (33, 4, 16), (64, 3, 8), (70, 7, 6)]
 """Output channels, taps and input channels."""
-CLOSE = 5e-6  # absolute, of sums of up to 140 products in float32, in another order
+TOLERANCE = 5e-6  # absolute, of sums of up to 140 products in float32, in another order
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_convolution_equals_pytorch_for_any_stride_dilation_and_padding(
         lambda g: {"it": convolve(g, g.input(x), g.scope / name, out, taps, padding, stride, dilation)}
     )["it"]
     np.testing.assert_allclose(
-        output, pytorch_convolution(engine, name, x, padding, stride, dilation), rtol=1e-6, atol=CLOSE
+        output, pytorch_convolution(engine, name, x, padding, stride, dilation), rtol=1e-6, atol=TOLERANCE
     )
 
 
@@ -79,5 +79,8 @@ def test_snake_activation_before_a_convolution_equals_its_definition(
     activated = (x + np.sin(alpha * x) ** 2 / (alpha + 1e-9)).astype(np.float32)
     assert output.shape == (frames, out)
     np.testing.assert_allclose(
-        output, pytorch_convolution(engine, name, activated, taps // 2 * dilation, 1, dilation), rtol=1e-6, atol=CLOSE
+        output,
+        pytorch_convolution(engine, name, activated, taps // 2 * dilation, 1, dilation),
+        rtol=1e-6,
+        atol=TOLERANCE,
     )

@@ -25,10 +25,10 @@ from workbench.conversion import paraformer, sensevoice, writer
 from workbench.system.memory import size
 
 ROOT = Path(__file__).resolve().parents[3]
-LONGEST = 10.0  # seconds
+MAX_SECONDS = 10.0
 # Bytes beyond the peak of the intact file. Thousands of files took at most 40 MB more, which includes memory of earlier
 # files that the C library does not free.
-MOST_MORE = 64 << 20
+MAX_EXTRA_BYTES = 64 << 20
 
 
 class Opener:
@@ -45,7 +45,7 @@ class Opener:
         process.stdin.write(f"{path}\n")
         process.stdin.flush()
         assert process.stdout.readline() == "begun\n"
-        timer = threading.Timer(LONGEST, process.kill)
+        timer = threading.Timer(MAX_SECONDS, process.kill)
         timer.start()
         answer = process.stdout.readline()
         hung = not timer.is_alive()
@@ -125,6 +125,8 @@ def test_damaged_files_are_refused_or_run_without_crash_hang_or_excess_memory(
     assert not failures, f"{counts}: {failures}"
     assert counts["refused"] > 100
     name = max(peaks, key=lambda each: peaks[each])
-    assert peaks[name] < usual_peak + MOST_MORE, f"{name}: {size(peaks[name])}, and the intact file {size(usual_peak)}"
+    assert peaks[name] < usual_peak + MAX_EXTRA_BYTES, (
+        f"{name}: {size(peaks[name])}, and the intact file {size(usual_peak)}"
+    )
     sentences = [outcome for outcome in outcomes.values() if outcome.startswith("refused")]
     assert all(len(sentence) < 600 and "Traceback" not in sentence for sentence in sentences)

@@ -24,12 +24,12 @@ from workbench.runtimes.gguf.fsmn_vad import FsmnGraph, open_fsmn_vad, open_sess
 from workbench.runtimes.pytorch.fsmn_vad import open_fsmn_vad as open_on_pytorch
 
 SOUND = noise(3.0)[0]
-LEAST = {"f32": 1e-5, "f16": 2e-3, "q8_0": 5e-2}  # of a probability
+TOLERANCE = {"f32": 1e-5, "f16": 2e-3, "q8_0": 5e-2}  # of a probability
 
 
 def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str = "workbench") -> Path:
-    [written] = writer.write(fsmn_vad.plans(directory, layout), quantization, path)
-    return written
+    [file] = writer.write(fsmn_vad.plans(directory, layout), quantization, path)
+    return file
 
 
 def vad_file(config: FsmnConfig, folder: Path) -> Path:
@@ -78,10 +78,10 @@ def test_very_short_recordings_have_no_speech_spans(tmp_path: Path) -> None:
 
 
 def test_file_from_the_funasr_export_script_gives_the_scores_of_pytorch(tmp_path: Path) -> None:
-    """Dimensions come from its keys and CMVN from its tensors."""
+    """The detector takes the dimensions from the keys of the file and CMVN from its tensors."""
     encoder = {**vars(SMALL), "lorder": 20}
-    published, _ = open_fsmn_vad(funasr_vad(tmp_path / "published.gguf", encoder), 1)
-    assert published.network.classes == 5 and len(published.scores(SOUND)) == 298
+    published_detector, _ = open_fsmn_vad(funasr_vad(tmp_path / "published.gguf", encoder), 1)
+    assert published_detector.network.classes == 5 and len(published_detector.scores(SOUND)) == 298
     directory = pair(tmp_path / "vad", random_weights(), config=SMALL)
     expected = open_on_pytorch(directory).scores(SOUND)
     for layout in ("workbench", "funasr"):
@@ -125,13 +125,13 @@ def test_session_returns_the_scores_and_spans_of_the_detector(tmp_path: Path) ->
         session.transcribe((SOUND, 16000))
 
 
-@pytest.mark.parametrize("quantization", tuple(LEAST))
+@pytest.mark.parametrize("quantization", tuple(TOLERANCE))
 def test_published_weights_give_the_recorded_spans(tmp_path: Path, quantization: str) -> None:
     """The runtime of the published model gives 770 to 5980 ms for this file."""
     path = file_of(shared("fsmn-vad"), tmp_path / "it.gguf", quantization)
     (detector, _), reference = open_fsmn_vad(path, 1), open_on_pytorch(shared("fsmn-vad"))
     samples = read(shared("speech/funasr_sample.wav")).samples
-    assert np.abs(detector.scores(samples) - reference.scores(samples)).max() <= LEAST[quantization]
+    assert np.abs(detector.scores(samples) - reference.scores(samples)).max() <= TOLERANCE[quantization]
     assert milliseconds(detector, samples) == milliseconds(reference, samples) == [(770, 5980)]
     if quantization == "f32":
         minute = read(shared("fsmn-vad/vad_example.wav")).samples

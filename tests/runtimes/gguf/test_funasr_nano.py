@@ -124,7 +124,7 @@ def test_note_of_the_language_model_is_in_the_transcript(
 
 
 def test_llama_cpp_and_the_converted_tokenizer_give_the_same_prompt_ids(pair: tuple[Path, Path]) -> None:
-    """The tokenizer that is made of llama.cpp's keys gives the ids that llama.cpp itself gives."""
+    """The tokenizer that is built from the keys of a llama.cpp file gives the ids of llama.cpp."""
     encoder, language = map(read_gguf, pair)
     with unpacked(encoder, language) as directory:
         model = read_funasr_nano(directory, weights=encoder.path)

@@ -194,7 +194,7 @@ def test_recorder_stores_only_requested_stages_with_their_tapped_values(engine: 
 
 
 def test_stage_is_recorded_after_the_same_graph_ran_without_a_recorder(engine: GraphRunner) -> None:
-    """Without a recorder the memory of each value is used again; the plan for that must not outlive it."""
+    """Without a recorder values share memory; a later run with a recorder must not use the plan for this."""
     x = random_array(16, 64)
 
     def build(g: Graph) -> dict[str, Tensor]:
@@ -230,7 +230,7 @@ def test_graph_that_exceeds_its_node_limit_is_rebuilt(engine: GraphRunner) -> No
 
 
 def test_results_do_not_depend_on_earlier_computations(engine: GraphRunner) -> None:
-    """The compute buffer is used again: a longer graph before must not show in a shorter one."""
+    """Runs share the compute buffer; values of a longer graph must not remain in a shorter one."""
 
     def run_layer(frames: int) -> np.ndarray:
         x = random_array(frames, 16, seed=frames)

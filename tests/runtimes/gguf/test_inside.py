@@ -28,8 +28,9 @@ from workbench.trace.inside import is_inside
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter, Trace
 
-CLOSE = 1e-5
-QUANTISED = {"f16": 5e-3, "q8_0": 5e-2, "q4_0": 0.6}  # largest relative error of a stage inside the first layer
+TOLERANCE = 1e-5
+# The largest relative error of a stage inside the first layer.
+QUANTISED_TOLERANCES = {"f16": 5e-3, "q8_0": 5e-2, "q4_0": 0.6}
 
 
 def on_gguf(name: str, folder: Path, quantization: str = "f32", **settings: Any) -> Any:
@@ -75,16 +76,16 @@ def test_attention_weights_times_values_give_context_and_output(both: Both) -> N
         prefix = stage.removesuffix(".weights")
         weights, values = both.part(stage), both.part(f"{prefix}.value")
         assert weights.shape[1:] == (len(both.part(f"{prefix}.query")), len(values))
-        assert weights.min() >= 0 and error(weights.sum(axis=2), np.ones(weights.shape[:2])) < CLOSE
+        assert weights.min() >= 0 and error(weights.sum(axis=2), np.ones(weights.shape[:2])) < TOLERANCE
         values = np.repeat(values, len(weights) // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(both.part(f"{prefix}.context"), context) < CLOSE
+        assert error(both.part(f"{prefix}.context"), context) < TOLERANCE
         layer, places = both.layers[prefix.rpartition(".")[0]]
         projection: Any = layer.get_submodule(places.places[f"{prefix.rpartition('.')[2]}.output"].module)
         matrix = projection.weight.detach()
         matrix = (matrix.to_dense() if matrix.is_mkldnn else matrix).double().numpy()
         bias = 0 if projection.bias is None else projection.bias.detach().double().numpy()
-        assert error(both.part(f"{prefix}.output"), context @ matrix.T + bias) < CLOSE
+        assert error(both.part(f"{prefix}.output"), context @ matrix.T + bias) < TOLERANCE
         count += 1
     assert (
         count == sum(len(places.attention) for _, places in both.layers.values()) or "decoder.layers.0" in both.layers
@@ -138,7 +139,7 @@ def test_unknown_stage_inside_a_layer_raises_one_line_error(both: Both) -> None:
 
 def test_quantised_files_have_the_same_stages_within_tolerance(both: Both, tmp_path: Path) -> None:
     name = both.session.model.split()[1]
-    for kind in QUANTISED if name == "sensevoice" else ("q8_0",):
+    for kind in QUANTISED_TOLERANCES if name == "sensevoice" else ("q8_0",):
         session = on_gguf(name, tmp_path, kind)
         trace = traced(session, "*.layers.0.*")
         session.close()
@@ -147,14 +148,14 @@ def test_quantised_files_have_the_same_stages_within_tolerance(both: Both, tmp_p
         for stage, values in trace.items():
             exact = both.part(stage)
             if stage.endswith(".weights"):
-                assert error(values.sum(axis=2), exact.sum(axis=2)) < CLOSE
+                assert error(values.sum(axis=2), exact.sum(axis=2)) < TOLERANCE
             elif stage.startswith(first):
                 relative_error = np.linalg.norm(values - exact) / np.linalg.norm(exact)
-                assert relative_error <= QUANTISED[kind], (stage, kind)
+                assert relative_error <= QUANTISED_TOLERANCES[kind], (stage, kind)
 
 
 def test_quantised_kv_cache_has_no_attention_weights_stage(tmp_path: Path) -> None:
-    """llama.cpp computes attention in steps with float16 keys and values, and not with quantised ones."""
+    """llama.cpp computes attention in separate steps with float16 keys and values, in one step with quantised ones."""
     traces = {}
     for kind in ("f16", "q8_0"):
         session = on_gguf("funasr_nano", tmp_path, "f32", kv_cache=kind)
@@ -189,21 +190,21 @@ def test_values_substituted_inside_a_layer_are_used_by_later_stages(tmp_path: Pa
         session.close()
         for part in substitutes:  # the recorded values are those that the pass computes itself
             before = f"{stage}.{part}"
-            assert error(trace[before], original[before]) < CLOSE or part == "mlp.up"
+            assert error(trace[before], original[before]) < TOLERANCE or part == "mlp.up"
         weights, values = trace[f"{stage}.attention.weights"], substitutes["attention.value"]
         assert error(weights, original[f"{stage}.attention.weights"]) > 0.01
         values = np.repeat(values, len(weights) // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(trace[f"{stage}.attention.context"], context) < CLOSE
+        assert error(trace[f"{stage}.attention.context"], context) < TOLERANCE
         up = substitutes["mlp.up"]
         gate = trace.get(f"{stage}.mlp.gate")
         expected = np.maximum(up, 0) if gate is None else up * gate / (1 + np.exp(-gate))
-        assert error(trace[f"{stage}.mlp.activation"], expected) < CLOSE
+        assert error(trace[f"{stage}.mlp.activation"], expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 def test_stages_of_a_long_prompt_follow_the_layer_formulas_in_checkpoint_order(tmp_path: Path, kind: str) -> None:
-    """llama.cpp computes 512 positions at once, and its files of `llama` have other rows of queries and keys."""
+    """llama.cpp computes 512 positions at once, and its `llama` files permute the rows of queries and keys."""
     network = tiny_gguf(tmp_path / "it.gguf", kind, max_position_embeddings=1024)
     file = read_gguf(tmp_path / "it.gguf")
     language = open_language(file, language_config(file), threads=1)
@@ -215,7 +216,7 @@ def test_stages_of_a_long_prompt_follow_the_layer_formulas_in_checkpoint_order(t
     for name in ("query", "key", "value"):
         weight = getattr(layer.self_attn, f"{name[0]}_proj").weight.detach().double().numpy()
         projected = (stages["input_norm"] @ weight.T).reshape(stages[f"attention.{name}"].shape)
-        assert error(stages[f"attention.{name}"], projected) < CLOSE
+        assert error(stages[f"attention.{name}"], projected) < TOLERANCE
     query, key = (stages[f"attention.{name}_rope"].astype(np.float64) for name in ("query", "key"))
     cos, sin = network.model.rotary_emb(torch.zeros(1), torch.arange(600)[None])
     before = stages["attention.query" if kind == "llama" else "attention.query_norm"]
@@ -224,6 +225,6 @@ def test_stages_of_a_long_prompt_follow_the_layer_formulas_in_checkpoint_order(t
     key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
     scores = np.einsum("qhd,khd->hqk", query, key) / query.shape[2] ** 0.5
     scores[:, np.triu(np.ones((600, 600), bool), 1)] = -np.inf
-    assert error(stages["attention.weights"], softmax(scores)) < CLOSE
+    assert error(stages["attention.weights"], softmax(scores)) < TOLERANCE
     context = stages["attention.context"] @ layer.self_attn.o_proj.weight.detach().numpy().T
-    assert error(stages["attention.output"], context) < CLOSE
+    assert error(stages["attention.output"], context) < TOLERANCE

@@ -32,8 +32,8 @@ def sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     plans = conversion.plans(assets() / f"demo-{request.param}", "workbench")
     [path] = writer.write(plans, "q8_0", tmp_path_factory.mktemp("lanes") / "it.gguf")
     contexts = (closing(runtime.open_session(path, "it", Settings(threads=threads))) for threads in (2, 1))
-    with next(contexts) as two, next(contexts) as one:
-        yield two, one
+    with next(contexts) as parallel, next(contexts) as sequential:
+        yield parallel, sequential
 
 
 def plain(transcript: Transcript) -> Any:
@@ -41,14 +41,14 @@ def plain(transcript: Transcript) -> Any:
 
 
 def test_parallel_transcripts_equal_sequential_ones(sessions: tuple[Any, Any]) -> None:
-    two, one = sessions
-    assert two.recogniser.seconds_at_once > 0 == one.recogniser.seconds_at_once, "one thread has no lanes"
+    parallel, sequential = sessions
+    assert parallel.recogniser.seconds_at_once > 0 == sequential.recogniser.seconds_at_once, "one thread has no lanes"
     recordings = [(each.samples, each.sample_rate) for each in SAMPLES]
-    expected = [one.transcribe(each) for each in recordings]
-    assert [*map(plain, two.transcribe_batch(recordings))] == [*map(plain, expected)]
+    expected = [sequential.transcribe(each) for each in recordings]
+    assert [*map(plain, parallel.transcribe_batch(recordings))] == [*map(plain, expected)]
     long = (np.concatenate([each.samples for each in SAMPLES]), SAMPLES[0].sample_rate)
     options = {"vad": "none", "max_segment_seconds": 3.0}
-    assert plain(two.transcribe(long, **options)) == plain(one.transcribe(long, **options))
+    assert plain(parallel.transcribe(long, **options)) == plain(sequential.transcribe(long, **options))
 
 
 def test_parallel_lanes_keep_result_order_and_raise_errors(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_alternatives_equal_the_top_logprobs_of_transformers(
         for (numbers, values), expected in zip(recorders[row].steps, logprobs, strict=True):
             np.testing.assert_allclose(values, expected.topk(5).values, atol=1e-3)
             np.testing.assert_allclose(values, expected[torch.from_numpy(numbers)], atol=1e-3)
-            # Margins between the likeliest, which tell a near tie, agree as closely.
+            # The margins between the likeliest tokens, which show near ties, agree as closely.
             np.testing.assert_allclose(values[0] - values, expected.topk(5).values[0] - expected[numbers], atol=1e-3)
     with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
         language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), AlternativesRecorder())
@@ -165,12 +165,12 @@ def _layer(network: Any, number: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def test_substituted_prompt_may_be_longer_up_to_the_context_size(language: LanguageModel) -> None:
-    width, most = language.config.hidden_size, language.config.context
+    width, limit = language.config.hidden_size, language.config.context
     recorder = Recorder(StageFilter(), {"llm.embeddings": np.ones((9, width))})
     language.trace(language.prompt([PROMPT]), recorder)
     assert [len(stage) for stage in recorder.stages.values()] == [len(PROMPT), *[9] * (language.config.layers + 2)]
-    too_long = Recorder(StageFilter(), {"llm.embeddings": np.ones((most + 1, width))})
-    with pytest.raises(BadInput, match=f"the prompt has {most + 1} positions; expected at most {most}"):
+    too_long = Recorder(StageFilter(), {"llm.embeddings": np.ones((limit + 1, width))})
+    with pytest.raises(BadInput, match=f"the prompt has {limit + 1} positions; expected at most {limit}"):
         language.trace(language.prompt([PROMPT]), too_long)
 
 
@@ -200,7 +200,7 @@ def test_embeddings_are_rows_of_the_table(language: LanguageModel, network: Any)
 # Options and batches.
 
 
-@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # the test compares this case
 @pytest.mark.parametrize(
     "options", [{"repetition_penalty": 1.7}, {"min_new_tokens": 9}, {"repetition_penalty": 3.0, "min_new_tokens": 5}]
 )
@@ -258,7 +258,7 @@ def last_rows(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: 
 @pytest.mark.parametrize(
     "options", [{}, {"length_penalty": 0.0, "beam_size": 5}, {"repetition_penalty": 3.0, "min_new_tokens": 4}], ids=str
 )
-@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # the test compares this case
 def test_beam_search_equals_transformers(language: LanguageModel, network: Any, options: dict[str, Any]) -> None:
     arguments = {"beam_size": 3, "length_penalty": 1.0, **options}
     ids = last_rows(language, ROWS, Decoding(STOPS, max_new_tokens=np.array([20, 5, 20, 9]), **arguments))

@@ -20,7 +20,7 @@ def test_close_frees_the_memory_of_weights_and_kv_cache(tmp_path: Path, monkeypa
     tiny_halves(tmp_path / "it.gguf", num_key_value_heads=4, head_dim=128, max_position_embeddings=4096)
     process = psutil.Process()
 
-    def used() -> int:
+    def resident_bytes() -> int:
         gc.collect()
         return int(process.memory_info().rss)
 
@@ -28,15 +28,15 @@ def test_close_frees_the_memory_of_weights_and_kv_cache(tmp_path: Path, monkeypa
         language = opened(tmp_path / "it.gguf")
         steps = language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=4000))
         next(steps)
-        peak = used()
+        peak = resident_bytes()
         language.close()
         return peak
 
     cycle()
-    before = used()
+    before = resident_bytes()
     peaks = [cycle() for _ in range(4)]
-    assert peaks[0] - before > 40e6  # what the keys and values of so many positions take
-    assert used() - before < 4e6
+    assert peaks[0] - before > 40e6  # the size of the keys and values of all positions
+    assert resident_bytes() - before < 4e6
 
 
 def test_unreferenced_model_is_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

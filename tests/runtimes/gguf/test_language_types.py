@@ -28,9 +28,9 @@ def test_quantised_weights_give_logits_close_to_transformers(
     stages = traced(language, PROMPT)
     with torch.inference_mode():
         expected = network(torch.tensor([PROMPT])).logits[0].numpy()
-    least = {"f16": 0.9999, "q8_0": 0.999, "q4_0": 0.9}[quantization]
+    min_cosine = {"f16": 0.9999, "q8_0": 0.999, "q4_0": 0.9}[quantization]
     logits = stages["logits"].ravel()
-    assert (logits @ expected.ravel()) / np.linalg.norm(logits) / np.linalg.norm(expected) > least
+    assert (logits @ expected.ravel()) / np.linalg.norm(logits) / np.linalg.norm(expected) > min_cosine
     first = int(stages["logits"][-1].argmax())
     assert generated(language, [PROMPT], Decoding((), max_new_tokens=4))[0][0] == first
 

@@ -63,7 +63,7 @@ def random_array(frames: int, width: int = INPUTS) -> np.ndarray:
 def test_a_layer_equals_its_definition(engine: GraphRunner, kind: str, frames: int) -> None:
     x, file = random_array(frames), engine.weights.file
     expected = x.astype(np.float64) @ file.array(f"{kind}.weight").astype(np.float64).T + file.array(f"{kind}.bias")
-    # ggml rounds its input to the type of the matrix.
+    # ggml rounds the input to the type of the matrix.
     tolerance = 1e-4 if kind == "f32" or (kind == "bf16" and frames >= matrix_products.LEAST) else 0.2
     for rows in (None, slice(3, 599)):
         output = engine.run(layer(kind, x, rows))["y"]

@@ -31,15 +31,15 @@ from workbench.runtimes.pytorch import paraformer as pytorch
 from workbench.session.protocols import Session
 from workbench.trace.trace import Trace
 
-THREADS = Settings(threads=1)
-LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999}  # cosine of the encoder's output
+SETTINGS = Settings(threads=1)
+MIN_COSINE = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999}  # of the encoder's output
 SAMPLES = sorted((assets() / "samples").glob("*.wav"))
 UNEVEN = ParaformerSize(EncoderSize(36, 3, 52, 2, kernel=4), 2, 44, 2, 2, 6, 77)  # no size suits a fast kernel
 
 
 def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str = "workbench") -> Path:
-    [written] = writer.write(paraformer.plans(directory, layout), quantization, path)
-    return written
+    [file] = writer.write(paraformer.plans(directory, layout), quantization, path)
+    return file
 
 
 def assert_same_stages(trace: Trace, reference: Trace) -> None:
@@ -48,23 +48,23 @@ def assert_same_stages(trace: Trace, reference: Trace) -> None:
         values, expected_values = trace[name], reference[name]
         assert values.shape == expected_values.shape, name
         if values.dtype == np.float32 and values.size:
-            assert cosine(values, expected_values) >= LEAST["f32"], name
+            assert cosine(values, expected_values) >= MIN_COSINE["f32"], name
         elif values.dtype != np.float32:
             np.testing.assert_array_equal(values, expected_values, err_msg=name)
 
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Session]:
-    with closing(pytorch.open_session(assets() / "demo-paraformer", "it", THREADS)) as session:
+    with closing(pytorch.open_session(assets() / "demo-paraformer", "it", SETTINGS)) as session:
         yield session
 
 
-@pytest.fixture(scope="module", params=tuple(LEAST))
+@pytest.fixture(scope="module", params=tuple(MIN_COSINE))
 def converted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Session]]:
     path = file_of(assets() / "demo-paraformer", tmp_path_factory.mktemp("demo") / "it.gguf", request.param)
-    with closing(open_session(path, "it", THREADS)) as session:
+    with closing(open_session(path, "it", SETTINGS)) as session:
         yield request.param, session
 
 
@@ -82,7 +82,7 @@ def test_demo_model_transcribes_like_pytorch(
     assert trace.meta["dtype"] == quantization
     if quantization == "f32":
         assert_same_stages(trace, reference)
-    assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
+    assert cosine(trace["encoder.output"], reference["encoder.output"]) >= MIN_COSINE[quantization]
     np.testing.assert_array_equal(trace["tokens"], reference["tokens"])
     assert str(trace["text"]) == str(reference["text"])
 
@@ -102,11 +102,10 @@ def test_options_have_the_same_effect_as_on_pytorch(converted: tuple[str, Sessio
 
 
 def test_cif_residual_option_changes_the_cif_weights(demo: Session, expected: dict[Path, Trace]) -> None:
-    """Its formula is checked against a slow definition on each runtime."""
+    """The tests of each runtime compare its formula with a slow definition."""
     stage = "predictor.alphas"
-    for path in [path for path in SAMPLES if "librivox" not in path.name][
-        :3
-    ]:  # without digits CIF has no weight to change
+    recordings_with_digits = [path for path in SAMPLES if "librivox" not in path.name]
+    for path in recordings_with_digits[:3]:  # without digits CIF has no weight that could change
         alphas = demo.trace(path, stage, cif_residual=True)[stage]
         assert np.abs(alphas - expected[path][stage]).max() > 1e-3
 
@@ -124,12 +123,12 @@ def test_cif_residual_option_changes_the_cif_weights(demo: Session, expected: di
 def test_every_size_and_predictor_head_equals_pytorch(
     tmp_path: Path, size: ParaformerSize, head: dict[str, Any]
 ) -> None:
-    """Decoder layers without attention, shifted memories, widths that are no multiple of anything."""
+    """The models have decoder layers without attention, shifted memories and odd widths."""
     directory = write_paraformer(tmp_path / "it", size, **head)
     recording = noise(3.0)
     with (
-        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as session,
-        closing(pytorch.open_session(directory, "it", THREADS)) as reference,
+        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", SETTINGS)) as session,
+        closing(pytorch.open_session(directory, "it", SETTINGS)) as reference,
     ):
         for residual in (False, True):
             assert_same_stages(*(each.trace(recording, cif_residual=residual) for each in (session, reference)))
@@ -162,8 +161,8 @@ def test_seaco_checkpoint_is_converted_without_its_hotword_tensors(tmp_path: Pat
     path = file_of(directory, tmp_path / "it.gguf")
     assert not set(extra) & set(read_gguf(path).tensors)
     with (
-        closing(open_session(path, "it", THREADS)) as session,
-        closing(pytorch.open_session(directory, "it", THREADS)) as reference,
+        closing(open_session(path, "it", SETTINGS)) as session,
+        closing(pytorch.open_session(directory, "it", SETTINGS)) as reference,
     ):
         assert_same_stages(*(each.trace(noise(1.0)) for each in (session, reference)))
 
@@ -197,8 +196,8 @@ def test_zero_one_and_many_frames_and_tokens_equal_pytorch(
     directory = set_bias(tiny_paraformer(tmp_path / "tiny"), bias)
     recording = (noise(1.0)[0][:samples], 16000)
     with (
-        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", THREADS)) as session,
-        closing(pytorch.open_session(directory, "it", THREADS)) as reference,
+        closing(open_session(file_of(directory, tmp_path / "it.gguf"), "it", SETTINGS)) as session,
+        closing(pytorch.open_session(directory, "it", SETTINGS)) as reference,
     ):
         trace = session.trace(recording)
         assert_same_stages(trace, reference.trace(recording))
@@ -216,13 +215,13 @@ def test_files_from_the_funasr_export_script_equal_pytorch(tmp_path: Path, wtype
     converted_path = file_of(directory, tmp_path / "converted.gguf", wtype, "funasr")
     recording = noise(3.0)
     with (
-        closing(open_session(path, "it", THREADS)) as session,
-        closing(open_session(converted_path, "it", THREADS)) as converted_session,
-        closing(pytorch.open_session(directory, "it", THREADS)) as reference_session,
+        closing(open_session(path, "it", SETTINGS)) as session,
+        closing(open_session(converted_path, "it", SETTINGS)) as converted_session,
+        closing(pytorch.open_session(directory, "it", SETTINGS)) as reference_session,
     ):
         reference = reference_session.trace(recording, cmvn="off")
-        trace = session.trace(recording, cmvn="off")  # the script was given another CMVN
-        assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[wtype]
+        trace = session.trace(recording, cmvn="off")  # the script's file has another CMVN
+        assert cosine(trace["encoder.output"], reference["encoder.output"]) >= MIN_COSINE[wtype]
         if wtype == "f32":
             assert_same_stages(trace, reference)
             assert_same_stages(converted_session.trace(recording), reference_session.trace(recording))
@@ -238,7 +237,7 @@ def test_each_missing_or_misshapen_tensor_is_refused_at_opening(tmp_path: Path) 
     tensors = file.tensors
     ParaformerGraph(file, model, 1).close()
     for name, info in tensors.items():
-        if name.startswith("cmvn."):  # am.mvn, which travels in the file, decides
+        if name.startswith("cmvn."):  # the file's own am.mvn is used instead
             continue
         file.tensors = MappingProxyType({key: each for key, each in tensors.items() if key != name})
         with pytest.raises(BadInput, match=f"it.gguf has no tensor {name}"):
@@ -255,7 +254,7 @@ def test_file_without_a_tensor_raises_one_line_error(tmp_path: Path, change: Cal
     name = change(plan).name
     [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
     with pytest.raises(BadInput, match=f"^it.gguf has no tensor {name}; expected one of shape"):
-        open_session(path, "it", THREADS)
+        open_session(path, "it", SETTINGS)
 
 
 @pytest.mark.slow
@@ -264,14 +263,16 @@ def test_published_width_matches_pytorch_on_20_seconds_of_speech(tmp_path: Path)
     size = ParaformerSize(EncoderSize(blocks=10), decoder_blocks=4, decoder_attending=4)
     directory = write_paraformer(tmp_path / "full", size, predictor="CifPredictorV3")
     samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 20 * 16000)
-    with closing(pytorch.open_session(directory, "it", THREADS)) as session:
+    with closing(pytorch.open_session(directory, "it", SETTINGS)) as session:
         reference = session.trace((samples, 16000), "encoder.output,predictor.alphas,logits,tokens")
         times = [(t.start, t.end) for s in session.transcribe((samples, 16000)).segments for t in s.tokens]
     for quantization in ("f32", "q8_0"):
         path = file_of(directory, tmp_path / "it.gguf", quantization)
-        with closing(open_session(path, "it", THREADS)) as session:
+        with closing(open_session(path, "it", SETTINGS)) as session:
             trace = session.trace((samples, 16000), "encoder.output,predictor.alphas,logits,tokens")
-            assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[quantization], quantization
+            assert cosine(trace["encoder.output"], reference["encoder.output"]) >= MIN_COSINE[quantization], (
+                quantization
+            )
             if quantization == "f32":
                 assert_same_stages(trace, reference)
                 transcript = session.transcribe((samples, 16000))

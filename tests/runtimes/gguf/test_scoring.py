@@ -22,7 +22,7 @@ from workbench.runtimes.gguf.scoring import SEQUENCES, SequenceScorer
 ROWS = [[458, 1, 2, 3, 458], [458, 1, 2, 4, 5, 6], [458, 7, 458], [458, 1, 2, 3, 8, 9, 1], [458, 458], [3, 1]]
 LATER = [[458, 1, 2, 3, 8, 9, 1, 5, 5], [458, 1, 2, 3, 8, 4], [458, 7, 7, 7], [458, 1, 2, 3, 458]]
 CONTEXT = 2048
-EXACT = 1e-4
+TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def check(scores: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[in
             logprobs = network(torch.tensor([row])).logits[0].double().log_softmax(-1)
         expected = [float(logprobs[place, token]) for place, token in enumerate(row[1:])]
         assert values.dtype == np.float64
-        np.testing.assert_allclose(values, expected, rtol=0, atol=EXACT)
+        np.testing.assert_allclose(values, expected, rtol=0, atol=TOLERANCE)
 
 
 def test_token_logprobs_equal_transformers_and_prefixes_are_computed_once(pair: tuple[LanguageModel, Any]) -> None:

@@ -24,24 +24,24 @@ from workbench.runtimes.pytorch import sensevoice as pytorch
 from workbench.session.protocols import Session
 from workbench.trace.trace import Trace
 
-THREADS = Settings(threads=2)
-LEAST = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999, "q4_0": 0.9}  # cosine of the encoder's output
+SETTINGS = Settings(threads=2)
+MIN_COSINE = {"f32": 0.999999, "f16": 0.99999, "q8_0": 0.999, "q4_0": 0.9}  # of the encoder's output
 SAMPLES = sorted((assets() / "samples").glob("*.wav"))
 
 
 @pytest.fixture(scope="module")
 def demo() -> Iterator[Session]:
-    with closing(pytorch.open_session(assets() / "demo-sensevoice", "it", THREADS)) as session:
+    with closing(pytorch.open_session(assets() / "demo-sensevoice", "it", SETTINGS)) as session:
         yield session
 
 
-@pytest.fixture(scope="module", params=tuple(LEAST))
+@pytest.fixture(scope="module", params=tuple(MIN_COSINE))
 def converted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Session]]:
     plans = sensevoice.plans(assets() / "demo-sensevoice", "workbench")
     [path] = writer.write(plans, request.param, tmp_path_factory.mktemp("demo") / "it.gguf")
-    with closing(open_session(path, "it", THREADS)) as session:
+    with closing(open_session(path, "it", SETTINGS)) as session:
         yield request.param, session
 
 
@@ -59,10 +59,10 @@ def test_demo_model_transcribes_like_pytorch(
     assert list(trace) == list(reference), "the same stages in the same order"
     assert trace.meta["dtype"] == quantization
     assert {name: trace[name].shape for name in trace} == {name: reference[name].shape for name in reference}
-    assert cosine(trace["encoder.output"], reference["encoder.output"]) >= LEAST[quantization]
+    assert cosine(trace["encoder.output"], reference["encoder.output"]) >= MIN_COSINE[quantization]
     if quantization == "f32":
         stages = [name for name in trace if name.startswith(("encoder.", "logits", "ctc."))]
-        assert min(cosine(trace[name], reference[name]) for name in stages) >= LEAST["f32"]
+        assert min(cosine(trace[name], reference[name]) for name in stages) >= MIN_COSINE["f32"]
     if quantization != "q4_0":
         np.testing.assert_array_equal(trace["tokens"], reference["tokens"])
         assert str(trace["text"]) == str(reference["text"])
@@ -87,8 +87,8 @@ def test_very_short_recordings_equal_pytorch(tmp_path: Path, samples: int) -> No
     [path] = writer.write(sensevoice.plans(directory, "workbench"), "f32", tmp_path / "it.gguf")
     recording = (noise(1.0)[0][:samples], 16000)
     with (
-        closing(open_session(path, "it", THREADS)) as session,
-        closing(pytorch.open_session(directory, "it", THREADS)) as reference_session,
+        closing(open_session(path, "it", SETTINGS)) as session,
+        closing(pytorch.open_session(directory, "it", SETTINGS)) as reference_session,
     ):
         trace, reference = (
             session.trace(recording, "encoder.*,logits"),
@@ -100,23 +100,23 @@ def test_very_short_recordings_equal_pytorch(tmp_path: Path, samples: int) -> No
 
 @pytest.mark.parametrize("wtype", ["f32", "f16", "q8_0"])
 def test_files_from_the_funasr_export_script_match_pytorch(tmp_path: Path, wtype: str) -> None:
-    """In f16 files that script makes the query embedding f16 too; both are read."""
+    """The script's f16 files hold the query embedding in f16 too."""
     directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
     funasr_sensevoice(directory, path, wtype, cmvn=random_cmvn(560))
     recording = noise(2.0)
     with (
-        closing(open_session(path, "it", THREADS)) as session,
-        closing(pytorch.open_session(directory, "it", THREADS)) as reference_session,
+        closing(open_session(path, "it", SETTINGS)) as session,
+        closing(pytorch.open_session(directory, "it", SETTINGS)) as reference_session,
     ):
         output = session.trace(recording, "encoder.output", cmvn="off")["encoder.output"]
         reference = reference_session.trace(recording, "encoder.output", cmvn="off")["encoder.output"]
-        assert cosine(output, reference) >= LEAST[wtype]
+        assert cosine(output, reference) >= MIN_COSINE[wtype]
 
 
 def test_unusable_cmvn_adds_a_note_to_the_transcript(tmp_path: Path) -> None:
     directory, path = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "published.gguf"
     funasr_sensevoice(directory, path, "f32", cmvn=random_cmvn(560))
-    with closing(open_session(path, "it", THREADS)) as session:
+    with closing(open_session(path, "it", SETTINGS)) as session:
         notes = session.transcribe(noise(1.0)).notes
     assert any("no usable CMVN" in note for note in notes), notes
 
@@ -130,7 +130,7 @@ def test_missing_tensor_raises_an_error_at_opening(tmp_path: Path) -> None:
     [path] = writer.write([plan], "f32", tmp_path / "it.gguf")
     assert name not in read_gguf(path).tensors
     with pytest.raises(BadInput, match=f"no tensor {name}"):
-        open_session(path, "it", THREADS)
+        open_session(path, "it", SETTINGS)
 
 
 @pytest.mark.slow
@@ -140,15 +140,15 @@ def test_published_width_matches_pytorch_on_44_seconds_of_speech(tmp_path: Path)
     directory = write_sensevoice(tmp_path / "full", SenseVoiceSize(EncoderSize(blocks=10), tp_blocks=4))
     samples = np.resize(np.concatenate([read(path).samples for path in SAMPLES]), 44 * 16000)
     stages = "encoder.output,tokens"
-    with closing(pytorch.open_session(directory, "it", THREADS)) as session:
+    with closing(pytorch.open_session(directory, "it", SETTINGS)) as session:
         reference = session.trace((samples, 16000), stages)
     for quantization in ("f32", "f16", "q8_0"):
         [path] = writer.write(sensevoice.plans(directory, "workbench"), quantization, tmp_path / "it.gguf")
-        with closing(open_session(path, "it", THREADS)) as session:
+        with closing(open_session(path, "it", SETTINGS)) as session:
             trace = session.trace((samples, 16000), stages)
         path.unlink()
         output, expected_output = trace["encoder.output"], reference["encoder.output"]
-        assert cosine(output, expected_output) >= LEAST[quantization], quantization
+        assert cosine(output, expected_output) >= MIN_COSINE[quantization], quantization
         if quantization == "f32":
             assert np.abs(output - expected_output).max() <= 2e-4
             np.testing.assert_array_equal(trace["tokens"], reference["tokens"])

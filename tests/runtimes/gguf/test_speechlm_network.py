@@ -86,11 +86,11 @@ def test_answer_does_not_depend_on_earlier_or_open_sequences(pair: Pair) -> None
     expected = rows(network, plan("text_audio", cfg=3.0))
     long = AnswerPlan("audio", min_audio_rows=300, max_audio_rows=300, cfg=1.0, audio_temperature=0.7)
     rows(network, long, count=200)
-    stopped = answer_steps(network, [prompt(network, count=60)], long)
+    open_answer = answer_steps(network, [prompt(network, count=60)], long)
     for _ in range(9):
-        next(stopped)
+        next(open_answer)
     side_by_side = rows(network, plan("text_audio", cfg=3.0))  # while another sequence is open
-    stopped.close()
+    open_answer.close()
     np.testing.assert_array_equal(side_by_side, expected)
     np.testing.assert_array_equal(rows(network, plan("text_audio", cfg=3.0)), expected)
 
@@ -99,8 +99,8 @@ def test_logits_of_each_vocabulary_interval_equal_pytorch(pair: Pair) -> None:
     layout = pair[0].layout
     audio = NeededLogits(((layout.eos, layout.eos + 1), layout.interval(0)), codec=True)
     text = NeededLogits(((layout.eot, layout.eot + 1), (layout.text_first, layout.text_end)))
-    few = NeededLogits(((layout.text_first + 9, layout.text_first + 12),))
-    for needed in (audio, text, few, NeededLogits(())):
+    interval = NeededLogits(((layout.text_first + 9, layout.text_first + 12),))
+    for needed in (audio, text, interval, NeededLogits(())):
         outputs = []
         for network in pair:
             state = network.open([prompt(network)])
@@ -108,10 +108,10 @@ def test_logits_of_each_vocabulary_interval_equal_pytorch(pair: Pair) -> None:
             state.split()
             outputs.append(state.feed(np.stack([layout.pads + 1, layout.pads + 2]), needed))
             state.join()
-            after = state.feed((layout.pads + 2)[None], needed)
-            assert after.main.shape[0] == 1
+            last = state.feed((layout.pads + 2)[None], needed)
+            assert last.main.shape[0] == 1
             assert state.length == len(prompt(network)) + 4
-            outputs.append(after)
+            outputs.append(last)
         for logits, expected in zip(outputs[2:], outputs[:2], strict=True):
             np.testing.assert_allclose(logits.main, expected.main, atol=2e-4)
             assert (logits.codec is None) == (expected.codec is None)

@@ -15,7 +15,7 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.graph_runner import GraphRunner
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
-# ggml rounds what it multiplies with to the type of the product: 8 bits for the quantised types and for bfloat16.
+# ggml rounds the input to the type of the product: to 8 bits for quantised types, and to bfloat16 with its 8 bits.
 TOLERANCE = {"F32": 1e-5, "F16": 2e-3, "BF16": 2e-2}
 
 

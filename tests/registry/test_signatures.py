@@ -21,7 +21,7 @@ from workbench.families import FAMILIES
 from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
-from workbench.registry.signatures import CONVERSING, HEARING, METHOD_FOR, CALLS_FOR, WRITING, session_class
+from workbench.registry.signatures import CALLS_FOR, CONVERSING, HEARING, METHOD_FOR, WRITING, session_class
 from workbench.session.protocols import Session
 
 

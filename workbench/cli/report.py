@@ -10,7 +10,7 @@ from pathlib import Path
 from workbench.evaluation import read
 from workbench.evaluation.report import page, read_columns, write_table
 from workbench.evaluation.report.overview import Overview, overview
-from workbench.evaluation.report.page import REPORT, sounds_in, written
+from workbench.evaluation.report.page import REPORT, save_page, sounds_in
 from workbench.evaluation.store import RESULTS, RUN, SKIPPED, UTTERANCES, Evaluation
 from workbench.system.atomic_files import check_outputs
 
@@ -34,7 +34,7 @@ def make_report(evaluation: Evaluation, out: Path | None = None, table: Path | N
     if table is not None:
         write_table(columns, table)
     found = overview(columns)
-    written(page(columns, sounds_in(evaluation), found), out or evaluation.path / REPORT)
+    save_page(page(columns, sounds_in(evaluation), found), out or evaluation.path / REPORT)
     return found
 
 

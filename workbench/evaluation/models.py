@@ -88,11 +88,11 @@ def choose_models(
         if each.key in chosen:
             raise BadInput(f"the model {each.key} is named twice; expected each once")
         chosen[each.key] = each
-    unused = [
+    unknown = [
         name for name in settings if not any(name in RUNTIMES[each.spec.runtime].settings for each in chosen.values())
     ]
-    if unused:
-        raise BadInput(f"no model here has the setting {unused[0]} on its runtime; leave it out")
+    if unknown:
+        raise BadInput(f"no model here has the setting {unknown[0]} on its runtime; leave it out")
     if servers and not any(each.servers for each in chosen.values()):
         raise BadInput("--server names addresses, but no model here runs on a server; expected a card with a server")
     return list(chosen.values())
@@ -106,21 +106,21 @@ def _chosen(
     servers: Sequence[str],
     on_progress: OnProgress | None,
 ) -> Chosen:
-    name, *rest = text.split(SEPARATOR)
-    if len(rest) > 2 or not name.strip():
-        raise BadInput(f"the model {text!r:.80} has {len(rest) + 1} parts; expected M, M|RUNTIME or M|RUNTIME|TYPE")
+    name, *details = text.split(SEPARATOR)
+    if len(details) > 2 or not name.strip():
+        raise BadInput(f"the model {text!r:.80} has {len(details) + 1} parts; expected M, M|RUNTIME or M|RUNTIME|TYPE")
     card = registry.card(name.strip())
     if FAMILIES[card.family].input != RECORDING or "transcribe" not in card.tasks:
         raise BadInput(
             f"{card.id} writes no transcripts of recordings; expected a model that does (see: workbench models)"
         )
-    runtime = rest[0].strip() if rest and rest[0].strip() else default_runtime(card)
+    runtime = details[0].strip() if details and details[0].strip() else default_runtime(card)
     if runtime not in RUNTIMES:
         raise BadInput(f"there is no runtime {runtime!r:.40} ({text!r:.80}); expected one of {', '.join(RUNTIMES)}")
     has = RUNTIMES[runtime].settings
     model_settings = {name: value for name, value in settings.items() if name in has}
-    if len(rest) == 2 and rest[1].strip():
-        kind = rest[1].strip()
+    if len(details) == 2 and details[1].strip():
+        kind = details[1].strip()
         which = "quantization" if "quantization" in has else "dtype"
         model_settings[which] = kind if which == "quantization" else DTYPES.get(kind, kind)
     spec = resolve(card, runtime, model_settings, options, on_progress)

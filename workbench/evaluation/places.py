@@ -250,8 +250,8 @@ def _seeks(file: BinaryIO) -> bool:
 
 def _host(place: str) -> str:
     """Returns the kind and the host of an address, which can be unreachable as a whole; empty texts for paths."""
-    kind, _, rest = place.partition("://")
-    return f"{kind}://{rest.partition('/')[0]}" if rest else ""
+    kind, _, path = place.partition("://")
+    return f"{kind}://{path.partition('/')[0]}" if path else ""
 
 
 def _file(path: str) -> BinaryIO:

@@ -35,15 +35,15 @@ class Utterance:
 
     def to_line(self) -> str:
         """Returns the utterance as one line of JSON, without empty keys."""
-        plain: dict[str, Any] = {"id": self.id, "audio": self.audio}
+        fields: dict[str, Any] = {"id": self.id, "audio": self.audio}
         if self.offset:
-            plain["offset"] = self.offset
-        plain |= {name: value for name in ("duration", "channel") if (value := getattr(self, name)) is not None}
-        plain["text"] = self.text
-        plain |= {name: value for name in ("language", "speaker", "noise") if (value := getattr(self, name))}
+            fields["offset"] = self.offset
+        fields |= {name: value for name in ("duration", "channel") if (value := getattr(self, name)) is not None}
+        fields["text"] = self.text
+        fields |= {name: value for name in ("language", "speaker", "noise") if (value := getattr(self, name))}
         if self.extra:
-            plain["extra"] = dict(self.extra)
-        return as_line(plain)
+            fields["extra"] = dict(self.extra)
+        return as_line(fields)
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Utterance:
@@ -69,7 +69,7 @@ class Result:
 
     def to_line(self) -> str:
         """Returns the result as one line of JSON; `tokens`, `words`, `language` and `notes` only if there are any."""
-        plain: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": self.id,
             "model": self.model,
             "text": self.text,
@@ -77,19 +77,19 @@ class Result:
             "audio_seconds": round(self.audio_seconds, 3),
             "scores": self.scores,
         }
-        plain |= {name: value for name in ("language", "tokens", "words", "notes") if (value := getattr(self, name))}
-        plain[MEASURED] = dict(self.measured)
-        return as_line(plain)
+        fields |= {name: value for name in ("language", "tokens", "words", "notes") if (value := getattr(self, name))}
+        fields[MEASURED] = dict(self.measured)
+        return as_line(fields)
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Result:
         """Reads a line that `to_line` has written; raises `ValueError` for any other line, such as a torn one."""
-        plain = json.loads(line)
-        if not isinstance(plain, dict) or not all(isinstance(plain.get(name), kind) for name, kind in _KINDS.items()):
+        row = json.loads(line)
+        if not isinstance(row, dict) or not all(isinstance(row.get(name), kind) for name, kind in _KINDS.items()):
             raise ValueError("not a result")
-        if not _is_counted(plain.get("scores")):
+        if not _is_counted(row.get("scores")):
             raise ValueError("a result without its counts")
-        fields: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in plain.items()}
+        fields: dict[str, Any] = {name: tuple(value) if name in _TUPLES else value for name, value in row.items()}
         try:
             return cls(**fields)
         except TypeError as error:
@@ -146,14 +146,14 @@ def _plain_counts(counts: Counts) -> dict[str, int]:
     return {**{name: getattr(counts, name) for name in COUNTED}, "length": counts.reference_units}
 
 
-def as_line(plain: Mapping[str, Any]) -> str:
+def as_line(fields: Mapping[str, Any]) -> str:
     """Returns plain values as one line of JSON, with the end of the line; text stays readable."""
     try:
-        return json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(fields, ensure_ascii=False, allow_nan=False) + "\n"
     except ValueError as error:
-        raise BadInput(f"{str(plain)[:80]} holds a number that is not finite; expected plain values") from error
+        raise BadInput(f"{str(fields)[:80]} holds a number that is not finite; expected plain values") from error
 
 
-def encoded(plain: str) -> bytes:
+def encoded(fields: str) -> bytes:
     r"""Returns JSON as UTF-8; a byte 0xFF in the name of a file becomes `\udcff`, which JSON reads back."""
-    return plain.encode("utf-8", "backslashreplace")
+    return fields.encode("utf-8", "backslashreplace")

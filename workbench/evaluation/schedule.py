@@ -23,7 +23,7 @@ from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply, 
 from workbench.evaluation.writer import Position, Writer
 
 BEAT_SECONDS = 0.2  # how often `on_beat` is called, which can stop the run
-AHEAD = 2  # batches that a worker holds, so that it never waits for the next
+BATCHES_AHEAD = 2  # batches that a worker holds, so that it never waits for the next
 BATCH_SECONDS = 120.0  # seconds of sound in a batch, if the manifest says them; then a dead worker loses little
 LIVES = 3  # workers that may end at one recording before it counts as failed
 STARTS = 5  # starts of a model that may fail in a row
@@ -147,7 +147,7 @@ class Schedule:
                     break
                 loading += 1
         for number, worker in self.worker_states.items():
-            while worker.ready and len(worker.batches) < AHEAD and worker.work.waiting:
+            while worker.ready and len(worker.batches) < BATCHES_AHEAD and worker.work.waiting:
                 self._hand_over(number, worker)
 
     def _start(self, work: _Work) -> bool:
@@ -199,7 +199,7 @@ class Schedule:
         elif isinstance(reply, Finished):
             self._finished(worker, reply)
         else:
-            self._lost(reply.worker, worker, reply)
+            self._reassign(reply.worker, worker, reply)
 
     def _finished(self, worker: _WorkerState, reply: Finished) -> None:
         if reply.results:
@@ -224,7 +224,7 @@ class Schedule:
             self.failed += result.error is not None
         work.remaining.discard(position)
 
-    def _lost(self, number: int, worker: _WorkerState, reply: Died | Failed) -> None:
+    def _reassign(self, number: int, worker: _WorkerState, reply: Died | Failed) -> None:
         """Gives the batches of a worker that has ended to other workers."""
         work = worker.work
         batches = [[each for each in positions if each in work.remaining] for positions in worker.batches.values()]
@@ -251,24 +251,24 @@ class Schedule:
         worker.
         """
         work.deaths.update(positions)
-        alone = [[position] for position in positions if work.deaths[position] < LIVES]
-        work.waiting.extendleft(reversed(alone))
+        single_batches = [[position] for position in positions if work.deaths[position] < LIVES]
+        work.waiting.extendleft(reversed(single_batches))
         for position in positions:
             if work.deaths[position] >= LIVES:
                 [utterance] = self.writer.corpus.at([position])
                 sentence = (
                     f"the model's process ended {LIVES} times while it transcribed this (it {ending.strip(' ,')})"
                 )
-                self._write(work, Result(utterance.id, work.key, "", sentence, measured=_nobody()))
+                self._write(work, Result(utterance.id, work.key, "", sentence, measured=_no_measurements()))
 
     def _failed(self, worker: _WorkerState, error: WorkbenchError) -> None:
         """Stops asking a failed server for a while; raises the error if a later attempt cannot succeed."""
         work = worker.work
         work.outages += 1
         hopeless = isinstance(error, BadInput) and not worker.ready
-        alone = not work.chosen.servers and not worker.ready and isinstance(error, Unavailable)
+        cannot_start = not work.chosen.servers and not worker.ready and isinstance(error, Unavailable)
         most_outages = OUTAGES * len(work.chosen.servers) or PLACE_OUTAGES
-        if hopeless or alone or work.outages >= most_outages:
+        if hopeless or cannot_start or work.outages >= most_outages:
             raise error
         pause = min(2 * self._pause.get(worker.server, (0.0, 0.5))[1], LONGEST_PAUSE)
         self._pause[worker.server] = time.monotonic() + pause, pause
@@ -302,7 +302,7 @@ def usual_batch(model: Chosen) -> int:
     return 64 if RUNTIMES[model.spec.runtime].parallel else 8
 
 
-def _nobody() -> dict[str, Any]:
+def _no_measurements() -> dict[str, Any]:
     """Returns the measurements for a recording at which every worker ended."""
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"compute_seconds": 0.0, "cpu_seconds": None, "memory_bytes": None, "worker": None, "when": when}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"compute_seconds": 0.0, "cpu_seconds": None, "memory_bytes": None, "worker": None, "when": now}

@@ -103,8 +103,8 @@ class Difference:
         )
         if self.verdict == "open":
             return f"Whether {other} is worse than {base} is open: {details}; more recordings are needed."
-        beyond = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
-        return f"{other} is {self.verdict} than {base}: {details}{beyond}."
+        limit_note = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
+        return f"{other} is {self.verdict} than {base}: {details}{limit_note}."
 
 
 def _points(rate: float | None) -> str:
@@ -216,8 +216,8 @@ def widened(outside: float, blocks: int) -> float:
     freedom = blocks - 1
     angles = np.linspace(-math.pi / 2, math.pi / 2, 200_001)
     density = np.cos(angles) ** (freedom - 1)
-    below = np.cumsum(density)
-    angle = float(np.interp(1 - outside / 2, (below - density / 2) / below[-1], angles))
+    cumulative = np.cumsum(density)
+    angle = float(np.interp(1 - outside / 2, (cumulative - density / 2) / cumulative[-1], angles))
     return 2 * normal.cdf(-math.sqrt(freedom) * math.tan(angle) * math.sqrt(blocks / freedom))
 
 
@@ -245,7 +245,7 @@ def rate_intervals(
     errors_and_units = np.nan_to_num(np.stack([errors, units], axis=2).astype(np.float64))
     intervals = []
     for place, (drawn_sums, count) in enumerate(
-        _drawn(list(errors_and_units.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
+        _resampled(list(errors_and_units.swapaxes(0, 1)), list(scored.T), blocks, 1, level, draws, seed)
     ):
         all_errors, all_units = errors_and_units[:, place].sum(axis=0)
         rate = _pooled(all_errors, all_units, bool(scored[:, place].any()))
@@ -256,7 +256,7 @@ def rate_intervals(
     return intervals
 
 
-def _drawn(
+def _resampled(
     tables: Sequence[np.ndarray],
     scored: Sequence[np.ndarray],
     blocks: Blocks,
@@ -274,14 +274,14 @@ def _drawn(
         scored: for each table, which recordings count, bool [recordings]. Blocks without any are left out.
     """
     is_scored = [_block_sums(each[:, None].astype(np.float64), blocks)[:, 0] > 0 for each in scored]
-    together: dict[bytes, list[int]] = {}
+    numbers_by_blocks: dict[bytes, list[int]] = {}
     for number, each in enumerate(is_scored):
-        together.setdefault(each.tobytes(), []).append(number)
+        numbers_by_blocks.setdefault(each.tobytes(), []).append(number)
     drawn_sums: dict[int, np.ndarray | None] = {}
-    for numbers in together.values():
-        used = is_scored[numbers[0]]
-        count = int(used.sum())
-        sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[used]
+    for numbers in numbers_by_blocks.values():
+        block_is_scored = is_scored[numbers[0]]
+        count = int(block_is_scored.sum())
+        sums = _block_sums(np.concatenate([tables[number] for number in numbers], axis=1), blocks)[block_is_scored]
         enough = count > 1
         table_sums = resampled_sums(sums, draws or resamples_for(count, pairs, level), seed) if enough else None
         width = tables[0].shape[1]
@@ -291,11 +291,11 @@ def _drawn(
         yield drawn_sums[number], int(each.sum())
 
 
-def _pooled(errors: float, units: float, some: bool) -> float | None:
+def _pooled(errors: float, units: float, is_scored: bool) -> float | None:
     """Returns the rate of sums as `workbench.text.rates.Counts` has it, and None where nothing is scored."""
     if units:
         return float(errors / units)
-    return 0.0 if some and not errors else None
+    return 0.0 if is_scored and not errors else None
 
 
 def differences(
@@ -318,12 +318,14 @@ def differences(
         return []
     scored = np.isfinite(errors) & np.isfinite(units)
     tables = list(_paired_columns(pairs, errors, units, scored))
-    both = [scored[:, first] & scored[:, second] for first, second in pairs]
+    both_scored = [scored[:, first] & scored[:, second] for first, second in pairs]
     outside = (1 - level) / len(pairs)
     results = []
-    for number, (drawn_sums, count) in enumerate(_drawn(tables, both, blocks, len(pairs), level, draws, seed)):
+    for number, (drawn_sums, count) in enumerate(
+        _resampled(tables, both_scored, blocks, len(pairs), level, draws, seed)
+    ):
         first, second = pairs[number]
-        table, common = tables[number], int(both[number].sum())
+        table, common = tables[number], int(both_scored[number].sum())
         base, other, of_base, of_other = table.sum(axis=0)
         rates = _pooled(base, of_base, common > 0), _pooled(other, of_other, common > 0)
         difference = None if rates[0] is None or rates[1] is None else rates[1] - rates[0]
@@ -354,9 +356,9 @@ def _paired_columns(
 ) -> Iterator[np.ndarray]:
     """Yields [recordings, 4] for each pair: errors of both and units of both, zero where one has no score."""
     for first, second in pairs:
-        both = scored[:, first] & scored[:, second]
-        four = np.stack([errors[:, first], errors[:, second], units[:, first], units[:, second]], axis=1)
-        yield np.where(both[:, None], four, 0.0).astype(np.float64)
+        both_scored = scored[:, first] & scored[:, second]
+        columns = np.stack([errors[:, first], errors[:, second], units[:, first], units[:, second]], axis=1)
+        yield np.where(both_scored[:, None], columns, 0.0).astype(np.float64)
 
 
 def correction(pairs: int, level: float = LEVEL) -> str:

@@ -48,7 +48,7 @@ from workbench.evaluation.rows import Result, Utterance
 FORMAT = 1
 RUN, UTTERANCES, SKIPPED, RESULTS, LOCK = "run.json", "utterances.jsonl", "skipped.jsonl", "results", ".lock"
 SHARD_ROWS = 1000
-AGAIN = "run `workbench evaluate` with the same list once more, which writes it again"
+RUN_AGAIN = "run `workbench evaluate` with the same list once more, which writes it again"
 EXPECTED = "expected a directory that `workbench evaluate` has written"
 
 
@@ -102,8 +102,8 @@ class Run:
     def to_json(self) -> str:
         """Returns the text of run.json."""
         first = ("format", "manifest", "normaliser", "shard_rows", "models", "versions", "measured")
-        plain = asdict(self)
-        return json.dumps({name: plain[name] for name in first}, ensure_ascii=False, indent=1) + "\n"
+        fields = asdict(self)
+        return json.dumps({name: fields[name] for name in first}, ensure_ascii=False, indent=1) + "\n"
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ class Evaluation:
             try:
                 yield Utterance.from_line(line)
             except (ValueError, TypeError) as error:
-                raise BadInput(f"line {number} of {self.path / UTTERANCES} is damaged; {AGAIN}") from error
+                raise BadInput(f"line {number} of {self.path / UTTERANCES} is damaged; {RUN_AGAIN}") from error
         if number != self.run.manifest.utterances:
             present = f"{number} of {self.run.manifest.utterances} recordings"
-            raise BadInput(f"{self.path / UTTERANCES} holds {present}; {AGAIN}")
+            raise BadInput(f"{self.path / UTTERANCES} holds {present}; {RUN_AGAIN}")
 
     def skipped(self) -> list[dict[str, str]]:
         """Returns the rows of the manifest that cannot be used, each with `where` and `reason`."""
@@ -137,14 +137,14 @@ class Evaluation:
                 {name: str(json.loads(line)[name]) for name in ("where", "reason")} for line in self._lines(SKIPPED)
             ]
         except (ValueError, TypeError, KeyError) as error:
-            raise BadInput(f"{self.path / SKIPPED} is damaged; {AGAIN}") from error
+            raise BadInput(f"{self.path / SKIPPED} is damaged; {RUN_AGAIN}") from error
 
     def _lines(self, name: str) -> Iterator[bytes]:
         try:
             with (self.path / name).open("rb") as file:
                 yield from file
         except OSError as error:
-            raise BadInput(f"{self.path / name} cannot be read ({error.strerror or error}); {AGAIN}") from error
+            raise BadInput(f"{self.path / name} cannot be read ({error.strerror or error}); {RUN_AGAIN}") from error
 
     def results(self, model: str | None = None) -> Iterator[Result]:
         """Yields the results of a model, or of all models one after the other; each utterance once.
@@ -174,17 +174,17 @@ def read(directory: str | Path) -> Evaluation:
 def read_run(path: Path) -> Run:
     """Reads run.json; raises `BadInput` as `read`."""
     try:
-        plain = json.loads((path / RUN).read_text(encoding="utf-8"))
+        content = json.loads((path / RUN).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path} holds no {RUN}; {EXPECTED}") from None
     except (OSError, ValueError) as error:
         raise BadInput(f"{path / RUN} cannot be read ({error}); {EXPECTED}") from error
     try:
-        if plain["format"] != FORMAT:
-            raise BadInput(f"{path / RUN} is of format {plain['format']!r:.20}; this version reads format {FORMAT}")
-        fields = {**plain, "manifest": Manifest(**plain["manifest"])}
-        _ = plain["normaliser"]["name"], plain["normaliser"]["version"]
-        return Run(**{**fields, "models": tuple(Model(**each) for each in plain["models"])})
+        if content["format"] != FORMAT:
+            raise BadInput(f"{path / RUN} is of format {content['format']!r:.20}; this version reads format {FORMAT}")
+        fields = {**content, "manifest": Manifest(**content["manifest"])}
+        _ = content["normaliser"]["name"], content["normaliser"]["version"]
+        return Run(**{**fields, "models": tuple(Model(**each) for each in content["models"])})
     except (TypeError, KeyError) as error:
         raise BadInput(f"{path / RUN} is not whole ({error}); {EXPECTED}") from error
 

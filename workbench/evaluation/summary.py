@@ -45,9 +45,9 @@ def summary_of(key: str, results: Iterable[Result]) -> ModelSummary:
     for each in results:
         recordings += 1
         compute += each.measured.get("compute_seconds") or 0.0
-        spent = each.measured.get("cpu_seconds")
-        cpu_known = cpu_known and spent is not None
-        cpu += spent or 0.0
+        cpu_seconds = each.measured.get("cpu_seconds")
+        cpu_known = cpu_known and cpu_seconds is not None
+        cpu += cpu_seconds or 0.0
         memory = max(memory, each.measured.get("memory_bytes") or 0)
         if each.scores is None:
             failed += 1

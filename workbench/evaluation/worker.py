@@ -93,7 +93,7 @@ class Worker:
         clock = _Clock(self._elsewhere)
         sources: list[AudioSource] = []
         good: list[Utterance] = []
-        away: list[tuple[Utterance, Unavailable]] = []
+        unavailable: list[tuple[Utterance, Unavailable]] = []
         for each in utterances:
             try:
                 sources.append(self.recordings.source(each))
@@ -101,8 +101,8 @@ class Worker:
             except BadInput as error:
                 yield self._failed(each, str(error), clock)
             except Unavailable as error:
-                away.append((each, error))
-        for each, missing in away:
+                unavailable.append((each, error))
+        for each, missing in unavailable:
             if not self.recordings.is_at_fault(each):
                 raise missing
             yield self._failed(each, str(missing), clock)
@@ -177,8 +177,8 @@ class _Clock:
 
     def lap(self) -> float | None:
         now = time.process_time()
-        spent, self.last = now - self.last, now
-        return None if self.unknown else round(spent, 6)
+        elapsed, self.last = now - self.last, now
+        return None if self.unknown else round(elapsed, 6)
 
 
 def _sentence(error: Exception | None) -> str:

@@ -34,7 +34,7 @@ from workbench.evaluation.store import (
 )
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors, temporary
 
-OWN = {RUN, UTTERANCES, SKIPPED, RESULTS, LOCK}
+OWN_FILES = {RUN, UTTERANCES, SKIPPED, RESULTS, LOCK}
 SYNC_SECONDS = 2.0  # rows are flushed to the disk at least this often, in case of a loss of power
 Position = int  # of an utterance in the corpus
 
@@ -85,11 +85,11 @@ def claimed(directory: Path) -> Iterator[None]:
         if directory.exists() and not directory.is_dir():
             raise BadInput(f"{directory} is a file; expected the directory of an evaluation, or the name of a new one")
         if directory.is_dir() and not (directory / RUN).exists():
-            others = [path.name for path in directory.iterdir() if not _own(path.name)]
-            if others:
+            other_files = [path.name for path in directory.iterdir() if not _is_own_file(path.name)]
+            if other_files:
                 raise BadInput(
-                    f"{directory} holds other files, such as {others[0]:.80}; expected the directory of an evaluation, "
-                    "or a new or empty one"
+                    f"{directory} holds other files, such as {other_files[0]:.80}; expected the directory of an "
+                    "evaluation, or a new or empty one"
                 )
         new = not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
@@ -114,8 +114,8 @@ def claimed(directory: Path) -> Iterator[None]:
         lock.release()
 
 
-def _own(name: str) -> bool:
-    return name in OWN or name.endswith(UNFINISHED)
+def _is_own_file(name: str) -> bool:
+    return name in OWN_FILES or name.endswith(UNFINISHED)
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ def merged(directory: Path, requested: Run) -> Run:
     _check_manifest(directory, earlier.manifest, requested.manifest, elsewhere)
     if dict(earlier.normaliser) != dict(requested.normaliser):
         raise BadInput(
-            f"{directory} was scored with the normaliser {_named(earlier.normaliser)}, and "
-            f"{_named(requested.normaliser)} is asked for{elsewhere}"
+            f"{directory} was scored with the normaliser {_normaliser_name(earlier.normaliser)}, and "
+            f"{_normaliser_name(requested.normaliser)} is asked for{elsewhere}"
         )
     earlier_models = {each.key: each for each in earlier.models}
     for each in requested.models:
@@ -191,7 +191,7 @@ def merged(directory: Path, requested: Run) -> Run:
     return replace(earlier, manifest=requested.manifest, models=(*earlier.models, *added))
 
 
-def _named(normaliser: Any) -> str:
+def _normaliser_name(normaliser: Any) -> str:
     return f"{normaliser['name']} (version {normaliser['version']})"
 
 
@@ -208,10 +208,11 @@ def _check_model(directory: Path, earlier: Model, requested: Model, elsewhere: s
         before, now = getattr(earlier, group), json.loads(json.dumps(getattr(requested, group), default=list))
         names = sorted({name for name in {*before, *now} if before.get(name) != now.get(name)})
         if names:
-            then = f"{before[names[0]]!r:.60}" if names[0] in before else "unset"
-            current = f"{now[names[0]]!r:.60}" if names[0] in now else "unset"
+            earlier_value = f"{before[names[0]]!r:.60}" if names[0] in before else "unset"
+            current_value = f"{now[names[0]]!r:.60}" if names[0] in now else "unset"
             raise BadInput(
-                f"{requested.key} ran in {directory} with {names[0]} {then}, and now it is {current}{elsewhere}"
+                f"{requested.key} ran in {directory} with {names[0]} {earlier_value}, and now it is "
+                f"{current_value}{elsewhere}"
             )
 
 
@@ -312,9 +313,9 @@ class Writer:
             shard.file = os.open(shard.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         before = os.fstat(shard.file).st_size
         try:
-            rest = line
-            while rest:
-                rest = rest[os.write(shard.file, rest) :]
+            remaining = line
+            while remaining:
+                remaining = remaining[os.write(shard.file, remaining) :]
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(shard.file, before)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.found import Raw, no_corpus
+from workbench.evaluation.manifests.found import ManifestRow, no_corpus
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below
 
-Rows = Iterator[tuple[str, Raw | str]]
+Rows = Iterator[tuple[str, ManifestRow | str]]
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
 LONGEST = 1 << 20  # bytes of a transcript
@@ -27,8 +27,8 @@ def kaldi_rows(folder: Path) -> Rows:
     """Yields the utterances of a data directory: those of `segments` if that file exists, else those of `wav.scp`."""
     recordings: dict[str, str] = {}
     texts = dict(_pairs(folder / "text"))
-    speakers = dict(_pairs(folder / "utt2spk", needed=False))
-    languages = dict(_pairs(folder / "utt2lang", needed=False))
+    speakers = dict(_pairs(folder / "utt2spk", required=False))
+    languages = dict(_pairs(folder / "utt2lang", required=False))
     segmented = (folder / "segments").is_file()
     for number, (name, value) in enumerate(_pairs(folder / "wav.scp"), 1):
         where = f"wav.scp, line {number}"
@@ -78,10 +78,10 @@ def _unusable(name: str, value: str, where: str) -> str | None:
     return None
 
 
-def _pairs(path: Path, needed: bool = True) -> Iterator[tuple[str, str]]:
+def _pairs(path: Path, required: bool = True) -> Iterator[tuple[str, str]]:
     """Yields the first field of each line, and the rest."""
     if not path.is_file():
-        if needed:
+        if required:
             raise BadInput(f"the Kaldi data directory {path.parent} has no file {path.name}; expected one")
         return
     for line in _lines(path.read_bytes(), str(path)):

@@ -57,23 +57,23 @@ class UnusableRow(Exception):
     """Raised inside a reader for a row that cannot be used; its message is the reason."""
 
 
-Raw = Mapping[str, Any]
+ManifestRow = Mapping[str, Any]
 """A row by the names of `COLUMNS`, values as they stand there, and `extra`."""
 
 
-def named(plain: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
+def by_known_names(fields: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Returns a row under the names of `COLUMNS`, the rest under `extra`.
 
     Args:
         columns: the column of each name, from `columns_of`; by default found in this row.
     """
-    column_of = columns_of(plain) if columns is None else columns
-    raw: dict[str, Any] = {name: plain[column] for name, column in column_of.items() if column in plain}
+    column_of = columns_of(fields) if columns is None else columns
+    row: dict[str, Any] = {name: fields[column] for name, column in column_of.items() if column in fields}
     used_columns = set(column_of.values())
-    raw["extra"] = {
-        name: value for name, value in plain.items() if name not in used_columns and value not in (None, "")
+    row["extra"] = {
+        name: value for name, value in fields.items() if name not in used_columns and value not in (None, "")
     }
-    return raw
+    return row
 
 
 def columns_of(names: Iterable[str]) -> dict[str, str]:
@@ -86,7 +86,7 @@ def columns_of(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Utterance | Bad]:
+def checked(rows: Iterable[tuple[str, ManifestRow | str]], root: str) -> Iterator[Utterance | Bad]:
     """Yields utterances, and what is wrong with the other rows.
 
     Args:
@@ -94,13 +94,13 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
         root: paths of audio below this root become relative to it.
     """
     places_of_ids: dict[str, str] = {}
-    for where, raw in rows:
+    for where, row in rows:
         try:
-            if isinstance(raw, str):
-                raise UnusableRow(raw)
-            utterance = _utterance(raw, root)
+            if isinstance(row, str):
+                raise UnusableRow(row)
+            utterance = _utterance(row, root)
             name = utterance.id
-            if name in places_of_ids and raw.get("id") not in (None, ""):
+            if name in places_of_ids and row.get("id") not in (None, ""):
                 raise UnusableRow(
                     f"its id {name!r:.80} already appears at {places_of_ids[name]}; expected an id of its own"
                 )
@@ -110,20 +110,20 @@ def checked(rows: Iterable[tuple[str, Raw | str]], root: str) -> Iterator[Uttera
                 utterance = replace(utterance, id=f"{name} ({number})")
             places_of_ids[utterance.id] = where.rpartition(", ")[2]
             yield utterance
-        except UnusableRow as row:
-            yield Bad(where, str(row))
+        except UnusableRow as reason:
+            yield Bad(where, str(reason))
 
 
-def _utterance(raw: Raw, root: str) -> Utterance:
-    audio = _text(raw, "audio", "the path of a recording")
+def _utterance(row: ManifestRow, root: str) -> Utterance:
+    audio = _text(row, "audio", "the path of a recording")
     if not audio.strip():
         raise UnusableRow(f"it names no recording; expected one under {' or '.join(COLUMNS['audio'][:2])}")
-    if raw.get("text") is None:
+    if row.get("text") is None:
         raise UnusableRow("it has no text; expected the words that are said, or an empty text for silence")
-    text = _text(raw, "text", "the words that are said")
-    offset = _seconds(raw, "offset") or 0.0
-    duration = _seconds(raw, "duration")
-    end = _seconds(raw, "end")
+    text = _text(row, "text", "the words that are said")
+    offset = _seconds(row, "offset") or 0.0
+    duration = _seconds(row, "duration")
+    end = _seconds(row, "end")
     if duration is None and end is not None:
         if end <= offset:
             raise UnusableRow(f"it ends at {end:g} s and begins at {offset:g} s; expected an end after its beginning")
@@ -131,13 +131,13 @@ def _utterance(raw: Raw, root: str) -> Utterance:
     if duration is not None and duration <= 0:
         raise UnusableRow(f"its duration is {duration:g} s; expected more than 0")
     audio = relative_to(audio, root)
-    name = _text(raw, "id", "a name") or _name_of(audio) + (f"#{offset:g}" if offset else "")
+    name = _text(row, "id", "a name") or _name_of(audio) + (f"#{offset:g}" if offset else "")
     if len(name) > LONGEST_ID:
         raise UnusableRow(f"its id has {len(name)} characters; expected at most {LONGEST_ID}")
-    channel = _channel(raw.get("channel"))
-    optional_texts = {each: _text(raw, each, "a text") or None for each in ("language", "speaker", "noise")}
+    channel = _channel(row.get("channel"))
+    optional_texts = {each: _text(row, each, "a text") or None for each in ("language", "speaker", "noise")}
     return Utterance(
-        name, audio, text, offset, duration, channel, **optional_texts, extra=_plain(raw.get("extra") or {})
+        name, audio, text, offset, duration, channel, **optional_texts, extra=_json_values(row.get("extra") or {})
     )
 
 
@@ -153,8 +153,8 @@ def _name_of(audio: str) -> str:
     return str(path.with_suffix("")) if path.suffix and "://" not in audio else audio
 
 
-def _text(raw: Raw, name: str, expected: str) -> str:
-    value = raw.get(name)
+def _text(row: ManifestRow, name: str, expected: str) -> str:
+    value = row.get(name)
     if value is None:
         return ""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
@@ -169,8 +169,8 @@ def _text(raw: Raw, name: str, expected: str) -> str:
     return value if name in ("audio", "id") else value.strip()  # the name of a file may begin with a space
 
 
-def _seconds(raw: Raw, name: str) -> float | None:
-    value = raw.get(name)
+def _seconds(row: ManifestRow, name: str) -> float | None:
+    value = row.get(name)
     if value is None or value == "":
         return None
     try:
@@ -194,7 +194,7 @@ def _channel(value: Any) -> int | None:
     return number
 
 
-def _plain(extra: Mapping[str, Any]) -> dict[str, Any]:
+def _json_values(extra: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the other columns as values that JSON can hold."""
     return {_encodable(str(name)): _finite(value, DEEPEST) for name, value in extra.items()}
 

@@ -96,14 +96,14 @@ def _first_is_cut(file: TextIO, path: str) -> bool:
     if not first:
         raise no_corpus(path, "holds no rows")
     try:
-        plain = json.loads(first.removeprefix("\ufeff"))
+        first_row = json.loads(first.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         if first.strip() in ("[", "{", "[{"):
             raise no_corpus(path, "is one JSON document over several lines, not an object on each line") from None
         return False
-    if isinstance(plain, list):
+    if isinstance(first_row, list):
         raise no_corpus(path, "is one JSON list, not an object on each line")
-    return isinstance(plain, dict) and is_cut(plain)
+    return isinstance(first_row, dict) and is_cut(first_row)
 
 
 def _text(path: str, open_file: Callable[[], BinaryIO], packed: bool) -> TextIO:
@@ -144,10 +144,10 @@ def _objects(as_text: Callable[[], TextIO], name: str) -> Rows:
 
 
 def _found(path: str, root: str, form: str, rows: Callable[[], Rows]) -> FoundCorpus:
-    return FoundCorpus(path, root, form, lambda: _some(path, root, rows))
+    return FoundCorpus(path, root, form, lambda: _checked_rows(path, root, rows))
 
 
-def _some(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Utterance | Bad]:
+def _checked_rows(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Utterance | Bad]:
     """Yields checked rows; raises `BadInput` at the end where none of them can be used."""
     good, bad, first = 0, 0, ""
     try:

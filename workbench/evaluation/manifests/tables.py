@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TextIO
 
-from workbench.evaluation.manifests.found import COLUMNS, Raw, columns_of, named, no_corpus
+from workbench.evaluation.manifests.found import COLUMNS, ManifestRow, by_known_names, columns_of, no_corpus
 from workbench.evaluation.places import SOUNDS
 
-csv_rows = Iterator[tuple[str, Raw | str]]
+csv_rows = Iterator[tuple[str, ManifestRow | str]]
 MOST_LINES = 100  # lines of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
@@ -34,12 +34,12 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
         raise no_corpus(path, f"has a first line that is not a list of columns ({error})") from error
     names = [each.strip() for each in names]
     columns = columns_of(names)
-    for needed in ("audio", "text"):
-        if needed not in columns:
+    for column in ("audio", "text"):
+        if column not in columns:
             raise no_corpus(
                 path,
-                f"has the columns {', '.join(names)[:200]} and none with the {needed} "
-                f"({', '.join(COLUMNS[needed][:4])} ...)",
+                f"has the columns {', '.join(names)[:200]} and none with the {column} "
+                f"({', '.join(COLUMNS[column][:4])} ...)",
             )
     clips = CLIPS if {*names} >= COMMON_VOICE else ""
     place = names.index(columns["audio"])
@@ -64,11 +64,11 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
         if any(_is_row(line, delimiter, len(names), place) for line in lines.more):
             yield where, _unclosed(lines)
             continue
-        raw = named(dict(zip(names, row)), columns)
-        raw |= {each: raw[each].rstrip() for each in ("audio", "id") if each in raw}
-        if clips and "/" not in raw["audio"]:
-            raw["audio"] = clips + raw["audio"]
-        yield where, raw
+        fields = by_known_names(dict(zip(names, row)), columns)
+        fields |= {each: fields[each].rstrip() for each in ("audio", "id") if each in fields}
+        if clips and "/" not in fields["audio"]:
+            fields["audio"] = clips + fields["audio"]
+        yield where, fields
 
 
 class _Lines:
@@ -125,35 +125,35 @@ def json_rows(file: TextIO, name: str) -> csv_rows:
         if not line.strip():
             continue
         try:
-            plain = json.loads(line.removeprefix("\ufeff"))
+            row = json.loads(line.removeprefix("\ufeff"))
         except (ValueError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:80]
             yield where, f"it is not JSON ({reason}); expected an object on each line"
             continue
-        if not isinstance(plain, dict):
-            yield where, f"it is {type(plain).__name__}; expected a JSON object with audio and text"
-        elif is_cut(plain):
-            yield where, _cut(plain)
+        if not isinstance(row, dict):
+            yield where, f"it is {type(row).__name__}; expected a JSON object with audio and text"
+        elif is_cut(row):
+            yield where, _cut(row)
         else:
-            yield where, named(_flat_audio(plain))
+            yield where, by_known_names(_flat_audio(row))
 
 
-def is_cut(plain: Mapping[str, Any]) -> bool:
+def is_cut(row: Mapping[str, Any]) -> bool:
     """Returns whether an object is a cut of lhotse's."""
-    return "supervisions" in plain or str(plain.get("type", "")).endswith("Cut")
+    return "supervisions" in row or str(row.get("type", "")).endswith("Cut")
 
 
-def _flat_audio(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+def _flat_audio(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns an object with a plain path: Hugging Face's data sets name a recording as {"path": ...}."""
-    audio = plain.get("audio")
-    return {**plain, "audio": audio["path"]} if isinstance(audio, dict) and "path" in audio else plain
+    audio = row.get("audio")
+    return {**row, "audio": audio["path"]} if isinstance(audio, dict) and "path" in audio else row
 
 
-def _cut(plain: Mapping[str, Any]) -> Raw | str:
+def _cut(row: Mapping[str, Any]) -> ManifestRow | str:
     """Returns a cut as a row: its segment of the recording, and the texts of its supervisions in their order."""
-    recording, supervisions = plain.get("recording"), plain.get("supervisions")
-    if plain.get("type") in ("MixedCut", "PaddingCut"):
-        return f"it is a {plain['type']}; expected cuts of one recording"
+    recording, supervisions = row.get("recording"), row.get("supervisions")
+    if row.get("type") in ("MixedCut", "PaddingCut"):
+        return f"it is a {row['type']}; expected cuts of one recording"
     if not isinstance(recording, dict) or not isinstance(recording.get("sources"), list):
         return "its cut has no recording with sources; expected a cut set that holds its recordings (lhotse cut simple)"
     if not isinstance(supervisions, list) or not supervisions or not all(isinstance(s, dict) for s in supervisions):
@@ -169,16 +169,16 @@ def _cut(plain: Mapping[str, Any]) -> Raw | str:
     texts = [each.get("text") for each in ordered]
     if any(not isinstance(text, str) for text in texts):
         return "a supervision of its cut has no text; expected the words that are said"
-    channel = plain.get("channel")
+    channel = row.get("channel")
     several = len(recording.get("channel_ids") or sources[0].get("channels") or [0])
-    custom = {**(ordered[0].get("custom") or {}), **(plain.get("custom") or {})}
-    is_whole_recording = not plain.get("start") and plain.get("duration") == recording.get("duration")
+    custom = {**(ordered[0].get("custom") or {}), **(row.get("custom") or {})}
+    is_whole_recording = not row.get("start") and row.get("duration") == recording.get("duration")
     return {
-        "id": plain.get("id"),
+        "id": row.get("id"),
         "audio": sources[0].get("source"),
         "text": " ".join(text.strip() for text in texts if text),
-        "offset": plain.get("start"),
-        "duration": None if is_whole_recording else plain.get("duration"),
+        "offset": row.get("start"),
+        "duration": None if is_whole_recording else row.get("duration"),
         "channel": channel if isinstance(channel, int) and several != 1 else None,
         "language": ordered[0].get("language"),
         "speaker": ordered[0].get("speaker"),

@@ -54,9 +54,9 @@ class Columns:
     def rate(self) -> RateName:
         """The primary rate over all utterances: WER or CER if all have the same, else MER."""
         units = self.units()
-        scored, spoken = np.isfinite(units).any(axis=1), np.nan_to_num(units).any(axis=1)
+        scored, has_words = np.isfinite(units).any(axis=1), np.nan_to_num(units).any(axis=1)
         # As in `pool_scores`: a recording of silence decides nothing where another one has words.
-        rate_names = {*np.array(self.names, dtype=object)[spoken]} or {*np.array(self.names, dtype=object)[scored]}
+        rate_names = {*np.array(self.names, dtype=object)[has_words]} or {*np.array(self.names, dtype=object)[scored]}
         return next(iter(rate_names)) if len(rate_names) == 1 else "MER" if rate_names else "WER"
 
     def errors(self, kind: str = "primary") -> np.ndarray:

@@ -83,9 +83,9 @@ def _counted(model: str, scores: Iterable[Score], aligned: int, wrong: int) -> C
                 positions[piece.kind][part] += 1
     return Confusions(
         model,
-        tuple((*pair, count) for pair, count in _most(swapped)),
-        tuple(_most(one_sided["delete"])),
-        tuple(_most(one_sided["insert"])),
+        tuple((*pair, count) for pair, count in _most_frequent(swapped)),
+        tuple(_most_frequent(one_sided["delete"])),
+        tuple(_most_frequent(one_sided["insert"])),
         Borders(**positions["insert"]),
         Borders(**positions["delete"]),
         aligned,
@@ -93,6 +93,6 @@ def _counted(model: str, scores: Iterable[Score], aligned: int, wrong: int) -> C
     )
 
 
-def _most(counter: Counter[Key]) -> list[tuple[Key, int]]:
+def _most_frequent(counter: Counter[Key]) -> list[tuple[Key, int]]:
     """Returns the most frequent keys with their counts; equal counts are in alphabetical order."""
     return sorted(counter.items(), key=lambda pair: (-pair[1], str(pair[0])))[:MOST_SHOWN]

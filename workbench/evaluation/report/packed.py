@@ -75,18 +75,18 @@ def _head(columns: Columns) -> dict[str, Any]:
 def _numbers(columns: Columns) -> dict[str, np.ndarray]:
     """Returns the columns of numbers by their names; -1 for unknown numbers."""
     numbers = {
-        "centiseconds": _whole(100 * columns.seconds),
-        "offsets": _whole(1000 * np.array([each.offset for each in columns.utterances], dtype=float)),
+        "centiseconds": _int32(100 * columns.seconds),
+        "offsets": _int32(1000 * np.array([each.offset for each in columns.utterances], dtype=float)),
     }
     for name in GROUPS:
         if names := _different(columns, name):
             at = {each: place for place, each in enumerate(names)}
             values = [getattr(each, name) for each in columns.utterances]
-            numbers[name] = _whole(np.array([at[_short(each)] if each else -1 for each in values], dtype=float))
+            numbers[name] = _int32(np.array([at[_short(each)] if each else -1 for each in values], dtype=float))
     for place in range(len(columns.models)):
         for kind, name in enumerate(COUNTED):
-            numbers[f"{name} {place}"] = _whole(columns.counts["primary"][:, place, kind])
-        numbers[f"milliseconds {place}"] = _whole(1000 * columns.compute[:, place])
+            numbers[f"{name} {place}"] = _int32(columns.counts["primary"][:, place, kind])
+        numbers[f"milliseconds {place}"] = _int32(1000 * columns.compute[:, place])
     return numbers
 
 
@@ -104,25 +104,25 @@ def text_blocks(columns: Columns) -> Iterator[dict[str, Any]]:
             transcript_units = [None if text is None else units(text, name) for text, name in zip(transcripts, names)]
             models.append(
                 {
-                    "text": [_text_or_code(text, raw) for text, raw in zip(transcripts, references)],
-                    "units": [_units_or_code(text, raw) for text, raw in zip(transcript_units, transcripts)],
+                    "text": [_text_or_code(text, original) for text, original in zip(transcripts, references)],
+                    "units": [_units_or_code(text, original) for text, original in zip(transcript_units, transcripts)],
                 }
             )
         yield {
             "ids": [_short(each.id) for each in utterances],
             "audio": [_short(each.audio) for each in utterances],
             "reference": references,
-            "units": [_units_or_code(text, raw) for text, raw in zip(reference_units, references)],
+            "units": [_units_or_code(text, original) for text, original in zip(reference_units, references)],
             "models": models,
         }
 
 
-def _json(plain: Any) -> bytes:
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _deflated(plain: bytes) -> str:
-    return base64.b64encode(zlib.compress(plain, 6)).decode("ascii")
+def _deflated(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content, 6)).decode("ascii")
 
 
 def _units(normaliser: str) -> Any:
@@ -141,12 +141,14 @@ def _text_or_code(text: str | None, original: str | None) -> str | int:
     return 0 if text is None else 1 if text == original else text
 
 
-def _units_or_code(text: str | None, raw: str | None) -> str | int:
-    text_or_code = _text_or_code(text, raw)
-    return 2 if isinstance(text_or_code, str) and raw is not None and text == plain(raw) else text_or_code
+def _units_or_code(text: str | None, original: str | None) -> str | int:
+    text_or_code = _text_or_code(text, original)
+    return (
+        2 if isinstance(text_or_code, str) and original is not None and text == plain_text(original) else text_or_code
+    )
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Returns what the script itself makes of a text: ASCII letters in lower case, one space between two words.
 
     For a text that is not ASCII, it returns `SEPARATOR`, which equals no normalised text.
@@ -161,7 +163,7 @@ def _short(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
-def _whole(values: np.ndarray) -> np.ndarray:
+def _int32(values: np.ndarray) -> np.ndarray:
     """Returns rounded numbers as 32-bit integers, -1 for unknown ones."""
     rounded = np.nan_to_num(np.round(values), nan=-1, posinf=-1, neginf=-1)
     return np.clip(rounded, -1, LARGEST).astype(np.int32)

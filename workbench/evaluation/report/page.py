@@ -112,10 +112,10 @@ def write_report(directory: str | Path | Evaluation, path: str | Path | None = N
     Raises `BadInput` for a directory without results, and for a file that cannot be written.
     """
     evaluation = directory if isinstance(directory, Evaluation) else read(directory)
-    return written(page(read_columns(evaluation), sounds_in(evaluation)), path or evaluation.path / REPORT)
+    return save_page(page(read_columns(evaluation), sounds_in(evaluation)), path or evaluation.path / REPORT)
 
 
-def written(text: str, path: str | Path) -> Path:
+def save_page(text: str, path: str | Path) -> Path:
     """Writes a report to a file and returns its path; raises an error of `write_whole` if it cannot be written."""
     path = Path(path)
     write_whole(path, text.encode(errors="replace"))

@@ -182,7 +182,7 @@ def confusions_section(columns: Columns, model_confusions: Sequence[Confusions])
             for title, head, rows, words in tables
             if rows
         ]
-        some = (
+        looked_at = (
             f" Of {each.wrong} recordings with errors, {each.aligned} were looked at."
             if each.aligned < each.wrong
             else ""
@@ -192,7 +192,7 @@ def confusions_section(columns: Columns, model_confusions: Sequence[Confusions])
             if each.wrong
             else element("p", "No errors.", class_="quiet")
         )
-        title = element("summary", columns.short[each.model], element("small", some))
+        title = element("summary", columns.short[each.model], element("small", looked_at))
         parts.append(
             element(
                 "details",

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.found import ManifestRow, no_corpus
+from workbench.evaluation.manifests.found import Rows, no_corpus
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below
 
-Rows = Iterator[tuple[str, ManifestRow | str]]
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
 LONGEST = 1 << 20  # bytes of a transcript

@@ -60,6 +60,9 @@ class UnusableRow(Exception):
 ManifestRow = Mapping[str, Any]
 """A row by the names of `COLUMNS`, values as they stand there, and `extra`."""
 
+Rows = Iterator[tuple[str, ManifestRow | str]]
+"""The place of each row, and the row or the reason why it cannot be read."""
+
 
 def by_known_names(fields: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Returns a row under the names of `COLUMNS`, the rest under `extra`.
@@ -86,11 +89,10 @@ def columns_of(names: Iterable[str]) -> dict[str, str]:
     }
 
 
-def checked(rows: Iterable[tuple[str, ManifestRow | str]], root: str) -> Iterator[Utterance | Bad]:
+def checked(rows: Rows, root: str) -> Iterator[Utterance | Bad]:
     """Yields utterances, and what is wrong with the other rows.
 
     Args:
-        rows: the place of each row, and the row or the reason why it cannot be read.
         root: paths of audio below this root become relative to it.
     """
     places_of_ids: dict[str, str] = {}

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.folders import Rows, folder_rows, is_archive, kaldi_rows
-from workbench.evaluation.manifests.found import Bad, FoundCorpus, checked, no_corpus
+from workbench.evaluation.manifests.folders import folder_rows, is_archive, kaldi_rows
+from workbench.evaluation.manifests.found import Bad, FoundCorpus, Rows, checked, no_corpus
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
 from workbench.evaluation.places import DAMAGE, SOUNDS, is_address, opened_address
 from workbench.evaluation.rows import Utterance

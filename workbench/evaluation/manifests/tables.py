@@ -9,16 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TextIO
 
-from workbench.evaluation.manifests.found import COLUMNS, ManifestRow, by_known_names, columns_of, no_corpus
+from workbench.evaluation.manifests.found import COLUMNS, ManifestRow, Rows, by_known_names, columns_of, no_corpus
 from workbench.evaluation.places import SOUNDS
 
-csv_rows = Iterator[tuple[str, ManifestRow | str]]
 MOST_LINES = 100  # lines of one row, whose text may hold line breaks
 CLIPS = "clips/"  # where Common Voice's recordings lie, which its lists do not say
 COMMON_VOICE = {"client_id", "path", "sentence"}
 
 
-def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> csv_rows:
+def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
     """Yields the rows of a table whose first line names its columns; raises `BadInput` for one that has none."""
     first = file.readline().removeprefix("\ufeff")
     if not first.strip():
@@ -118,7 +117,7 @@ def _unclosed(lines: _Lines) -> str:
     return "a quotation mark in it is not closed; expected two, or none" if lines.take_back() else ""
 
 
-def json_rows(file: TextIO, name: str) -> csv_rows:
+def json_rows(file: TextIO, name: str) -> Rows:
     """Yields the rows of a file with a JSON object on each line: of a cut set, its cuts."""
     for number, line in enumerate(file, 1):
         where = f"{name}, line {number}"

@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
-BUILD = ROOT / "workbench" / "runtimes" / "gguf"
+BUILD = ROOT / "workbench" / "runtimes" / "gguf" / "graphs"
 FLAGS = (BUILD / "llama_cpp.cmake", BUILD / "amx_tile_config.h")  # how llama.cpp is compiled
 COMPILED = "llama-cpp-python"
 INSTALLER = "# installer: "  # before it and its version in the lock

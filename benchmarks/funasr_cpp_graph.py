@@ -12,10 +12,11 @@ import sys
 from typing import Any
 
 from workbench.families.sanm import SanmConfig
-from workbench.runtimes.gguf import matrix_products, output_layer, sanm
-from workbench.runtimes.gguf.graph import Graph
-from workbench.runtimes.gguf.graph_runner import GraphRunner
-from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.runtimes.gguf.graphs import matrix_products
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
+from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.networks import output_layer, sanm
 
 
 class EagerGraph:

@@ -24,8 +24,8 @@ import numpy as np
 
 from workbench.decoding.generation import Decoding
 from workbench.formats.gguf_file import read_gguf
-from workbench.runtimes.gguf.language import LanguageModel, open_language
-from workbench.runtimes.gguf.language_file import language_config
+from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.llama_cpp.language import LanguageModel, open_language
 
 GOAL = 0.95
 SIZES = {  # hidden, layers, units, heads, key heads, width, vocabulary; the second as published for Qwen3-0.6B

@@ -38,7 +38,7 @@ from workbench.families.speechlm_parts import SpeechDefaults
 from workbench.formats.gguf_file import read_gguf
 from workbench.formats.quantization import Kind, stored_type
 from workbench.registry.sources import assets
-from workbench.runtimes.gguf.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.gguf.llama_cpp.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm import architecture, open_speechlm
 from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.speech.delay import aligned

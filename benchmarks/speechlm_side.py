@@ -17,8 +17,8 @@ import numpy as np
 
 from workbench.core.settings import Settings
 from workbench.formats.gguf_file import read_gguf
-from workbench.runtimes.gguf.language_file import language_config
-from workbench.runtimes.gguf.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.llama_cpp.speechlm_network import SpeechLmNetwork
 from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.phases import Kind

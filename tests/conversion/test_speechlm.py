@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.families.gguf_files import HALF
 from workbench.families.speechlm import read_speechlm
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.runtimes.gguf.unpacking import unpacked
+from workbench.runtimes.gguf.files.unpacking import unpacked
 
 
 @pytest.fixture(scope="module")

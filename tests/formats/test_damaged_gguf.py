@@ -22,7 +22,7 @@ from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import family_of_gguf
 from workbench.formats.gguf_file import read_gguf
-from workbench.runtimes.gguf.unpacking import notes, unpacked
+from workbench.runtimes.gguf.files.unpacking import notes, unpacked
 
 VAD = dict.fromkeys(("input_affine_dim", "linear_dim", "proj_dim", "lorder", "output_affine_dim", "output_dim"), 12)
 

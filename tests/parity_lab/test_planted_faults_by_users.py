@@ -34,7 +34,7 @@ def test_run_and_command_name_the_faulty_stage_of_the_candidate(
 ) -> None:
     """One test for the library and the command, since the model is converted once for each."""
     monkeypatch.setattr(  # in ggml's encoder, and nowhere else
-        "workbench.runtimes.gguf.sanm.sinusoid", lambda frames, depth: sinusoid(frames, depth, first=0).numpy()
+        "workbench.runtimes.gguf.networks.sanm.sinusoid", lambda frames, depth: sinusoid(frames, depth, first=0).numpy()
     )
     settings = {"threads": 1}
     for isolated in (False, True):

@@ -23,8 +23,8 @@ from workbench.core.errors import BadInput
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import Decoding
 from workbench.formats.gguf_file import read_gguf
-from workbench.runtimes.gguf.language import open_language
-from workbench.runtimes.gguf.language_file import language_config
+from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.llama_cpp.language import open_language
 from workbench.runtimes.pytorch.language import LanguageModel as TorchModel
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder

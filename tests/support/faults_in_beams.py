@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from workbench.decoding.beams import BeamSearch
-from workbench.runtimes.gguf.context import Context
+from workbench.runtimes.gguf.llama_cpp.context import Context
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.runtimes.gguf.context import Context
-from workbench.runtimes.gguf.decoding_steps import StepsWatch
-from workbench.runtimes.gguf.ggml import TensorStruct, load_library
+from workbench.runtimes.gguf.graphs.ggml import TensorStruct, load_library
+from workbench.runtimes.gguf.llama_cpp.context import Context
+from workbench.runtimes.gguf.llama_cpp.decoding_steps import StepsWatch
 
 AT = 2  # the step from which a fault of one step acts
 LAYER = 1

@@ -114,7 +114,7 @@ Planter = Callable[[Port], Planted]
 
 def norm_eps(port: Port) -> Planted:
     """In the code: one norm of the graph is given the epsilon 1e-3."""
-    from workbench.runtimes.gguf.graph import Graph
+    from workbench.runtimes.gguf.graphs.graph import Graph
 
     places, blocks = norms(port.reference), port.blocks(port.weights())
     number, name = places[port.one_of(len(places))]
@@ -244,6 +244,6 @@ FAULTS: Mapping[str, Planter] = {
 
 
 def _sanm() -> Any:
-    from workbench.runtimes.gguf import sanm
+    from workbench.runtimes.gguf.networks import sanm
 
     return sanm

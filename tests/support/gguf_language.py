@@ -11,8 +11,8 @@ import torch
 
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.formats.gguf_file import read_gguf
-from workbench.runtimes.gguf.language import LanguageModel, open_language
-from workbench.runtimes.gguf.language_file import language_config
+from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.llama_cpp.language import LanguageModel, open_language
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 

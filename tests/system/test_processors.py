@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.runtimes.gguf.test_weights import random_array, write_matrix
+from tests.runtimes.gguf.graphs.test_weights import random_array, write_matrix
 from workbench.core.settings import SessionSpec, Settings
 from workbench.formats.weight_files import file_bytes, weight_files
 from workbench.isolation.loader import open_alone
 from workbench.registry.sources import assets
-from workbench.runtimes.gguf.graph_runner import GraphRunner
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.system import processors
 from workbench.system.processors import SMALL_BYTES, default_threads
 

@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.families.gguf_files import HALF
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.formats.quantization import Kind
-from workbench.runtimes.gguf.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
+from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
 from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.speechlm import architecture, check_hearing, codec_source, stream_table
 from workbench.runtimes.pytorch.speechlm_weights import SpeechLmTensors, read_tensors

@@ -49,7 +49,7 @@ class GgufParts:
     architectures: tuple[str, ...] = ()  # what `general.architecture` says in a file of the family
     converter: str | None = None  # module with `plans(directory, layout)`
     layouts: Mapping[str, str] = field(default_factory=dict)
-    """By architecture, the `workbench.runtimes.gguf.funasr_files.Layout` of files that FunASR's programs write."""
+    """By architecture, the layout of GGUF files by FunASR: see `workbench.runtimes.gguf.files.funasr_files`."""
 
 
 @dataclass(frozen=True)

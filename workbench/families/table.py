@@ -14,7 +14,7 @@ from workbench.session.values import CONVERSATION, PROMPT
 FUNASR = HubFiles(weights=("model.pt",))
 FUNASR_HINT = "a FunASR checkpoint has a config.yaml beside model.pt"
 FUNASR_EXPLAIN = "workbench.families.funasr:explain_directory"
-LAYOUTS = "workbench.runtimes.gguf.funasr_files"
+LAYOUTS = "workbench.runtimes.gguf.files.funasr_files"
 CLASSES = "workbench.runtimes.vllm.models"
 NOTHING_TO_SERVE = "has no autoregressive part, so there is nothing for vLLM to serve"
 

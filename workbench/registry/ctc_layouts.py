@@ -11,7 +11,7 @@ from workbench.registry.cards import Card
 from workbench.registry.sources import fetch
 
 # Families by name, because the registry imports no runtime.
-UNPACKED = "workbench.runtimes.gguf.unpacking:unpacked"
+UNPACKED = "workbench.runtimes.gguf.files.unpacking:unpacked"
 
 
 def logits_layout(card: Card, on_progress: OnProgress | None = None) -> LogitsLayout:

@@ -16,11 +16,11 @@ from workbench.core.settings import Settings
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.formats.gguf_file import read_gguf
 from workbench.pipelines.speech_session import SpeechSession
+from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.files.unpacking import unpacked
 from workbench.runtimes.gguf.funasr_nano import open_session
-from workbench.runtimes.gguf.language import open_language
-from workbench.runtimes.gguf.language_file import language_config
-from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
-from workbench.runtimes.gguf.unpacking import unpacked
+from workbench.runtimes.gguf.llama_cpp.language import open_language
+from workbench.runtimes.gguf.llama_cpp.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.pytorch import funasr_nano as pytorch
 from workbench.session.protocols import Session
 from workbench.trace.trace import Trace
@@ -117,7 +117,7 @@ def test_language_file_next_to_the_encoder_file_is_found(pair: tuple[Path, Path]
 def test_note_of_the_language_model_is_in_the_transcript(
     pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.runtimes.gguf.llama.amx_fault", lambda: "the units fail")
+    monkeypatch.setattr("workbench.runtimes.gguf.llama_cpp.llama.amx_fault", lambda: "the units fail")
     pair_session = open_session(pair[0], "m", Settings(threads=1, language_file=pair[1]))
     assert "the units fail" in pair_session.transcribe(noise(1.0), **GENERATION).notes
     pair_session.close()

@@ -25,8 +25,8 @@ from workbench.core.settings import Settings
 from workbench.families.paraformer import read_paraformer
 from workbench.formats.gguf_file import read_gguf
 from workbench.registry.sources import assets
+from workbench.runtimes.gguf.files.unpacking import unpacked
 from workbench.runtimes.gguf.paraformer import ParaformerGraph, open_session
-from workbench.runtimes.gguf.unpacking import unpacked
 from workbench.runtimes.pytorch import paraformer as pytorch
 from workbench.session.protocols import Session
 from workbench.trace.trace import Trace

@@ -14,10 +14,10 @@ from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
-from workbench.runtimes.gguf.language import LanguageModel, open_language
-from workbench.runtimes.gguf.language_file import language_config
-from workbench.runtimes.gguf.llama_tokenizer import LlamaTokenizer
-from workbench.runtimes.gguf.unpacking import FILES, unpacked
+from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.files.unpacking import FILES, unpacked
+from workbench.runtimes.gguf.llama_cpp.language import LanguageModel, open_language
+from workbench.runtimes.gguf.llama_cpp.llama_tokenizer import LlamaTokenizer
 
 FIRERED = "fireredasr-llm"  # the architecture of FireRedASR's files
 ENDS = (TURN_END, "<|endoftext|>")  # tokens that end an answer of Qwen's models in every program

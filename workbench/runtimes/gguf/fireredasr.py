@@ -17,12 +17,12 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.gguf.conformer import EncoderInput, adapt, encode, encoder_input
-from workbench.runtimes.gguf.graph import Graph
-from workbench.runtimes.gguf.graph_runner import GraphRunner
-from workbench.runtimes.gguf.language import open_language
-from workbench.runtimes.gguf.unpacking import unpacked
-from workbench.runtimes.gguf.weights import Tensor
+from workbench.runtimes.gguf.files.unpacking import unpacked
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
+from workbench.runtimes.gguf.graphs.weights import Tensor
+from workbench.runtimes.gguf.llama_cpp.language import open_language
+from workbench.runtimes.gguf.networks.conformer import EncoderInput, adapt, encode, encoder_input
 from workbench.trace.recorder import Recorder
 
 ARGUMENTS = "workbench.arguments"

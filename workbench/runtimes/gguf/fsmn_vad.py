@@ -20,11 +20,11 @@ from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
-from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph
-from workbench.runtimes.gguf.graph_runner import GraphRunner
-from workbench.runtimes.gguf.unpacking import notes, unpacked
-from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.runtimes.gguf.files.unpacking import notes, unpacked
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
+from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.networks.cmvn import read_cmvn
 
 FAST = 16  # sizes that are multiples of this are fast
 

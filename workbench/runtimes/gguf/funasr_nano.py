@@ -23,15 +23,15 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.nano_search import NanoPipeline
-from workbench.runtimes.gguf import output_layer
-from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph
-from workbench.runtimes.gguf.graph_runner import GraphRunner
-from workbench.runtimes.gguf.language import open_language
-from workbench.runtimes.gguf.nano_adaptor import adapt, transform
-from workbench.runtimes.gguf.sanm import encode, encoder_input
-from workbench.runtimes.gguf.unpacking import notes, read_gguf_pair, unpacked
-from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.runtimes.gguf.files.unpacking import notes, read_gguf_pair, unpacked
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
+from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.llama_cpp.language import open_language
+from workbench.runtimes.gguf.networks import output_layer
+from workbench.runtimes.gguf.networks.cmvn import read_cmvn
+from workbench.runtimes.gguf.networks.nano_adaptor import adapt, transform
+from workbench.runtimes.gguf.networks.sanm import encode, encoder_input
 from workbench.trace.recorder import Recorder
 
 ENCODER, ADAPTOR, CTC_DECODER = "audio_encoder", "audio_adaptor", "ctc_decoder"

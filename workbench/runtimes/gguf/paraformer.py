@@ -14,13 +14,13 @@ from workbench.families.paraformer import ParaformerModel, read_paraformer, toke
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
-from workbench.runtimes.gguf import cif, output_layer, sanm_decoder
-from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph
-from workbench.runtimes.gguf.graph_runner import GraphRunner, Result
-from workbench.runtimes.gguf.sanm import encode, encoder_input
-from workbench.runtimes.gguf.unpacking import notes, unpacked
-from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.runtimes.gguf.files.unpacking import notes, unpacked
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner, Result
+from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.networks import cif, output_layer, sanm_decoder
+from workbench.runtimes.gguf.networks.cmvn import read_cmvn
+from workbench.runtimes.gguf.networks.sanm import encode, encoder_input
 from workbench.trace.recorder import Recorder
 
 

@@ -12,13 +12,13 @@ from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevo
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
-from workbench.runtimes.gguf import output_layer
-from workbench.runtimes.gguf.cmvn import read_cmvn
-from workbench.runtimes.gguf.graph import Graph
-from workbench.runtimes.gguf.graph_runner import GraphRunner, Result
-from workbench.runtimes.gguf.sanm import encode, encoder_input
-from workbench.runtimes.gguf.unpacking import notes, unpacked
-from workbench.runtimes.gguf.weights import Scope, Tensor
+from workbench.runtimes.gguf.files.unpacking import notes, unpacked
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner, Result
+from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.networks import output_layer
+from workbench.runtimes.gguf.networks.cmvn import read_cmvn
+from workbench.runtimes.gguf.networks.sanm import encode, encoder_input
 from workbench.trace.recorder import Recorder
 
 

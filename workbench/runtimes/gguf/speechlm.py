@@ -10,10 +10,10 @@ from workbench.core.settings import Settings
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.conversation_session import ConversationSession
-from workbench.runtimes.gguf.speechlm_network import SpeechLmNetwork
-from workbench.runtimes.gguf.speechlm_tower import SpeechLmTower
-from workbench.runtimes.gguf.unpacking import unpacked
-from workbench.runtimes.gguf.xcodec import Xcodec
+from workbench.runtimes.gguf.files.unpacking import unpacked
+from workbench.runtimes.gguf.llama_cpp.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.gguf.networks.speechlm_tower import SpeechLmTower
+from workbench.runtimes.gguf.networks.xcodec import Xcodec
 
 
 def open_session(path: Path, name: str, settings: Settings) -> ConversationSession:

@@ -1,0 +1,1 @@
+"""The content of GGUF files: configurations, tokenizers and names of tensors, unpacked for the families."""

@@ -1,0 +1,1 @@
+"""Graphs of ggml operations: tensors, weights, matrix products, attention, and how graphs run."""

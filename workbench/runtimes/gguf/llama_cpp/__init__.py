@@ -1,0 +1,1 @@
+"""Language models on llama.cpp: contexts, decoding, beams, and the values inside."""

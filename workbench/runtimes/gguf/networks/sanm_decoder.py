@@ -1,0 +1,73 @@
+"""Paraformer's SAN-M decoder as a ggml graph: all tokens at once, no causal mask, no position encoding.
+
+Gao et al., "Paraformer: Fast and Accurate Parallel Transformer for Non-autoregressive End-to-End Speech Recognition",
+Interspeech 2022. Axes: N tokens, T encoder frames, D width. Tensor names are the published ones.
+"""
+
+from __future__ import annotations
+
+from workbench.families.paraformer import DecoderConfig
+from workbench.runtimes.gguf.graphs.graph import Graph
+from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.networks.attention_stages import attention, show_projected
+
+NORM_EPS = 1e-12  # epsilon of every layer norm of this decoder, as in the original classes
+
+
+def decode(g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: DecoderConfig) -> Tensor:
+    """Returns the output layer's input [N, D], from acoustic embeddings [N, D] and encoded frames [T, D].
+
+    Taps the stages `decoder.*`.
+    """
+    x, number = embeddings, 0
+    attending = config.att_layer_num
+    for n in range(attending):
+        layer, stage = scope / "decoders" / n, f"decoder.layers.{number}"
+        x = g.tap(f"{stage}.fsmn_residual", _remember(g, x, layer, config, config.sanm_shift, stage))
+        h = g.tap(f"{stage}.input_norm", g.layer_norm(x, layer / "norm3", NORM_EPS))
+        attended = cross_attention(
+            g, h, encoded, layer / "src_attn", config.attention_heads, f"{stage}.cross_attention"
+        )
+        x = g.tap(stage, g.add(x, attended))
+        number += 1
+    for n in range(config.num_blocks - attending):
+        stage = f"decoder.layers.{number}"
+        x = g.tap(stage, _remember(g, x, scope / "decoders2" / n, config, 0, stage))
+        number += 1
+    g.expect_finite(f"decoder.layers.{number - 1}", x)
+    stage = f"decoder.layers.{number}"
+    x = g.tap(stage, _norm_and_feed_forward(g, x, scope / "decoders3" / 0, config, stage))
+    return g.tap("decoder.output", g.layer_norm(x, scope / "after_norm", NORM_EPS))
+
+
+def _norm_and_feed_forward(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, stage: str) -> Tensor:
+    """Applies a layer's norm and feed-forward without a residual; layers in `decoders3` consist of this alone."""
+    h = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, layer / "norm1", NORM_EPS))
+    return feed_forward(g, h, layer / "feed_forward", config.linear_units, f"{stage}.mlp")
+
+
+def _remember(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, shift: int, stage: str) -> Tensor:
+    """Applies feed-forward and the FSMN memory over the tokens, with one residual around both."""
+    h = g.layer_norm(_norm_and_feed_forward(g, x, layer, config, stage), layer / "norm2", NORM_EPS)
+    h = g.tap(f"{stage}.fsmn_norm", h)
+    kernel = (layer / "self_attn" / "fsmn_block").array("weight", (config.kernel_size, x.shape[-1]))
+    return g.add(x, g.tap(f"{stage}.fsmn", g.fsmn(h, kernel, shift)))
+
+
+def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, at: str) -> Tensor:
+    """Applies linear, ReLU, layer norm over the hidden units, linear without bias: [N, D] to [N, D].
+
+    Taps the stages `at.*`.
+    """
+    hidden = g.tap(f"{at}.activation", g.relu(g.tap(f"{at}.up", g.linear(x, scope / "w_1", units))))
+    hidden = g.tap(f"{at}.hidden_norm", g.layer_norm(hidden, scope / "norm", NORM_EPS))
+    return g.tap(f"{at}.down", g.linear(hidden, scope / "w_2", x.shape[-1], bias=False))
+
+
+def cross_attention(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int, at: str) -> Tensor:
+    """Applies multi-head attention from tokens [N, D] to encoder frames [T, D]: [N, D]; taps the stages `at.*`."""
+    size = x.shape[-1]
+    halves = (slice(0, size), slice(size, 2 * size))
+    k, v = (g.linear(encoded, scope / "linear_k_v", 2 * size, rows=half) for half in halves)
+    context = attention(g, show_projected(g, g.linear(x, scope / "linear_q", size), k, v, heads, at), at)
+    return g.tap(f"{at}.output", g.linear(context, scope / "linear_out", size))

@@ -68,17 +68,17 @@ def sample_pieces(count: int, least: float, most: float) -> list[Sound]:
 def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int, **options: Any) -> tuple[float, IDS]:
     """Returns the seconds for all of them, and the ids of each; the options are the model's."""
     found: dict[int, tuple[int, ...]] = {}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if batch == 1:
         alone = tuple(session.transcribe(sound, vad="none", **options).tokens for sound in sounds)
-        return time.perf_counter() - begun, alone
+        return time.perf_counter() - started, alone
     sized = {"batch_size": batch} if session.model in MODELS else {}  # others choose their batches themselves
     for number, event in session.stream_batch(sounds, vad="none", **sized, **options):
         if isinstance(event, Transcript):
             found[number] = event.tokens
         elif isinstance(event, WorkbenchError):
             raise event
-    return time.perf_counter() - begun, tuple(found[number] for number in range(len(sounds)))
+    return time.perf_counter() - started, tuple(found[number] for number in range(len(sounds)))
 
 
 def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int) -> bool:

@@ -54,9 +54,9 @@ class Turn:
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Measures the time of the block."""
-        begun, worked = time.perf_counter(), processor_seconds(self.pids)
+        started, worked = time.perf_counter(), processor_seconds(self.pids)
         yield
-        self.seconds[name] = time.perf_counter() - begun
+        self.seconds[name] = time.perf_counter() - started
         self.work[name] = processor_seconds(self.pids) - worked
 
     @contextlib.contextmanager

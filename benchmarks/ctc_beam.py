@@ -262,13 +262,13 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--tokens", type=int, nargs="+", default=[128, 5000], help="sizes of the vocabulary")
     parser.add_argument("--peers", type=Path, help="folder of packages to compare with")
-    given = parser.parse_args()
-    if given.peers:
-        sys.path.append(str(given.peers))
+    options = parser.parse_args()
+    if options.peers:
+        sys.path.append(str(options.peers))
     print(f"beam {BEAM}, {FRAMES} frames, batches of {BATCH}")
     print("| tokens | decoder | outputs | ms of processor time per utterance | word errors, % |")
     print("| --- | --- | --- | --- | --- |")
-    found = {vocabulary: compare(vocabulary, given.utterances, given.repeat) for vocabulary in given.tokens}
+    found = {vocabulary: compare(vocabulary, options.utterances, options.repeat) for vocabulary in options.tokens}
     for vocabulary, times in found.items():
         for peer, own in PAIRS:
             if (peer, "hard") in times:

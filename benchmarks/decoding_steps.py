@@ -42,9 +42,9 @@ def rows(model: str, source: str, runtime: str, tokens: int, beams: int = 1) -> 
         for name, steps, stages in CASES:
             seconds = []
             for _ in range(TIMES):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 trace = session.trace(source, stages, steps=steps, out=place, **options)
-                seconds.append(time.perf_counter() - begun)
+                seconds.append(time.perf_counter() - started)
             size = place.stat().st_size / 1e6
             yield runtime, name, f"{min(seconds):.3f}", f"{size:.2f}", str(len(trace))
 

@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("--speech", type=Path, help="recordings of people who say no English digits")
     parser.add_argument("--music", type=Path, help="recordings of music")
     parser.add_argument("--model", type=Path, nargs="*", help="checkpoint directories (default: the shipped demos)")
-    given = parser.parse_args()
-    _, held_out = split_by_speaker(load_fsdd(given.data))
+    options = parser.parse_args()
+    _, held_out = split_by_speaker(load_fsdd(options.data))
     synthetic = unseen_voices()
 
     strings = {
@@ -179,8 +179,8 @@ def main() -> None:
         "synthetic, 3-7": evaluation_strings(synthetic, count=120),
         "synthetic, 1-2": evaluation_strings(synthetic, seed=1, count=120, lengths=(1, 2)),
     }
-    if given.voices:
-        others = load_fsdd(given.voices)
+    if options.voices:
+        others = load_fsdd(options.voices)
         for speaker in sorted({take.speaker for take in others}):
             takes = [take for take in others if take.speaker == speaker]
             strings[f"{speaker}, 3-7"] = evaluation_strings(takes, count=80)
@@ -193,14 +193,14 @@ def main() -> None:
         "speech": synthetic_speech(),
         "LibriVox": at_16_khz(clips),
     }
-    for name, folder in (("real speech", given.speech), ("real music", given.music)):
+    for name, folder in (("real speech", options.speech), ("real music", options.music)):
         if folder:
             nothing[name] = pieces(folder)
 
     counts = {name: len(recordings) for name, recordings in [*strings.items(), *nothing.items()]}
     print("| model |" + "".join(f" {name} ({count}) |" for name, count in counts.items()))
     print("| --- |" + " --- |" * len(counts))
-    for directory in given.model or [assets() / name for name in DEMOS]:
+    for directory in options.model or [assets() / name for name in DEMOS]:
         session = open_here(SessionSpec(directory.name, family_of(directory).name, "pytorch", directory))
         assert isinstance(session, Transcribes)
         print(

@@ -48,9 +48,9 @@ def main() -> None:
     parser.add_argument("--music", type=Path, help="recordings of music")
     parser.add_argument("--domain", type=Path, default=assets() / "domains" / "english-digits.safetensors")
     parser.add_argument("--strings", type=int, default=100, help="strings of each kind, and at most so many pieces")
-    given = parser.parse_args()
-    domain = read_domain(given.domain)
-    _, held_out = split_by_speaker(load_fsdd(given.data))
+    options = parser.parse_args()
+    domain = read_domain(options.domain)
+    _, held_out = split_by_speaker(load_fsdd(options.data))
     synthetic = unseen_voices()
 
     sessions: dict[str, Transcribes | None] = {"others": None}
@@ -59,7 +59,7 @@ def main() -> None:
         session = open_here(SessionSpec(name, family_of(place).name, "pytorch", place, Settings(threads=1)))
         assert isinstance(session, Transcribes)
         sessions[name] = session
-    most = given.strings
+    most = options.strings
     print(f"| {domain.name} | recordings |" + "".join(f" {name} |" for name in sessions))
     print("| --- | --- |" + " --- |" * len(sessions))
 
@@ -74,8 +74,8 @@ def main() -> None:
     for name, lengths in (("three to seven", (3, 7)), ("one or two", (1, 2))):
         found = evaluation_strings(synthetic, count=most, lengths=lengths)
         line(f"digits, unseen synthetic voices: {name}", [each.samples for each in found])
-        if given.voices:
-            found = evaluation_strings(load_fsdd(given.voices), count=most, lengths=lengths)
+        if options.voices:
+            found = evaluation_strings(load_fsdd(options.voices), count=most, lengths=lengths)
             line(f"digits, other voices: {name}", [each.samples for each in found])
     samples = sorted((assets() / "samples").glob("*.wav"))
     digits = [read(path).samples for path in samples if not path.name.startswith("librivox")]
@@ -83,11 +83,11 @@ def main() -> None:
 
     line("other speech, synthetic", synthetic_speech())
     line("LibriVox", [read(path).samples for path in samples if path.name.startswith("librivox")])
-    for folder in given.speech:
+    for folder in options.speech:
         line(f"other speech: {folder.name}", pieces(folder, most))
     line("music, synthetic", synthetic_music())
-    if given.music:
-        line("music: recordings", pieces(given.music, most))
+    if options.music:
+        line("music: recordings", pieces(options.music, most))
     line("noise", noises(TakeBank.of(synthetic)))
     line("silence", silences())
     _time(domain, at_16_khz(held_out[:1])[0])
@@ -112,9 +112,9 @@ def _time(domain: Domain, samples: Samples) -> None:
     """Prints the processor time for a recording of 6 s, and of an hour."""
     for seconds in (6, 3600):
         recording = np.resize(samples, SAMPLE_RATE * seconds)
-        begun = time.process_time()
+        started = time.process_time()
         domain.outside(recording)
-        print(f"{1000 * (time.process_time() - begun):.0f} ms of processor time for {seconds} s")
+        print(f"{1000 * (time.process_time() - started):.0f} ms of processor time for {seconds} s")
 
 
 if __name__ == "__main__":

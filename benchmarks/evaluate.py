@@ -62,10 +62,10 @@ def loop_cost(recordings: Sequence[str], model: str) -> Cost:
             warm = int(WARM * len(recordings))
             session.transcribe_batch(recordings[:warm])
             children = [each for each in psutil.Process().children() if _spent(each) > 0]
-            begun, own, work = time.perf_counter(), time.process_time(), sum(map(_spent, children))
+            started, own, work = time.perf_counter(), time.process_time(), sum(map(_spent, children))
             for first in range(warm, len(recordings), size):
                 session.transcribe_batch(recordings[first : first + size])
-            clock, driver = time.perf_counter() - begun, time.process_time() - own
+            clock, driver = time.perf_counter() - started, time.process_time() - own
             count = (len(recordings) - warm) / 1000
             return Cost(clock / count, (sum(map(_spent, children)) - work) / count, driver / count)
 

@@ -162,13 +162,13 @@ def main() -> None:
     kinds.insert(len(kinds) // 2, "full disk")
     with tempfile.TemporaryDirectory() as folder:
         corpus = make_corpus(Path(folder) / "corpus", parsed.recordings)
-        begun = time.perf_counter()
+        started = time.perf_counter()
         if start(corpus, Path(folder) / "quiet", models, parsed.workers).wait():
             raise SystemExit("the undisturbed run failed")
-        quiet = time.perf_counter() - begun
-        begun = time.perf_counter()
+        quiet = time.perf_counter() - started
+        started = time.perf_counter()
         met = kill_and_go_on(corpus, Path(folder) / "killed", models, parsed.workers, kinds, drawn)
-        killed = time.perf_counter() - begun
+        killed = time.perf_counter() - started
         check(corpus, Path(folder) / "quiet", Path(folder) / "killed", len(models))
         told = ", ".join(f"{count} × {kind}" for kind, count in sorted(met.items()))
         print(

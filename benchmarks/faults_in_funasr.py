@@ -246,9 +246,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    field, digests, inputs = Field(given.folder, given.seed), {}, {}
-    draw = np.random.default_rng(given.seed)
+    options = parser.parse_args()
+    field, digests, inputs = Field(options.folder, options.seed), {}, {}
+    draw = np.random.default_rng(options.seed)
     for path, (features, queries, digest) in heard(recordings(INPUTS)).items():
         group = path.stem
         digests[group] = digest

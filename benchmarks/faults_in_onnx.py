@@ -352,10 +352,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=2)
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    graph = exported(given.folder / "model.onnx")
-    field, digests, inputs = Field(given.folder, given.seed), {}, {}
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    graph = exported(options.folder / "model.onnx")
+    field, digests, inputs = Field(options.folder, options.seed), {}, {}
     for path, (features, queries, digest) in heard(recordings(INPUTS)).items():
         group = path.stem
         digests[group], inputs[group] = digest, (features, queries)
@@ -364,7 +364,7 @@ def main() -> None:
             how = f"{optimise.lower()}, {threads} threads"
             field.correct(group, TYPE, how, graph.run(features, queries, optimise, threads))
     groups = list(inputs)[:FAULTY_INPUTS]
-    draw = np.random.default_rng(given.seed)
+    draw = np.random.default_rng(options.seed)
     for name, edit in EDITS.items():
         group = groups[int(draw.integers(len(groups)))]
         faulty = graph.copy()

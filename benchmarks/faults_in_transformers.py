@@ -359,19 +359,19 @@ def main() -> None:
     parser.add_argument("--types", default="float32,bfloat16,float16")
     parser.add_argument("--faults", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    dtypes = given.types.split(",")
-    models = given.folder.parent / "checkpoints"
+    options = parser.parse_args()
+    dtypes = options.types.split(",")
+    models = options.folder.parent / "checkpoints"
     places = [checkpoint(models, seed) for seed in (None, 1, 2)]
-    field, digests = Field(given.folder, given.seed), {}
+    field, digests = Field(options.folder, options.seed), {}
     for place in places:
         prompts = input_of(place)
         (place / "prompts.json").write_text(json.dumps(prompts), encoding="utf-8")
         for number, prompt in enumerate(prompts):
             field.group(f"{place.name}-{number}", str(place), prompt["text"], STAGES)
             digests[f"{place.name}-{number}"] = prompt["digest"]
-    correct_cases(field, places, dtypes, given.seed)
-    fault_cases(field, places, dtypes, given.faults, given.seed)
+    correct_cases(field, places, dtypes, options.seed)
+    fault_cases(field, places, dtypes, options.faults, options.seed)
     field.seal(digests)
 
 

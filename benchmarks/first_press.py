@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--look", type=float, default=0.0, help="seconds between the sample and the press")
-    given = parser.parse_args()
+    options = parser.parse_args()
     program = shutil.which("chromium")
     if program is None:
         sys.exit("chromium is not installed; on Debian: apt-get install chromium")
@@ -39,13 +39,13 @@ def main() -> None:
     found = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for _ in range(given.runs):
-            found.append(_with_page(browser.new_page(viewport={"width": 1280, "height": 900}), given.look))
+        for _ in range(options.runs):
+            found.append(_with_page(browser.new_page(viewport={"width": 1280, "height": 900}), options.look))
             load = os.getloadavg()[0]
             print(f"first transcript {found[-1][0]:.2f} s, all {found[-1][1]:.2f} s (load {load:.1f})", flush=True)
         browser.close()
     first, whole = (statistics.median(times) for times in zip(*found, strict=True))
-    print(f"median of {given.runs}: first {first:.2f} s (goal 3), all {whole:.2f} s (goal 8)")
+    print(f"median of {options.runs}: first {first:.2f} s (goal 3), all {whole:.2f} s (goal 8)")
 
 
 def _with_page(page: Page, look: float) -> tuple[float, float]:
@@ -78,12 +78,12 @@ def _measured(page: Page, look: float) -> tuple[float, float]:
     expect(page.locator("#recordings")).to_contain_text("three_seven_one")
     ticked = page.locator("#models input:checked").count()
     time.sleep(look)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     page.locator("#run").click()
     times = []
     for count in (1, ticked):  # the page looks at every frame; `expect` would look once a second
         page.wait_for_function("count => document.querySelectorAll('.result.done').length >= count", arg=count)
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     return times[0], times[1]
 
 

@@ -59,8 +59,8 @@ class Side:
         line = self.process.stdout.readline()
         if not line:
             raise SystemExit(f"{' '.join(self.process.args[1:5])} ended; run it by hand to see why")  # type: ignore[index]
-        found: dict[str, Any] = json.loads(line)
-        return found
+        document: dict[str, Any] = json.loads(line)
+        return document
 
     def run(self) -> None:
         """Runs one timed forward pass."""
@@ -102,11 +102,11 @@ def matrix_rate(threads: int, dtype: str = "float32", device: str = "cpu") -> fl
     a, b = (torch.randn(size).to(device, getattr(torch, dtype)) for size in ((768, 512), (2048, 512)))
     best = float("inf")
     for _ in range(30):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         torch.nn.functional.linear(a, b)
         if a.is_cuda:
             torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     return 2 * 768 * 512 * 2048 / best / 1e9
 
 

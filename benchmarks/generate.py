@@ -48,23 +48,23 @@ def write_random(size: str, directory: Path, dtype: str) -> None:
 
 def ours(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, float, np.ndarray]:
     """Returns seconds until the first token, seconds in all, and the ids [batch, tokens]."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     steps, first = [], 0.0
     for step in language.generate(prompt, Decoding((), max_new_tokens=tokens)):
-        first = first or time.perf_counter() - begun
+        first = first or time.perf_counter() - started
         steps.append(step)
-    return first, time.perf_counter() - begun, np.stack(steps, axis=1)
+    return first, time.perf_counter() - started, np.stack(steps, axis=1)
 
 
 def theirs(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, np.ndarray]:
     """Returns seconds in all, and the ids [batch, tokens]."""
     mask = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(language.device)
     given: dict[str, Any] = {"inputs_embeds": prompt.embeddings, "attention_mask": mask}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     found = language.network.generate(
         **given, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
     )
-    return time.perf_counter() - begun, found.cpu().numpy()
+    return time.perf_counter() - started, found.cpu().numpy()
 
 
 def measure(directory: Path, options: argparse.Namespace) -> bool:

@@ -25,17 +25,17 @@ from workbench.system.memory import peak_resident_bytes
 def main() -> None:
     """Opens, transcribes, prints."""
     kind, file, recording, threads = sys.argv[1:]
-    begun = time.perf_counter()
+    started = time.perf_counter()
     if kind == "standin":
         EagerGraph.install(GraphRunner)
     session = open_session(Path(file), "it", Settings(threads=int(threads)))
-    opened = time.perf_counter() - begun
+    opened = time.perf_counter() - started
     options, seconds, ids = SenseVoiceOptions(cmvn="off", itn=True), [], ()
     for _ in range(2):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         samples: np.ndarray = read(recording).samples
         ids = session.recogniser.recognise(samples, options).ids
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - started)
     print(json.dumps({"open": opened, "first": seconds[0], "second": seconds[1], "ids": ids,
                       "peak": peak_resident_bytes()}))  # fmt: skip
 

@@ -55,19 +55,21 @@ def ours(kind: str, file: Path, wav: Path, threads: int) -> Turn:
     command = [sys.executable, "-m", "benchmarks.gguf_side", kind, file, wav, threads]
     environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as in a session's process
     words = [str(part) for part in command]
-    found = json.loads(subprocess.run(words, check=True, capture_output=True, env=environment).stdout)
-    return Turn(found["second"], found["open"] + found["first"], found["peak"] / 1e6, tuple(found["ids"]))
+    document = json.loads(subprocess.run(words, check=True, capture_output=True, env=environment).stdout)
+    return Turn(
+        document["second"], document["open"] + document["first"], document["peak"] / 1e6, tuple(document["ids"])
+    )
 
 
 def peer(program: Path, file: Path, wav: Path) -> Turn:
     """Runs FunASR's C++ runtime, which prints how long it computed."""
     command = [str(part) for part in (program, "-m", file, "-a", wav, "--ids")]
-    found = json.loads(subprocess.run([sys.executable, "-S", "-c", WATCH, *command], capture_output=True).stdout)
-    done = re.search(r"done ([\d.]+)s", found["said"])
-    if found["status"] or not done:
-        raise SystemExit(f"{program.name} failed: {found['said'][-300:]}")
-    ids = tuple(int(number) for number in re.findall(r"\b\d+\b", found["said"].split("[sensevoice]")[0]))
-    return Turn(float(done[1]), found["seconds"], found["kilobytes"] / 1000, ids)
+    document = json.loads(subprocess.run([sys.executable, "-S", "-c", WATCH, *command], capture_output=True).stdout)
+    done = re.search(r"done ([\d.]+)s", document["said"])
+    if document["status"] or not done:
+        raise SystemExit(f"{program.name} failed: {document['said'][-300:]}")
+    ids = tuple(int(number) for number in re.findall(r"\b\d+\b", document["said"].split("[sensevoice]")[0]))
+    return Turn(float(done[1]), document["seconds"], document["kilobytes"] / 1000, ids)
 
 
 def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> float:

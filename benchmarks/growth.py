@@ -63,23 +63,23 @@ def main() -> None:
     parser.add_argument("--mode", choices=("public", "local"), default="public")
     parser.add_argument("--transcriptions", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=5000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     [short] = short_recordings(1)
-    with served(given.mode, page=True) as server, httpx.Client(base_url=server.url, timeout=600) as client:
-        begun = time.monotonic()
+    with served(options.mode, page=True) as server, httpx.Client(base_url=server.url, timeout=600) as client:
+        started = time.monotonic()
         for number in range(WARM):
             visit(client, number)
             transcribe(client, MODEL, short)
-        tell(server, "before", begun)
+        tell(server, "before", started)
         texts = set()
-        for number in range(given.transcriptions):
+        for number in range(options.transcriptions):
             texts.add(transcribe(client, MODEL, short))
-            if number + 1 in (given.transcriptions // 2, given.transcriptions):
-                tell(server, f"after {number + 1} transcriptions, {len(texts)} different answers", begun)
-        for number in range(given.calls):
+            if number + 1 in (options.transcriptions // 2, options.transcriptions):
+                tell(server, f"after {number + 1} transcriptions, {len(texts)} different answers", started)
+        for number in range(options.calls):
             visit(client, WARM + number)
-            if number + 1 in (given.calls // 2, given.calls):
-                tell(server, f"after {number + 1} calls", begun)
+            if number + 1 in (options.calls // 2, options.calls):
+                tell(server, f"after {number + 1} calls", started)
         for path in (
             "/v1/chat/completions",
             "/gradio_api/queue/join",
@@ -89,7 +89,7 @@ def main() -> None:
             with contextlib.suppress(httpx.HTTPError):  # refused before the end of the body
                 answer = client.post(path, content=body(200), headers={"content-type": "application/json"})
                 print(f"200 MB to {path}: {answer.status_code} {answer.text[:100]}")
-        tell(server, "after four bodies of 200 MB", begun)
+        tell(server, "after four bodies of 200 MB", started)
 
 
 if __name__ == "__main__":

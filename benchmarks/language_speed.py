@@ -89,22 +89,22 @@ def write_random(size: str, kind: str, path: Path) -> None:
 
 def ours(language: LanguageModel, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
     """Returns seconds until the first token, seconds in all, and the ids."""
-    begun, first, ids = time.perf_counter(), 0.0, list[int]()
+    started, first, ids = time.perf_counter(), 0.0, list[int]()
     for step in language.generate(language.prompt([prompt]), Decoding((), max_new_tokens=tokens)):
-        first = first or time.perf_counter() - begun
+        first = first or time.perf_counter() - started
         ids.append(int(step[0]))
-    return first, time.perf_counter() - begun, ids
+    return first, time.perf_counter() - started, ids
 
 
 def theirs(llama: Any, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
     """Returns the same as `ours`, with llama-cpp-python's `generate`."""
-    begun, first, ids = time.perf_counter(), 0.0, list[int]()
+    started, first, ids = time.perf_counter(), 0.0, list[int]()
     for token in llama.generate(prompt, temp=0.0, repeat_penalty=1.0, reset=True):
-        first = first or time.perf_counter() - begun
+        first = first or time.perf_counter() - started
         ids.append(int(token))
         if len(ids) == tokens:
             break
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     llama.reset()  # makes the next run read its prompt again
     return first, seconds, ids
 

@@ -85,14 +85,14 @@ def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: 
     with (by_page if page else by_route)(url) as ask:
         while time.monotonic() < end:
             model, path = draw.choice(MODELS), draw.choice(paths)
-            begun = time.perf_counter()
+            started = time.perf_counter()
             try:
                 status, text = ask(model, path)
             except httpx.HTTPError as error:
                 with seen.lock:
                     seen.failed.append(repr(error)[:100])
                 continue
-            took = time.perf_counter() - begun
+            took = time.perf_counter() - started
             with seen.lock:
                 if status in REFUSED:
                     seen.refused += 1
@@ -122,8 +122,8 @@ def main() -> None:
     parser.add_argument("--visitors", type=int, default=64)
     parser.add_argument("--pages", type=int, help="visitors by gradio_client (default: an eighth)")
     parser.add_argument("--seconds", type=float, default=300.0, help="of each of the two rounds")
-    given = parser.parse_args()
-    pages = given.visitors // 8 if given.pages is None else given.pages
+    options = parser.parse_args()
+    pages = options.visitors // 8 if options.pages is None else options.pages
     with served(page=bool(pages)) as server:
         short = short_recordings()
         long = long_recording(server.folder, LONG_SECONDS)
@@ -134,7 +134,7 @@ def main() -> None:
         texts = {key: text for key, (_, text) in alone.items()}
         before = server.held()
         for told, paths in (("short alone", short), ("short and long", [*short * 3, long])):
-            seen = round_of(server.url, given.visitors, pages, given.seconds, paths, texts)
+            seen = round_of(server.url, options.visitors, pages, options.seconds, paths, texts)
             ordered = sorted(seen.seconds)
             p95 = ordered[int(0.95 * (len(ordered) - 1))] if ordered else float("nan")
             middle = statistics.median(ordered) if ordered else float("nan")

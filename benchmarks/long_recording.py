@@ -75,11 +75,11 @@ def write_vad(source: Path, directory: Path) -> Path:
 
 def timed(command: list[str]) -> tuple[float, str]:
     """Returns the seconds of a process, and what it printed."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:4])} failed: {done.stderr[-500:]}")
-    return time.perf_counter() - begun, done.stdout
+    return time.perf_counter() - started, done.stdout
 
 
 def main() -> int:

@@ -223,7 +223,7 @@ def measure(
     clean: dict[str, tuple[int, int, int, int]] = dict.fromkeys(PRECISIONS, (0, 0, 0, 0))
     for family in families:
         for precision in PRECISIONS:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             model = Model(family, precision)
             judges = [Judge(model, source) for source in model.sources]
             right = [[model.port.trace(each.source, stages=STAGES) for _ in range(CLEAN_PORTS)] for each in judges]
@@ -263,7 +263,7 @@ def measure(
                 count.cases += 1
                 count.together += together is not None and together.stage == fault.stage
             model.close()
-            print(f"{family} {precision}: {time.perf_counter() - begun:.0f} s", flush=True)
+            print(f"{family} {precision}: {time.perf_counter() - started:.0f} s", flush=True)
     return counts, clean
 
 

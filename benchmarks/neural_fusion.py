@@ -105,11 +105,11 @@ def decoded(
 ) -> tuple[list[Hypothesis], float]:
     """Returns the best hypothesis of each utterance, and the seconds of the processor that they took."""
     decoder = CtcDecoder(1 + len(LETTERS), 0, options, lexicon=lexicon(), neural_lm=model)
-    begun = time.process_time()
+    started = time.process_time()
     best = [
         found[0] for first in range(0, len(sounds), batch) for found in decoder.decode(sounds[first : first + batch])
     ]
-    return best, time.process_time() - begun
+    return best, time.process_time() - started
 
 
 def count_passes(network: Any) -> list[int]:
@@ -129,14 +129,14 @@ def main() -> None:
     parser.add_argument("--beam-size", type=int, default=64)
     parser.add_argument("--batch", type=int, default=32, help="utterances decoded together")
     parser.add_argument("--alone", type=int, default=5, help="utterances decoded with each candidate alone, too")
-    given = parser.parse_args()
-    session: Any = open_here(resolve(given.model, "pytorch", {"threads": 1}))
+    arguments = parser.parse_args()
+    session: Any = open_here(resolve(arguments.model, "pytorch", {"threads": 1}))
     passes = count_passes(session.writer.language.network)
-    sounds = utterances(given.utterances)
-    options = SearchOptions(beam_size=given.beam_size, gamma=0.5, word_bonus=1.0)
+    sounds = utterances(arguments.utterances)
+    options = SearchOptions(beam_size=arguments.beam_size, gamma=0.5, word_bonus=1.0)
     words = lexicon().words
     model = Counted(NeuralModel(session.score_texts, words))
-    best, seconds = decoded(model, sounds, options, given.batch)
+    best, seconds = decoded(model, sounds, options, arguments.batch)
     count, positions = len(passes), sum(passes)
     frames = sum(map(len, sounds))
     print(f"{len(sounds)} utterances, {frames} frames, {sum(len(each.words or ()) for each in best)} words found")
@@ -147,7 +147,7 @@ def main() -> None:
     print(f"candidates per pass            {model.asked / count:8.1f}  {len(model.distinct) / count:.1f} distinct ones")
     print(f"seconds of the processor       {seconds:8.1f}  {1000 * seconds / len(sounds):.0f} ms an utterance")
     passes.clear()
-    few = sounds[: given.alone]
+    few = sounds[: arguments.alone]
     if few:
         again, seconds = decoded(NeuralModel(alone(session), words, most=1), few, options, 1)
         same = [one.words for one in again] == [other.words for other in best[: len(few)]]

@@ -30,10 +30,10 @@ def opened(page: Any, url: str) -> tuple[float, int, int]:
     session.send("Network.enable")
     received: list[float] = []
     session.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     page.goto(url)
     page.wait_for_selector("button.sample")
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     page.wait_for_timeout(1500)  # some files come after the samples, and the network never becomes idle
     return seconds, round(sum(received)), len(received)
 

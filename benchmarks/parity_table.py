@@ -134,7 +134,7 @@ def outcomes(
             for name in ("pytorch:float32", "pytorch:float64") if usable else ():
                 held(stack, registry, model, name)
             for number, source in enumerate(sources if usable else sources[:1]):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 with run_parity(
                     registry,
                     model,
@@ -159,7 +159,7 @@ def outcomes(
                     ) as run:
                         for outcome in run.outcomes:
                             found[outcome.name].alone.append(outcome)
-                seconds = time.perf_counter() - begun
+                seconds = time.perf_counter() - started
                 said = f"{model}, {names[0]} to {names[-1]}, {getattr(source, 'name', source)}: {seconds:.0f} s"
                 print(said, file=sys.stderr, flush=True)
     return found

@@ -153,15 +153,15 @@ def main() -> None:
     parser.add_argument("--only", choices=PORTS)
     parser.add_argument("--planted", action="store_true", help="judge what is planted already")
     parser.add_argument("--write", action="store_true")
-    given = parser.parse_args()
-    for port in [given.only] if given.only else PORTS:
-        if not given.planted:
-            plant(port, given.folder)
-        judge_all(given.folder / port)
-    found = {port: judged(given.folder / port) for port in PORTS if (given.folder / port / VERDICTS).is_file()}
+    options = parser.parse_args()
+    for port in [options.only] if options.only else PORTS:
+        if not options.planted:
+            plant(port, options.folder)
+        judge_all(options.folder / port)
+    found = {port: judged(options.folder / port) for port in PORTS if (options.folder / port / VERDICTS).is_file()}
     lines = list(table(found))
     print("\n".join(lines))
-    if given.write:
+    if options.write:
         write(lines)
 
 

@@ -22,11 +22,11 @@ HEAD_START = 1.0  # seconds of the long recording alone
 
 def timed(client: httpx.Client, model: str, path: Path) -> tuple[float, str]:
     """Returns the seconds and the text of one transcription."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     status, text = transcribe(client, model, path)
     if status != 200:
         raise SystemExit(f"{model}: {status} {text}")
-    return time.perf_counter() - begun, text
+    return time.perf_counter() - started, text
 
 
 def main() -> None:
@@ -34,15 +34,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="length of the long recording")
     parser.add_argument("--models", nargs="+", default=MODELS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with (
         served() as server,
         httpx.Client(base_url=server.url, timeout=1200) as one,
         httpx.Client(base_url=server.url, timeout=1200) as other,
         concurrent.futures.ThreadPoolExecutor() as threads,
     ):
-        long, shorts = long_recording(server.folder, 60 * given.minutes), short_recordings()
-        for model in given.models:
+        long, shorts = long_recording(server.folder, 60 * options.minutes), short_recordings()
+        for model in options.models:
             timed(one, model, shorts[0])  # loads it
             alone = {path: timed(other, model, path) for path in shorts}
             long_alone = timed(one, model, long)

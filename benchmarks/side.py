@@ -100,17 +100,17 @@ def main() -> None:
     def answer(values: dict[str, Any]) -> None:
         print(json.dumps(values), file=answers, flush=True)
 
-    begun = time.perf_counter()
+    started = time.perf_counter()
     forward = {"ours": ours, "funasr": funasr}[side](
         Path(directory), np.load(features, allow_pickle=False), device, dtype
     )
     torch.set_num_threads(int(threads))
-    answer({"load_seconds": time.perf_counter() - begun, "loaded_megabytes": resident_megabytes()})
+    answer({"load_seconds": time.perf_counter() - started, "loaded_megabytes": resident_megabytes()})
     with torch.inference_mode():
         for _ in sys.stdin:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             ids = forward()
-            answer({"seconds": time.perf_counter() - begun, "ids": ids, "peak_megabytes": resident_megabytes()})
+            answer({"seconds": time.perf_counter() - started, "ids": ids, "peak_megabytes": resident_megabytes()})
 
 
 if __name__ == "__main__":

@@ -49,12 +49,12 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="where the copy and the environment are made")
     parser.add_argument("--user", help="account that installs and runs it; by default this one")
     parser.add_argument("--python", default="python3.11", help="the interpreter that the environment is made with")
-    given = parser.parse_args()
-    space = Space(given.folder.resolve(), given.user)
+    options = parser.parse_args()
+    space = Space(options.folder.resolve(), options.user)
     space.check_programs()
     space.copy()
     if not space.complete.exists():
-        space.install(given.python)
+        space.install(options.python)
     return space.use()
 
 
@@ -120,7 +120,7 @@ class Space:
 
     def use(self) -> int:
         """Starts the page, asks it for a transcript and a parity run, and ends it; returns 1 where that fails."""
-        port, begun = _free_port(), time.perf_counter()
+        port, started = _free_port(), time.perf_counter()
         python = str(self.environment / "bin/python")
         with _measured("the page, from its start to its end") as measured:
             measured.process = page = self.start(
@@ -132,7 +132,7 @@ class Space:
             )
             try:
                 _wait(f"http://127.0.0.1:{port}/", page, self.folder / "page.log")
-                took = time.perf_counter() - begun
+                took = time.perf_counter() - started
                 print(f"first page after {took:.1f} s (promised: {START_SECONDS:g})", flush=True)
                 fine = _ask(f"http://127.0.0.1:{port}/")
                 print(f"memory now: {_tree_bytes(page) / 1e9:.2f} GB", flush=True)
@@ -163,11 +163,11 @@ def _measured(told: str) -> Iterator[_Measured]:
 
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     try:
         yield measured
     finally:
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - started
         done.set()
         watcher.join()
         print(f"{told}: {seconds:.0f} s, at most {peak / 1e9:.2f} GB at once", flush=True)
@@ -223,15 +223,15 @@ def _ask(address: str) -> bool:
     from gradio_client import Client, handle_file
 
     client = Client(address, verbose=False)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     found: Sequence[Mapping[str, Any]] = client.predict(handle_file(str(SAMPLE)), [MODEL], api_name="/transcribe")
-    print(f"transcript after {time.perf_counter() - begun:.1f} s: {found[0]['text']}", flush=True)
-    begun = time.perf_counter()
+    print(f"transcript after {time.perf_counter() - started:.1f} s: {found[0]['text']}", flush=True)
+    started = time.perf_counter()
     run: Mapping[str, Any] = client.predict(
         audio=handle_file(str(SAMPLE)), model=MODEL, reference="pytorch", candidates=["gguf"], api_name="/compare"
     )
     [outcome] = run["candidates"]
-    print(f"parity after {time.perf_counter() - begun:.1f} s: {outcome['sentence']}", flush=True)
+    print(f"parity after {time.perf_counter() - started:.1f} s: {outcome['sentence']}", flush=True)
     return bool(outcome["status"] == "within")
 
 

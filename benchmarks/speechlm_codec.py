@@ -50,9 +50,9 @@ def source_of(size: str) -> CodecSource:
 
 def processor_seconds(codec: Any, codes: np.ndarray) -> float:
     """Returns the processor seconds that decoding a second of sound takes."""
-    begun = time.process_time()
+    started = time.process_time()
     samples = codec.decode(codes)
-    return (time.process_time() - begun) * codec.sample_rate / len(samples)
+    return (time.process_time() - started) * codec.sample_rate / len(samples)
 
 
 def measure(size: str, frames: int, runs: int, threads: int) -> None:

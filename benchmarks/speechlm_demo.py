@@ -85,7 +85,7 @@ def speed(checkpoint: Path, threads: int) -> None:
     asked = [f"say {words_of(digits)}" for digits in strings_to_say(400) if len(digits) == 4][:20]
     with Registry() as registry, registry.open(str(checkpoint), "pytorch", threads=threads) as session:
         session.converse(asked[0], modalities="audio", seed=1)  # loads the model
-        seconds, firsts, begun = 0.0, [], time.perf_counter()
+        seconds, firsts, started = 0.0, [], time.perf_counter()
         for text in asked:
             sent, first = time.perf_counter(), None
             for event in session.converse_stream(text, modalities="audio", seed=1):
@@ -93,7 +93,7 @@ def speed(checkpoint: Path, threads: int) -> None:
                     seconds += len(event.samples) / event.sample_rate
                     first = first or time.perf_counter() - sent
             firsts.append(first or np.nan)
-        passed = time.perf_counter() - begun
+        passed = time.perf_counter() - started
     print(
         f"speaks {seconds / passed:.1f} s of audio per second with {threads} threads, end to end; the first audio "
         f"comes {np.median(firsts):.2f} s after a request of 5 words (median of {len(firsts)}; "

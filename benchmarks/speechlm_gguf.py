@@ -209,8 +209,8 @@ class _Side:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(f"{cfg} {rows}\n")
         self._process.stdin.flush()
-        found: dict[str, float] = json.loads(self._process.stdout.readline())
-        return found
+        document: dict[str, float] = json.loads(self._process.stdout.readline())
+        return document
 
     def close(self) -> None:
         """Ends it."""

@@ -82,9 +82,9 @@ class Timed:
         feed = state.feed
 
         def timed(rows: np.ndarray, wanted: NeededLogits) -> Scores:
-            began = time.perf_counter()
+            started = time.perf_counter()
             found = feed(rows, wanted)
-            self.seconds.append(time.perf_counter() - began)
+            self.seconds.append(time.perf_counter() - started)
             return found
 
         state.feed = timed  # type: ignore[method-assign]
@@ -112,10 +112,10 @@ def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
     if cfg != 1:
         state.split()
         state.feed(row, wanted)
-    began = time.perf_counter()
+    started = time.perf_counter()
     for _ in range(rows - 1):
         state.feed(row, wanted)
-    return (rows - 1) / (time.perf_counter() - began)
+    return (rows - 1) / (time.perf_counter() - started)
 
 
 def prompt(network: SpeechLmNetwork) -> np.ndarray:

@@ -47,8 +47,8 @@ def request(rng: np.random.Generator, recordings: Sequence[Path], spoken: bool) 
     """Returns a message of the user: about a recording, or in writing."""
     if spoken:
         told = [{"type": "audio", "audio": str(recordings[int(rng.integers(len(recordings)))])}]
-        said = str(rng.choice(["", "repeat", "backwards", "write"]))
-        return {"role": "user", "content": [*told, {"type": "text", "text": said}] if said else told}
+        message = str(rng.choice(["", "repeat", "backwards", "write"]))
+        return {"role": "user", "content": [*told, {"type": "text", "text": message}] if message else told}
     digits = " ".join(WORDS[number] for number in rng.integers(0, 10, int(rng.integers(1, 5))))
     voice = str(rng.choice(["", " in the voice of lucas", " in the voice of slt"]))
     return {"role": "user", "content": f"{rng.choice(['say', 'write'])} {digits}{voice}"}

@@ -60,9 +60,9 @@ def answer(session: ConversationSession, rows: int, number: int, cfg: float) -> 
 
 def timed(work: Callable[[], list[np.ndarray]]) -> tuple[float, list[np.ndarray]]:
     """Returns (rows per second, what was answered)."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     found = work()
-    return sum(map(len, found)) / (time.perf_counter() - begun), found
+    return sum(map(len, found)) / (time.perf_counter() - started), found
 
 
 def measure(
@@ -97,20 +97,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cfg", type=float, default=1.0, help="guidance that is measured as well")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1, help="of the engine's computation")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         served = Path(folder) / "served"
-        write_directory(plan_of(given.model.resolve(), "speechlm"), served)
-        session = open_session(served, given.model.name, Settings(threads=given.threads, kv_gigabytes=0.25))
+        write_directory(plan_of(options.model.resolve(), "speechlm"), served)
+        session = open_session(served, options.model.name, Settings(threads=options.threads, kv_gigabytes=0.25))
         try:
-            speeds = measure(session, given.conversations, given.rows, given.runs, sorted({1.0, given.cfg}))
+            speeds = measure(session, options.conversations, options.rows, options.runs, sorted({1.0, options.cfg}))
         finally:
             session.close()
     ratio = speeds[TOGETHER, 1.0] / speeds[ALONE, 1.0]
-    if given.cfg != 1:
-        shares = [f"{way} {speeds[way, given.cfg] / speeds[way, 1.0]:.2f}" for way in (ALONE, TOGETHER)]
-        print(f"cfg {given.cfg:g}: of the rows per second with cfg 1: {', '.join(shares)}")
-    print(f"{given.conversations} at once: {ratio:.1f} times the rows per second (goal {GOAL:g})")
+    if options.cfg != 1:
+        shares = [f"{way} {speeds[way, options.cfg] / speeds[way, 1.0]:.2f}" for way in (ALONE, TOGETHER)]
+        print(f"cfg {options.cfg:g}: of the rows per second with cfg 1: {', '.join(shares)}")
+    print(f"{options.conversations} at once: {ratio:.1f} times the rows per second (goal {GOAL:g})")
     return 0 if ratio >= GOAL else 1
 
 

@@ -30,9 +30,9 @@ DEMOS = ("demo/sensevoice", "demo/paraformer")
 
 def import_seconds() -> float:
     """Returns the seconds of a Python process that imports gradio and ends."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import gradio"], check=True, cwd=ROOT)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def answer_seconds() -> float:
@@ -40,14 +40,14 @@ def answer_seconds() -> float:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    begun = time.perf_counter()
+    started = time.perf_counter()
     page = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:
         while True:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
                     answer.read()
-                return time.perf_counter() - begun
+                return time.perf_counter() - started
             except urllib.error.URLError:
                 if page.poll() is not None:
                     raise SystemExit(f"the page ended with status {page.returncode}") from None
@@ -60,9 +60,9 @@ def answer_seconds() -> float:
 def open_seconds(model: str) -> float:
     """Returns the seconds that the registry needs to open a model in a separate process."""
     with Registry() as registry:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         registry.open(model).close()
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
 
 def main() -> int:

@@ -58,18 +58,18 @@ def compared(reference: Trace, candidate: Trace) -> tuple[Comparison, str]:
 
 
 def test_answer_that_differs_at_a_near_tie_is_within() -> None:
-    comparison, said = compared(answer(gap=GAP), answer(1, GAP))
+    comparison, sentence = compared(answer(gap=GAP), answer(1, GAP))
     first = comparison.first_id
     assert first and first.near_tie and (first.position, first.row, first.stream) == (STEP, STEP - 1, 2)
     assert comparison.within and judge(comparison).within
-    assert f"The answers differ from row {STEP - 1} of the audio, stream 2 on" in said and "a near tie" in said
-    assert "of stream 2)" in said
+    assert f"The answers differ from row {STEP - 1} of the audio, stream 2 on" in sentence and "a near tie" in sentence
+    assert "of stream 2)" in sentence
 
 
 def test_answer_that_differs_at_a_clear_choice_is_beyond_tolerance() -> None:
-    comparison, said = compared(answer(gap=1.0), answer(1, 1.0))
+    comparison, sentence = compared(answer(gap=1.0), answer(1, 1.0))
     assert comparison.first_id and not comparison.first_id.near_tie and not comparison.within
-    assert judge(comparison).faulty_stage == "answer.logprobs" and "not a near tie (margins 1 and 1)" in said
+    assert judge(comparison).faulty_stage == "answer.logprobs" and "not a near tie (margins 1 and 1)" in sentence
 
 
 def test_cfg_guidance_widens_the_near_tie_margin() -> None:
@@ -94,11 +94,11 @@ def test_invalid_stream_layout_is_not_used(layout: Any) -> None:
 
 def test_codec_rows_without_tokens_are_compared() -> None:
     sides = [Trace({k: v for k, v in each.items() if k == "codec.rows"}, each.meta) for each in (answer(), answer(1))]
-    comparison, said = compared(*sides)
+    comparison, sentence = compared(*sides)
     assert (
         not comparison.within
         and comparison.first_id is None
-        and said.startswith("codec.rows is the first stage beyond tolerance")
+        and sentence.startswith("codec.rows is the first stage beyond tolerance")
     )
 
 
@@ -108,28 +108,28 @@ def test_stream_errors_match_the_slow_definition(streams: int, one: int, other: 
     a, b = (draw.integers(0, 2, (rows, streams)) for rows in (one, other))
     cells = [(row, n) for row in range(max(one, other)) for n in range(streams)]
     wrong = [(row, n) for row, n in cells if row >= min(one, other) or a[row, n] != b[row, n]]
-    found = measure_streams(a, b)
-    assert found.errors == len(wrong) and found.error_rate == len(wrong) / max(len(cells), 1)
-    assert (found.row, found.stream) == (wrong[0] if wrong else (None, None))
+    measures = measure_streams(a, b)
+    assert measures.errors == len(wrong) and measures.error_rate == len(wrong) / max(len(cells), 1)
+    assert (measures.row, measures.stream) == (wrong[0] if wrong else (None, None))
 
 
 @given(st.lists(st.integers(-3, 3), min_size=3, max_size=3).filter(any), st.integers(0, 99))
 def test_delayed_streams_are_named(shifts: list[int], seed: int) -> None:
     ids = np.random.default_rng(seed).integers(0, 1000, (30, 3))
     late = np.stack([np.roll(ids[:, n], shift) for n, shift in enumerate(shifts)], axis=1)[4:-4]
-    said = explain_streams(ids[4:-4], late, None) or ""
+    hint = explain_streams(ids[4:-4], late, None) or ""
     for n, shift in enumerate(shifts):
         if shift:
-            assert f"{abs(shift)} row{'s' if abs(shift) > 1 else ''} {'late' if shift > 0 else 'early'}" in said
-            assert str(n) in said
+            assert f"{abs(shift)} row{'s' if abs(shift) > 1 else ''} {'late' if shift > 0 else 'early'}" in hint
+            assert str(n) in hint
 
 
 def test_ids_outside_their_stream_range_are_named() -> None:
     rows = delayed(np.zeros((4, LAYOUT.streams), dtype=np.int64), LAYOUT)
     wrong = rows.copy()
     wrong[3, 2] += LAYOUT.layer_size
-    said = explain_streams(rows, wrong, LAYOUT) or ""
-    assert said == f"1 id does not belong to its stream: {wrong[3, 2]} in row 3, stream 2, which belongs to stream 3"
+    hint = explain_streams(rows, wrong, LAYOUT) or ""
+    assert hint == f"1 id does not belong to its stream: {wrong[3, 2]} in row 3, stream 2, which belongs to stream 3"
 
 
 @pytest.mark.parametrize(
@@ -157,5 +157,5 @@ def test_a_choice_is_explained_unless_an_earlier_stage_was_wrong() -> None:
     assert compare(right, lower)["answer.logprobs"].hint == "first at row 0 of the audio, stream 0"
     sound = np.random.default_rng(3).standard_normal((9, 4)).astype(np.float32)
     sides = [Trace({"frontend.features": each, **side}, side.meta) for each, side in ((sound, right), (-sound, lower))]
-    found = compare(*sides)
-    assert not found.passes(found["answer.logprobs"]) and found["answer.logprobs"].hint is None
+    comparison = compare(*sides)
+    assert not comparison.passes(comparison["answer.logprobs"]) and comparison["answer.logprobs"].hint is None

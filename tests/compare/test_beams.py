@@ -34,25 +34,25 @@ def trace(second: Any = ((0, 7), (1, 8)), told: bool = True, **changed: Any) -> 
 
 
 def test_near_tie_between_hypotheses_passes_and_later_steps_are_not_compared() -> None:
-    found = compare(trace(), trace([(1, 8), (0, 7)]))
-    assert "not compared, since the sides read different hypotheses from step 2 on: step 2" in found.warnings
-    held = [each.stage for each in found.stages if each.stage.startswith("steps.2")]
+    comparison = compare(trace(), trace([(1, 8), (0, 7)]))
+    assert "not compared, since the sides read different hypotheses from step 2 on: step 2" in comparison.warnings
+    held = [each.stage for each in comparison.stages if each.stage.startswith("steps.2")]
     assert held == ["steps.2.beams.scores", "steps.2.beams.parents", "steps.2.beams.tokens"]
-    assert judge(found).within
-    assert found["steps.2.beams.tokens"].hint == "a near tie: the scores are at most 1e-05 apart"
+    assert judge(comparison).within
+    assert comparison["steps.2.beams.tokens"].hint == "a near tie: the scores are at most 1e-05 apart"
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "sentence"),
     [
         ([(0, 7), (0, 9)], "The reference has token 8 after beam 1 (score -1), the candidate token 9 after beam 0"),
         ([(0, 7), (0, 6)], "the candidate token 6 after beam 0 (no candidate of the reference)"),
     ],
 )
-def test_different_hypothesis_is_named_with_its_score(second: Any, said: str) -> None:
+def test_different_hypothesis_is_named_with_its_score(second: Any, sentence: str) -> None:
     verdict = judge(compare(trace(), trace(second)))
     assert verdict.faulty_stage in ("steps.2.beams.parents", "steps.2.beams.tokens")
-    assert said in verdict.sentence and "at step 2, in the choice of its hypotheses" in verdict.sentence
+    assert sentence in verdict.sentence and "at step 2, in the choice of its hypotheses" in verdict.sentence
 
 
 def test_same_hypotheses_in_another_order_are_named() -> None:
@@ -62,9 +62,11 @@ def test_same_hypotheses_in_another_order_are_named() -> None:
 
 
 def test_dump_without_hypotheses_is_compared_with_a_warning() -> None:
-    found = compare(trace(), trace(told=False))
-    assert judge(found).within
-    assert any(each.startswith("the candidate does not say which hypotheses its steps read") for each in found.warnings)
+    comparison = compare(trace(), trace(told=False))
+    assert judge(comparison).within
+    assert any(
+        each.startswith("the candidate does not say which hypotheses its steps read") for each in comparison.warnings
+    )
 
 
 def test_an_ancestry_is_read_from_stages_and_metadata() -> None:

@@ -30,48 +30,52 @@ def other_input(trace: Trace) -> Trace:
 def test_stages_are_compared_in_computation_order() -> None:
     calls = []
     trace = computed()
-    found = compare(
+    comparison = compare(
         trace, Trace(dict(reversed(list(trace.items()))), trace.meta), on_stage=lambda *each: calls.append(each)
     )
-    assert [each.stage for each in found.stages] == STAGES
+    assert [each.stage for each in comparison.stages] == STAGES
     assert calls == [(number, len(STAGES), stage) for number, stage in enumerate(STAGES)]
-    assert found.within and found.tokens_agree and found.first_token is None and found.warnings == ()
-    assert found["logits"].logits is not None
+    assert (
+        comparison.within and comparison.tokens_agree and comparison.first_token is None and comparison.warnings == ()
+    )
+    assert comparison["logits"].logits is not None
     with pytest.raises(KeyError, match="no stage 'x' was compared"):
-        found["x"]
+        comparison["x"]
 
 
 @pytest.mark.parametrize("stage", NUMBERS)
 def test_own_error_and_growth_are_reported_at_the_stage_of_the_fault(stage: str) -> None:
     noisy = computed(faults={stage: lambda x: x + 0.01 * np.random.default_rng(1).standard_normal(x.shape)})
-    found = compare(computed(), noisy)
-    before = [each for each in found.stages[: [each.stage for each in found.stages].index(stage)] if each.numbers]
+    comparison = compare(computed(), noisy)
+    before = [
+        each for each in comparison.stages[: [each.stage for each in comparison.stages].index(stage)] if each.numbers
+    ]
     assert all(each.own == 0 for each in before)
-    error = found[stage].numbers
-    assert error and found[stage].own == pytest.approx(error.relative_l2)
-    assert found[stage].jump == pytest.approx(error.relative_l2 / 1e-5)
-    assert found[stage].growth is None and found[stage].before == (0 if before else None)
-    assert max(found.stages, key=lambda each: each.jump or 0).stage == stage
+    error = comparison[stage].numbers
+    assert error and comparison[stage].own == pytest.approx(error.relative_l2)
+    assert comparison[stage].jump == pytest.approx(error.relative_l2 / 1e-5)
+    assert comparison[stage].growth is None and comparison[stage].before == (0 if before else None)
+    assert max(comparison.stages, key=lambda each: each.jump or 0).stage == stage
 
 
 @pytest.mark.parametrize("error", [1e-7, 1e-6, 1e-3])
 def test_equal_errors_of_neighbouring_stages_have_growth_one(error: float) -> None:
     x = np.random.default_rng(0).standard_normal((40, 50))
     one, other = (Trace({f"encoder.layers.{n}": x * (1 + by) for n in range(3)}, META) for by in (0, error))
-    found = compare(one, other)
-    assert [each.growth for each in found.stages] == [None, pytest.approx(1), pytest.approx(1)]
-    assert [row[7] for row in rows(found)] == ["growth", "", "×1", "×1"]
-    assert max(each.jump or 0 for each in found.stages[1:]) == pytest.approx(1)
+    comparison = compare(one, other)
+    assert [each.growth for each in comparison.stages] == [None, pytest.approx(1), pytest.approx(1)]
+    assert [row[7] for row in rows(comparison)] == ["growth", "", "×1", "×1"]
+    assert max(each.jump or 0 for each in comparison.stages[1:]) == pytest.approx(1)
 
 
 def test_growth_is_relative_to_the_previous_stage() -> None:
     x = np.random.default_rng(0).standard_normal((40, 50))
     errors = {"encoder.layers.0": 2e-7, "encoder.layers.1": 2e-6, "encoder.layers.2": 0.5}
     one, other = (Trace({name: x * (1 + by * e) for name, e in errors.items()}, META) for by in (0, 1))
-    found = compare(one, other)
-    assert [each.growth for each in found.stages] == [None, pytest.approx(10), pytest.approx(2.5e5)]
-    said = judge(found).sentence
-    assert "grows most at encoder.layers.2, from 2e-06 at the stage before to 0.5, 2.5e+05 times as much" in said
+    comparison = compare(one, other)
+    assert [each.growth for each in comparison.stages] == [None, pytest.approx(10), pytest.approx(2.5e5)]
+    sentence = judge(comparison).sentence
+    assert "grows most at encoder.layers.2, from 2e-06 at the stage before to 0.5, 2.5e+05 times as much" in sentence
     assert "The error grows most at encoder.layers.2, to 0.5 at once" in judge(compare(*(
         Trace({"encoder.layers.2": trace["encoder.layers.2"]}, META) for trace in (one, other)))).sentence  # fmt: skip
 
@@ -81,20 +85,20 @@ def test_independent_errors_add_up_in_squares() -> None:
     x, first, second = rng.standard_normal((3, 400, 50))
     one = Trace({"encoder.layers.0": x, "encoder.layers.1": x}, META)
     other = Trace({"encoder.layers.0": x + 0.03 * first, "encoder.layers.1": x + 0.03 * first + 0.04 * second}, META)
-    found = compare(one, other)
-    assert found.stages[1].numbers and found.stages[1].numbers.relative_l2 == pytest.approx(0.05, rel=0.02)
-    assert found.stages[1].own == pytest.approx(0.04, rel=0.02)
+    comparison = compare(one, other)
+    assert comparison.stages[1].numbers and comparison.stages[1].numbers.relative_l2 == pytest.approx(0.05, rel=0.02)
+    assert comparison.stages[1].own == pytest.approx(0.04, rel=0.02)
 
 
 def test_stage_after_an_unmeasurable_stage_has_no_growth() -> None:
-    found = compare(computed(), computed(faults={"encoder.layers.2": lambda x: np.where(x > 2, np.inf, x)}))
-    assert found["encoder.layers.2"].growth is None and found["encoder.layers.3"].growth is None
-    assert not found["encoder.layers.2"].passes and found["encoder.layers.1"].passes
+    comparison = compare(computed(), computed(faults={"encoder.layers.2": lambda x: np.where(x > 2, np.inf, x)}))
+    assert comparison["encoder.layers.2"].growth is None and comparison["encoder.layers.3"].growth is None
+    assert not comparison["encoder.layers.2"].passes and comparison["encoder.layers.1"].passes
 
 
 def test_stage_patterns_select_stages_and_unmatched_patterns_are_refused() -> None:
-    found = compare(computed(), computed(), stages="encoder.layers.*, tokens")
-    assert [each.stage for each in found.stages] == [f"encoder.layers.{n}" for n in range(8)] + ["tokens"]
+    comparison = compare(computed(), computed(), stages="encoder.layers.*, tokens")
+    assert [each.stage for each in comparison.stages] == [f"encoder.layers.{n}" for n in range(8)] + ["tokens"]
     with pytest.raises(BadInput, match=r"^no stage that both traces have matches decoder\.\*; they share frontend"):
         compare(computed(), computed(), stages="decoder.*")
     with pytest.raises(BadInput, match=r"^no stage that both traces have matches decoder\.\*; they share tokens"):
@@ -102,13 +106,13 @@ def test_stage_patterns_select_stages_and_unmatched_patterns_are_refused() -> No
 
 
 def test_missing_stages_raise_a_warning_and_common_stages_are_compared() -> None:
-    found = compare(without(computed(), "logits"), without(computed(), "tokens", "encoder.output"))
-    assert found.only_reference == ("encoder.output", "tokens") and found.only_candidate == ("logits",)
-    assert found.warnings == (
+    comparison = compare(without(computed(), "logits"), without(computed(), "tokens", "encoder.output"))
+    assert comparison.only_reference == ("encoder.output", "tokens") and comparison.only_candidate == ("logits",)
+    assert comparison.warnings == (
         "not compared, since the candidate does not have them: encoder.output, tokens",
         "not compared, since the reference does not have them: logits",
     )
-    assert found.tokens_agree is None and found.within
+    assert comparison.tokens_agree is None and comparison.within
     with pytest.raises(
         BadInput, match=r"the traces have no stage in common: the reference has tokens, the candidate blk.0; a mapping"
     ):
@@ -132,16 +136,19 @@ def test_unprintable_input_digest_is_quoted_in_the_error_message() -> None:
 
 
 def test_different_layer_counts_are_refused_unless_stages_are_selected_or_forced() -> None:
-    ours, theirs = computed(), computed(layers=5)
+    reference, candidate = computed(), computed(layers=5)
     with pytest.raises(
         BadInput, match=r"the reference has 8 encoder.layers and the candidate 5; expected traces of one"
     ):
-        compare(ours, theirs)
-    assert [each.stage for each in compare(ours, theirs, stages="encoder.layers.[0-4]").stages][
+        compare(reference, candidate)
+    assert [each.stage for each in compare(reference, candidate, stages="encoder.layers.[0-4]").stages][
         -1
     ] == "encoder.layers.4"
-    assert compare(ours, theirs, force=True).warnings[0] == "the reference has 8 encoder.layers and the candidate 5"
-    assert compare(ours, without(ours, "encoder.layers.3")).within, "a stack with gaps is a choice of layers"
+    assert (
+        compare(reference, candidate, force=True).warnings[0]
+        == "the reference has 8 encoder.layers and the candidate 5"
+    )
+    assert compare(reference, without(reference, "encoder.layers.3")).within, "a stack with gaps is a choice of layers"
 
 
 def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
@@ -160,23 +167,30 @@ def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
 
 
 def test_tokens_that_differ_at_a_near_tie_pass() -> None:
-    ours, theirs, row = nudged(1e-6)
-    found = compare(ours, theirs)
-    first = found.first_token
+    reference, candidate, row = nudged(1e-6)
+    comparison = compare(reference, candidate)
+    first = comparison.first_token
     assert first is not None and first.place == row and first.near_tie and first.choice is not None
-    assert (first.reference, first.candidate) == (int(ours["tokens"][row]), int(theirs["tokens"][row]))
+    assert (first.reference, first.candidate) == (int(reference["tokens"][row]), int(candidate["tokens"][row]))
     assert (first.choice.reference_token, first.choice.candidate_token) == (first.reference, first.candidate)
     assert first.choice.reference_margin == pytest.approx(1e-6, rel=1e-3)
-    assert not found["tokens"].passes and found.passes(found["tokens"]) and found.within and not found.tokens_agree
-    exact = compare(ours, theirs, Tolerances(PRESETS["exact"]))
+    assert (
+        not comparison["tokens"].passes
+        and comparison.passes(comparison["tokens"])
+        and comparison.within
+        and not comparison.tokens_agree
+    )
+    exact = compare(reference, candidate, Tolerances(PRESETS["exact"]))
     assert exact.first_token and exact.first_token.near_tie and not exact.within, "the logits are not the same"
 
 
 def test_tokens_that_differ_at_a_clear_choice_do_not_pass() -> None:
-    ours, theirs, _ = nudged(0.5)
-    found = compare(ours, theirs)
-    assert found.first_token and not found.first_token.near_tie and not found.within
-    loose = compare(ours, theirs, Tolerances(PRESETS["f32"], (("logits", {"relative_l2": 1, "peak": 9, "kl": 9}),)))
+    reference, candidate, _ = nudged(0.5)
+    comparison = compare(reference, candidate)
+    assert comparison.first_token and not comparison.first_token.near_tie and not comparison.within
+    loose = compare(
+        reference, candidate, Tolerances(PRESETS["f32"], (("logits", {"relative_l2": 1, "peak": 9, "kl": 9}),))
+    )
     assert not loose.passes(loose["tokens"])
 
 
@@ -187,48 +201,58 @@ def test_near_tie_of_ctc_frames_is_a_near_tie_of_tokens() -> None:
     logits[3, 3] = 9 - 1e-5
     other = logits.copy()
     other[3, 3] = 9 + 1e-5
-    found = compare(
+    comparison = compare(
         Trace({"logits": logits, "tokens": np.array([1, 2])}, {}),
         Trace({"logits": other, "tokens": np.array([1, 3])}, {}),
     )
-    first = found.first_token
+    first = comparison.first_token
     assert first and first.choice and (first.place, first.choice.row, first.near_tie) == (1, 3, True)
     assert (first.choice.reference_token, first.choice.candidate_token) == (2, 3)
 
 
 def test_tokens_without_logits_get_no_near_tie() -> None:
-    ours, theirs, _ = nudged(1e-6)
-    found = compare(without(ours, "logits"), without(theirs, "logits"))
-    assert found.first_token and found.first_token.choice is None and not found.first_token.near_tie
-    assert not found.within
+    reference, candidate, _ = nudged(1e-6)
+    comparison = compare(without(reference, "logits"), without(candidate, "logits"))
+    assert comparison.first_token and comparison.first_token.choice is None and not comparison.first_token.near_tie
+    assert not comparison.within
 
 
 def test_different_prompt_tokens_do_not_pass_as_a_near_tie() -> None:
-    ours, theirs, _ = nudged(1e-6)
-    prompted = Trace({**theirs, "prompt.tokens": np.array([7, 8, 10])}, META)
-    found = compare(ours, prompted)
-    assert found.first_token and found.first_token.near_tie and not found.passes(found["prompt.tokens"])
+    reference, candidate, _ = nudged(1e-6)
+    prompted = Trace({**candidate, "prompt.tokens": np.array([7, 8, 10])}, META)
+    comparison = compare(reference, prompted)
+    assert (
+        comparison.first_token
+        and comparison.first_token.near_tie
+        and not comparison.passes(comparison["prompt.tokens"])
+    )
 
 
 def test_first_llm_token_uses_the_logits_of_the_last_prompt_row() -> None:
-    ours, theirs, row = nudged(1e-6, row=23)
+    reference, candidate, row = nudged(1e-6, row=23)
     embeddings = {"llm.embeddings": np.ones((24, 2))}
-    first = {"tokens": ours["tokens"][row:]}, {"tokens": theirs["tokens"][row:]}
-    traces = [Trace({**trace, **embeddings, **tokens}, META) for trace, tokens in zip((ours, theirs), first)]
-    found = compare(*traces).first_token
-    assert found is not None and found.place == 0 and found.choice and found.choice.row == 23 and found.near_tie
+    first = {"tokens": reference["tokens"][row:]}, {"tokens": candidate["tokens"][row:]}
+    traces = [Trace({**trace, **embeddings, **tokens}, META) for trace, tokens in zip((reference, candidate), first)]
+    difference = compare(*traces).first_token
+    assert (
+        difference is not None
+        and difference.place == 0
+        and difference.choice
+        and difference.choice.row == 23
+        and difference.near_tie
+    )
 
 
 def test_speech_placeholder_in_the_prompt_gives_no_row_for_later_tokens() -> None:
     """Or a row in the middle of the prompt would be taken for the one after it."""
-    ours, theirs, row = nudged(1e-6, row=23)
+    reference, candidate, row = nudged(1e-6, row=23)
     prompt = {"prompt.tokens": np.array([5, -1, 6])}
     traces = [
         Trace({**trace, **prompt, "tokens": np.array([7, 8 + int(other), 9])}, META)
-        for other, trace in enumerate((ours, theirs))
+        for other, trace in enumerate((reference, candidate))
     ]
-    found = compare(*traces).first_token
-    assert found is not None and found.place == 1 and found.choice is None and row == 23
+    difference = compare(*traces).first_token
+    assert difference is not None and difference.place == 1 and difference.choice is None and row == 23
 
 
 def reporting(trace: Trace, *steps: tuple[list[int], list[float]], **changes: Any) -> Trace:
@@ -245,26 +269,28 @@ SAME = ([1, 2, 3], [-0.5, -1.5, -3.0])
 
 def test_alternatives_of_each_step_give_near_tie_margins() -> None:
     trace = computed()
-    ours = reporting(trace, SAME, SAME, ([4, 5, 6], [-0.70000, -0.70003, -9.0]))
-    theirs = reporting(trace, SAME, SAME, ([5, 4, 6], [-0.70001, -0.70003, -9.0]))
-    found = compare(ours, theirs)
-    first = found.first_token
+    reference = reporting(trace, SAME, SAME, ([4, 5, 6], [-0.70000, -0.70003, -9.0]))
+    candidate = reporting(trace, SAME, SAME, ([5, 4, 6], [-0.70001, -0.70003, -9.0]))
+    comparison = compare(reference, candidate)
+    first = comparison.first_token
     assert first is not None and (first.place, first.reference, first.candidate) == (2, 4, 5)
-    assert first.near_tie and first.choice is not None and first.choice.row is None and found.within
+    assert first.near_tie and first.choice is not None and first.choice.row is None and comparison.within
     assert first.choice.reference_margin == pytest.approx(3e-5, rel=0.01)
-    assert "The tokens differ from place 2 on: 4 in the reference, 5 in the candidate." in judge(found).sentence
-    assert "This choice is a near tie (margins 3e-05 and 2e-05)." in judge(found).sentence
-    clear = compare(ours, reporting(trace, SAME, SAME, ([5, 8, 6], [-0.1, -3.0, -9.0])))
+    assert "The tokens differ from place 2 on: 4 in the reference, 5 in the candidate." in judge(comparison).sentence
+    assert "This choice is a near tie (margins 3e-05 and 2e-05)." in judge(comparison).sentence
+    clear = compare(reference, reporting(trace, SAME, SAME, ([5, 8, 6], [-0.1, -3.0, -9.0])))
     assert clear.first_token and not clear.first_token.near_tie and not clear.within
     assert "This choice is not a near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
 
 
 def test_logits_take_precedence_over_alternatives() -> None:
-    ours, theirs, row = nudged(1e-6)
-    steps = [([int(token), 39], [-0.1, -0.2]) for token in ours["tokens"]]
-    traces = [Trace({**trace, **dict(list(reporting(trace, *steps).items())[-2:])}, META) for trace in (ours, theirs)]
-    found = compare(*traces).first_token
-    assert found is not None and found.choice is not None and found.choice.row == row
+    reference, candidate, row = nudged(1e-6)
+    steps = [([int(token), 39], [-0.1, -0.2]) for token in reference["tokens"]]
+    traces = [
+        Trace({**trace, **dict(list(reporting(trace, *steps).items())[-2:])}, META) for trace in (reference, candidate)
+    ]
+    difference = compare(*traces).first_token
+    assert difference is not None and difference.choice is not None and difference.choice.row == row
 
 
 @pytest.mark.parametrize(
@@ -272,74 +298,77 @@ def test_logits_take_precedence_over_alternatives() -> None:
 )
 def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> None:
     trace = computed()
-    ours, theirs = reporting(trace, SAME, SAME), reporting(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5]))
-    found = compare(ours, Trace(theirs, META | {"dtype": dtype}))
-    held = found["tokens.logprobs"]
+    reference, candidate = reporting(trace, SAME, SAME), reporting(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5]))
+    comparison = compare(reference, Trace(candidate, META | {"dtype": dtype}))
+    held = comparison["tokens.logprobs"]
     assert held.kind == "logprobs" and held.logprobs == LogprobMeasures(1.5, 1, 0.75, 2, 6)
-    assert found.within is within and found["tokens"].passes and held.growth is None
+    assert comparison.within is within and comparison["tokens"].passes and held.growth is None
     if not within:
-        name, said = found.tolerances.preset.name, judge(found).sentence
-        assert said.startswith(f"tokens.logprobs is the first stage beyond tolerance {name}: ")
-        assert "log-probabilities' root mean square difference in nats at the worst step 1.5, limit " in said
-    [row] = [each for each in rows(found) if each[1] == "tokens.logprobs"]
+        name, sentence = comparison.tolerances.preset.name, judge(comparison).sentence
+        assert sentence.startswith(f"tokens.logprobs is the first stage beyond tolerance {name}: ")
+        assert "log-probabilities' root mean square difference in nats at the worst step 1.5, limit " in sentence
+    [row] = [each for each in rows(comparison) if each[1] == "tokens.logprobs"]
     assert row[-1] == "2 steps, at most 1.5 nats apart, step 1"
 
 
 def test_log_probabilities_are_matched_by_token_id() -> None:
     trace = computed()
-    ours = reporting(trace, SAME)
+    reference = reporting(trace, SAME)
     turned = reporting(trace, ([1, 3, 2], [-0.5, -3.0, -1.5]))
     fewer = reporting(trace, ([1, 2], [-0.5, -1.5]))
     for other in (turned, fewer):
-        assert compare(ours, other)["tokens.logprobs"].logprobs == LogprobMeasures(
+        assert compare(reference, other)["tokens.logprobs"].logprobs == LogprobMeasures(
             0.0, 0, 0.0, 1, len(other["tokens.logprobs"][0])
         )
-    strange = compare(ours, reporting(trace, ([1, 8, 9], [-0.5, -1.0, -3.0])))["tokens.logprobs"].logprobs
+    strange = compare(reference, reporting(trace, ([1, 8, 9], [-0.5, -1.0, -3.0])))["tokens.logprobs"].logprobs
     assert strange is not None and strange.worst == pytest.approx(((1.5**2 + 2**2) / 3) ** 0.5)  # 2 and 8 at the least
-    chosen = Trace({**without(ours, "tokens.alternatives"), "tokens.logprobs": np.array([-0.5])}, META)
-    assert compare(ours, chosen)["tokens.logprobs"].passes
-    impossible = compare(ours, reporting(trace, ([1, 2, 3], [-0.5, -np.inf, -3.0])))["tokens.logprobs"]
+    chosen = Trace({**without(reference, "tokens.alternatives"), "tokens.logprobs": np.array([-0.5])}, META)
+    assert compare(reference, chosen)["tokens.logprobs"].passes
+    impossible = compare(reference, reporting(trace, ([1, 2, 3], [-0.5, -np.inf, -3.0])))["tokens.logprobs"]
     assert impossible.logprobs is not None and np.isinf(impossible.logprobs.worst) and not impossible.passes
 
 
 def test_log_probabilities_after_the_first_different_token_are_ignored() -> None:
     trace = computed()
-    ours = reporting(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
-    theirs = reporting(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
-    held = compare(ours, theirs)["tokens.logprobs"].logprobs
+    reference = reporting(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
+    candidate = reporting(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
+    held = compare(reference, candidate)["tokens.logprobs"].logprobs
     assert held is not None and held.steps == 2 and held.worst == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=1e-3)
 
 
 def test_missing_alternatives_raise_a_warning() -> None:
     trace = computed()
-    ours, theirs = reporting(trace, SAME), reporting(trace, SAME)
+    reference, candidate = reporting(trace, SAME), reporting(trace, SAME)
     for one, other, whose in (
-        (ours, without(theirs, "tokens.alternatives", "tokens.logprobs"), "candidate"),
-        (without(ours, "tokens.logprobs"), theirs, "reference"),
+        (reference, without(candidate, "tokens.alternatives", "tokens.logprobs"), "candidate"),
+        (without(reference, "tokens.logprobs"), candidate, "reference"),
     ):
-        found = compare(one, other)
-        assert found.within
-        assert found.warnings == (f"not compared, since the {whose} does not have them: tokens.logprobs",)
-    assert compare(ours, without(theirs, "tokens.alternatives")).warnings == (
+        comparison = compare(one, other)
+        assert comparison.within
+        assert comparison.warnings == (f"not compared, since the {whose} does not have them: tokens.logprobs",)
+    assert compare(reference, without(candidate, "tokens.alternatives")).warnings == (
         "not compared, since the candidate does not name the tokens (tokens.alternatives): tokens.logprobs",
     )
-    theirs = reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
-    exact = Trace(dict(ours), META | {"dtype": "float64"})
-    assert not [each for each in noise_or_bug(ours, theirs, exact).stages if each.stage.startswith("tokens")]
-    assert [each.stage for each in compare(ours, theirs, stages="tokens.*").stages] == ["tokens.logprobs"]
+    candidate = reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
+    exact = Trace(dict(reference), META | {"dtype": "float64"})
+    assert not [each for each in noise_or_bug(reference, candidate, exact).stages if each.stage.startswith("tokens")]
+    assert [each.stage for each in compare(reference, candidate, stages="tokens.*").stages] == ["tokens.logprobs"]
 
 
 def test_alternatives_on_one_side_only_give_no_margins() -> None:
     trace = computed()
-    ours, theirs = reporting(trace, SAME), reporting(trace, ([2, 1, 3], [-0.5, -0.6, -9.0]))
-    for one, other in ((without(ours, "tokens.logprobs"), theirs), (ours, without(theirs, "tokens.alternatives"))):
+    reference, candidate = reporting(trace, SAME), reporting(trace, ([2, 1, 3], [-0.5, -0.6, -9.0]))
+    for one, other in (
+        (without(reference, "tokens.logprobs"), candidate),
+        (reference, without(candidate, "tokens.alternatives")),
+    ):
         first = compare(one, other).first_token
         assert first is not None and first.choice is None and not first.near_tie
-    short = compare(ours, reporting(trace, SAME, SAME)).first_token
+    short = compare(reference, reporting(trace, SAME, SAME)).first_token
     assert short is not None and (short.reference, short.candidate, short.choice) == (None, 1, None)
     torn = reporting(trace, ([2, 1], [-0.5, -0.6]), **{"tokens.logprobs": np.zeros((1, 3))})
     with pytest.raises(BadInput, match=r"tokens.alternatives holds int64 of shape \(1, 2\) and tokens.lo"):
-        compare(torn, ours)
+        compare(torn, reference)
 
 
 def test_tolerance_checks_per_stage_stay_few_with_many_stages(monkeypatch: pytest.MonkeyPatch) -> None:

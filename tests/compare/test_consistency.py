@@ -53,9 +53,9 @@ def together(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tupl
     measurements, alone = [], 0
     for number in range(inputs):
         half = Half(1000 * seed + number)
-        found = half.judged(half.computed(lambda x: fault_size * NOISE * x, at))
-        alone += found.first_bug is not None
-        measurements.append(measurements_of(found, ORDERS))
+        report = half.judged(half.computed(lambda x: fault_size * NOISE * x, at))
+        alone += report.first_bug is not None
+        measurements.append(measurements_of(report, ORDERS))
     return consistency(measurements), alone
 
 

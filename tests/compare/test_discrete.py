@@ -24,7 +24,7 @@ def distance(one: list[int], other: list[int]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("candidate", "said"),
+    ("candidate", "sentence"),
     [
         ([5, 6, 7, 8], None),
         ([1, 5, 6, 7, 8], "at place 0, and nowhere else, the candidate puts in 1"),
@@ -36,28 +36,28 @@ def distance(one: list[int], other: list[int]) -> int:
         ([5, 6, 7, 8, *range(10, 20)], "the ids differ from place 4 on, the end and 10"),
     ],
 )
-def test_place_and_kind_of_a_token_difference_are_named(candidate: list[int], said: str | None) -> None:
-    assert explain_tokens(np.array([5, 6, 7, 8]), np.array(candidate, int)) == said
+def test_place_and_kind_of_a_token_difference_are_named(candidate: list[int], sentence: str | None) -> None:
+    assert explain_tokens(np.array([5, 6, 7, 8]), np.array(candidate, int)) == sentence
 
 
 @given(IDS, IDS)
 def test_tokens_are_aligned_with_the_fewest_edits(one: list[int], other: list[int]) -> None:
-    found = measure_tokens(np.array(one, int), np.array(other, int))
-    assert found.errors == distance(one, other)
-    assert found.error_rate == pytest.approx(found.errors / max(len(one) or len(other), 1))
+    measures = measure_tokens(np.array(one, int), np.array(other, int))
+    assert measures.errors == distance(one, other)
+    assert measures.error_rate == pytest.approx(measures.errors / max(len(one) or len(other), 1))
     first = next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
-    assert found.first_difference == (None if one == other else first)
-    assert (found.reference_length, found.candidate_length) == (len(one), len(other))
-    ours = [int(token) for edit in found.edits for token in edit.reference.split()]
-    theirs = [int(token) for edit in found.edits for token in edit.candidate.split()]
+    assert measures.first_difference == (None if one == other else first)
+    assert (measures.reference_length, measures.candidate_length) == (len(one), len(other))
+    ours = [int(token) for edit in measures.edits for token in edit.reference.split()]
+    theirs = [int(token) for edit in measures.edits for token in edit.candidate.split()]
     assert ours == one and theirs == other, "the script makes one of the other"
 
 
 def test_text_comparison_reports_wer_and_cer_and_is_case_sensitive() -> None:
-    found = measure_text("three seven one", "Three seven one")
-    assert (found.unit, found.errors, found.wer) == ("WER", 1, pytest.approx(1 / 3))
-    assert found.cer == pytest.approx(1 / 15) and found.first_difference == 0
-    assert found.edits[0] == Edit("substitute", "three", "Three")
+    measures = measure_text("three seven one", "Three seven one")
+    assert (measures.unit, measures.errors, measures.wer) == ("WER", 1, pytest.approx(1 / 3))
+    assert measures.cer == pytest.approx(1 / 15) and measures.first_difference == 0
+    assert measures.edits[0] == Edit("substitute", "three", "Three")
     assert measure_text("三七一", "三七").cer == pytest.approx(1 / 3)
     same = measure_text("one", "one")
     assert same.first_difference is None and same.error_rate == 0

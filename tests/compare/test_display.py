@@ -15,18 +15,18 @@ def wrong() -> Trace:
 
 
 def test_clean_comparison_is_displayed_as_within() -> None:
-    found = compare(computed(), computed())
-    said = text_of(found._repr_html_())
-    assert "✓ within" in said and "Identical" in said and "✗" not in said
-    assert repr(found) == f"<Comparison of {len(found.stages)} stages: all within tolerance f32>"
+    comparison = compare(computed(), computed())
+    text = text_of(comparison._repr_html_())
+    assert "✓ within" in text and "Identical" in text and "✗" not in text
+    assert repr(comparison) == f"<Comparison of {len(comparison.stages)} stages: all within tolerance f32>"
 
 
 def test_faulty_comparison_displays_the_first_stage_beyond_tolerance() -> None:
-    found = compare(computed(), wrong())
-    said = text_of(found._repr_html_())
-    assert "✗ beyond" in said and all(each in said for each in judge(found).sentences)
-    assert "first encoder.layers.1 tolerance f32" in repr(found)
-    assert "encoder.layers.1" in text_of(judge(found)._repr_html_())
+    comparison = compare(computed(), wrong())
+    text = text_of(comparison._repr_html_())
+    assert "✗ beyond" in text and all(each in text for each in judge(comparison).sentences)
+    assert "first encoder.layers.1 tolerance f32" in repr(comparison)
+    assert "encoder.layers.1" in text_of(judge(comparison)._repr_html_())
 
 
 def test_stage_names_and_texts_are_escaped_in_html() -> None:

@@ -84,13 +84,15 @@ CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("stage, change, kind, said", CHANGES, ids=[f"{n} {each[2]}" for n, each in enumerate(CHANGES)])
+@pytest.mark.parametrize(
+    "stage, change, kind, sentence", CHANGES, ids=[f"{n} {each[2]}" for n, each in enumerate(CHANGES)]
+)
 def test_known_change_of_a_stage_is_explained(
-    stage: str, change: Callable[[np.ndarray], np.ndarray], kind: str, said: str
+    stage: str, change: Callable[[np.ndarray], np.ndarray], kind: str, sentence: str
 ) -> None:
-    found = explained(with_stage(stage, change))
-    assert found is not None and (found.kind, found.stage) == (kind, stage)
-    assert said in found.sentence and found.remaining < 1e-5 < found.error
+    hint = explained(with_stage(stage, change))
+    assert hint is not None and (hint.kind, hint.stage) == (kind, stage)
+    assert sentence in hint.sentence and hint.remaining < 1e-5 < hint.error
 
 
 STEPS: list[tuple[str, Any, str, str, str]] = [
@@ -112,22 +114,24 @@ STEPS: list[tuple[str, Any, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("step, does, part, kind, said", STEPS, ids=[f"{n} {each[3]}" for n, each in enumerate(STEPS)])
-def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: str, kind: str, said: str) -> None:
+@pytest.mark.parametrize(
+    "step, does, part, kind, sentence", STEPS, ids=[f"{n} {each[3]}" for n, each in enumerate(STEPS)]
+)
+def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: str, kind: str, sentence: str) -> None:
     changed = stages(noise=2e-7, **{step: does})
     verdict = judge(compare(Trace(REFERENCE, {}), Trace(changed, {})))
     assert verdict.faulty_stage == (f"{LAYER}.{part}" if part else LAYER)
-    found = verdict.explanation
+    explanation = verdict.explanation
     if not kind:
-        assert found is None
+        assert explanation is None
     elif kind == "rows":  # heads in another order: the only change that a permutation explains
-        assert found is not None and found.kind == "heads permuted"
+        assert explanation is not None and explanation.kind == "heads permuted"
     else:
-        assert found is not None and found.kind in (kind, "left out") and said in found.sentence
+        assert explanation is not None and explanation.kind in (kind, "left out") and sentence in explanation.sentence
 
 
 @pytest.mark.parametrize(
-    "weights, kind, said",
+    "weights, kind, sentence",
     [
         (
             lambda q, k: _weights(q, k, scale=1.0),
@@ -142,9 +146,9 @@ def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: st
         ),
     ],
 )
-def test_wrong_attention_weights_are_explained(weights: Any, kind: str, said: str) -> None:
-    found = explained(stages(noise=1e-7, attention__weights=weights))
-    assert found is not None and found.kind == kind and said in found.sentence
+def test_wrong_attention_weights_are_explained(weights: Any, kind: str, sentence: str) -> None:
+    hint = explained(stages(noise=1e-7, attention__weights=weights))
+    assert hint is not None and hint.kind == kind and sentence in hint.sentence
 
 
 def _weights(q: np.ndarray, k: np.ndarray, scale: float = HEAD**-0.5, sees: int = 0) -> np.ndarray:
@@ -156,11 +160,11 @@ def test_stages_one_too_late_are_distinguished_from_a_missing_layer() -> None:
     names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(3))]
     reference = {name: REFERENCE[name] for name in (*names, "llm.norm")}
     late = {**reference, **{name: reference[earlier] for earlier, name in pairwise(names)}}
-    found = explained(late, reference)
-    assert found is not None and found.kind == "stages shifted" and "one stage too late" in found.sentence
+    hint = explained(late, reference)
+    assert hint is not None and hint.kind == "stages shifted" and "one stage too late" in hint.sentence
     early = {**reference, **dict(zip(names[1:], (reference[each] for each in (*names[2:], "llm.norm"))))}
-    found = explained(early, reference)
-    assert found is not None and "equals the reference's llm.layers.1: it and the stage after it" in found.sentence
+    hint = explained(early, reference)
+    assert hint is not None and "equals the reference's llm.layers.1: it and the stage after it" in hint.sentence
 
 
 def test_missing_input_scale_before_positions_is_explained() -> None:
@@ -174,9 +178,9 @@ def test_missing_input_scale_before_positions_is_explained() -> None:
         "encoder.layers.0": draw.random((34, 64)),
     }
     reference = {name: each.astype(np.float32) for name, each in reference.items()}
-    found = explained({**reference, "encoder.input": held + positions}, reference)
-    assert found is not None and found.kind == "scale of an addend"
-    assert found.sentence.startswith("from row 4 on frontend.features is in it without the factor 8 = √64")
+    hint = explained({**reference, "encoder.input": held + positions}, reference)
+    assert hint is not None and hint.kind == "scale of an addend"
+    assert hint.sentence.startswith("from row 4 on frontend.features is in it without the factor 8 = √64")
 
 
 def test_wrong_uses_of_cmvn_are_explained() -> None:
@@ -193,8 +197,8 @@ def test_wrong_uses_of_cmvn_are_explained() -> None:
         (lfr + shift, "CMVN", "scale is left out"),
         ((lfr - shift) * scale, "CMVN", "wrong sign"),
     ):
-        found = explained({**reference, "frontend.features": wrong}, reference)
-        assert found is not None and found.kind == kind and said in found.sentence
+        hint = explained({**reference, "frontend.features": wrong}, reference)
+        assert hint is not None and hint.kind == kind and said in hint.sentence
 
 
 OTHER: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
@@ -259,8 +263,8 @@ def test_explanation_is_found_despite_rounding(seed: int, rows: int, columns: in
         (lambda x: -x, "factor"), (lambda x: np.exp(x), "function"), (lambda x: x[:, ::-1], "channels reversed"),
         (lambda x: x[:, order] if (order != np.arange(columns)).any() else x[:, ::-1], ""),
     ][which]  # fmt: skip
-    found = explained({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
-    assert found is not None and (not change[1] or found.kind == change[1])
+    hint = explained({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
+    assert hint is not None and (not change[1] or hint.kind == change[1])
 
 
 def test_correct_step_gets_no_hint_when_its_input_is_wrong() -> None:
@@ -315,19 +319,19 @@ def test_explanations_indistinguishable_in_half_precision_are_named_together() -
     gelu = {name: ACTIVATIONS[name] for name in ("GELU", "GELU by tanh")}
     for name, function in gelu.items():
         wrong = stages(noise=4e-4, mlp__activation=lambda g, u, function=function: function(g) * u)
-        found = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {"dtype": "float16"}))).explanation
+        explanation = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {"dtype": "float16"}))).explanation
         other = next(each for each in gelu if each != name)
-        assert found is not None and found.kind == "activation"
-        assert f"{name} or {other}," in found.sentence or f"{other} or {name}," in found.sentence
+        assert explanation is not None and explanation.kind == "activation"
+        assert f"{name} or {other}," in explanation.sentence or f"{other} or {name}," in explanation.sentence
 
 
 def test_explanation_appears_in_the_verdict_and_in_the_json() -> None:
     comparison = compare(Trace(REFERENCE, {}), Trace(with_stage(LAYER, lambda x: x[::-1]), {}))
     verdict = judge(comparison)
     assert "Its rows are in reverse order; a difference of " in verdict.sentence
-    found = json.loads(json.dumps(to_dict(comparison, verdict)))
-    assert found["verdict"]["explanation"]["kind"] == "rows reversed"
-    [stage] = [each for each in found["stages"] if each["explanation"]]
+    document = json.loads(json.dumps(to_dict(comparison, verdict)))
+    assert document["verdict"]["explanation"]["kind"] == "rows reversed"
+    [stage] = [each for each in document["stages"] if each["explanation"]]
     assert stage["stage"] == LAYER and stage["hint"] == stage["explanation"]["sentence"]
     assert set(stage["explanation"]) == {"kind", "stage", "sentence", "remaining", "error"}
 
@@ -343,15 +347,15 @@ def test_first_bad_stage_is_explained_end_to_end_and_every_bad_stage_isolated() 
 def test_numbers_beyond_float32_are_explained_without_a_warning() -> None:
     for size, kind in ((1e100, "factor"), (1e300, None)):
         large = size * REFERENCE[LAYER].astype(np.float64)
-        found = explain(Scene(LAYER, large, 3 * large, 1e-6), 2.0)
-        assert (found and found.kind) == kind
+        hint = explain(Scene(LAYER, large, 3 * large, 1e-6), 2.0)
+        assert (hint and hint.kind) == kind
 
 
 def test_explanation_search_stays_below_16_mb() -> None:
     x = np.random.default_rng(7).standard_normal((200, 900)).astype(np.float32)
     scene = Scene("llm.layers.0", x, np.ascontiguousarray(x[::-1]), 1e-6)
     tracemalloc.start()
-    found = explain(scene, 1.4)
+    hint = explain(scene, 1.4)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found is not None and found.kind == "rows reversed" and peak < 16e6
+    assert hint is not None and hint.kind == "rows reversed" and peak < 16e6

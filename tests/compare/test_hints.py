@@ -12,7 +12,7 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
 
 
 @pytest.mark.parametrize(
-    "candidate, said",
+    "candidate, sentence",
     [
         (X.T, "the shapes are 6×4 and 4×6: the candidate is transposed; after this change they differ by 0 %"),
         (X[None], "the candidate has a dimension of 1 more, such as a batch; after this change they differ by 0 %"),
@@ -42,8 +42,8 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
         (X.T[None], "one has a dimension of 1 more, and is transposed; after"),
     ],
 )
-def test_different_shape_is_explained(candidate: np.ndarray, said: str) -> None:
-    assert said in explain_shape(X, candidate)
+def test_different_shape_is_explained(candidate: np.ndarray, sentence: str) -> None:
+    assert sentence in explain_shape(X, candidate)
 
 
 TALL = np.random.default_rng(6).standard_normal((60, 30)).astype(np.float32)
@@ -56,7 +56,7 @@ def zeroed(rows: object, columns: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "candidate, said",
+    "candidate, sentence",
     [
         (zeroed(slice(0, 1), slice(None)), "only row 0 of 60 differs"),
         (zeroed(slice(0, 4), slice(None)), "only rows 0 to 3 of 60 differ"),
@@ -70,9 +70,9 @@ def zeroed(rows: object, columns: object) -> np.ndarray:
         (zeroed(slice(0, 30), slice(0, 20)), None),
     ],
 )
-def test_the_place_of_the_difference_is_reported(candidate: np.ndarray, said: str | None) -> None:
-    found = where_it_differs(measure(TALL, candidate))
-    assert found is None if said is None else found is not None and found.startswith(said)
+def test_the_place_of_the_difference_is_reported(candidate: np.ndarray, sentence: str | None) -> None:
+    hint = where_it_differs(measure(TALL, candidate))
+    assert hint is None if sentence is None else hint is not None and hint.startswith(sentence)
 
 
 def test_scattered_or_absent_differences_have_no_reported_place() -> None:

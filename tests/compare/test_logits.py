@@ -30,16 +30,16 @@ def softmax(row: np.ndarray) -> list[float]:
 
 @given(LOGITS, LOGITS)
 def test_kl_and_top1_agreement_match_their_definitions(reference: np.ndarray, candidate: np.ndarray) -> None:
-    found = measure_logits(reference, candidate)
+    measures = measure_logits(reference, candidate)
     divergence = [
         math.fsum(p * math.log(p / q) for p, q in zip(softmax(r), softmax(c)))
         for r, c in zip(reference.astype(np.float64), candidate.astype(np.float64))
     ]
-    assert found.kl_mean == pytest.approx(sum(divergence) / 4, rel=1e-6, abs=1e-12)
-    assert found.kl_max == pytest.approx(max(divergence), rel=1e-6, abs=1e-12)
-    assert divergence[found.kl_worst_row] == pytest.approx(max(divergence), rel=1e-6, abs=1e-12)
+    assert measures.kl_mean == pytest.approx(sum(divergence) / 4, rel=1e-6, abs=1e-12)
+    assert measures.kl_max == pytest.approx(max(divergence), rel=1e-6, abs=1e-12)
+    assert divergence[measures.kl_worst_row] == pytest.approx(max(divergence), rel=1e-6, abs=1e-12)
     same = [int(r.argmax()) == int(c.argmax()) for r, c in zip(reference, candidate)]
-    assert found.top1_agreement == sum(same) / 4 and found.flips == 4 - sum(same) and found.rows == 4
+    assert measures.top1_agreement == sum(same) / 4 and measures.flips == 4 - sum(same) and measures.rows == 4
 
 
 @given(
@@ -65,8 +65,8 @@ def test_kl_is_unchanged_by_row_order_column_order_and_a_constant(
 
 def test_equal_logits_have_zero_kl_with_banned_tokens_ignored() -> None:
     logits = np.array([[0.0, -np.inf, 3.0], [1.0, 2.0, -np.inf]])
-    found = measure_logits(logits, logits)
-    assert (found.kl_mean, found.top1_agreement, found.top_overlap) == (0, 1, 1)
+    measures = measure_logits(logits, logits)
+    assert (measures.kl_mean, measures.top1_agreement, measures.top_overlap) == (0, 1, 1)
     banned = measure_logits(np.zeros((1, 3)), np.array([[0.0, 0.0, -np.inf]]))
     assert banned.kl_mean == math.inf
     assert measure_logits(np.zeros((1, 3)), np.full((1, 3), np.nan)).kl_mean == math.inf
@@ -77,8 +77,8 @@ def test_equal_logits_have_zero_kl_with_banned_tokens_ignored() -> None:
 def test_non_finite_rows_match_only_identical_rows(strange: float) -> None:
     logits = np.array([[1.0, strange, 2.0], [1.0, 2.0, 3.0]])
     assert measure_logits(logits, logits.copy()).kl_max == 0
-    found = measure_logits(logits, logits + [[1.0], [0.0]])
-    assert (found.kl_max, found.kl_worst_row) == (math.inf, 0)
+    measures = measure_logits(logits, logits + [[1.0], [0.0]])
+    assert (measures.kl_max, measures.kl_worst_row) == (math.inf, 0)
 
 
 @pytest.mark.parametrize("error", [0.0, 1e-3])
@@ -86,8 +86,8 @@ def test_log_softmax_and_softmax_are_recognised(error: float) -> None:
     rng = np.random.default_rng(0)
     logits = 10 * rng.standard_normal((12, 40))
     constants = np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    found = explain_logits(logits, logits - constants + error * rng.standard_normal(logits.shape))
-    assert found and found.startswith("each row is the reference's plus a constant, as after log-softmax")
+    hint = explain_logits(logits, logits - constants + error * rng.standard_normal(logits.shape))
+    assert hint and hint.startswith("each row is the reference's plus a constant, as after log-softmax")
     assert explain_logits(logits, np.exp(logits - constants)) == (
         "each row is nonnegative and has the sum 1, like probabilities: a softmax was taken"
     )
@@ -119,21 +119,23 @@ def test_margins_from_alternatives_match_margins_from_logits() -> None:
     c = r + rng.normal(0, 1e-3, 50)
     one, other = np.argsort(-r)[:2]
     c[other] = c[one] + 1e-4
-    whole = choice_at(r[None], c[None], 0)
+    full_choice = choice_at(r[None], c[None], 0)
     best = [np.argsort(-side)[:10] for side in (r, c)]
     sides = [(ids, side[ids] - np.log(np.exp(side).sum())) for ids, side in zip(best, (r, c))]
-    found = choice_among(sides[0], sides[1], (int(one), int(other)), spread_of(r))
-    assert whole is not None and found is not None and found.row is None
-    assert found.reference_margin == pytest.approx(whole.reference_margin)
-    assert found.candidate_margin == pytest.approx(whole.candidate_margin) and found.spread == whole.spread
-    assert not (found.reference_at_least or found.candidate_at_least)
+    choice = choice_among(sides[0], sides[1], (int(one), int(other)), spread_of(r))
+    assert full_choice is not None and choice is not None and choice.row is None
+    assert choice.reference_margin == pytest.approx(full_choice.reference_margin)
+    assert (
+        choice.candidate_margin == pytest.approx(full_choice.candidate_margin) and choice.spread == full_choice.spread
+    )
+    assert not (choice.reference_at_least or choice.candidate_at_least)
 
 
 def test_token_missing_from_alternatives_gives_a_lower_bound_of_the_margin() -> None:
     ours, theirs = step((3, -0.1), (4, -0.2), (5, -9.0)), step((8, -0.5), (3, -0.6), (5, -4.5))
-    found = choice_among(ours, theirs, (3, 8), 1.0)
-    assert found is not None and (found.reference_at_least, found.candidate_at_least) == (True, False)
-    assert found.reference_margin == pytest.approx(8.9) and found.candidate_margin == pytest.approx(0.1)
+    choice = choice_among(ours, theirs, (3, 8), 1.0)
+    assert choice is not None and (choice.reference_at_least, choice.candidate_at_least) == (True, False)
+    assert choice.reference_margin == pytest.approx(8.9) and choice.candidate_margin == pytest.approx(0.1)
     neither = choice_among(ours, step((8, -0.5), (5, -4.5)), (3, 8), 1.0)
     assert neither is not None and neither.reference_at_least and neither.candidate_at_least
     close = choice_among(step((3, -2.0), (4, -2.0)), step((8, -2.0), (3, -2.0)), (3, 8), 1.0)

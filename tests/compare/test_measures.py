@@ -30,34 +30,34 @@ def test_measures_match_their_definitions(both: tuple[np.ndarray, np.ndarray], b
     reference, candidate = (each.astype(np.float64) for each in both)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measures, "BLOCK_VALUES", block)
-        found = measure(*both)
+        result = measure(*both)
     d = [c - r for r, c in zip(reference.ravel().tolist(), candidate.ravel().tolist())]
-    assert found.values == len(d)
-    assert found.max_abs == max(map(abs, d), default=0.0)
-    assert found.mean_abs == pytest.approx(sum(map(abs, d)) / max(len(d), 1))
-    assert found.identical == all(x == 0 for x in d)
-    assert found.reference_nonfinite == found.candidate_nonfinite == found.nonfinite_differences == 0
+    assert result.values == len(d)
+    assert result.max_abs == max(map(abs, d), default=0.0)
+    assert result.mean_abs == pytest.approx(sum(map(abs, d)) / max(len(d), 1))
+    assert result.identical == all(x == 0 for x in d)
+    assert result.reference_nonfinite == result.candidate_nonfinite == result.nonfinite_differences == 0
     ours, size = math.fsum(x * x for x in d), math.fsum(x * x for x in reference.ravel().tolist())
     if size > 1e-60:
-        assert found.relative_l2 == pytest.approx(math.sqrt(ours / size))
-        assert found.snr_db == (pytest.approx(10 * math.log10(size / ours)) if ours else math.inf)
-        assert found.peak == pytest.approx(found.max_abs / math.sqrt(size / len(d)))
+        assert result.relative_l2 == pytest.approx(math.sqrt(ours / size))
+        assert result.snr_db == (pytest.approx(10 * math.log10(size / ours)) if ours else math.inf)
+        assert result.peak == pytest.approx(result.max_abs / math.sqrt(size / len(d)))
     theirs = math.fsum(x * x for x in candidate.ravel().tolist())
     if min(size, theirs) > 1e-60:
         product = math.fsum(r * c for r, c in zip(reference.ravel().tolist(), candidate.ravel().tolist()))
-        assert found.cosine == pytest.approx(product / math.sqrt(size * theirs), abs=1e-9)
-        assert found.factor == pytest.approx(product / size, rel=1e-6, abs=1e-9 * math.sqrt(theirs / size))
-    if found.worst:
-        assert abs(candidate[found.worst.index] - reference[found.worst.index]) == found.max_abs
-        assert found.worst.reference == reference[found.worst.index]
-        assert found.worst.candidate == candidate[found.worst.index]
+        assert result.cosine == pytest.approx(product / math.sqrt(size * theirs), abs=1e-9)
+        assert result.factor == pytest.approx(product / size, rel=1e-6, abs=1e-9 * math.sqrt(theirs / size))
+    if result.worst:
+        assert abs(candidate[result.worst.index] - reference[result.worst.index]) == result.max_abs
+        assert result.worst.reference == reference[result.worst.index]
+        assert result.worst.candidate == candidate[result.worst.index]
     if reference.ndim and reference.size:
         square = (candidate - reference) ** 2
         rows = square.reshape(len(square), -1).mean(axis=1)
-        np.testing.assert_allclose(found.by_position, np.sqrt(rows), atol=1e-30)
+        np.testing.assert_allclose(result.by_position, np.sqrt(rows), atol=1e-30)
         if reference.ndim > 1:
             np.testing.assert_allclose(
-                found.by_channel, np.sqrt(square.mean(axis=tuple(range(square.ndim - 1)))), atol=1e-30
+                result.by_channel, np.sqrt(square.mean(axis=tuple(range(square.ndim - 1)))), atol=1e-30
             )
 
 
@@ -113,39 +113,39 @@ def test_absolute_and_cosine_distances_are_symmetric(both: tuple[np.ndarray, np.
 @given(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, 2.0, math.nan, math.inf, -math.inf])), st.data())
 def test_non_finite_values_are_counted_and_excluded(reference: np.ndarray, data: st.DataObject) -> None:
     candidate = data.draw(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, math.nan, math.inf])))
-    found = measure(reference, candidate)
+    result = measure(reference, candidate)
     fine = np.isfinite(reference) & np.isfinite(candidate)
     d = candidate[fine] - reference[fine]
-    assert found.reference_nonfinite == (~np.isfinite(reference)).sum()
-    assert found.candidate_nonfinite == (~np.isfinite(candidate)).sum()
+    assert result.reference_nonfinite == (~np.isfinite(reference)).sum()
+    assert result.candidate_nonfinite == (~np.isfinite(candidate)).sum()
     alike = [str(r) == str(c) for r, c in zip(reference.ravel(), candidate.ravel())]
-    assert found.nonfinite_differences == sum(not a for a, f in zip(alike, fine.ravel()) if not f)
-    assert found.values == fine.sum() and found.max_abs == max(np.abs(d), default=0)
-    assert found.mean_abs == pytest.approx(np.abs(d).mean() if d.size else 0)
-    assert found.identical == all(alike)
+    assert result.nonfinite_differences == sum(not a for a, f in zip(alike, fine.ravel()) if not f)
+    assert result.values == fine.sum() and result.max_abs == max(np.abs(d), default=0)
+    assert result.mean_abs == pytest.approx(np.abs(d).mean() if d.size else 0)
+    assert result.identical == all(alike)
 
 
 @pytest.mark.parametrize("factor", [1e-7, 1.0, 1e7])
 def test_cosine_distance_stays_accurate_for_arrays_of_very_different_norm(factor: float) -> None:
-    found = measure(np.array([2.0, 1e-3]), np.array([2.0 * factor, 0.0]))
-    assert found.cosine_distance == pytest.approx(1 - 1 / math.sqrt(1 + 2.5e-7), rel=1e-8)
-    assert found.factor_residual == pytest.approx(5e-4, rel=1e-6)
+    result = measure(np.array([2.0, 1e-3]), np.array([2.0 * factor, 0.0]))
+    assert result.cosine_distance == pytest.approx(1 - 1 / math.sqrt(1 + 2.5e-7), rel=1e-8)
+    assert result.factor_residual == pytest.approx(5e-4, rel=1e-6)
 
 
 def test_a_tiny_cosine_distance_is_not_lost_to_rounding() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 100))
     error = rng.standard_normal(x.shape)
-    found = measure(x, x + 1e-9 * error)
-    assert found.cosine_distance == pytest.approx(0.5e-18, rel=0.05)
-    assert found.cosine == 1.0
+    result = measure(x, x + 1e-9 * error)
+    assert result.cosine_distance == pytest.approx(0.5e-18, rel=0.05)
+    assert result.cosine == 1.0
 
 
 def test_distances_to_zero_arrays_are_defined() -> None:
     nothing, something = np.zeros((2, 2)), np.ones((2, 2))
     assert measure(nothing, nothing).identical and measure(nothing, nothing).cosine == 1
-    found = measure(nothing, something)
-    assert found.relative_l2 == found.peak == math.inf and found.snr_db == -math.inf and found.cosine == 0
+    result = measure(nothing, something)
+    assert result.relative_l2 == result.peak == math.inf and result.snr_db == -math.inf and result.cosine == 0
     assert measure(something, nothing).relative_l2 == 1
 
 
@@ -153,9 +153,9 @@ def test_distances_to_zero_arrays_are_defined() -> None:
 def test_every_numeric_dtype_is_measured(dtype: type) -> None:
     reference = np.array([[0, 1], [1, 1], [0, 0]], dtype)
     candidate = np.array([[0, 1], [0, 1], [0, 0]], dtype)
-    found = measure(reference, candidate)
-    assert found.max_abs == 1 and found.worst and found.worst.index == (1, 0)
-    assert (found.worst.reference, found.worst.candidate) == (1, 0)
+    result = measure(reference, candidate)
+    assert result.max_abs == 1 and result.worst and result.worst.index == (1, 0)
+    assert (result.worst.reference, result.worst.candidate) == (1, 0)
 
 
 def test_measuring_uses_less_memory_than_half_an_array() -> None:
@@ -164,10 +164,10 @@ def test_measuring_uses_less_memory_than_half_an_array() -> None:
     x = np.ones((2000, 1000), np.float32)
     y = x + np.float32(0.5)
     tracemalloc.start()
-    found: Measures = measure(x, y)
+    result: Measures = measure(x, y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.mean_abs == 0.5
+    assert result.mean_abs == 0.5
     assert peak < x.nbytes / 2
 
 

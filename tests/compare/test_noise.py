@@ -17,9 +17,9 @@ from workbench.trace.trace import Trace
 @pytest.mark.parametrize("dtype", ["float32", "float16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("seed", range(3))
 def test_different_dtype_and_order_of_sums_are_noise(dtype: str, seed: int) -> None:
-    found = noise_or_bug(computed("float32", seed), computed(dtype, seed, reverse=True), computed("float64", seed))
-    assert [each.stage for each in found.stages] == NUMBERS
-    assert found.first_bug is None and found.sentence.startswith(
+    report = noise_or_bug(computed("float32", seed), computed(dtype, seed, reverse=True), computed("float64", seed))
+    assert [each.stage for each in report.stages] == NUMBERS
+    assert report.first_bug is None and report.sentence.startswith(
         "arithmetic noise: at logits the candidate's distance from float64 is "
     )
 
@@ -33,9 +33,9 @@ def test_different_dtype_and_order_of_sums_are_noise(dtype: str, seed: int) -> N
 def test_a_bug_is_found_at_its_stage(layer: int, seed: int, case: tuple[str, float]) -> None:
     stage, (dtype, size) = f"encoder.layers.{layer}", case
     bug = computed(dtype, seed, faults={stage: lambda x: x * (1 + size * np.sign(x))})
-    found = noise_or_bug(computed("float32", seed), bug, computed("float64", seed))
-    assert found.first_bug and found.first_bug.stage == stage
-    assert found.first_bug.candidate > 10 * found.first_bug.reference
+    report = noise_or_bug(computed("float32", seed), bug, computed("float64", seed))
+    assert report.first_bug and report.first_bug.stage == stage
+    assert report.first_bug.candidate > 10 * report.first_bug.reference
 
 
 def test_distances_are_relative_and_from_float64() -> None:
@@ -63,9 +63,11 @@ def test_exact_reference_allows_float32_rounding() -> None:
 
 def test_reference_far_from_float64_is_reported() -> None:
     off = computed(faults={"encoder.layers.2": lambda x: 1.1 * x})
-    found = noise_or_bug(off, computed(), computed("float64"))
-    assert found.stages[4].reference_is_off
-    assert found.sentence.startswith("at encoder.layers.2 the distance of the reference from float64 is 0.1, more than")
+    report = noise_or_bug(off, computed(), computed("float64"))
+    assert report.stages[4].reference_is_off
+    assert report.sentence.startswith(
+        "at encoder.layers.2 the distance of the reference from float64 is 0.1, more than"
+    )
 
 
 def traces(*arrays: np.ndarray, stage: str = "encoder.output", isolated: bool = False) -> list[Trace]:
@@ -104,13 +106,13 @@ def test_one_wrong_position_among_many_is_found(dtype: str) -> None:
     metas = ({"dtype": "float32"}, {"dtype": dtype}, {"dtype": "float64"})
     sides = [Trace({"llm.embeddings": array}, META | meta) for array, meta in zip((x, x, x), metas)]
     assert noise_or_bug(*sides).first_bug is None
-    found = noise_or_bug(sides[0], Trace({"llm.embeddings": swapped}, sides[1].meta), sides[2])
-    [stage] = found.stages
+    report = noise_or_bug(sides[0], Trace({"llm.embeddings": swapped}, sides[1].meta), sides[2])
+    [stage] = report.stages
     assert stage.is_bug and stage.worst_position in (7, 8)
     if dtype == "q8_0":
         assert stage.candidate <= stage.bound
         assert stage.deciding[:3] == (stage.candidate_worst, stage.reference_worst, stage.worst_bound)
-        assert f"from float64 at position {stage.worst_position} is " in found.sentence
+        assert f"from float64 at position {stage.worst_position} is " in report.sentence
 
 
 def test_typical_distance_ignores_zero_positions_and_equals_whole_for_1d_arrays() -> None:
@@ -152,14 +154,14 @@ def test_fault_barely_within_its_bound_is_named_before_the_stage_of_growth(isola
     metas = ({}, {"isolated": isolated}, {"isolated": isolated, "dtype": "float64"})
     bound = 1e-6 * (ALONE if isolated else END_TO_END).typical
     sides = [off(1e-6, 1e-6, 1e-6, 1e-6), off(1e-6, 0.9 * bound, 3 * bound, 9 * bound), x]
-    found = noise_or_bug(*[Trace(side, META | {"dtype": "float32"} | meta) for side, meta in zip(sides, metas)])
+    report = noise_or_bug(*[Trace(side, META | {"dtype": "float32"} | meta) for side, meta in zip(sides, metas)])
     if isolated:  # where nothing grows
-        assert [each.stage for each in found.bugs] == names[2:]
+        assert [each.stage for each in report.bugs] == names[2:]
         return
-    assert [each.stage for each in found.bugs] == names[1:]
-    assert found.first_bug and found.first_bug.leads_to == names[2]
-    assert "noise explains 4e-06 here, and encoder.layers.1 is beyond what noise explains" in found.sentence
-    assert "encoder.layers.0 the candidate's distance from float64 at the median position is 3.6e-06" in found.sentence
+    assert [each.stage for each in report.bugs] == names[1:]
+    assert report.first_bug and report.first_bug.leads_to == names[2]
+    assert "noise explains 4e-06 here, and encoder.layers.1 is beyond what noise explains" in report.sentence
+    assert "encoder.layers.0 the candidate's distance from float64 at the median position is 3.6e-06" in report.sentence
 
 
 @pytest.mark.parametrize("key", ["quantization", "dtype"])
@@ -170,8 +172,8 @@ def test_quantised_weights_do_not_widen_front_end_bounds(key: str) -> None:
         Trace({name: value * (1 + error) for name, value in x.items()}, META | meta)
         for error, meta in ((1e-7, {"dtype": "float32"}), (2e-4, {key: "f16"}), (0, {"dtype": "float64"}))
     ]
-    found = noise_or_bug(*sides)
-    assert [each.is_bug for each in found.stages] == [key == "quantization", False]
+    report = noise_or_bug(*sides)
+    assert [each.is_bug for each in report.stages] == [key == "quantization", False]
 
 
 def test_float32_stages_of_a_float64_trace_and_later_ones_have_wider_bounds() -> None:
@@ -208,12 +210,12 @@ def test_bugs_after_an_inaccurate_reference_stage_are_not_reported() -> None:
 
 def test_unmeasurable_stages_have_infinite_distance() -> None:
     cut = computed(faults={"encoder.layers.2": lambda x: x[1:], "encoder.output": lambda x: x * np.nan})
-    found = noise_or_bug(computed(), cut, computed("float64"))
-    distances = {each.stage: each.candidate for each in found.stages}
+    report = noise_or_bug(computed(), cut, computed("float64"))
+    distances = {each.stage: each.candidate for each in report.stages}
     assert distances["encoder.layers.2"] == distances["encoder.output"] == np.inf
-    assert found.first_bug and found.first_bug.stage == "encoder.layers.2"
-    assert "encoder.layers.2 of the candidate has another shape, or values that are not finite" in found.sentence
-    assert "inf" not in found.sentence.replace("infinite", "").replace("finite", "")
+    assert report.first_bug and report.first_bug.stage == "encoder.layers.2"
+    assert "encoder.layers.2 of the candidate has another shape, or values that are not finite" in report.sentence
+    assert "inf" not in report.sentence.replace("infinite", "").replace("finite", "")
 
 
 def test_third_trace_without_float64_or_the_same_input_is_refused() -> None:

@@ -71,9 +71,9 @@ def test_different_kernels_are_judged_as_noise(models: dict[str, Model], name: s
     model = models[name]
     clean = model.traced(model.other)
     assert any(not np.array_equal(clean[stage], model.reference[stage]) for stage in clean), "they are the same kernels"
-    found = noise_or_bug(model.reference, clean, model.exact)
-    assert found.first_bug is None and found.sentence.startswith("arithmetic noise: ")
-    for each in found.stages:
+    report = noise_or_bug(model.reference, clean, model.exact)
+    assert report.first_bug is None and report.sentence.startswith("arithmetic noise: ")
+    for each in report.stages:
         assert each.reference < 1e-5 and each.candidate < max(3 * each.reference, 2.0**-24), (
             each
         )  # 2.1 where there are no matrix units

@@ -27,18 +27,18 @@ def test_presets_are_ordered_from_strictest_to_loosest() -> None:
 @pytest.mark.parametrize("dtype", STEPS)
 @pytest.mark.parametrize("seed", range(3))
 def test_each_precision_passes_its_preset_with_a_margin(dtype: str, seed: int) -> None:
-    found = compare(computed("float32", seed), computed(dtype, seed, reverse=True))
-    assert found.tolerances.preset.name == NAMES[dtype]
-    assert found.within, judge(found).sentence
-    largest = max(each.numbers.relative_l2 for each in found.stages if each.numbers)
-    limit = found.tolerances.preset.limits.relative_l2
+    comparison = compare(computed("float32", seed), computed(dtype, seed, reverse=True))
+    assert comparison.tolerances.preset.name == NAMES[dtype]
+    assert comparison.within, judge(comparison).sentence
+    largest = max(each.numbers.relative_l2 for each in comparison.stages if each.numbers)
+    limit = comparison.tolerances.preset.limits.relative_l2
     assert limit / 500 < largest < limit / 1.2, "neither out of reach nor at its edge"
 
 
 @pytest.mark.parametrize("dtype, stricter", list(zip(STEPS, ["exact", *NAMES.values()])))
 def test_each_precision_fails_the_next_stricter_preset(dtype: str, stricter: str) -> None:
-    found = compare(computed("float32"), computed(dtype, reverse=True), Tolerances(PRESETS[stricter]))
-    assert not found.within
+    comparison = compare(computed("float32"), computed(dtype, reverse=True), Tolerances(PRESETS[stricter]))
+    assert not comparison.within
 
 
 @pytest.mark.parametrize(

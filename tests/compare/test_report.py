@@ -24,11 +24,11 @@ def faulty() -> Trace:
 
 def test_json_report_has_every_measure_and_no_infinity_or_nan() -> None:
     comparison = compare(computed(), faulty())
-    found = json.loads(to_json(comparison, judge(comparison)))
-    assert found["format"] == 1 and found["verdict"]["first_divergent"] == "encoder.layers.3"
-    assert found["tolerance"]["preset"] == "f32" and found["reference"]["dtype"] == "float32"
-    assert [each["stage"] for each in found["stages"]] == STAGES
-    stages = {each["stage"]: each for each in found["stages"]}
+    document = json.loads(to_json(comparison, judge(comparison)))
+    assert document["format"] == 1 and document["verdict"]["first_divergent"] == "encoder.layers.3"
+    assert document["tolerance"]["preset"] == "f32" and document["reference"]["dtype"] == "float32"
+    assert [each["stage"] for each in document["stages"]] == STAGES
+    stages = {each["stage"]: each for each in document["stages"]}
     numbers = stages["encoder.layers.3"]["numbers"]
     assert numbers["relative_l2"] == pytest.approx(1, rel=1e-6) and numbers["cosine"] == pytest.approx(1)
     assert set(numbers["worst"]) == {"index", "reference", "candidate"} and len(numbers["worst"]["index"]) == 2
@@ -82,9 +82,9 @@ def test_changed_limits_and_distances_from_float64_are_shown() -> None:
     )
     place = lines.index(said)
     assert "from float64: reference" in lines[place + 2] and lines[0].startswith("Within tolerance f16 with changes: ")
-    found = json.loads(to_json(comparison, judge(comparison, noise), noise))
-    assert found["noise"]["first_bug"] is None and len(found["noise"]["stages"]) == 12
-    assert found["tolerance"]["rules"][0] == {"stages": "encoder.*", "relative_l2": 0.5}
+    document = json.loads(to_json(comparison, judge(comparison, noise), noise))
+    assert document["noise"]["first_bug"] is None and len(document["noise"]["stages"]) == 12
+    assert document["tolerance"]["rules"][0] == {"stages": "encoder.*", "relative_l2": 0.5}
 
 
 def test_shape_mismatch_has_a_table_row() -> None:

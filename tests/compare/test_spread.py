@@ -51,9 +51,9 @@ class Half:
 def test_clean_candidates_raise_no_false_alarm() -> None:
     for seed in range(60):
         half = Half(seed, positions=12 + seed % 50)
-        found = half.judged(half.computed())
-        assert found.first_bug is None, (seed, found.sentence)
-        assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.0" in found.sentence
+        report = half.judged(half.computed())
+        assert report.first_bug is None, (seed, report.sentence)
+        assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.0" in report.sentence
 
 
 def wrong_epsilon(x: np.ndarray) -> np.ndarray:
@@ -75,9 +75,9 @@ def test_faults_within_bfloat16_tolerance_are_named_at_their_stage(
 ) -> None:
     for seed in range(5):
         half = Half(seed)
-        found = half.judged(half.computed(fault, at))
-        assert found.first_bug and found.first_bug.stage == STAGES[at], found.sentence
-        assert found.first_bug.candidate < 0.05, "the limit of bfloat16"
+        report = half.judged(half.computed(fault, at))
+        assert report.first_bug and report.first_bug.stage == STAGES[at], report.sentence
+        assert report.first_bug.candidate < 0.05, "the limit of bfloat16"
 
 
 def test_constant_shift_is_found_by_the_mean_over_positions() -> None:
@@ -106,22 +106,22 @@ def test_quantised_candidates_are_measured_from_float64_with_their_own_weights()
     moved = Trace({stage: x * 1.03 for stage, x in half.exact.items()}, half.exact.meta)  # other weights
     candidate = Trace({stage: x * 1.03 for stage, x in half.computed().items()}, META | {"quantization": "q8_0"})
     clean = [Trace({s: x * 1.03 for s, x in each.items()}, META | {"dtype": "float32"}) for each in half.clean.traces]
-    found = noise_by_spread(half.reference, candidate, Clean(clean, moved, "the weights of x.gguf", same_weights=True))
-    assert found.first_bug is None
+    report = noise_by_spread(half.reference, candidate, Clean(clean, moved, "the weights of x.gguf", same_weights=True))
+    assert report.first_bug is None
     said = "that of this model with the weights of x.gguf in 5 orders of summation is at most"
-    assert said in found.sentence
+    assert said in report.sentence
 
 
 def test_clean_runs_of_different_shape_give_no_verdict() -> None:
     half = Half(0)
     shorter = {stage: x[:-1] if stage == "llm.norm" else x for stage, x in half.clean.traces[0].items()}
     traces = [Trace(shorter, META_HALF), *half.clean.traces[1:]]
-    found = noise_by_spread(half.reference, half.computed(), Clean(traces, half.exact, "bfloat16"))
-    assert found.first_bug is None and found.noise == {"llm.layers.0", "llm.layers.1"}
+    report = noise_by_spread(half.reference, half.computed(), Clean(traces, half.exact, "bfloat16"))
+    assert report.first_bug is None and report.noise == {"llm.layers.0", "llm.layers.1"}
     said = (
         "llm.norm of this model in bfloat16 in 5 orders of summation has another shape, or values that are not finite, "
     )
-    assert found.sentence == said + "so noise cannot be told from a bug"
+    assert report.sentence == said + "so noise cannot be told from a bug"
 
 
 def test_missing_clean_runs_or_common_stages_are_refused() -> None:

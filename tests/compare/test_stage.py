@@ -24,15 +24,15 @@ X = np.random.default_rng(0).standard_normal((20, 8))
     st.sampled_from(["logits", "encoder.output"]),
 )
 def test_passing_limits_are_met_and_tight(reference: np.ndarray, error: np.ndarray, stage: str) -> None:
-    found = compare_stage(stage, reference, reference + error, EXACT.limits)
-    limits = found.passing_limits
-    if any(math.isinf(value) for value in found.measured.values()):
+    comparison = compare_stage(stage, reference, reference + error, EXACT.limits)
+    limits = comparison.passing_limits
+    if any(math.isinf(value) for value in comparison.measured.values()):
         return
-    assert set(limits) == set(found.measured)
+    assert set(limits) == set(comparison.measured)
     again = compare_stage(stage, reference, reference + error, Tolerances(EXACT, (("*", limits),)).of(stage))
-    assert again.passes, (limits, found.measured)
+    assert again.passes, (limits, comparison.measured)
     for name, limit in limits.items():
-        value = found.measured[name]
+        value = comparison.measured[name]
         assert limit == value == 0 or (
             0.85 * value <= limit <= value if name == "top1" else value <= limit <= 1.15 * value
         )
@@ -40,13 +40,13 @@ def test_passing_limits_are_met_and_tight(reference: np.ndarray, error: np.ndarr
 
 @given(st.floats(1e-9, 3.0))
 def test_passing_preset_is_the_strictest_that_passes(size: float) -> None:
-    found = compare_stage("encoder.output", X, X + size * X[::-1] / 2, F32)
+    comparison = compare_stage("encoder.output", X, X + size * X[::-1] / 2, F32)
     names = [
         name
         for name, preset in PRESETS.items()
         if compare_stage("encoder.output", X, X + size * X[::-1] / 2, preset.limits).passes
     ]
-    assert found.passing_preset == (names[0] if names else None)
+    assert comparison.passing_preset == (names[0] if names else None)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
@@ -61,8 +61,8 @@ def test_single_top1_flip_passes_except_under_exact() -> None:
     logits[0, 2] = 1 - 1e-9
     other = logits.copy()
     other[0, 2] = 1 + 1e-9
-    found = compare_stage("logits", logits, other, F32)
-    assert found.logits and found.logits.flips == 1 and found.passes
+    comparison = compare_stage("logits", logits, other, F32)
+    assert comparison.logits and comparison.logits.flips == 1 and comparison.passes
     assert [each.measure for each in compare_stage("logits", logits, other, EXACT.limits).beyond][-1] == "top1"
     other[1, 2] = logits[1, 2] = 1 - 1e-9
     other[1, 2] = 1 + 1e-9
@@ -72,29 +72,45 @@ def test_single_top1_flip_passes_except_under_exact() -> None:
 def test_non_finite_values_on_one_side_never_pass() -> None:
     broken = X.copy()
     broken[3, 4] = np.inf
-    found = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).of("x"))
-    assert not found.passes and found.differs and found.passing_preset is None and found.passing_limits == {}
+    comparison = compare_stage("encoder.output", X, broken, Tolerances(PRESETS["q4"]).of("x"))
+    assert (
+        not comparison.passes
+        and comparison.differs
+        and comparison.passing_preset is None
+        and comparison.passing_limits == {}
+    )
     assert compare_stage("encoder.output", broken, broken, EXACT.limits).passes
 
 
 def test_different_shape_is_a_mismatch_with_a_reason() -> None:
-    found = compare_stage("encoder.output", X, X.T, F32)
-    assert found.mismatch and "transposed" in found.mismatch
-    assert found.numbers is None and found.differs and not found.passes and found.passing_limits == {}
+    comparison = compare_stage("encoder.output", X, X.T, F32)
+    assert comparison.mismatch and "transposed" in comparison.mismatch
+    assert (
+        comparison.numbers is None and comparison.differs and not comparison.passes and comparison.passing_limits == {}
+    )
 
 
 def test_tokens_are_judged_by_token_error_rate() -> None:
-    found = compare_stage("tokens", np.array([1, 2, 3]), np.array([1.0, 3.0]), F32)
-    assert found.kind == "tokens" and found.measured == {"token_errors": pytest.approx(1 / 3)} and not found.passes
-    assert found.passing_limits["token_errors"] == pytest.approx(0.34)
-    found = compare_stage("text", np.array("ab"), np.frombuffer(b"ab", np.uint8), F32)
-    assert found.kind == "text" and found.passes and not found.differs and found.passing_preset == "exact"
+    comparison = compare_stage("tokens", np.array([1, 2, 3]), np.array([1.0, 3.0]), F32)
+    assert (
+        comparison.kind == "tokens"
+        and comparison.measured == {"token_errors": pytest.approx(1 / 3)}
+        and not comparison.passes
+    )
+    assert comparison.passing_limits["token_errors"] == pytest.approx(0.34)
+    comparison = compare_stage("text", np.array("ab"), np.frombuffer(b"ab", np.uint8), F32)
+    assert (
+        comparison.kind == "text"
+        and comparison.passes
+        and not comparison.differs
+        and comparison.passing_preset == "exact"
+    )
 
 
 def test_prompt_token_difference_gets_a_hint() -> None:
     ours, theirs = np.array([1, 2, 3]), np.array([1, 9, 9, 3])
-    found = compare_stage("prompt.tokens", ours, theirs, F32)
-    assert found.hint == "at place 1, and nowhere else, the candidate has 9 9 for 2"
+    comparison = compare_stage("prompt.tokens", ours, theirs, F32)
+    assert comparison.hint == "at place 1, and nowhere else, the candidate has 9 9 for 2"
     assert compare_stage("tokens", ours, theirs, F32).hint is None
 
 
@@ -107,8 +123,8 @@ def test_reference_of_only_nan_is_refused() -> None:
 
 
 def test_integers_against_floats_are_compared_as_numbers_outside_token_stages() -> None:
-    found = compare_stage("predictor.alphas", np.array([0.5, 1.0]), np.array([0, 1], np.int8), F32)
-    assert found.kind == "numbers" and found.numbers and found.numbers.max_abs == 0.5
+    comparison = compare_stage("predictor.alphas", np.array([0.5, 1.0]), np.array([0, 1], np.int8), F32)
+    assert comparison.kind == "numbers" and comparison.numbers and comparison.numbers.max_abs == 0.5
     assert compare_stage("tokens", np.array([3, 4]), np.array([[3.0, 4.0]]), F32).passes
     with pytest.raises(BadInput, match=r"^stage tokens of the candidate holds float64 values that are not token ids"):
         compare_stage("tokens", np.array([3, 4]), np.array([3.5, 4.0]), F32)
@@ -126,5 +142,5 @@ def test_text_against_numbers_raises_an_error_with_the_stage_name() -> None:
 
 
 def test_logits_after_log_softmax_get_a_hint() -> None:
-    found = compare_stage("logits", X, X - np.log(np.exp(X).sum(axis=1, keepdims=True)), F32)
-    assert not found.passes and found.hint and "as after log-softmax" in found.hint
+    comparison = compare_stage("logits", X, X - np.log(np.exp(X).sum(axis=1, keepdims=True)), F32)
+    assert not comparison.passes and comparison.hint and "as after log-softmax" in comparison.hint

@@ -28,11 +28,11 @@ def trace(dtype: str = "float32", tokens: Any = TOKENS, meta: bool = True, **cha
 
 
 def test_verdict_names_the_faulty_step_and_the_steps_within_tolerance() -> None:
-    found = judge(compare(trace(), trace(steps__2__llm__layers__0=0.01)))
-    assert found.faulty_stage == "steps.2.llm.layers.0"
+    verdict = judge(compare(trace(), trace(steps__2__llm__layers__0=0.01)))
+    assert verdict.faulty_stage == "steps.2.llm.layers.0"
     assert (
         "The candidate first differs at step 2, in llm.layers.0. The prompt's pass and step 1 are within tolerance."
-        in found.sentence
+        in verdict.sentence
     )
 
 
@@ -43,17 +43,17 @@ def test_verdict_names_no_faulty_step_for_a_prompt_fault_or_no_fault() -> None:
 
 def test_float64_finds_a_faulty_step_within_tolerance() -> None:
     off = trace(steps__3__llm__layers__0=8e-5)
-    found = judge(compare(trace(), off), noise_or_bug(trace(), off, trace("float64")))
-    assert found.faulty_stage == "steps.3.llm.layers.0" and found.found_by == "float64"
+    verdict = judge(compare(trace(), off), noise_or_bug(trace(), off, trace("float64")))
+    assert verdict.faulty_stage == "steps.3.llm.layers.0" and verdict.found_by == "float64"
 
 
 @pytest.mark.parametrize("meta", [True, False])
 def test_steps_after_a_different_token_are_not_compared(meta: bool) -> None:
     other = trace(tokens=[3, 9, 5, 6], meta=meta, steps__2__logits=1.0)
-    found = compare(trace(), other)
-    held = [each.stage for each in found.stages if each.stage.startswith("steps.")]
+    comparison = compare(trace(), other)
+    held = [each.stage for each in comparison.stages if each.stage.startswith("steps.")]
     assert held == ["steps.1.llm.layers.0", "steps.1.logits"]
-    assert "not compared, since the sides read different tokens from place 1 on: steps 2 to 3" in found.warnings
+    assert "not compared, since the sides read different tokens from place 1 on: steps 2 to 3" in comparison.warnings
     report = noise_or_bug(trace(), other, trace("float64"))
     assert report.first_bug is None and not any(each.stage.startswith("steps.2") for each in report.stages)
 

@@ -101,11 +101,11 @@ def test_verdict_sentence_states_whether_tokens_agree() -> None:
 
 
 def test_bug_within_tolerance_does_not_pass() -> None:
-    exact, ours = computed("float64"), computed()
+    exact, reference = computed("float64"), computed()
     bug = computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)})
-    comparison = compare(ours, bug)
+    comparison = compare(reference, bug)
     assert judge(comparison).within
-    verdict = judge(comparison, noise_or_bug(ours, bug, exact))
+    verdict = judge(comparison, noise_or_bug(reference, bug, exact))
     assert not verdict.within and verdict.first_divergent is None
     assert (
         "at encoder.layers.3 the candidate's distance from float64 is 3e-05; that of the reference is "
@@ -114,11 +114,11 @@ def test_bug_within_tolerance_does_not_pass() -> None:
 
 
 def test_bug_is_named_before_the_stage_where_it_exceeds_tolerance() -> None:
-    exact, ours = computed("float64"), computed()
+    exact, reference = computed("float64"), computed()
     small = {"encoder.layers.3": lambda x: x * (1 + 3e-5), "encoder.output": lambda x: 1.01 * x}
     bug = computed(faults=small)
-    comparison = compare(ours, bug)
-    verdict = judge(comparison, noise_or_bug(ours, bug, exact))
+    comparison = compare(reference, bug)
+    verdict = judge(comparison, noise_or_bug(reference, bug, exact))
     assert (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
     assert (verdict.first_divergent, verdict.first_bug) == ("encoder.output", "encoder.layers.3")
     assert verdict.faulty_stages == ("encoder.layers.3",)
@@ -129,12 +129,12 @@ def test_bug_is_named_before_the_stage_where_it_exceeds_tolerance() -> None:
 
 
 def test_fault_found_by_tolerance_and_float64_is_reported_once() -> None:
-    ours, bug = computed(), computed(faults={"encoder.layers.3": lambda x: 1.01 * x})
-    verdict = judge(compare(ours, bug), noise_or_bug(ours, bug, computed("float64")))
+    reference, bug = computed(), computed(faults={"encoder.layers.3": lambda x: 1.01 * x})
+    verdict = judge(compare(reference, bug), noise_or_bug(reference, bug, computed("float64")))
     assert (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "tolerance and float64")
     assert verdict.sentence.startswith("encoder.layers.3 is the first stage beyond tolerance f32: ")
     assert verdict.sentence.count("A bug, not noise") == 1
-    clean = judge(compare(ours, ours), noise_or_bug(ours, ours, computed("float64")))
+    clean = judge(compare(reference, reference), noise_or_bug(reference, reference, computed("float64")))
     assert (clean.faulty_stage, clean.found_by, clean.faulty_stages) == (None, None, ())
 
 
@@ -149,11 +149,11 @@ def test_isolated_comparison_names_every_faulty_stage() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
-    exact, ours = computed("float64"), computed()
+    exact, reference = computed("float64"), computed()
     bugs = {"encoder.layers.3": lambda x: x * (1 + 1e-5), "encoder.layers.5": lambda x: 1.01 * x}
     clean = {stage: computed(faults={stage: change})[stage] for stage, change in bugs.items()}
-    other = isolated(Trace({**ours, **clean}, ours.meta))
-    verdict = judge(compare(ours, other), noise_or_bug(ours, other, isolated(exact)))
+    other = isolated(Trace({**reference, **clean}, reference.meta))
+    verdict = judge(compare(reference, other), noise_or_bug(reference, other, isolated(exact)))
     assert verdict.faulty_stages == ("encoder.layers.3", "encoder.layers.5")
     assert verdict.sentence.startswith("Computed from the reference's own inputs, encoder.layers.3 is the first stage ")
     assert "encoder.layers.5 is the first stage beyond tolerance: relative L2 0.01" in verdict.sentence
@@ -164,13 +164,13 @@ def test_stage_beyond_tolerance_is_no_fault_if_float64_shows_only_rounding() -> 
     x = draw.standard_normal((400, 30))
     rounded = [x + 2e-4 * draw.standard_normal(x.shape) for _ in range(2)]  # as a network that amplifies it has it
     for dtype, found_by in (("float32", None), ("float16", "tolerance")):
-        ours, theirs, exact = (
+        reference, candidate, exact = (
             Trace({"encoder.output": array}, META | {"dtype": kind})
             for array, kind in ((rounded[0], "float32"), (rounded[1], dtype), (x, "float64"))
         )
-        comparison = compare(ours, theirs, Tolerances(PRESETS["f32"]))
+        comparison = compare(reference, candidate, Tolerances(PRESETS["f32"]))
         assert judge(comparison).faulty_stage == "encoder.output"
-        verdict = judge(comparison, noise_or_bug(ours, theirs, exact))
+        verdict = judge(comparison, noise_or_bug(reference, candidate, exact))
         assert verdict.found_by == found_by and not verdict.within and verdict.first_divergent == "encoder.output"
         assert ("so no stage is at fault" in verdict.sentence) == (found_by is None)
 
@@ -184,20 +184,20 @@ def test_error_similar_to_the_peer_model_is_within() -> None:
         noise = np.random.default_rng(seed).standard_normal((400, 30))
         return Trace({"encoder.layers.0": x + error * noise, "encoder.output": y * (1 + 1e-9)}, META | {"dtype": dtype})
 
-    ours, exact = (Trace(truth, META | {"dtype": dtype}) for dtype in ("float32", "float64"))
+    reference, exact = (Trace(truth, META | {"dtype": dtype}) for dtype in ("float32", "float64"))
     peer, port = off(1, "bfloat16", 0.08), off(2, "bfloat16", 0.08)
-    noise = noise_or_bug(ours, port, exact, peer=peer)
-    verdict = judge(compare(ours, port), noise)
+    noise = noise_or_bug(reference, port, exact, peer=peer)
+    verdict = judge(compare(reference, port), noise)
     assert verdict.within and verdict.faulty_stage is None and verdict.first_divergent == "encoder.layers.0"
     said = (
         "As near to float64 as this model in bfloat16: 2 stages, though encoder.layers.0 is beyond tolerance bf16, "
         "relative L2 "
     )
     assert verdict.sentence.startswith(said)
-    asked = judge(compare(ours, port, Tolerances(PRESETS["bf16"])), noise)
+    asked = judge(compare(reference, port, Tolerances(PRESETS["bf16"])), noise)
     assert not asked.within and ", so no stage is at fault." in asked.sentence
     far = off(2, "bfloat16", 0.4)
-    bug = judge(compare(ours, far), noise_or_bug(ours, far, exact, peer=peer))
+    bug = judge(compare(reference, far), noise_or_bug(reference, far, exact, peer=peer))
     assert not bug.within and bug.faulty_stage == "encoder.layers.0"
 
 
@@ -217,11 +217,13 @@ def test_isolated_comparison_names_faults_found_only_by_float64() -> None:
     def isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
-    ours = computed()
+    reference = computed()
     small = {f"encoder.layers.{n}": (lambda x: x * (1 + 3e-5)) for n in range(1, 7)}
     other = {"encoder.layers.0": lambda x: 1.01 * x} | small
-    bug = isolated(computed(faults=other, given=ours))
-    verdict = judge(compare(ours, bug), noise_or_bug(ours, bug, isolated(computed("float64", given=ours))))
+    bug = isolated(computed(faults=other, given=reference))
+    verdict = judge(
+        compare(reference, bug), noise_or_bug(reference, bug, isolated(computed("float64", given=reference)))
+    )
     assert verdict.faulty_stages == tuple(f"encoder.layers.{n}" for n in range(7))
     assert (
         "encoder.layers.1, encoder.layers.2, encoder.layers.3 and 3 more are within tolerance, but no noise either."
@@ -234,8 +236,8 @@ def test_different_tokens_from_equal_logits_are_attributed_to_decoding() -> None
         return Trace({stage: trace[stage] for stage in trace if stage != "prompt.tokens"}, META)
 
     other = computed(faults={"tokens": lambda ids: ids + 1})
-    said = judge(compare(*map(without_prompt, (computed(), other)))).sentence
-    assert "Every row of the logits has the same best token on both sides, so the decoding differs." in said
+    sentence = judge(compare(*map(without_prompt, (computed(), other)))).sentence
+    assert "Every row of the logits has the same best token on both sides, so the decoding differs." in sentence
     more = {"logits": lambda x: np.vstack([x, x[-1:]]), "tokens": lambda ids: ids + 1}
     longer = judge(compare(*map(without_prompt, (computed(), computed(faults=more))))).sentence
     assert "Logits of different shapes do not show that choice" in longer

@@ -31,7 +31,7 @@ def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times
 
 
 @pytest.mark.parametrize(
-    "candidate, said",
+    "candidate, sentence",
     [
         (memory(KERNEL[:, ::-1]), "the kernel of its convolution is reversed in time"),
         (memory(KERNEL, shift=1), "its convolution looks 1 frame further ahead"),
@@ -42,14 +42,14 @@ def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times
         (memory(KERNEL[::-1]), "its convolution over time has another kernel"),
     ],
 )
-def test_changed_memory_kernel_is_named(candidate: np.ndarray, said: str) -> None:
-    found = explained(candidate)
-    assert found is not None and found.kind == "kernel" and found.sentence.startswith(said)
+def test_changed_memory_kernel_is_named(candidate: np.ndarray, sentence: str) -> None:
+    hint = explained(candidate)
+    assert hint is not None and hint.kind == "kernel" and hint.sentence.startswith(sentence)
 
 
 def test_convolution_without_residual_input_is_explained() -> None:
-    found = explained(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
-    assert found is not None and found.sentence.startswith("the kernel of its convolution is reversed in time")
+    hint = explained(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
+    assert hint is not None and hint.sentence.startswith("the kernel of its convolution is reversed in time")
 
 
 def test_difference_that_is_no_convolution_gets_no_kernel_hint() -> None:

@@ -27,8 +27,10 @@ def sound() -> np.ndarray:
 
 
 def explained(candidate: np.ndarray) -> tuple[Hint | None, str]:
-    ours, theirs = (Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate))
-    comparison = with_hints(compare(ours, theirs), None, ours, theirs, sound)
+    reference, changed = (
+        Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate)
+    )
+    comparison = with_hints(compare(reference, changed), None, reference, changed, sound)
     verdict = judge(comparison)
     return verdict.explanation, verdict.sentence
 
@@ -38,7 +40,7 @@ def banked(**choices: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "candidate, said",
+    "candidate, expected",
     [
         ({"window": "povey"}, "the filter bank has a povey window, where the reference has a hamming window"),
         ({"preemphasis": 0.0}, "the filter bank has the pre-emphasis 0, where the reference has the pre-emphasis 0.97"),
@@ -50,13 +52,13 @@ def banked(**choices: Any) -> np.ndarray:
         ({"snip_edges": False}, "98×80 and 100×80: the filter bank has frames from sample -120 on with the mirrored s"),
     ],
 )
-def test_different_fbank_options_are_named(candidate: Any, said: str) -> None:
-    found, sentence = explained(fbank(sound(), FbankOptions(**candidate)))
-    assert found is not None and found.kind == "filter bank" and said.casefold() in sentence.casefold()
+def test_different_fbank_options_are_named(candidate: Any, expected: str) -> None:
+    hint, sentence = explained(fbank(sound(), FbankOptions(**candidate)))
+    assert hint is not None and hint.kind == "filter bank" and expected.casefold() in sentence.casefold()
 
 
 @pytest.mark.parametrize(
-    "choices, said",
+    "choices, expected",
     [
         ({"mel": "slaney"}, "has the mel scale of Slaney, where the reference has the mel scale of HTK;"),
         ({"floor": 1e5}, "has energies of at least 1e+05, where the reference has energies of at least 1.192e-07;"),
@@ -68,9 +70,9 @@ def test_different_fbank_options_are_named(candidate: Any, said: str) -> None:
         ),
     ],
 )
-def test_options_that_kaldi_lacks_are_named(choices: Any, said: str) -> None:
-    found, sentence = explained(banked(**choices))
-    assert found is not None and found.kind == "filter bank" and said.casefold() in sentence.casefold()
+def test_options_that_kaldi_lacks_are_named(choices: Any, expected: str) -> None:
+    hint, sentence = explained(banked(**choices))
+    assert hint is not None and hint.kind == "filter bank" and expected.casefold() in sentence.casefold()
 
 
 def test_unknown_changes_of_fbank_features_get_no_hint() -> None:
@@ -81,5 +83,5 @@ def test_unknown_changes_of_fbank_features_get_no_hint() -> None:
 
 
 def test_fbank_options_are_not_guessed_without_the_recording() -> None:
-    ours, theirs = (Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey")))
-    assert judge(with_hints(compare(ours, theirs), None, ours, theirs)).explanation is None
+    reference, candidate = (Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey")))
+    assert judge(with_hints(compare(reference, candidate), None, reference, candidate)).explanation is None

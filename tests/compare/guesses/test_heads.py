@@ -34,7 +34,7 @@ HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
 
 
 @pytest.mark.parametrize(
-    "wrong, said",
+    "wrong, sentence",
     [
         ({"in_turn": True}, "key heads are shared in turn (query head h reads key head h % 2), where the reference's"),
         ({"scale": 1.0}, "the scores are not divided by the root of the head's width"),
@@ -42,14 +42,14 @@ HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
         ({"sees": 14}, "a row sees later rows too"),
     ],
 )
-def test_attention_fault_is_named_from_the_context(wrong: Any, said: str) -> None:
-    found = explained("context", attended()[1], attended(**wrong)[1], HELD)
-    assert found is not None and found.kind == "attention" and found.sentence.startswith(said)
+def test_attention_fault_is_named_from_the_context(wrong: Any, sentence: str) -> None:
+    hint = explained("context", attended()[1], attended(**wrong)[1], HELD)
+    assert hint is not None and hint.kind == "attention" and hint.sentence.startswith(sentence)
 
 
 def test_key_heads_shared_in_turn_are_named_from_the_weights() -> None:
-    found = explained("weights", attended()[0], attended(in_turn=True)[0], HELD)
-    assert found is not None and found.sentence.startswith("key heads are shared in turn")
+    hint = explained("weights", attended()[0], attended(in_turn=True)[0], HELD)
+    assert hint is not None and hint.sentence.startswith("key heads are shared in turn")
 
 
 def test_attention_fault_is_not_guessed_from_queries_before_rope() -> None:
@@ -65,9 +65,9 @@ def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
         (0, "query", "query 0, key 0, value 0, query 1"),
         (2, "value", "value 2, query 3, key 3"),
     ):
-        found = explained(name, held[name], by_head[:, 4 * number : 4 * number + 4], held)
-        assert found is not None and found.kind == "fused projection"
-        assert found.sentence.startswith(f"its heads are the reference's {first}")
+        hint = explained(name, held[name], by_head[:, 4 * number : 4 * number + 4], held)
+        assert hint is not None and hint.kind == "fused projection"
+        assert hint.sentence.startswith(f"its heads are the reference's {first}")
 
 
 def test_head_missing_from_the_reference_gets_no_fused_projection_hint() -> None:

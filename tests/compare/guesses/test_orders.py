@@ -27,5 +27,5 @@ X = np.random.default_rng(6).standard_normal((12, 4, 8)).astype(np.float32)
 def test_changed_order_of_heads_or_stacked_channels_is_named(
     reference: np.ndarray, candidate: np.ndarray, words: str
 ) -> None:
-    found = explain(Scene("llm.layers.1.attention.query", reference, candidate, 1e-6), 1.0)
-    assert found is not None and words in found.sentence
+    hint = explain(Scene("llm.layers.1.attention.query", reference, candidate, 1e-6), 1.0)
+    assert hint is not None and words in hint.sentence

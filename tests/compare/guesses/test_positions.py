@@ -24,7 +24,7 @@ def explained(candidate: np.ndarray) -> Hint | None:
 
 
 @pytest.mark.parametrize(
-    "candidate, said",
+    "candidate, sentence",
     [
         (0 * positions(), "its positions are not added"),
         (2 * positions(), "its positions are added twice"),
@@ -37,9 +37,9 @@ def explained(candidate: np.ndarray) -> Hint | None:
         ),
     ],
 )
-def test_changed_sinusoidal_positions_are_named(candidate: np.ndarray, said: str) -> None:
-    found = explained(candidate)
-    assert found is not None and found.kind == "positions" and found.sentence.startswith(said)
+def test_changed_sinusoidal_positions_are_named(candidate: np.ndarray, sentence: str) -> None:
+    hint = explained(candidate)
+    assert hint is not None and hint.kind == "positions" and hint.sentence.startswith(sentence)
 
 
 def test_noise_and_scaled_positions_get_no_positions_hint() -> None:

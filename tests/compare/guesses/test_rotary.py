@@ -23,7 +23,7 @@ def scaled(x: np.ndarray, factor: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "rope, said",
+    "rope, sentence",
     [
         (lambda x: turned(x, base=8e6), "RoPE has the base 8000000, where the reference has 1000000"),
         (lambda x: turned(x, base=32000.0), "RoPE has the base 32000, where the reference has 1000000"),
@@ -32,8 +32,8 @@ def scaled(x: np.ndarray, factor: float) -> np.ndarray:
         (lambda x: scaled(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
     ],
 )
-def test_wrong_rope_base_or_scale_is_named(rope: Any, said: str) -> None:
+def test_wrong_rope_base_or_scale_is_named(rope: Any, sentence: str) -> None:
     wrong = stages(noise=1e-7, attention__query_rope=rope)
-    found = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {}))).explanation
-    assert found is not None and found.stage == "llm.layers.1.attention.query_rope"
-    assert found.sentence.startswith(said)
+    explanation = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {}))).explanation
+    assert explanation is not None and explanation.stage == "llm.layers.1.attention.query_rope"
+    assert explanation.sentence.startswith(sentence)

@@ -14,8 +14,8 @@ FACTORS, CONSTANTS = 0.5 + DRAW.random(32), DRAW.standard_normal(32)
 
 
 def said(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> str:
-    found = explain(Scene(stage, reference, candidate.astype(np.float32), 1e-6), 0.1)
-    return found.sentence if found else ""
+    hint = explain(Scene(stage, reference, candidate.astype(np.float32), 1e-6), 0.1)
+    return hint.sentence if hint else ""
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def zeros(front: bool, end: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "stacks, said",
+    "stacks, sentence",
     [
         (padded(4), "4 copies of the first frame stand before the first, where the reference has 3"),
         (padded(0), "0 copies of the first frame stand before the first, where the reference has 3"),
@@ -41,9 +41,9 @@ def zeros(front: bool, end: bool) -> np.ndarray:
         (stack_frames(BANK, 7, 5)[:9], "a stack begins every 5 frames, where the reference's begins every 6"),
     ],
 )
-def test_different_frame_stacking_is_named(stacks: np.ndarray, said: str) -> None:
-    found = explained(stacks)
-    assert found is not None and found.kind == "stacking" and found.sentence.startswith(said)
+def test_different_frame_stacking_is_named(stacks: np.ndarray, sentence: str) -> None:
+    hint = explained(stacks)
+    assert hint is not None and hint.kind == "stacking" and hint.sentence.startswith(sentence)
 
 
 def test_fbank_error_gets_no_stacking_hint() -> None:

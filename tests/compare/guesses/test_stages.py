@@ -20,7 +20,7 @@ def explained(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]
 
 
 @pytest.mark.parametrize(
-    "features, said",
+    "features, sentence",
     [
         (LFR - LFR.mean(axis=0), "it is without the mean of this recording, which the reference does not do"),
         ((LFR - LFR.mean(axis=0)) / LFR.std(axis=0), "it is normalised by mean and deviation of this recording, which"),
@@ -29,24 +29,24 @@ def explained(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]
         ((LFR + SHIFT) * SCALE**0.5, "CMVN multiplies by the root of its scale"),
     ],
 )
-def test_wrong_normalisation_of_features_is_named(features: np.ndarray, said: str) -> None:
-    found = explained(RIGHT, {**RIGHT, "frontend.features": features.astype(np.float32)})
-    assert found is not None and found.kind == "CMVN" and said in found.sentence
+def test_wrong_normalisation_of_features_is_named(features: np.ndarray, sentence: str) -> None:
+    hint = explained(RIGHT, {**RIGHT, "frontend.features": features.astype(np.float32)})
+    assert hint is not None and hint.kind == "CMVN" and sentence in hint.sentence
 
 
 @pytest.mark.parametrize("part", ["", ".fsmn"])
 def test_layers_counted_from_one_are_named(part: str) -> None:
     layers = {f"encoder.layers.{n}{part}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(3)}
     late = dict(zip((f"encoder.layers.{n}{part}" for n in range(1, 4)), layers.values()))
-    found = explained(layers, late)
-    assert found is not None and found.kind == "stages shifted"
-    assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in found.sentence
+    hint = explained(layers, late)
+    assert hint is not None and hint.kind == "stages shifted"
+    assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in hint.sentence
 
 
 def test_missing_layer_is_named_without_a_guess_at_layer_numbering() -> None:
     layers = {f"encoder.layers.{n}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(4)}
     wrong = {"encoder.layers.0": layers["encoder.layers.0"], "encoder.layers.2": layers["encoder.layers.1"]}
-    found = explained(layers, wrong)
-    assert found is not None and found.sentence.startswith(
+    hint = explained(layers, wrong)
+    assert hint is not None and hint.sentence.startswith(
         "it equals the reference's encoder.layers.1; nothing else differs"
     )

@@ -113,13 +113,13 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 def said_of(path: Path) -> str:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with pytest.raises(BadInput) as caught:
         read(path)
-    said = str(caught.value)
-    assert "\n" not in said and len(said) < 300 and time.perf_counter() - begun < AT_ONCE
-    assert not [word for word in FOREIGN if word in said], "words of a library"
-    return said
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 300 and time.perf_counter() - started < AT_ONCE
+    assert not [word for word in FOREIGN if word in message], "words of a library"
+    return message
 
 
 @pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="without ffmpeg, the sentence says how to get it")

@@ -62,9 +62,9 @@ def test_demo_fireredasr_is_converted_in_every_quantisation(name: str, tmp_path:
 def test_training_arguments_are_stored_as_json(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "tiny", lora_alpha=32, length_rule="head")
     (read,) = converted_file(directory, "fireredasr", "f16", tmp_path / "it.gguf")
-    found = json.loads(read.keys["workbench.arguments"])
-    assert found["model"]["lora_alpha"] == 32 and found["model"]["length_rule"] == "head"
-    assert found["encoder"]["n_layers_enc"] == 2 and found["encoder"]["residual_dropout"] == 0.1
+    document = json.loads(read.keys["workbench.arguments"])
+    assert document["model"]["lora_alpha"] == 32 and document["model"]["length_rule"] == "head"
+    assert document["encoder"]["n_layers_enc"] == 2 and document["encoder"]["residual_dropout"] == 0.1
     assert read.keys["general.architecture"] == "fireredasr-llm"
     assert read.keys["workbench.language.architecture"] == "qwen2" and read.keys["qwen2.block_count"] == 3
     assert f"{LANGUAGE_DIRECTORY}/tokenizer.json" in read.files and CMVN in read.files

@@ -106,30 +106,32 @@ def without(directory: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("stream_emb.weight", r"it lacks tensor stream_emb\.weight; expected \(5, 32\)"),
         ("lm_head.weight", r"it lacks tensor lm_head\.weight"),
         ("adaptor.continuous_audio.bias", r"it lacks tensor adaptor\.continuous_audio\.bias"),
     ],
 )
-def test_missing_tensor_raises_an_error_with_its_name(name: str, said: str, tmp_path: Path) -> None:
+def test_missing_tensor_raises_an_error_with_its_name(name: str, message: str, tmp_path: Path) -> None:
     tiny = tiny_speechlm(tmp_path / "it")
     without(tiny.directory, name)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         plans(tiny.directory, "workbench")
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"hidden_act": "gelu"}, "hidden_act in the configuration of it is 'gelu'; only 'silu' is converted"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type in .* is 'linear'; only 'default'"),
     ],
 )
-def test_configuration_unsupported_by_llama_cpp_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_configuration_unsupported_by_llama_cpp_is_refused(
+    changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     tiny = tiny_speechlm(tmp_path / "it", language=changes)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         plans(tiny.directory, "workbench")
 
 

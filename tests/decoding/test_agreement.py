@@ -17,25 +17,25 @@ def listed(*tokens: tuple[int, str, float]) -> list[Alternative]:
 def test_agreement_counts_shared_tokens_and_probability_difference() -> None:
     one = listed((1, "a", 0.6), (2, "b", 0.3), (3, "c", 0.1))
     other = listed((1, "a", 0.5), (3, "c", 0.2))
-    found = agreement(one, other)
-    assert (found.same, found.shared, found.of) == (True, 2, 2)
-    assert found.difference == pytest.approx(0.1)
+    shares = agreement(one, other)
+    assert (shares.same, shares.shared, shares.of) == (True, 2, 2)
+    assert shares.difference == pytest.approx(0.1)
 
 
 def test_identical_lists_agree_completely() -> None:
     one = listed((1, "a", 0.6), (2, "b", 0.4))
-    found = agreement(one, one)
-    assert found.same and (found.shared, found.of, found.difference) == (2, 2, 0.0)
+    shares = agreement(one, one)
+    assert shares.same and (shares.shared, shares.of, shares.difference) == (2, 2, 0.0)
 
 
 def test_lists_without_shared_tokens_have_the_maximum_difference() -> None:
-    found = agreement(listed((1, "a", 0.6)), listed((2, "b", 0.6)))
-    assert not found.same and found.shared == 0 and found.difference == 1.0
+    shares = agreement(listed((1, "a", 0.6)), listed((2, "b", 0.6)))
+    assert not shares.same and shares.shared == 0 and shares.difference == 1.0
 
 
 def test_tokens_without_ids_are_matched_by_text() -> None:
-    found = agreement(listed((-1, "a", 0.6), (-1, "b", 0.2)), listed((1, "a", 0.6)))
-    assert found.same and found.shared == 1
+    shares = agreement(listed((-1, "a", 0.6), (-1, "b", 0.2)), listed((1, "a", 0.6)))
+    assert shares.same and shares.shared == 1
 
 
 def test_an_empty_list_is_refused() -> None:

@@ -31,12 +31,12 @@ def slow_errors(kept: list[NBestList], x: float, y: float) -> int:
 def test_weight_pair_errors_equal_those_of_the_selected_candidates(
     kept: list[NBestList], first: list[float], second: list[float]
 ) -> None:
-    found = sweep_weights(kept, first, second, draws=20)
-    for (row, column), errors in np.ndenumerate(found.errors):
+    sweep = sweep_weights(kept, first, second, draws=20)
+    for (row, column), errors in np.ndenumerate(sweep.errors):
         assert errors == slow_errors(kept, first[row], second[column])
-    assert found.errors[found.best] == found.errors.min()
-    assert found.alike[found.best]
-    assert found.low <= found.high and found.units == sum(each.units for each in kept)
+    assert sweep.errors[sweep.best] == sweep.errors.min()
+    assert sweep.alike[sweep.best]
+    assert sweep.low <= sweep.high and sweep.units == sum(each.units for each in kept)
 
 
 def right_above(weight: float, units: int = 10) -> NBestList:
@@ -45,10 +45,10 @@ def right_above(weight: float, units: int = 10) -> NBestList:
 
 
 def test_sweep_over_a_large_consistent_set_has_no_warning() -> None:
-    found = sweep_weights([right_above(1.0)] * 30, [0.0, 0.5, 2.0, 3.0, 0.9], [0.0])
-    assert found.rate == 0 and found.rates[0, 0] == 0.5 and not found.doubt
-    assert found.alike[:, 0].tolist() == [False, False, True, True, False]
-    assert (found.low, found.high) == (0.0, 0.0)
+    sweep = sweep_weights([right_above(1.0)] * 30, [0.0, 0.5, 2.0, 3.0, 0.9], [0.0])
+    assert sweep.rate == 0 and sweep.rates[0, 0] == 0.5 and not sweep.doubt
+    assert sweep.alike[:, 0].tolist() == [False, False, True, True, False]
+    assert (sweep.low, sweep.high) == (0.0, 0.0)
 
 
 def test_sweep_over_a_small_or_inconclusive_set_has_a_warning() -> None:
@@ -66,9 +66,9 @@ def test_error_rate_interval_matches_the_bootstrap() -> None:
     rng = np.random.default_rng(3)
     errors = rng.integers(0, 5, 40)
     kept = [NBestList((Candidate(0.0, 0.0, 0.0, int(each)),), 10) for each in errors]
-    found = sweep_weights(kept, [1.0], [1.0])
+    sweep = sweep_weights(kept, [1.0], [1.0])
     drawn = [errors[rng.integers(0, 40, 40)].sum() / 400 for _ in range(4000)]
-    assert np.allclose((found.low, found.high), np.quantile(drawn, (0.025, 0.975)), atol=0.01)
+    assert np.allclose((sweep.low, sweep.high), np.quantile(drawn, (0.025, 0.975)), atol=0.01)
 
 
 def test_best_weight_pair_at_the_grid_edge_is_flagged() -> None:

@@ -16,9 +16,9 @@ SAID = st.lists(st.sampled_from([(word, s) for word, all_ in zip(*vars(LEXICON).
 
 
 @given(SAID)
-def test_word_span_tokens_are_a_pronunciation_of_the_word(said: list[tuple[str, tuple[int, ...]]]) -> None:
-    tokens = [token for _, spelling in said for token in spelling]
-    words = [word for word, _ in said]
+def test_word_span_tokens_are_a_pronunciation_of_the_word(spellings: list[tuple[str, tuple[int, ...]]]) -> None:
+    tokens = [token for _, spelling in spellings for token in spelling]
+    words = [word for word, _ in spellings]
     spans = word_spans(tokens, words, LEXICON)
     assert [0, *(end for _, end in spans)] == [*(first for first, _ in spans), len(tokens)]
     for word, (first, end) in zip(words, spans, strict=True):

@@ -315,7 +315,7 @@ def test_vllm_directory_is_read_as_its_own_language_model_directory(language: Pa
 
 
 @pytest.mark.parametrize(
-    "section, said",
+    "section, message",
     [
         (None, "does not describe a FireRedASR-LLM"),
         ({"format": 1, "family": "funasr_nano"}, "does not describe a FireRedASR-LLM"),
@@ -331,8 +331,8 @@ def test_vllm_directory_is_read_as_its_own_language_model_directory(language: Pa
     ],
 )
 def test_directory_without_a_valid_vllm_section_is_refused(
-    section: Any, said: str, language: Path, tmp_path: Path
+    section: Any, message: str, language: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput) as caught:
         read_served_fireredasr(served(language, tmp_path / "out", section))
-    assert said in sentence(caught)
+    assert message in sentence(caught)

@@ -68,8 +68,8 @@ def test_speech_only_message_gives_the_family_prompt(content: Any, directory: Pa
     ],
 )
 def test_text_beside_speech_replaces_the_default_instruction(content: Any, directory: Path) -> None:
-    found = written(model_of(directory), [{"role": "user", "content": content}])
-    assert found == f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
+    prompt = written(model_of(directory), [{"role": "user", "content": content}])
+    assert prompt == f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_speech_inside_text_keeps_its_place_and_other_messages_are_kept(directory: Path) -> None:

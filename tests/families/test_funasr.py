@@ -53,12 +53,12 @@ def directory(tmp_path: Path) -> Path:
 def test_default_file_names_are_used_without_configuration_json(directory: Path) -> None:
     for name in ("am.mvn", "tokens.txt", "seg_dict", "bpe.model"):
         (directory / name).touch()
-    found = read_checkpoint(directory)
-    assert found.weights == directory / "model.pt"
-    assert found.file("frontend_conf", "cmvn_file") == directory / "am.mvn"
-    assert found.file("tokenizer_conf", "token_list") == directory / "tokens.json"  # before tokens.txt
-    assert found.file("tokenizer_conf", "bpemodel") == directory / "bpe.model"
-    assert found.file("tokenizer_conf", "nothing") is None
+    checkpoint = read_checkpoint(directory)
+    assert checkpoint.weights == directory / "model.pt"
+    assert checkpoint.file("frontend_conf", "cmvn_file") == directory / "am.mvn"
+    assert checkpoint.file("tokenizer_conf", "token_list") == directory / "tokens.json"  # before tokens.txt
+    assert checkpoint.file("tokenizer_conf", "bpemodel") == directory / "bpe.model"
+    assert checkpoint.file("tokenizer_conf", "nothing") is None
 
 
 def test_configuration_json_takes_precedence_over_yaml_and_default_names(directory: Path) -> None:
@@ -74,11 +74,11 @@ def test_configuration_json_takes_precedence_over_yaml_and_default_names(directo
             "tokenizer_conf": {"bpemodel": "absent.model"},
         },
     )
-    found = read_checkpoint(directory)
-    assert found.weights == directory / "other.pt"
-    assert found.file("frontend_conf", "cmvn_file") == directory / "other.mvn"
-    assert found.section("frontend_conf")["dither"] == 0.5
-    assert found.file("tokenizer_conf", "bpemodel") is None  # named, but absent: the original leaves it out too
+    checkpoint = read_checkpoint(directory)
+    assert checkpoint.weights == directory / "other.pt"
+    assert checkpoint.file("frontend_conf", "cmvn_file") == directory / "other.mvn"
+    assert checkpoint.section("frontend_conf")["dither"] == 0.5
+    assert checkpoint.file("tokenizer_conf", "bpemodel") is None  # named, but absent: the original leaves it out too
 
 
 def test_missing_cmvn_file_named_in_configuration_json_is_refused(directory: Path) -> None:

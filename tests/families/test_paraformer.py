@@ -67,8 +67,8 @@ def edges(*frames: int, length: int = 40) -> list[float]:
 
 def test_token_times_are_computed_from_start_peaks() -> None:
     """Shifted by 1.5 frames back; a token lasts to the next start, the last one half into what follows."""
-    found = peak_times(edges(3, 8, 11), 2, FRAME, fires_at_start=True)
-    assert found == [
+    times = peak_times(edges(3, 8, 11), 2, FRAME, fires_at_start=True)
+    assert times == [
         (pytest.approx(1.5 * FRAME), pytest.approx(6.5 * FRAME)),
         (pytest.approx(6.5 * FRAME), pytest.approx((40 + 9.5) / 2 * FRAME)),
     ]
@@ -77,13 +77,13 @@ def test_token_times_are_computed_from_start_peaks() -> None:
 
 
 def test_last_token_extends_to_a_near_recording_end() -> None:
-    found = peak_times(edges(3, 12, length=15), 1, FRAME, fires_at_start=True)
-    assert found == [(pytest.approx(1.5 * FRAME), pytest.approx(15 * FRAME))]
+    times = peak_times(edges(3, 12, length=15), 1, FRAME, fires_at_start=True)
+    assert times == [(pytest.approx(1.5 * FRAME), pytest.approx(15 * FRAME))]
 
 
 def test_token_times_are_computed_from_end_peaks() -> None:
-    found = peak_times(edges(3, 8, 30, 35), 3, FRAME, fires_at_start=False)
-    assert found == [
+    times = peak_times(edges(3, 8, 30, 35), 3, FRAME, fires_at_start=False)
+    assert times == [
         (0.0, pytest.approx(1.5 * FRAME)),
         (pytest.approx(1.5 * FRAME), pytest.approx(6.5 * FRAME)),
         (pytest.approx((28.5 - LONGEST_TOKEN_FRAMES) * FRAME), pytest.approx(28.5 * FRAME)),
@@ -98,8 +98,8 @@ def test_peak_count_that_does_not_match_the_tokens_gives_no_times(tokens: int, a
 
 
 def test_negative_token_times_are_clipped_to_zero() -> None:
-    found = peak_times(edges(0, 1, 5), 2, FRAME, fires_at_start=True)
-    assert found is not None and found[0] == (0.0, 0.0)
+    times = peak_times(edges(0, 1, 5), 2, FRAME, fires_at_start=True)
+    assert times is not None and times[0] == (0.0, 0.0)
 
 
 def test_unknown_pieces_use_a_time_slot_and_are_not_written() -> None:
@@ -209,10 +209,10 @@ def test_trace_has_the_expected_stages_and_shapes(predictor: str, tmp_path: Path
     assert [stage for stage in trace if stage.startswith("decoder.layers")] == [f"decoder.layers.{n}" for n in range(5)]
     assert trace["logits"].shape == (tokens, 200)
     np.testing.assert_array_equal(trace["logits"].argmax(axis=1), trace["tokens"])
-    heard = model.recognise(samples, ParaformerOptions())
-    assert all(token.start is not None and token.end is not None for token in heard.tokens)
+    recognition = model.recognise(samples, ParaformerOptions())
+    assert all(token.start is not None and token.end is not None for token in recognition.tokens)
     untimed = model.recognise(samples, ParaformerOptions(timestamps=False))
-    assert untimed.ids == heard.ids and all(token.start is None for token in untimed.tokens)
+    assert untimed.ids == recognition.ids and all(token.start is None for token in untimed.tokens)
 
 
 def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:

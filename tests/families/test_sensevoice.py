@@ -191,8 +191,8 @@ def test_trace_has_the_expected_stages_and_shapes(tmp_path: Path) -> None:
         trace["logits"].shape == trace["ctc.posteriors"].shape == (QUERY_FRAMES + frames, len(model.model.vocabulary))
     )
     np.testing.assert_allclose(trace["ctc.posteriors"].sum(axis=1), 1, atol=1e-5)
-    heard = model.recognise(samples, SenseVoiceOptions())
-    assert tuple(trace["tokens"].tolist()) == heard.ids and str(trace["text"]) == heard.text
+    recognition = model.recognise(samples, SenseVoiceOptions())
+    assert tuple(trace["tokens"].tolist()) == recognition.ids and str(trace["text"]) == recognition.text
     assert set(model.trace(samples, SenseVoiceOptions(), StageFilter("encoder.layers.1"))) == {"encoder.layers.1"}
 
 

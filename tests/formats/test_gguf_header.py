@@ -91,9 +91,9 @@ def test_gguf_with_a_large_vocabulary_opens_within_a_second(tmp_path: Path) -> N
         writer.add_uint32("after", 1)
 
     path = write(tmp_path / "it.gguf", fill)
-    begun = time.process_time()
+    started = time.process_time()
     file = read_gguf(path)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - started
     assert file.whole("after") == 1
     assert seconds < 1  # some 50 ms
     tokens = file.texts("tokenizer.ggml.tokens")

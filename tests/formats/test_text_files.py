@@ -20,7 +20,7 @@ def test_text_is_read_without_byte_order_mark_and_with_its_line_ends(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"a\xff", "it is not UTF-8 text at byte 1"),
         ("a".encode("utf-16"), "it is not UTF-8 text at byte 3, which is 0, as in UTF-16 text or a binary file"),
@@ -28,9 +28,9 @@ def test_text_is_read_without_byte_order_mark_and_with_its_line_ends(tmp_path: P
         (b"a" * 11, "it has more than 10 bytes"),
     ],
 )
-def test_invalid_or_too_large_text_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+def test_invalid_or_too_large_text_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "it").write_bytes(content)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         read_text(tmp_path / "it", largest=10)
 
 

@@ -12,17 +12,17 @@ from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 
 def test_notebook_display_shows_verdicts_heat_map_and_all_stages(tmp_path: Path) -> None:
     reference, wrong = computed(), computed(faults={"encoder.layers.1": lambda x: x * 1.5})
-    found = compare(reference, wrong)
+    comparison = compare(reference, wrong)
     outcomes = [
         Outcome(
             "gguf:f32", "within", comparison=compare(reference, reference), verdict=judge(compare(reference, reference))
         ),
-        Outcome(HOSTILE, "beyond", comparison=found, verdict=judge(found)),
+        Outcome(HOSTILE, "beyond", comparison=comparison, verdict=judge(comparison)),
         Outcome("vllm", "unavailable", "this machine has no vLLM"),
     ]
     run = ParityRun(HOSTILE, HOSTILE, Computed("pytorch", reference), None, "", outcomes, tmp_path, kept=True)
     html = run._repr_html_()
-    said = text_of(html)
+    text = text_of(html)
     for part in (
         "gguf:f32: within",
         "✗",
@@ -31,7 +31,7 @@ def test_notebook_display_shows_verdicts_heat_map_and_all_stages(tmp_path: Path)
         "End to end",
         "reference: pytorch",
     ):
-        assert part in said
+        assert part in text
     assert len(list(checked(html).iter("img"))) == 1 and html.count("<details>") == 2
 
 

@@ -31,8 +31,8 @@ def test_run_json_and_report_contain_the_hint(tmp_path: Path) -> None:
         hint = outcome.verdict.explanation
         assert (hint.kind, hint.stage) == ("rows reversed", "encoder.layers.3") and hint.remaining < 1e-5
         assert as_sentence(hint.sentence) in outcome.sentences
-        found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]["explanation"]
-        assert found["kind"] == "rows reversed"
+        document = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]["explanation"]
+        assert document["kind"] == "rows reversed"
         assert escape(hint.sentence) in write_page(run, tmp_path / "report.html", figures=1).read_text(encoding="utf-8")
 
 

@@ -21,8 +21,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_folder_input_gives_its_recordings(folder: Path) -> None:
     assert is_several([str(folder)], reads_text=False) and not is_several([str(folder / "b.wav")], reads_text=False)
-    found = read_inputs([str(folder), "other/c.mp3"], reads_text=False)
-    assert [each.name for each in found] == ["a", "b", "c"] and found[2].source == "other/c.mp3"
+    inputs = read_inputs([str(folder), "other/c.mp3"], reads_text=False)
+    assert [each.name for each in inputs] == ["a", "b", "c"] and inputs[2].source == "other/c.mp3"
 
 
 def test_list_file_gives_recordings_relative_to_its_folder(folder: Path) -> None:
@@ -36,8 +36,8 @@ def test_list_file_gives_recordings_relative_to_its_folder(folder: Path) -> None
 
 def test_texts_without_a_name_are_numbered(folder: Path) -> None:
     (folder / "list.jsonl").write_text('{"text": "Count.", "name": "count"}\n{"text": "Add."}\n')
-    found = read_inputs(["Say three.", str(folder / "list.jsonl")], reads_text=True)
-    assert found == [Input("text-1", "Say three."), Input("count", "Count."), Input("text-3", "Add.")]
+    inputs = read_inputs(["Say three.", str(folder / "list.jsonl")], reads_text=True)
+    assert inputs == [Input("text-1", "Say three."), Input("count", "Count."), Input("text-3", "Add.")]
     assert not is_several([str(folder)], reads_text=True), "a text may be the name of a folder"
 
 

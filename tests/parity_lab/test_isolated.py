@@ -92,28 +92,28 @@ def test_candidate_stages_can_be_substituted_into_the_reference(dtype: str) -> N
 
     faulty = ["encoder.layers.2", "encoder.layers.5"]
     port = computed(dtype, reverse=True, faults=dict.fromkeys(faulty, worse))
-    ours, exact = computed(given=port), computed("float64", given=port)
-    comparison = compare(ours, port)
+    reference, exact = computed(given=port), computed("float64", given=port)
+    comparison = compare(reference, port)
     assert comparison.isolated and comparison.inputs == "candidate" and comparison.warnings == ()
-    verdict = judge(comparison, noise_or_bug(ours, port, exact))
+    verdict = judge(comparison, noise_or_bug(reference, port, exact))
     assert list(verdict.faulty_stages) == faulty
     assert verdict.sentence.startswith(
         "Computed from the candidate's own inputs, encoder.layers.2 is the first stage beyond tolerance "
     )
     clean = computed(dtype, reverse=True)
-    ours, exact = computed(given=clean), computed("float64", given=clean)
-    assert judge(compare(ours, clean), noise_or_bug(ours, clean, exact)).within
+    reference, exact = computed(given=clean), computed("float64", given=clean)
+    assert judge(compare(reference, clean), noise_or_bug(reference, clean, exact)).within
 
 
 def test_float64_trace_must_use_the_same_substituted_stages() -> None:
     port, other = computed(reverse=True), computed(seed=1)
-    ours = computed(given=port)
+    reference = computed(given=port)
     for exact in (computed("float64"), computed("float64", given=other)):
         with pytest.raises(
             BadInput, match=r"^the reference was computed from substituted stages and the float64 trace end"
         ):
-            noise_or_bug(ours, port, exact)
-    apart = compare(ours, other)
+            noise_or_bug(reference, port, exact)
+    apart = compare(reference, other)
     assert not apart.isolated and apart.warnings == (
         "the reference was computed from the stages of another trace, which is not the candidate",
     )

@@ -50,8 +50,8 @@ def test_faulty_layer_is_traced_in_detail_once_per_side(fakes: FakeRegistry) -> 
             assert outcome.inside and outcome.inside.layer == "encoder.layers.3" and outcome.status == "beyond"
             assert outcome.faulty_stage == "encoder.layers.3"
             assert "Inside encoder.layers.3: encoder.layers.3 is the " in outcome.sentence
-        found = json.loads(run.to_json())["candidates"][0]["inside"]
-        assert (found["layer"], found["faulty_stage"]) == ("encoder.layers.3", "encoder.layers.3")
+        document = json.loads(run.to_json())["candidates"][0]["inside"]
+        assert (document["layer"], document["faulty_stage"]) == ("encoder.layers.3", "encoder.layers.3")
     assert not fakes.open_now
 
 

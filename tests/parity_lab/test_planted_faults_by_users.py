@@ -46,8 +46,8 @@ def test_run_and_command_name_the_faulty_stage_of_the_candidate(
             inputs = "Computed from the reference's own inputs, " if isolated else ""
             assert outcome.sentence.startswith(f"{inputs}encoder.input is the ")
             assert outcome.verdict.faulty_stages == ("encoder.input",)
-            found = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]
-            assert (found["faulty_stage"], found["found_by"]) == ("encoder.input", "tolerance and float64")
+            document = json.loads(run.to_json())["candidates"][0]["comparison"]["verdict"]
+            assert (document["faulty_stage"], document["found_by"]) == ("encoder.input", "tolerance and float64")
             if isolated:
                 page = write_page(run, tmp_path / "report.html", figures=1).read_text(encoding="utf-8")
                 first, *more = outcome.sentences

@@ -247,10 +247,10 @@ def test_long_trace_is_cancelled_when_the_run_stops(fakes: FakeRegistry) -> None
         if activity.startswith("tracing gguf, "):
             raise Stop
 
-    begun = time.monotonic()
+    started = time.monotonic()
     with pytest.raises(Stop):
         parity(fakes, "gguf", on_progress=stop)
-    assert fakes.cancelled == 1 and fakes.open_now == [] and time.monotonic() - begun < 30
+    assert fakes.cancelled == 1 and fakes.open_now == [] and time.monotonic() - started < 30
 
 
 def test_rule_matching_no_stage_is_refused_before_a_candidate_is_computed(fakes: FakeRegistry) -> None:
@@ -282,10 +282,10 @@ def test_bad_input_is_refused_before_any_model_is_loaded(fakes: FakeRegistry, ho
 def test_run_json_contains_everything_except_the_arrays(fakes: FakeRegistry) -> None:
     fakes.missing["vllm"] = "vLLM is not installed"
     with parity(fakes, "gguf", "vllm") as run:
-        found = json.loads(run.to_json())
-        assert found["reference"]["name"] == "pytorch" and found["reference"]["input_digest"] == "a1b2"
-        assert (found["status"], found["float64"]) == (0, True)
-        one, other = found["candidates"]
+        document = json.loads(run.to_json())
+        assert document["reference"]["name"] == "pytorch" and document["reference"]["input_digest"] == "a1b2"
+        assert (document["status"], document["float64"]) == (0, True)
+        one, other = document["candidates"]
         assert other == {"name": "vllm", "status": "unavailable", "sentence": "vLLM is not installed"}
         assert [each["stage"] for each in one["comparison"]["stages"]] == [
             "frontend.fbank",

@@ -54,19 +54,19 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--itn", action="store_true")
     parser.add_argument("--language", default="auto")
-    given = parser.parse_args()
+    options = parser.parse_args()
     opened = auto_model()(
-        model=given.checkpoint, device="cpu", disable_update=True, disable_pbar=True, log_level="ERROR"
+        model=options.checkpoint, device="cpu", disable_update=True, disable_pbar=True, log_level="ERROR"
     )
     opened._reset_runtime_configs()  # or it would run copies of what it shows here
     model, frontend = opened.model, opened.kwargs["frontend"]
     frontend.dither = 0.0
-    given.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
 
     def dump(name):
         def hook(module, inputs, output):
             first = output[0] if isinstance(output, tuple) else output
-            np.save(given.folder / f"{name}.npy", first.detach().numpy())
+            np.save(options.folder / f"{name}.npy", first.detach().numpy())
 
         return hook
 
@@ -77,14 +77,14 @@ def main() -> None:
         for number, layer in enumerate(model.get_submodule(stack)):
             layer.register_forward_hook(dump(f"model.{stack}.{number}"))
             layer.self_attn.linear_out.register_forward_hook(dump(f"model.{stack}.{number}.self_attn.linear_out"))
-    samples, rate = soundfile.read(given.speech, dtype="float32")
+    samples, rate = soundfile.read(options.speech, dtype="float32")
     with torch.inference_mode():
-        opened.generate(input=samples, fs=rate, language=given.language, use_itn=given.itn)
-    logits = np.load(given.folder / "model.ctc.ctc_lo.npy")[0]
+        opened.generate(input=samples, fs=rate, language=options.language, use_itn=options.itn)
+    logits = np.load(options.folder / "model.ctc.ctc_lo.npy")[0]
     path = logits.argmax(axis=1)
     ids = [int(number) for n, number in enumerate(path) if number and (n == 0 or number != path[n - 1])]
-    np.save(given.folder / "ids.npy", np.array(ids))
-    (given.folder / "meta.json").write_text(json.dumps({"program": "funasr", "dtype": "float32"}))
+    np.save(options.folder / "ids.npy", np.array(ids))
+    (options.folder / "meta.json").write_text(json.dumps({"program": "funasr", "dtype": "float32"}))
 
 
 if __name__ == "__main__":

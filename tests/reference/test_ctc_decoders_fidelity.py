@@ -128,8 +128,8 @@ def test_ctc_scores_summed_over_alignments_equal_those_of_pyctcdecode() -> None:
         beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-1e6)
         theirs = {text: score for text, _, _, _, score in beams}
         assert len(theirs) == len(beams)
-        found = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
-        ours = together([(" ".join(written(each).split()), each.score) for each in found])
+        hypotheses = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
+        ours = together([(" ".join(written(each).split()), each.score) for each in hypotheses])
         compared("pyctcdecode", ours, theirs, 1e-9)
 
 
@@ -186,8 +186,8 @@ def test_ctc_scores_summed_over_alignments_equal_those_of_flashlight() -> None:
     decoder = flashlight.LexiconFreeDecoder(options, flashlight.ZeroLM(), BLANK, BLANK, [])
     for logits in problems(8, FRAMES, len(TOKENS)):
         theirs = together([(collapsed(each), each.score) for each in flashlight_results(decoder, logits)])
-        found = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
-        compared("flashlight-text", {each.tokens: each.score for each in found}, theirs, 1e-5)
+        hypotheses = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
+        compared("flashlight-text", {each.tokens: each.score for each in hypotheses}, theirs, 1e-5)
 
 
 def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashlight(word_grammar: Path) -> None:

@@ -172,8 +172,8 @@ def test_every_stage_equals_that_of_the_original_code(
         "llm.embeddings": merged,
         "logits": logits,
     }.items():
-        whole, least = cosines(stages[stage], expected[0].numpy())
-        assert whole >= 0.999999 and least >= 0.99999, stage
+        cosine, least = cosines(stages[stage], expected[0].numpy())
+        assert cosine >= 0.999999 and least >= 0.99999, stage
 
 
 @pytest.mark.parametrize("sound", SOUNDS)
@@ -205,10 +205,10 @@ def test_generated_ids_and_text_equal_those_of_the_original_code(
             llm_length_penalty=choice.get("length_penalty", 0.0),
         )
     options = FireRedAsrOptions(length_rule=code_rule(), **choice)
-    heard = ours.recognise(samples, options)
-    assert list(heard.ids) == expected.tolist()
+    recognition = ours.recognise(samples, options)
+    assert list(recognition.ids) == expected.tolist()
     spoken = original.tokenizer.decode(expected, skip_special_tokens=True)
-    assert heard.text == spoken.strip().lower()
+    assert recognition.text == spoken.strip().lower()
 
 
 def test_cmvn_statistics_equal_those_read_by_the_original_code(directory: Path) -> None:

@@ -71,7 +71,7 @@ class Pair:
         ours = self.ours.trace(samples, chosen, StageFilter("encoder.output,predictor.*,logits,tokens,text"))
         embeddings, counts, alphas = (part[0].numpy() for part in theirs.parts["predictor"][:3])
         logits = theirs.parts["decoder"][0][0].numpy()
-        whole, worst = cosines(ours["encoder.output"], theirs.encoded)
+        cosine, worst = cosines(ours["encoder.output"], theirs.encoded)
         assert int(counts) == len(ours["tokens"])
         assert 0.05 < int(counts) / len(alphas) < 0.4  # as many as speech has, or the comparison would show little
         differences = [
@@ -86,9 +86,9 @@ class Pair:
         LOG.info(
             "%d frames: encoder cosine %.9f, of the worst frame %.9f; alphas, embeddings, logits differ by at most "
             "%.2e, %.2e, %.2e; %d tokens of a sum of %.4f",
-            *(len(alphas), whole, worst, *differences, int(counts), total),
+            *(len(alphas), cosine, worst, *differences, int(counts), total),
         )
-        assert min(whole, worst) >= COSINE
+        assert min(cosine, worst) >= COSINE
         assert differences[0] <= 2e-6
         assert differences[1] <= 2e-4  # the original sums in float32, which costs it that much over a minute
         ids = logits.argmax(axis=1).tolist()
@@ -156,9 +156,9 @@ def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> Non
     ("seconds", "cmvn"), [(1, "checkpoint"), (6, "off"), (30, "checkpoint"), (60, "off"), (60, "checkpoint")]
 )
 def test_same_output_for_every_length(pair: Pair, seconds: float, cmvn: str) -> None:
-    heard = pair.compare(speech(seconds), cmvn=cmvn)
+    result = pair.compare(speech(seconds), cmvn=cmvn)
     if seconds > 1:
-        assert len(heard.parts["decoder"][0][0].argmax(dim=-1).unique()) > 3
+        assert len(result.parts["decoder"][0][0].argmax(dim=-1).unique()) > 3
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

@@ -63,13 +63,13 @@ class Pair:
             use_itn=chosen.itn,
         )
         ours = self.ours.trace(samples, chosen, StageFilter("frontend.features,encoder.output,logits,tokens,text"))
-        whole, worst = cosines(ours["encoder.output"], theirs.encoded)
+        cosine, worst = cosines(ours["encoder.output"], theirs.encoded)
         logits = theirs.parts["ctc.ctc_lo"][0].numpy()
         LOG.info(
             "%d frames: encoder cosine %.9f, of the worst frame %.9f; logits differ by at most %.2e",
-            *(len(logits), whole, worst, np.abs(ours["logits"] - logits).max()),
+            *(len(logits), cosine, worst, np.abs(ours["logits"] - logits).max()),
         )
-        assert min(whole, worst) >= COSINE
+        assert min(cosine, worst) >= COSINE
         ids = [token.id for token in collapse(logits.argmax(axis=1))]
         assert ours["tokens"].tolist() == ids
         assert self.original.tokenizer.decode(ids) == theirs.result["text"]
@@ -105,8 +105,8 @@ def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> Non
 
 @pytest.mark.parametrize("seconds", [1, 6, 30, 60])
 def test_same_output_for_every_length(pair: Pair, seconds: float) -> None:
-    heard = pair.compare(speech(seconds))
-    best = heard.parts["ctc.ctc_lo"][0].argmax(dim=-1)
+    result = pair.compare(speech(seconds))
+    best = result.parts["ctc.ctc_lo"][0].argmax(dim=-1)
     assert len(best.unique()) >= 5 + min(seconds, 30) / 4  # the random model says something, not one thing
 
 

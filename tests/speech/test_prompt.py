@@ -25,7 +25,7 @@ def test_id_rows_are_embedded_and_embeddings_pass_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "said"),
+    ("prompt", "message"),
     [
         ([], "the prompt has 0 positions; the model has room for 7"),
         ([np.zeros((7, LAYOUT.streams), dtype=np.int64)], "the prompt has 7 positions; the model has room for 7"),
@@ -34,8 +34,8 @@ def test_id_rows_are_embedded_and_embeddings_pass_unchanged() -> None:
         ([np.full((1, LAYOUT.streams), -1)], "ids from -1 to -1"),
     ],
 )
-def test_invalid_prompt_parts_are_refused(prompt: list[np.ndarray], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_invalid_prompt_parts_are_refused(prompt: list[np.ndarray], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         embedded(prompt, LAYOUT, 7, embed)
 
 

@@ -125,9 +125,9 @@ def test_untrusted_replay_file_raises_one_line_error(name: str) -> None:
     content, sentence = HOSTILE[name]
     with pytest.raises(BadInput) as caught:
         read_bundle(content)
-    said = str(caught.value)
-    assert "\n" not in said and len(said) < 300
-    assert sentence in said or name == "a size that is not true"
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 300
+    assert sentence in message or name == "a size that is not true"
 
 
 def test_replay_size_limits_are_checked_before_unpacking(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,12 +175,12 @@ def with_id(row: int, stream: int) -> np.ndarray:
 
 def test_first_different_row_or_token_is_reported() -> None:
     assert first_difference(RECORDED, RECORDED) == ""
-    told = first_difference(RECORDED, Recorded(RECORDED.token_ids, with_id(1, 3)))
-    assert told == "row 1 of the audio differs first: stream 3 has id 412; the recorded id is 411"
-    told = first_difference(RECORDED, Recorded(RECORDED.token_ids[:-2] + (2,), ROWS[:2]))
-    assert told == "the audio ends after 2 rows; the recorded audio has 3"
-    told = first_difference(RECORDED, Recorded((7, 301), None))
-    assert told == "token 1 of stream 0 differs first: it is 301; the recorded id is 300"
+    difference = first_difference(RECORDED, Recorded(RECORDED.token_ids, with_id(1, 3)))
+    assert difference == "row 1 of the audio differs first: stream 3 has id 412; the recorded id is 411"
+    difference = first_difference(RECORDED, Recorded(RECORDED.token_ids[:-2] + (2,), ROWS[:2]))
+    assert difference == "the audio ends after 2 rows; the recorded audio has 3"
+    difference = first_difference(RECORDED, Recorded((7, 301), None))
+    assert difference == "token 1 of stream 0 differs first: it is 301; the recorded id is 300"
     assert first_difference(Recorded((7, 2), None), Recorded((7, 2, 2), None)).startswith(
         "stream 0 ends after 3 tokens"
     )

@@ -116,7 +116,7 @@ def test_sampling_eight_streams_takes_less_than_half_a_millisecond() -> None:
     logits = np.random.default_rng(0).normal(size=(8, 1027)).astype(np.float32)
     best = math.inf
     for step in range(50):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         choose(logits, 0.8, 20, uniforms(1, step, 8))
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - started)
     assert best < 0.4e-3

@@ -148,7 +148,7 @@ def test_json_export_has_all_fields_with_the_documented_ones_first() -> None:
     line = FORMATS["json"].write(transcript(Segment(0.5, 1.5, "“三” three", (token,), {"emotion": "happy"})))
     assert line.count("\n") == 1
     assert "“三”" in line
-    found = json.loads(line)
+    document = json.loads(line)
     promised = {
         "model": "demo/paraformer",
         "runtime": "pytorch",
@@ -168,14 +168,14 @@ def test_json_export_has_all_fields_with_the_documented_ones_first() -> None:
         "load_seconds": 0.5,
         "compute_seconds": 1.25,
     }
-    assert list(found.items())[: len(promised)] == list(promised.items())
-    assert list(found)[len(promised) :] == ["memory_bytes", "tags", "notes", "quantization"]
+    assert list(document.items())[: len(promised)] == list(promised.items())
+    assert list(document)[len(promised) :] == ["memory_bytes", "tags", "notes", "quantization"]
 
 
 @given(segment_lists())
 def test_json_times_are_rounded_to_milliseconds(segments: list[Segment]) -> None:
-    found = json.loads(FORMATS["json"].write(transcript(*segments)))
-    for segment, written in zip(segments, found["segments"], strict=True):
+    document = json.loads(FORMATS["json"].write(transcript(*segments)))
+    for segment, written in zip(segments, document["segments"], strict=True):
         pairs = [(segment.start, written["start"]), (segment.end, written["end"])]
         for token, spelled in zip(segment.tokens, written["tokens"], strict=True):
             pairs += [(token.start, spelled["start"]), (token.end, spelled["end"])]

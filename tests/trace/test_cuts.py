@@ -26,7 +26,7 @@ def read(folder: Path, stages: dict[str, np.ndarray], rule: str) -> Trace:
 
 
 @pytest.mark.parametrize(
-    "rule, kept, said",
+    "rule, kept, sentence",
     [
         ("reference_rows = [-1]", X[-1:], "rows from -1 on"),
         ("reference_rows = [1, 3]", X[1:3], "rows 1 to 3"),
@@ -35,17 +35,20 @@ def read(folder: Path, stages: dict[str, np.ndarray], rule: str) -> Trace:
     ],
 )
 def test_reference_is_cut_to_the_rows_and_columns_of_the_candidate(
-    tmp_path: Path, rule: str, kept: np.ndarray, said: str
+    tmp_path: Path, rule: str, kept: np.ndarray, sentence: str
 ) -> None:
     port = read(tmp_path, {"logits": kept, "a": X}, rule)
     reference = Trace({"a": X, "logits": X}, {"dtype": "float32"})
     cut = pickle.loads(pickle.dumps(cut_like(reference, port)))
     np.testing.assert_array_equal(cut["logits"], kept)
     np.testing.assert_array_equal(cut["a"], X)
-    assert list(cut) == ["a", "logits"] and cut.meta == reference.meta and str(cuts_of(port)["logits"]) == said
-    found = compare(reference, port)
-    assert judge(found).sentence.startswith("Identical: 2 stages")
-    assert f"compared with a part of the reference, as the candidate has no more: logits ({said})" in found.warnings
+    assert list(cut) == ["a", "logits"] and cut.meta == reference.meta and str(cuts_of(port)["logits"]) == sentence
+    comparison = compare(reference, port)
+    assert judge(comparison).sentence.startswith("Identical: 2 stages")
+    assert (
+        f"compared with a part of the reference, as the candidate has no more: logits ({sentence})"
+        in comparison.warnings
+    )
 
 
 def test_rows_are_cut_from_candidate_and_reference(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def trace() -> Trace:
 
 def test_stages_are_listed_with_shapes_and_values() -> None:
     found = trace()._repr_html_()
-    said = text_of(found)
+    text = text_of(found)
     for part in ("7 stages", "30 × 80", "not finite", "0123456789ab", "alert(1)", "frontend.fbank"):
-        assert part in said
+        assert part in text
     assert len(list(checked(found).iter("img"))) == 2  # the filter bank and the encoder's output
 
 
@@ -44,8 +44,8 @@ def test_stored_trace_has_the_same_html(tmp_path: Path) -> None:
 
 def test_large_stages_are_listed_without_reading_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(display, "MOST_READ", 9000)
-    said = text_of(trace()._repr_html_())
-    assert said.count("not read") == 1  # the filter bank has 9,600 bytes
+    text = text_of(trace()._repr_html_())
+    assert text.count("not read") == 1  # the filter bank has 9,600 bytes
 
 
 def test_empty_traces_and_traces_without_metadata_have_html() -> None:

@@ -60,10 +60,10 @@ def test_inner_stages_of_traces_are_compared_with_any_glob() -> None:
 @given(st.permutations(list(PARTS)))
 def test_layer_parts_come_in_computation_order_before_their_layer(shuffled: list[str]) -> None:
     layer = "encoder.layers.1"
-    found = computation_order(
+    order = computation_order(
         ["encoder.layers.2", layer, *(f"{layer}.{part}" for part in shuffled), "encoder.layers.0"]
     )
-    assert found == ["encoder.layers.0", *(f"{layer}.{part}" for part in PARTS), layer, "encoder.layers.2"]
+    assert order == ["encoder.layers.0", *(f"{layer}.{part}" for part in PARTS), layer, "encoder.layers.2"]
 
 
 def test_decoder_layer_parts_begin_with_feed_forward() -> None:

@@ -24,15 +24,15 @@ def written(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
 
 def test_mapping_reads_step_and_layer_numbers_from_names(tmp_path: Path) -> None:
     arrays = {f"step_{n}_blk_{m:02}": RNG.normal(size=(1, 6)) for n in (1, 2, 10) for m in (1, 2)}
-    found = written(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
-    assert list(found) == [f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)]
-    assert np.array_equal(found["steps.10.llm.layers.1"], arrays["step_10_blk_02"])
+    trace = written(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
+    assert list(trace) == [f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)]
+    assert np.array_equal(trace["steps.10.llm.layers.1"], arrays["step_10_blk_02"])
 
 
 def test_steps_counted_from_zero_are_renumbered_by_first(tmp_path: Path) -> None:
     arrays = {f"decode{n}": np.full((1, 2), n) for n in range(3)}
-    found = written(tmp_path, '"steps.{n}.logits" = { from = "decode{n}", first = -1 }', **arrays)
-    assert {stage: array[0, 0] for stage, array in found.items()} == {f"steps.{n}.logits": n - 1 for n in (1, 2, 3)}
+    trace = written(tmp_path, '"steps.{n}.logits" = { from = "decode{n}", first = -1 }', **arrays)
+    assert {stage: array[0, 0] for stage, array in trace.items()} == {f"steps.{n}.logits": n - 1 for n in (1, 2, 3)}
 
 
 def test_arrays_with_rows_of_all_steps_are_split_by_step(tmp_path: Path) -> None:
@@ -44,14 +44,14 @@ def test_arrays_with_rows_of_all_steps_are_split_by_step(tmp_path: Path) -> None
     "steps.{{n}}.llm.norm" = {{ from = "new_norms", prompt = 0 }}
     "steps.{{n}}.llm.layers.{{m}}.cache.key" = {{ from = "k{{m}}", prompt = {PROMPT}, {layout} }}
     """
-    found = written(tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1])
-    assert len(found) == 4 * STEPS
+    trace = written(tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1])
+    assert len(trace) == 4 * STEPS
     for step in range(1, STEPS + 1):
         for stage in ("logits", "llm.norm"):
-            assert np.array_equal(found[f"steps.{step}.{stage}"], rows[PROMPT + step - 1 : PROMPT + step])
+            assert np.array_equal(trace[f"steps.{step}.{stage}"], rows[PROMPT + step - 1 : PROMPT + step])
         for layer, cache in enumerate(caches):
             expected = cache[0].swapaxes(0, 1)[: PROMPT + step]
-            assert np.array_equal(found[f"steps.{step}.llm.layers.{layer}.cache.key"], expected)
+            assert np.array_equal(trace[f"steps.{step}.llm.layers.{layer}.cache.key"], expected)
 
 
 def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> None:
@@ -66,18 +66,18 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
     "steps.{n}.beams.parents" = "beam_idx_{n}"
     """
     others = {"norms_1": RNG.normal(size=(3, 6)), "beam_idx_2": np.array([0, 0, 1])}
-    found = written(tmp_path, mapping, **blocks, **caches, **logits, **others)
-    assert len(found) == 12 + 6 + 6 + 3 + 1
+    trace = written(tmp_path, mapping, **blocks, **caches, **logits, **others)
+    assert len(trace) == 12 + 6 + 6 + 3 + 1
     for beam in range(3):
-        assert np.array_equal(found[f"steps.2.beams.{beam}.llm.layers.1"], blocks["step_2_blk_1"][beam])
+        assert np.array_equal(trace[f"steps.2.beams.{beam}.llm.layers.1"], blocks["step_2_blk_1"][beam])
         expected = caches["k_1_1"][beam].swapaxes(0, 1)
-        assert np.array_equal(found[f"steps.1.beams.{beam}.llm.layers.1.cache.key"], expected)
-        assert found[f"steps.2.beams.{beam}.logits"][0, 0] == 20 + beam + 1
-        assert np.array_equal(found[f"steps.1.beams.{beam}.llm.norm"], others["norms_1"][beam : beam + 1])
+        assert np.array_equal(trace[f"steps.1.beams.{beam}.llm.layers.1.cache.key"], expected)
+        assert trace[f"steps.2.beams.{beam}.logits"][0, 0] == 20 + beam + 1
+        assert np.array_equal(trace[f"steps.1.beams.{beam}.llm.norm"], others["norms_1"][beam : beam + 1])
 
 
 @pytest.mark.parametrize(
-    ("mapping", "said"),
+    ("mapping", "message"),
     [
         ('"steps.{n}.logits" = { from = "a_{n}", beams = 0 }', "expected a stage steps.{n}.beams.{b}.NAME"),
         (
@@ -94,8 +94,10 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
         ('"steps.{n}.x.{n}" = "a_{n}_{n}"', "expected each of {n}, {m} and {b} at most once"),
     ],
 )
-def test_invalid_step_mapping_is_refused(tmp_path: Path, mapping: str, said: str) -> None:
+def test_invalid_step_mapping_is_refused(tmp_path: Path, mapping: str, message: str) -> None:
     with pytest.raises(BadInput) as error:
         written(tmp_path, mapping, a=RNG.normal(size=(7, 6)))
     stage = mapping.split('"')[1]
-    assert said in str(error.value) and any(each in str(error.value) for each in (f"'{stage}' in names", f"of {stage}"))
+    assert message in str(error.value) and any(
+        each in str(error.value) for each in (f"'{stage}' in names", f"of {stage}")
+    )

@@ -78,7 +78,7 @@ def test_layout_rule_that_does_not_fit_the_array_is_refused(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [
         ("[stages", "the mapping file names.toml is not TOML: "),
         ("", "names.toml needs a table [stages], of our names and theirs"),
@@ -112,10 +112,10 @@ def test_layout_rule_that_does_not_fit_the_array_is_refused(rule: Rule) -> None:
         ("[stages]\n'a' = 'b.{n}'", "expected a name, with {n}, {m} and {b} on both sides or on none"),
     ],
 )
-def test_invalid_mapping_raises_an_error_with_the_entry(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_mapping_raises_an_error_with_the_entry(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         mapping(tmp_path, text)
-    assert said in str(caught.value) and "names.toml" in str(caught.value)
+    assert message in str(caught.value) and "names.toml" in str(caught.value)
 
 
 def test_unreadable_mapping_file_is_named_in_the_error(tmp_path: Path) -> None:

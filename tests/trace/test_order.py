@@ -65,18 +65,18 @@ def test_stages_of_an_answer_are_sorted_in_computation_order(shuffled: list[str]
 @example(["e.1", "e.01"])
 @given(st.lists(st.text(alphabet="enc.layrs019²tok", max_size=24), unique=True))
 def test_order_of_any_names_is_deterministic_and_complete(names: list[str]) -> None:
-    found = computation_order(names)
-    assert sorted(found) == sorted(names)
-    assert computation_order(reversed(names)) == found
+    order = computation_order(names)
+    assert sorted(order) == sorted(names)
+    assert computation_order(reversed(names)) == order
 
 
 @given(st.permutations(ORDER))
 def test_recorded_order_is_kept_between_front_end_and_output_stages(shuffled: list[str]) -> None:
-    found = computation_order(shuffled, recorded=True)
-    middle = [stage for stage in shuffled if stage in found[4:-4]]
-    assert found[4:-4] == middle
-    assert {stage.split(".")[0] for stage in found[:3]} == {"frontend"} and found[3] == "prompt.tokens"
-    assert set(found[-4:]) == {"logits", "ctc.posteriors", "tokens", "text"}
+    order = computation_order(shuffled, recorded=True)
+    middle = [stage for stage in shuffled if stage in order[4:-4]]
+    assert order[4:-4] == middle
+    assert {stage.split(".")[0] for stage in order[:3]} == {"frontend"} and order[3] == "prompt.tokens"
+    assert set(order[-4:]) == {"logits", "ctc.posteriors", "tokens", "text"}
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,12 @@ def written(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
 def test_dumps_of_another_program_compare_by_a_mapping_file(tmp_path: Path, kind: str) -> None:
     (tmp_path / "names.toml").write_text(FOREIGN)
-    ours = read_trace(computed().save(tmp_path / "ours.safetensors"))
+    reference = read_trace(computed().save(tmp_path / "ours.safetensors"))
     path = written(tmp_path, kind, foreign(computed(reverse=True)))
-    theirs = read_trace(path, read_mapping(tmp_path / "names.toml"))
-    assert list(ours) == list(theirs) == STAGES
-    found = compare(ours, theirs)
-    assert found.within and found.warnings == () and len(found.stages) == len(STAGES)
+    candidate = read_trace(path, read_mapping(tmp_path / "names.toml"))
+    assert list(reference) == list(candidate) == STAGES
+    comparison = compare(reference, candidate)
+    assert comparison.within and comparison.warnings == () and len(comparison.stages) == len(STAGES)
 
 
 def test_saved_trace_is_read_unchanged(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_float16_arrays_set_the_dtype_when_metadata_is_missing(tmp_path: Path, k
     reference = computed()
     halves = {f"encoder.layers.{n}": reference[f"encoder.layers.{n}"].astype(np.float16) for n in range(8)}
     path = written(tmp_path, kind, halves | {"tokens": reference["tokens"]})
-    found = compare(reference, read_trace(path))
-    assert found.within and (found.tolerances.preset.name, found.reason) == (
+    comparison = compare(reference, read_trace(path))
+    assert comparison.within and (comparison.tolerances.preset.name, comparison.reason) == (
         "f16",
         "the reference has the dtype float32 and the candidate the dtype float16",
     )

@@ -244,16 +244,16 @@ def test_arrays_with_oversized_shapes_are_refused_without_allocating(
 
 
 @pytest.mark.parametrize(
-    "shape, said",
+    "shape, message",
     [
         ((True, 4), "t.npy is not an .npy array: it claims the shape (True, 4)"),
         ((10**30, 0), "t.npy claims the shape 2^63 or more×0, which no array has"),
         ((1,) * 70, "t.npy claims a shape of 70 axes; expected at most 64"),
     ],
 )
-def test_impossible_shapes_are_refused(tmp_path: Path, shape: tuple[int, ...], said: str) -> None:
+def test_impossible_shapes_are_refused(tmp_path: Path, shape: tuple[int, ...], message: str) -> None:
     (tmp_path / "t.npy").write_bytes(npy_header(shape) + bytes(64))
-    refused(tmp_path / "t.npy", said)
+    refused(tmp_path / "t.npy", message)
 
 
 def test_every_version_of_the_header_is_read(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ def test_safetensors_package_reads_every_written_array(
             found = file.get_tensor(name)
             assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
         assert file.get_tensor("text").tobytes().decode() == "七 one"
-    ours = read_trace(path)
-    assert list(ours) == [*arrays, "text"] and ours.meta == {"note": note}
-    assert all(ours[name].flags.aligned for name in arrays)
+    reference = read_trace(path)
+    assert list(reference) == [*arrays, "text"] and reference.meta == {"note": note}
+    assert all(reference[name].flags.aligned for name in arrays)
 
 
 class Counted(Mapping[str, np.ndarray]):

@@ -30,20 +30,20 @@ def test_nested_and_flat_layouts_are_read_in_a_fixed_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         (None, "is not a folder"),
         ({}, "holds no recordings named DIGIT_SPEAKER_NUMBER.wav"),
         ({"3_x_0.wav": b"hello, no sound"}, "cannot be read as a sound file"),
     ],
 )
-def test_folder_without_usable_takes_raises_an_error(tmp_path, files, said):
+def test_folder_without_usable_takes_raises_an_error(tmp_path, files, message):
     folder = tmp_path / "data"
     if files is not None:
         folder.mkdir()
         for name, content in files.items():
             (folder / name).write_bytes(content)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         load_fsdd(folder)
 
 

@@ -48,8 +48,8 @@ def test_pytorch_bin_weights_are_rewritten_as_safetensors(tmp_path: Path) -> Non
     torch.save(expected, directory / "pytorch_model.bin")
     assert not loads_as_it_is(directory, "causal_lm")
     write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
-    found, _ = read_language_weights(tmp_path / "served")
-    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+    tensors, _ = read_language_weights(tmp_path / "served")
+    assert tensors.keys() == expected.keys() and all(torch.equal(tensors[name], expected[name]) for name in tensors)
     del expected["model.norm.weight"]
     torch.save(expected, directory / "pytorch_model.bin")
     with pytest.raises(BadInput, match=r"tiny lacks tensor model\.norm\.weight, which tiny/config\.json calls for"):

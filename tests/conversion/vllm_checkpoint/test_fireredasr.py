@@ -128,7 +128,7 @@ def test_vllm_tensors_equal_those_of_the_pytorch_runtime(which: str, checkpoint:
 
 
 def test_lora_is_merged_in_float32_according_to_its_definition(checkpoint: Path, converted: Path) -> None:
-    found = tensors_of(converted)
+    tensors = tensors_of(converted)
     base = base_of(checkpoint)
     pairs = lora_tensors()
     changed = {f"model.layers.{layer}.{name}" for layer in range(SHAPE["num_hidden_layers"]) for name in LAYERS}
@@ -141,13 +141,13 @@ def test_lora_is_merged_in_float32_according_to_its_definition(checkpoint: Path,
                 for o in range(weight.shape[0])
             ]
         )
-        merged = found[f"llm.{module}.weight"]
+        merged = tensors[f"llm.{module}.weight"]
         assert merged.dtype == torch.float32
         np.testing.assert_allclose(merged.numpy(), slow, rtol=0, atol=2e-6, err_msg=module)
         assert np.abs(slow - weight).max() > 0.1, "the change is one that can be seen"
     for name, value in base.items():
         if name.removesuffix(".weight") not in changed:
-            assert torch.equal(found[f"llm.{name}"], value), name
+            assert torch.equal(tensors[f"llm.{name}"], value), name
 
 
 @pytest.mark.parametrize("rows", [1, 7])
@@ -349,7 +349,7 @@ def with_nan(name: str) -> Callable[[Tensors], Tensors]:
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (
             without("encoder.layer_stack.1.mhsa.w_qs.weight"),
@@ -376,16 +376,16 @@ def with_nan(name: str) -> Callable[[Tensors], Tensors]:
     ],
 )
 def test_bad_checkpoint_raises_an_error_with_the_file_name(
-    change: Callable[[Tensors], Tensors], said: str, own: Path, tmp_path: Path
+    change: Callable[[Tensors], Tensors], message: str, own: Path, tmp_path: Path
 ) -> None:
     change_weights(own, change)
     text = refusal(own, tmp_path / "out")
-    assert re.search(said, text)
+    assert re.search(message, text)
     assert f"firered/{WEIGHTS}" in text
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (without("model.norm.weight"), "lacks tensor model.norm.weight"),
         (put("model.strange.weight", torch.zeros(3)), "has tensor model.strange.weight"),
@@ -395,12 +395,12 @@ def test_bad_checkpoint_raises_an_error_with_the_file_name(
     ],
 )
 def test_bad_language_model_raises_an_error_with_its_directory(
-    change: Callable[[Tensors], Tensors], said: str, own: Path, tmp_path: Path
+    change: Callable[[Tensors], Tensors], message: str, own: Path, tmp_path: Path
 ) -> None:
     weights = own / LANGUAGE_DIRECTORY / "model.safetensors"
     save_file(change(base_of(own)), weights, {"format": "pt"})
     text = refusal(own, tmp_path / "out")
-    assert said in text and LANGUAGE_DIRECTORY in text
+    assert message in text and LANGUAGE_DIRECTORY in text
 
 
 def test_language_model_without_weights_raises_an_error(own: Path, tmp_path: Path) -> None:

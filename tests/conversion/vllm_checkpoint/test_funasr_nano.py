@@ -56,9 +56,11 @@ def test_demo_vllm_directory_reads_back_as_the_checkpoint(tmp_path: Path) -> Non
     options = FunasrNanoOptions(language="en", itn=False, hotwords=("one", "two"))
     assert prompt_ids(before, options).tolist() == prompt_ids(after, options).tolist()
     expected = tensors_of(DEMO)
-    found, _ = read_language_weights(out)
-    assert found.keys() == expected.keys()
-    assert all(found[name].dtype == value.dtype and torch.equal(found[name], value) for name, value in expected.items())
+    tensors, _ = read_language_weights(out)
+    assert tensors.keys() == expected.keys()
+    assert all(
+        tensors[name].dtype == value.dtype and torch.equal(tensors[name], value) for name, value in expected.items()
+    )
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["SpeechWorkbenchFunASRNano"] and config["model_type"] == "qwen3"
     assert config["audio_encoder_conf"]["output_size"] == 144 and "input_size" not in config["audio_encoder_conf"]

@@ -54,15 +54,15 @@ def test_invalid_logits_raise_one_line_error(logits: np.ndarray, message: str) -
 def test_logits_of_any_dtype_and_memory_layout_are_decoded(kind: type) -> None:
     logits = np.asfortranarray(np.array([[0, 5, 1, 1], [0, 1, 6, 1], [9, 0, 0, 0]], dtype=kind))
     decoder = CtcDecoder(4, 0)
-    (found,) = decoder.decode([logits])
-    assert found[0].tokens == (1, 2)
-    assert decoder.decode([logits[::-1][::-1]]) == [found]
+    (hypotheses,) = decoder.decode([logits])
+    assert hypotheses[0].tokens == (1, 2)
+    assert decoder.decode([logits[::-1][::-1]]) == [hypotheses]
 
 
 def test_tokens_with_minus_infinity_logits_are_accepted() -> None:
     logits = np.array([[-np.inf, 0.0, -np.inf, -np.inf], [0.0, -np.inf, -np.inf, -np.inf]])
-    (found,) = CtcDecoder(4, 0, SearchOptions(nbest=5)).decode([logits])
-    assert [(each.tokens, each.score) for each in found] == [((1,), 0.0)]
+    (hypotheses,) = CtcDecoder(4, 0, SearchOptions(nbest=5)).decode([logits])
+    assert [(each.tokens, each.score) for each in hypotheses] == [((1,), 0.0)]
 
 
 def test_no_recordings_give_no_results() -> None:

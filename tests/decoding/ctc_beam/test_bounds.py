@@ -62,10 +62,10 @@ def peaked_problem(seed: int, threshold: float | None = None) -> tuple[CtcDecode
 @given(st.integers(0, 10_000))
 def test_search_with_and_without_bounds_gives_the_same_result(seed: int) -> None:
     decoder, batch = peaked_problem(seed)
-    found = decoder.decode(batch)
+    hypotheses = decoder.decode(batch)
     assert decoder._knowledge.bounded
     decoder._knowledge.bounded = False
-    assert decoder.decode(batch) == found
+    assert decoder.decode(batch) == hypotheses
 
 
 @pytest.mark.parametrize(

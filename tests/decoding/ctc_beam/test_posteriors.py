@@ -19,8 +19,8 @@ def test_word_posterior_is_the_probability_share_of_hypotheses_with_the_word() -
 
 def test_posterior_over_all_hypotheses_equals_the_ctc_probability() -> None:
     """One frame: the posterior of a token is its probability."""
-    (found,) = CtcDecoder(3, 0, SearchOptions(nbest=9)).decode([np.log([[0.2, 0.5, 0.3]])])
-    assert posteriors(found) == pytest.approx([0.5])
+    (hypotheses,) = CtcDecoder(3, 0, SearchOptions(nbest=9)).decode([np.log([[0.2, 0.5, 0.3]])])
+    assert posteriors(hypotheses) == pytest.approx([0.5])
 
 
 def test_posteriors_of_empty_and_single_n_best_lists() -> None:

@@ -229,8 +229,8 @@ def test_search_with_too_few_complete_hypotheses_is_repeated_with_a_wider_beam()
         tuple("abcdef"), tuple(((1 + index, 1 + (index + 1) % 6, 1 + (index + 3) % 6),) for index in range(6))
     )
     logits = rng.normal(size=(6, 7))
-    found = CtcDecoder(7, 0, SearchOptions(beam_size=5, nbest=5), lexicon=lexicon).decode([logits])[0]
-    assert len({each.tokens for each in found}) == 5
+    hypotheses = CtcDecoder(7, 0, SearchOptions(beam_size=5, nbest=5), lexicon=lexicon).decode([logits])[0]
+    assert len({each.tokens for each in hypotheses}) == 5
 
 
 def test_language_model_with_zero_weight_is_not_called() -> None:

@@ -62,8 +62,8 @@ def test_a_threshold_drops_hypotheses_by_the_distance_of_their_scores(
 ) -> None:
     """ln 0.5 - ln 0.3 is 0.51, and ln 0.5 - ln 0.2 is 0.92."""
     decoder = CtcDecoder(3, 0, SearchOptions(beam_size=3, nbest=3, threshold=threshold))
-    [found] = decoder.decode([np.log([[0.2, 0.5, 0.3]])])
-    assert [each.tokens for each in found] == tokens
+    [hypotheses] = decoder.decode([np.log([[0.2, 0.5, 0.3]])])
+    assert [each.tokens for each in hypotheses] == tokens
 
 
 @pytest.mark.parametrize("seed, threshold", [(1, 0.5), (4, 1.0), (10, 1.0), (18, 1.0), (19, 2.0), (30, 0.5), (49, 4.0)])

@@ -26,18 +26,18 @@ GAP = 1e-4
 
 def answer(changed: int = 0, gap: float = 1.0, **meta: Any) -> Trace:
     """An answer of a marker, rows of audio and the end. Stream 2 of one row takes its second likeliest id if changed;
-    the log-probabilities of the two are `gap` apart, in favour of the one that is taken.
+    the log-probabilities of the two are `gap` apart, in favour of the chosen one.
     """
     codes = np.random.default_rng(5).integers(0, LAYOUT.codes, (6, LAYOUT.streams))
     rows = delayed(codes, LAYOUT)
     first, other = rows[STEP - 1, 2], rows[STEP - 1, 2] + (1 if codes[STEP - 3, 2] + 1 < LAYOUT.codes else -1)
-    taken, left = (other, first) if changed else (first, other)
-    rows[STEP - 1, 2] = taken
+    chosen, rejected = (other, first) if changed else (first, other)
+    rows[STEP - 1, 2] = chosen
     tokens = np.array([LAYOUT.audio, *rows[:, 0], LAYOUT.eos])
     ids = np.full((len(tokens), LAYOUT.streams, MOST), -1)
     logprobs = np.full(ids.shape, np.nan, dtype=np.float32)
     ids[1:-1, :, 0], logprobs[1:-1, :, 0] = rows, -0.5
-    ids[STEP, 2, :2], logprobs[STEP, 2, :2] = (taken, left), (-0.5, -0.5 - gap)
+    ids[STEP, 2, :2], logprobs[STEP, 2, :2] = (chosen, rejected), (-0.5, -0.5 - gap)
     stages = {
         "answer.logprobs": logprobs,
         "answer.alternatives": ids,

@@ -18,7 +18,7 @@ CANDIDATES = [[0, 7], [1, 8], [0, 9], [1, 5]]
 ROW = np.random.default_rng(0).normal(size=(1, 8))
 
 
-def trace(second: Any = ((0, 7), (1, 8)), told: bool = True, **changed: Any) -> Trace:
+def trace(second: Any = ((0, 7), (1, 8)), with_hypotheses: bool = True, **changed: Any) -> Trace:
     """A search of two beams and two steps; `second` are parents and tokens of the second."""
     stages = {
         "steps.1.beams.parents": np.array([0, 0]),
@@ -29,15 +29,15 @@ def trace(second: Any = ((0, 7), (1, 8)), told: bool = True, **changed: Any) -> 
         "steps.2.beams.tokens": np.array([token for _, token in second]),
         **{f"steps.{n}.beams.{b}.logits": ROW + 10 * n + b for n in (1, 2) for b in (0, 1)},
     }
-    kept = stages if told else {name: array for name, array in stages.items() if "parents" not in name}
-    return Trace(kept | changed, {"input_digest": "a"})
+    selected = stages if with_hypotheses else {name: array for name, array in stages.items() if "parents" not in name}
+    return Trace(selected | changed, {"input_digest": "a"})
 
 
 def test_near_tie_between_hypotheses_passes_and_later_steps_are_not_compared() -> None:
     comparison = compare(trace(), trace([(1, 8), (0, 7)]))
     assert "not compared, since the sides read different hypotheses from step 2 on: step 2" in comparison.warnings
-    held = [each.stage for each in comparison.stages if each.stage.startswith("steps.2")]
-    assert held == ["steps.2.beams.scores", "steps.2.beams.parents", "steps.2.beams.tokens"]
+    compared = [each.stage for each in comparison.stages if each.stage.startswith("steps.2")]
+    assert compared == ["steps.2.beams.scores", "steps.2.beams.parents", "steps.2.beams.tokens"]
     assert judge(comparison).within
     assert comparison["steps.2.beams.tokens"].hint == "a near tie: the scores are at most 1e-05 apart"
 
@@ -62,7 +62,7 @@ def test_same_hypotheses_in_another_order_are_named() -> None:
 
 
 def test_dump_without_hypotheses_is_compared_with_a_warning() -> None:
-    comparison = compare(trace(), trace(told=False))
+    comparison = compare(trace(), trace(with_hypotheses=False))
     assert judge(comparison).within
     assert any(
         each.startswith("the candidate does not say which hypotheses its steps read") for each in comparison.warnings
@@ -71,7 +71,7 @@ def test_dump_without_hypotheses_is_compared_with_a_warning() -> None:
 
 def test_an_ancestry_is_read_from_stages_and_metadata() -> None:
     expected = Ancestry(((0, 0), (0, 1)), ((3, 4), (7, 8)))
-    assert ancestry_of_stages(trace()) == expected and ancestry_of_stages(trace(told=False)) is None
+    assert ancestry_of_stages(trace()) == expected and ancestry_of_stages(trace(with_hypotheses=False)) is None
     known = steps_of(Trace({}, {"steps": {"traced": [1], "followed": [], "beams": expected.to_meta()}}))
     assert known and known.ancestry == expected
     assert expected.alike(Ancestry(((0, 0), (0, 1)), ((3, 4), (7, 9)))) == 1

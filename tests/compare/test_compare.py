@@ -120,11 +120,11 @@ def test_missing_stages_raise_a_warning_and_common_stages_are_compared() -> None
 
 
 def test_traces_of_different_inputs_are_refused_without_force() -> None:
-    said = "the traces are of different inputs (digests a1b2 and other)"
+    message = "the traces are of different inputs (digests a1b2 and other)"
     with pytest.raises(BadInput) as caught:
         compare(computed(), other_input(computed()))
-    assert str(caught.value) == f"{said}; expected two traces of one input, or --force to compare them anyway"
-    assert compare(computed(), other_input(computed()), force=True).warnings == (said,)
+    assert str(caught.value) == f"{message}; expected two traces of one input, or --force to compare them anyway"
+    assert compare(computed(), other_input(computed()), force=True).warnings == (message,)
     silent = Trace(computed(), {})
     assert compare(computed(), silent).warnings[0].startswith("one of the traces does not say what input")
     assert compare(silent, silent).warnings[0].startswith("neither trace says what input")
@@ -300,9 +300,9 @@ def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> No
     trace = computed()
     reference, candidate = reporting(trace, SAME, SAME), reporting(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5]))
     comparison = compare(reference, Trace(candidate, META | {"dtype": dtype}))
-    held = comparison["tokens.logprobs"]
-    assert held.kind == "logprobs" and held.logprobs == LogprobMeasures(1.5, 1, 0.75, 2, 6)
-    assert comparison.within is within and comparison["tokens"].passes and held.growth is None
+    logprobs = comparison["tokens.logprobs"]
+    assert logprobs.kind == "logprobs" and logprobs.logprobs == LogprobMeasures(1.5, 1, 0.75, 2, 6)
+    assert comparison.within is within and comparison["tokens"].passes and logprobs.growth is None
     if not within:
         name, sentence = comparison.tolerances.preset.name, judge(comparison).sentence
         assert sentence.startswith(f"tokens.logprobs is the first stage beyond tolerance {name}: ")
@@ -332,8 +332,12 @@ def test_log_probabilities_after_the_first_different_token_are_ignored() -> None
     trace = computed()
     reference = reporting(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
     candidate = reporting(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
-    held = compare(reference, candidate)["tokens.logprobs"].logprobs
-    assert held is not None and held.steps == 2 and held.worst == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=1e-3)
+    logprobs = compare(reference, candidate)["tokens.logprobs"].logprobs
+    assert (
+        logprobs is not None
+        and logprobs.steps == 2
+        and logprobs.worst == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=1e-3)
+    )
 
 
 def test_missing_alternatives_raise_a_warning() -> None:

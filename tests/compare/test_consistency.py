@@ -60,29 +60,33 @@ def together(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tupl
 
 
 def test_small_fault_is_found_over_several_inputs_at_its_stage() -> None:
-    found, alone = together(1.4, 8)
+    verdict, alone = together(1.4, 8)
     assert alone == 0
-    assert found.first_fault and found.first_fault.stage == STAGES[1]
-    assert found.sentence.startswith(f"{STAGES[1]} is the first stage in error over 8 inputs: at the median position, ")
-    assert "(sign test, p = " in found.sentence and f"corrected for {len(found.stages)} tests)" in found.sentence
-    shown = found.to_dict()
+    assert verdict.first_fault and verdict.first_fault.stage == STAGES[1]
+    assert verdict.sentence.startswith(
+        f"{STAGES[1]} is the first stage in error over 8 inputs: at the median position, "
+    )
+    assert "(sign test, p = " in verdict.sentence and f"corrected for {len(verdict.stages)} tests)" in verdict.sentence
+    document = verdict.to_dict()
     assert (
-        shown["first_fault"] == STAGES[1]
-        and shown["stages"][0]["error_over_limit"]["median"] < 1 < shown["stages"][2]["error_over_limit"]["median"]
+        document["first_fault"] == STAGES[1]
+        and document["stages"][0]["error_over_limit"]["median"]
+        < 1
+        < document["stages"][2]["error_over_limit"]["median"]
     )
 
 
 def test_clean_inputs_report_no_fault() -> None:
     for seed in range(6):
-        found, _ = together(0.0, 5, seed)
-        assert found.first_fault is None and found.sentence.startswith("No stage is in error over 5 inputs")
+        verdict, _ = together(0.0, 5, seed)
+        assert verdict.first_fault is None and verdict.sentence.startswith("No stage is in error over 5 inputs")
 
 
 def test_report_states_the_least_number_of_inputs() -> None:
-    found, _ = together(1.4, 2)
-    assert found.first_fault is None and found.least_inputs == 4
-    assert found.sentence.endswith("; a fault near the noise needs at least 4 inputs to show.")
-    least = (1 / (ORDERS + 1)) ** found.least_inputs * len(found.stages)
+    verdict, _ = together(1.4, 2)
+    assert verdict.first_fault is None and verdict.least_inputs == 4
+    assert verdict.sentence.endswith("; a fault near the noise needs at least 4 inputs to show.")
+    least = (1 / (ORDERS + 1)) ** verdict.least_inputs * len(verdict.stages)
     assert least < LEVEL <= least * (ORDERS + 1)
 
 
@@ -95,7 +99,7 @@ def test_smallest_sufficient_number_of_inputs_gives_a_result() -> None:
 def test_a_measurement_is_relative_to_the_farthest_clean_computation() -> None:
     half = Half(0)
     report = half.judged(half.computed())
-    found = next(each for each in measurements_of(report, ORDERS) if each.measure == MEDIAN)
+    measurement = next(each for each in measurements_of(report, ORDERS) if each.measure == MEDIAN)
     first = report.stages[0]
-    assert found.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
+    assert measurement.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))
     assert Measurement("x", MEDIAN, 0.0, 0.0, 5).ratio == 0 and Measurement("x", MEDIAN, 1.0, 0.0, 5).ratio == np.inf

@@ -48,9 +48,9 @@ def test_tokens_are_aligned_with_the_fewest_edits(one: list[int], other: list[in
     first = next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
     assert measures.first_difference == (None if one == other else first)
     assert (measures.reference_length, measures.candidate_length) == (len(one), len(other))
-    ours = [int(token) for edit in measures.edits for token in edit.reference.split()]
-    theirs = [int(token) for edit in measures.edits for token in edit.candidate.split()]
-    assert ours == one and theirs == other, "the script makes one of the other"
+    reference = [int(token) for edit in measures.edits for token in edit.reference.split()]
+    candidate = [int(token) for edit in measures.edits for token in edit.candidate.split()]
+    assert reference == one and candidate == other, "the script makes one of the other"
 
 
 def test_text_comparison_reports_wer_and_cer_and_is_case_sensitive() -> None:

@@ -171,14 +171,14 @@ def test_missing_input_scale_before_positions_is_explained() -> None:
     draw = np.random.default_rng(3)
     features, positions = draw.standard_normal((30, 16)), draw.standard_normal((34, 16))
     queries = draw.standard_normal((4, 16))
-    held = np.vstack([queries, features])
+    rows = np.vstack([queries, features])
     reference = {
         "frontend.features": features,
-        "encoder.input": 8 * held + positions,
+        "encoder.input": 8 * rows + positions,
         "encoder.layers.0": draw.random((34, 64)),
     }
     reference = {name: each.astype(np.float32) for name, each in reference.items()}
-    hint = explained({**reference, "encoder.input": held + positions}, reference)
+    hint = explained({**reference, "encoder.input": rows + positions}, reference)
     assert hint is not None and hint.kind == "scale of an addend"
     assert hint.sentence.startswith("from row 4 on frontend.features is in it without the factor 8 = √64")
 
@@ -190,7 +190,7 @@ def test_wrong_uses_of_cmvn_are_explained() -> None:
         "frontend.lfr": lfr.astype(np.float32),
         "frontend.features": ((lfr + shift) * scale).astype(np.float32),
     }
-    for wrong, kind, said in (
+    for wrong, kind, sentence in (
         (lfr, "no CMVN", "equals the reference's frontend.lfr: CMVN is left out"),
         (((lfr + shift) * scale + shift) * scale, "CMVN", "CMVN is applied twice"),
         (lfr * scale, "CMVN", "shift is left out"),
@@ -198,7 +198,7 @@ def test_wrong_uses_of_cmvn_are_explained() -> None:
         ((lfr - shift) * scale, "CMVN", "wrong sign"),
     ):
         hint = explained({**reference, "frontend.features": wrong}, reference)
-        assert hint is not None and hint.kind == kind and said in hint.sentence
+        assert hint is not None and hint.kind == kind and sentence in hint.sentence
 
 
 OTHER: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
@@ -286,13 +286,13 @@ def test_half_precision_rounding_is_not_explained_as_a_fault() -> None:
     x = draw.standard_normal((50, 64)).astype(np.float32)
     meta = {"dtype": "bfloat16"}
 
-    def found(change: Callable[[np.ndarray], np.ndarray]) -> Hint | None:
+    def explanation(change: Callable[[np.ndarray], np.ndarray]) -> Hint | None:
         candidate = brain(change(x * (1 + 0.002 * draw.standard_normal(x.shape))))
         return judge(compare(Trace({"llm.layers.0": x}, {}), Trace({"llm.layers.0": candidate}, meta))).explanation
 
-    reversed_rows = found(lambda x: x[::-1])
+    reversed_rows = explanation(lambda x: x[::-1])
     assert reversed_rows is not None and reversed_rows.kind == "rows reversed"
-    assert found(lambda x: x + 0.06 * draw.standard_normal(x.shape)) is None, "its type is no explanation"
+    assert explanation(lambda x: x + 0.06 * draw.standard_normal(x.shape)) is None, "its type is no explanation"
 
 
 def test_float64_reference_rules_out_a_hint_within_tolerance_only() -> None:
@@ -305,14 +305,14 @@ def test_float64_reference_rules_out_a_hint_within_tolerance_only() -> None:
     def rounded(values: np.ndarray, error: float) -> np.ndarray:
         return values * (1 + error * draw.standard_normal(x.shape))
 
-    ours, exact = trace(x, "float32"), trace(x, "float64")
+    reference, exact = trace(x, "float32"), trace(x, "float64")
     peer = trace(rounded(x, 2e-4), "float16")
     for error, kind in ((2e-4, "factor"), (0.008, None)):
         candidate = trace(rounded(2 * x, error), "float16")
-        alone = compare(ours, candidate)
+        alone = compare(reference, candidate)
         assert alone.stages[0].explanation and alone.stages[0].explanation.kind == "factor"
-        found = with_hints(alone, noise_or_bug(ours, candidate, exact, peer=peer), ours, candidate).stages[0]
-        assert (found.explanation.kind if found.explanation else found.hint) == kind
+        stage = with_hints(alone, noise_or_bug(reference, candidate, exact, peer=peer), reference, candidate).stages[0]
+        assert (stage.explanation.kind if stage.explanation else stage.hint) == kind
 
 
 def test_explanations_indistinguishable_in_half_precision_are_named_together() -> None:

@@ -50,9 +50,9 @@ TALL = np.random.default_rng(6).standard_normal((60, 30)).astype(np.float32)
 
 
 def zeroed(rows: object, columns: object) -> np.ndarray:
-    found = TALL.copy()
-    found[rows, columns] = 0
-    return found
+    changed = TALL.copy()
+    changed[rows, columns] = 0
+    return changed
 
 
 @pytest.mark.parametrize(

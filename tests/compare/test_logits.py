@@ -132,16 +132,16 @@ def test_margins_from_alternatives_match_margins_from_logits() -> None:
 
 
 def test_token_missing_from_alternatives_gives_a_lower_bound_of_the_margin() -> None:
-    ours, theirs = step((3, -0.1), (4, -0.2), (5, -9.0)), step((8, -0.5), (3, -0.6), (5, -4.5))
-    choice = choice_among(ours, theirs, (3, 8), 1.0)
+    reference, candidate = step((3, -0.1), (4, -0.2), (5, -9.0)), step((8, -0.5), (3, -0.6), (5, -4.5))
+    choice = choice_among(reference, candidate, (3, 8), 1.0)
     assert choice is not None and (choice.reference_at_least, choice.candidate_at_least) == (True, False)
     assert choice.reference_margin == pytest.approx(8.9) and choice.candidate_margin == pytest.approx(0.1)
-    neither = choice_among(ours, step((8, -0.5), (5, -4.5)), (3, 8), 1.0)
+    neither = choice_among(reference, step((8, -0.5), (5, -4.5)), (3, 8), 1.0)
     assert neither is not None and neither.reference_at_least and neither.candidate_at_least
     close = choice_among(step((3, -2.0), (4, -2.0)), step((8, -2.0), (3, -2.0)), (3, 8), 1.0)
     assert close is not None and not close.is_near_tie(1.0), "how much more, nobody knows"
-    assert choice_among(ours, theirs, (7, 8), 1.0) is None, "drawn, and none of the likeliest"
-    banned = choice_among(step((3, -0.1), (8, -np.inf), (4, -3.0)), theirs, (3, 8), 1.0)
+    assert choice_among(reference, candidate, (7, 8), 1.0) is None, "drawn, and none of the likeliest"
+    banned = choice_among(step((3, -0.1), (8, -np.inf), (4, -3.0)), candidate, (3, 8), 1.0)
     assert banned is not None and banned.reference_at_least and banned.reference_margin == pytest.approx(2.9)
 
 
@@ -158,12 +158,12 @@ def one_hot(path: list[int], vocabulary: int = 6) -> np.ndarray:
 
 def ids(path: list[int], blank: int) -> np.ndarray:
     """What CTC makes of a path, the obvious way."""
-    found, last = [], None
+    tokens, last = [], None
     for token in path:
         if token != last and token != blank:
-            found.append(token)
+            tokens.append(token)
         last = token
-    return np.array(found, int)
+    return np.array(tokens, int)
 
 
 @pytest.mark.parametrize(

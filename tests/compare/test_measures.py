@@ -37,16 +37,20 @@ def test_measures_match_their_definitions(both: tuple[np.ndarray, np.ndarray], b
     assert result.mean_abs == pytest.approx(sum(map(abs, d)) / max(len(d), 1))
     assert result.identical == all(x == 0 for x in d)
     assert result.reference_nonfinite == result.candidate_nonfinite == result.nonfinite_differences == 0
-    ours, size = math.fsum(x * x for x in d), math.fsum(x * x for x in reference.ravel().tolist())
-    if size > 1e-60:
-        assert result.relative_l2 == pytest.approx(math.sqrt(ours / size))
-        assert result.snr_db == (pytest.approx(10 * math.log10(size / ours)) if ours else math.inf)
-        assert result.peak == pytest.approx(result.max_abs / math.sqrt(size / len(d)))
-    theirs = math.fsum(x * x for x in candidate.ravel().tolist())
-    if min(size, theirs) > 1e-60:
+    squared_error, squared_reference = math.fsum(x * x for x in d), math.fsum(x * x for x in reference.ravel().tolist())
+    if squared_reference > 1e-60:
+        assert result.relative_l2 == pytest.approx(math.sqrt(squared_error / squared_reference))
+        assert result.snr_db == (
+            pytest.approx(10 * math.log10(squared_reference / squared_error)) if squared_error else math.inf
+        )
+        assert result.peak == pytest.approx(result.max_abs / math.sqrt(squared_reference / len(d)))
+    squared_candidate = math.fsum(x * x for x in candidate.ravel().tolist())
+    if min(squared_reference, squared_candidate) > 1e-60:
         product = math.fsum(r * c for r, c in zip(reference.ravel().tolist(), candidate.ravel().tolist()))
-        assert result.cosine == pytest.approx(product / math.sqrt(size * theirs), abs=1e-9)
-        assert result.factor == pytest.approx(product / size, rel=1e-6, abs=1e-9 * math.sqrt(theirs / size))
+        assert result.cosine == pytest.approx(product / math.sqrt(squared_reference * squared_candidate), abs=1e-9)
+        assert result.factor == pytest.approx(
+            product / squared_reference, rel=1e-6, abs=1e-9 * math.sqrt(squared_candidate / squared_reference)
+        )
     if result.worst:
         assert abs(candidate[result.worst.index] - reference[result.worst.index]) == result.max_abs
         assert result.worst.reference == reference[result.worst.index]
@@ -105,9 +109,9 @@ def test_equal_arrays_with_float64_min_have_zero_distance() -> None:
 
 @given(pairs())
 def test_absolute_and_cosine_distances_are_symmetric(both: tuple[np.ndarray, np.ndarray]) -> None:
-    there, back = measure(*both), measure(*reversed(both))
-    assert there.max_abs == back.max_abs and there.mean_abs == pytest.approx(back.mean_abs)
-    assert there.cosine_distance == pytest.approx(back.cosine_distance, abs=1e-12)
+    forward, backward = measure(*both), measure(*reversed(both))
+    assert forward.max_abs == backward.max_abs and forward.mean_abs == pytest.approx(backward.mean_abs)
+    assert forward.cosine_distance == pytest.approx(backward.cosine_distance, abs=1e-12)
 
 
 @given(npst.arrays(np.float32, (5, 3), elements=st.sampled_from([1.0, 2.0, math.nan, math.inf, -math.inf])), st.data())

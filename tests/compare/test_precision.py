@@ -30,8 +30,10 @@ def dump(kind: str, **others: np.ndarray) -> Trace:
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_half_precision_is_detected_from_values(kind: str) -> None:
     """The front end and the logits may be float32 all the same."""
-    found = precision_of(dump(kind))
-    assert found.name == kind and found.is_half and found.reason == f"every value is a number that {kind} has"
+    precision = precision_of(dump(kind))
+    assert (
+        precision.name == kind and precision.is_half and precision.reason == f"every value is a number that {kind} has"
+    )
 
 
 def test_single_value_outside_the_type_prevents_half_precision_detection() -> None:

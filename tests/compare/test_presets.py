@@ -74,11 +74,11 @@ def test_preset_follows_the_coarsest_precision_of_the_traces(metas: list[dict], 
 
 def test_rules_change_stage_limits_in_order() -> None:
     rules = read_rules(["relative_l2=1e-3,peak=2", "encoder.*: relative_l2 = 0.5", "encoder.layers.3:relative_l2=inf"])
-    found = Tolerances(PRESETS["f32"], rules)
-    assert found.of("logits").relative_l2 == 1e-3 and found.of("logits").peak == 2
-    assert found.of("logits").kl == PRESETS["f32"].limits.kl
-    assert found.of("encoder.output").relative_l2 == 0.5 and found.of("encoder.output").peak == 2
-    assert found.of("encoder.layers.3").relative_l2 == float("inf")
+    tolerances = Tolerances(PRESETS["f32"], rules)
+    assert tolerances.of("logits").relative_l2 == 1e-3 and tolerances.of("logits").peak == 2
+    assert tolerances.of("logits").kl == PRESETS["f32"].limits.kl
+    assert tolerances.of("encoder.output").relative_l2 == 0.5 and tolerances.of("encoder.output").peak == 2
+    assert tolerances.of("encoder.layers.3").relative_l2 == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_unknown_preset_error_lists_the_presets() -> None:
 
 def test_quantised_presets_keep_float32_limits_for_the_front_end() -> None:
     for name, preset in PRESETS.items():
-        held = Tolerances(preset)
+        tolerances = Tolerances(preset)
         expected = PRESETS["f32"] if name in ("q8_0", "q4") else preset
-        assert held.of("frontend.features") == expected.limits and held.of("encoder.input") == preset.limits
+        assert tolerances.of("frontend.features") == expected.limits and tolerances.of("encoder.input") == preset.limits
     changed = Tolerances(PRESETS["q4"], read_rules(["frontend.*:relative_l2=0.5"]))
     assert changed.of("frontend.fbank").relative_l2 == 0.5

@@ -72,15 +72,15 @@ def test_table_begins_with_the_verdict_and_has_a_row_per_stage() -> None:
 
 def test_changed_limits_and_distances_from_float64_are_shown() -> None:
     rules = (("encoder.*", {"relative_l2": 0.5}), ("text", {"text_errors": 1.0}))
-    whole = computed(reverse=True)
-    wordless = Trace({stage: whole[stage] for stage in whole if stage != "text"}, whole.meta)
+    candidate = computed(reverse=True)
+    wordless = Trace({stage: candidate[stage] for stage in candidate if stage != "text"}, candidate.meta)
     comparison = compare(computed(), wordless, Tolerances(PRESETS["f16"], rules))
     noise = noise_or_bug(computed(), computed(reverse=True), computed("float64"))
     lines = list(table(comparison, judge(comparison, noise), noise))
-    said = (
+    sentence = (
         "The tolerance is f16 (weights or activations in float16), as it was asked for; relative_l2 0.5 for encoder.*."
     )
-    place = lines.index(said)
+    place = lines.index(sentence)
     assert "from float64: reference" in lines[place + 2] and lines[0].startswith("Within tolerance f16 with changes: ")
     document = json.loads(to_json(comparison, judge(comparison, noise), noise))
     assert document["noise"]["first_bug"] is None and len(document["noise"]["stages"]) == 12
@@ -111,8 +111,10 @@ def test_a_table_fits_the_screen(width: int) -> None:
         line.startswith("!") for line in plain
     )
     words = [word for line in plain[plain.index("") + 2 :] for word in line.split() if not word.startswith("×")]
-    shown = " ".join(lines).split()
-    assert set(words) - set(shown) <= {word for word in words if word[0].isdigit() or word[0] == "-" or word == "inf"}
+    displayed = " ".join(lines).split()
+    assert set(words) - set(displayed) <= {
+        word for word in words if word[0].isdigit() or word[0] == "-" or word == "inf"
+    }
 
 
 def test_verdict_is_repeated_below_the_table_on_a_low_screen() -> None:

@@ -35,14 +35,14 @@ class Half:
 
     def computed(self, fault: Callable[[np.ndarray], np.ndarray] | None = None, at: int = 1) -> Trace:
         """With a fault in the output of a stage, which later stages inherit."""
-        found, error = [], np.zeros_like(self.truth[0])
+        arrays, error = [], np.zeros_like(self.truth[0])
         for number, x in enumerate(self.truth):
             size = np.sqrt(np.mean(x**2, axis=1, keepdims=True))
             error = error + NOISE * self.draw.standard_normal(x.shape)
             if fault is not None and number == at:
                 error = error + fault(x) / size
-            found.append((x + size * error).astype(np.float32))
-        return self.trace(found, "bfloat16")
+            arrays.append((x + size * error).astype(np.float32))
+        return self.trace(arrays, "bfloat16")
 
     def judged(self, candidate: Trace) -> NoiseReport:
         return noise_by_spread(self.reference, candidate, self.clean)
@@ -108,8 +108,8 @@ def test_quantised_candidates_are_measured_from_float64_with_their_own_weights()
     clean = [Trace({s: x * 1.03 for s, x in each.items()}, META | {"dtype": "float32"}) for each in half.clean.traces]
     report = noise_by_spread(half.reference, candidate, Clean(clean, moved, "the weights of x.gguf", same_weights=True))
     assert report.first_bug is None
-    said = "that of this model with the weights of x.gguf in 5 orders of summation is at most"
-    assert said in report.sentence
+    sentence = "that of this model with the weights of x.gguf in 5 orders of summation is at most"
+    assert sentence in report.sentence
 
 
 def test_clean_runs_of_different_shape_give_no_verdict() -> None:
@@ -118,10 +118,10 @@ def test_clean_runs_of_different_shape_give_no_verdict() -> None:
     traces = [Trace(shorter, META_HALF), *half.clean.traces[1:]]
     report = noise_by_spread(half.reference, half.computed(), Clean(traces, half.exact, "bfloat16"))
     assert report.first_bug is None and report.noise == {"llm.layers.0", "llm.layers.1"}
-    said = (
+    sentence = (
         "llm.norm of this model in bfloat16 in 5 orders of summation has another shape, or values that are not finite, "
     )
-    assert report.sentence == said + "so noise cannot be told from a bug"
+    assert report.sentence == sentence + "so noise cannot be told from a bug"
 
 
 def test_missing_clean_runs_or_common_stages_are_refused() -> None:

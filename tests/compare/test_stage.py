@@ -108,10 +108,10 @@ def test_tokens_are_judged_by_token_error_rate() -> None:
 
 
 def test_prompt_token_difference_gets_a_hint() -> None:
-    ours, theirs = np.array([1, 2, 3]), np.array([1, 9, 9, 3])
-    comparison = compare_stage("prompt.tokens", ours, theirs, F32)
+    reference, candidate = np.array([1, 2, 3]), np.array([1, 9, 9, 3])
+    comparison = compare_stage("prompt.tokens", reference, candidate, F32)
     assert comparison.hint == "at place 1, and nowhere else, the candidate has 9 9 for 2"
-    assert compare_stage("tokens", ours, theirs, F32).hint is None
+    assert compare_stage("tokens", reference, candidate, F32).hint is None
 
 
 def test_reference_of_only_nan_is_refused() -> None:

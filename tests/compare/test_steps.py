@@ -51,8 +51,8 @@ def test_float64_finds_a_faulty_step_within_tolerance() -> None:
 def test_steps_after_a_different_token_are_not_compared(meta: bool) -> None:
     other = trace(tokens=[3, 9, 5, 6], meta=meta, steps__2__logits=1.0)
     comparison = compare(trace(), other)
-    held = [each.stage for each in comparison.stages if each.stage.startswith("steps.")]
-    assert held == ["steps.1.llm.layers.0", "steps.1.logits"]
+    compared = [each.stage for each in comparison.stages if each.stage.startswith("steps.")]
+    assert compared == ["steps.1.llm.layers.0", "steps.1.logits"]
     assert "not compared, since the sides read different tokens from place 1 on: steps 2 to 3" in comparison.warnings
     report = noise_or_bug(trace(), other, trace("float64"))
     assert report.first_bug is None and not any(each.stage.startswith("steps.2") for each in report.stages)

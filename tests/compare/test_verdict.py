@@ -189,13 +189,13 @@ def test_error_similar_to_the_peer_model_is_within() -> None:
     noise = noise_or_bug(reference, port, exact, peer=peer)
     verdict = judge(compare(reference, port), noise)
     assert verdict.within and verdict.faulty_stage is None and verdict.first_divergent == "encoder.layers.0"
-    said = (
+    sentence = (
         "As near to float64 as this model in bfloat16: 2 stages, though encoder.layers.0 is beyond tolerance bf16, "
         "relative L2 "
     )
-    assert verdict.sentence.startswith(said)
-    asked = judge(compare(reference, port, Tolerances(PRESETS["bf16"])), noise)
-    assert not asked.within and ", so no stage is at fault." in asked.sentence
+    assert verdict.sentence.startswith(sentence)
+    by_preset = judge(compare(reference, port, Tolerances(PRESETS["bf16"])), noise)
+    assert not by_preset.within and ", so no stage is at fault." in by_preset.sentence
     far = off(2, "bfloat16", 0.4)
     bug = judge(compare(reference, far), noise_or_bug(reference, far, exact, peer=peer))
     assert not bug.within and bug.faulty_stage == "encoder.layers.0"

@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from tests.compare.test_weights import drawn, stored
+from tests.compare.test_weights import random_weights, stored
 from workbench.compare import weight_table
 from workbench.compare.weight_table import RowReader, Table, table_difference
 from workbench.compare.weights import WeightDifference
 
 ROWS, COLUMNS = 200, 64
-OWN, OTHER = drawn(1, (ROWS, COLUMNS), 30), drawn(2, (ROWS, COLUMNS), 30)
+OWN, OTHER = random_weights(1, (ROWS, COLUMNS), 30), random_weights(2, (ROWS, COLUMNS), 30)
 PRECISE = ("F32", "F16", "Q8_0")
 
 
@@ -28,8 +28,8 @@ def seven_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_table, "STEP", 7 * COLUMNS)
 
 
-def found(theirs: np.ndarray, kind: str) -> WeightDifference | None:
-    table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(stored(theirs, kind)), kind)
+def difference_of(candidate: np.ndarray, kind: str) -> WeightDifference | None:
+    table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(stored(candidate, kind)), kind)
     return table_difference(table, [("other", reader(OTHER))])
 
 
@@ -51,12 +51,12 @@ CAUSES: dict[str, tuple[np.ndarray, str, str]] = {
         "has its rows in another order: rows 5, 90 are the checkpoint's 90, 5",
     ),
     "a row is missing, and those after it have moved": (
-        np.concatenate([OWN[:20], OWN[21:], drawn(3, (1, COLUMNS))]),
+        np.concatenate([OWN[:20], OWN[21:], random_weights(3, (1, COLUMNS))]),
         "rows",
         "has its rows in another order: rows 20, 21, 22, 23, 24, 25, 26, 27, ... are the checkpoint's 21, 22, 23, 24, ",
     ),
     "two rows are added, and the last ones are gone": (
-        np.concatenate([OWN[:20], drawn(3, (2, COLUMNS)), OWN[20:-2]]),
+        np.concatenate([OWN[:20], random_weights(3, (2, COLUMNS)), OWN[20:-2]]),
         "rows",
         "rows 22, 23, 24, 25, 26, 27, 28, 29, ... are the checkpoint's 20, 21, 22, 23, 24, 25, 26, 27, ...",
     ),
@@ -66,21 +66,21 @@ CAUSES: dict[str, tuple[np.ndarray, str, str]] = {
 @pytest.mark.parametrize("kind", PRECISE)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_known_cause_is_named_for_a_table(cause: str, kind: str) -> None:
-    theirs, expected, words = CAUSES[cause]
-    difference = found(theirs, kind)
+    candidate, expected, words = CAUSES[cause]
+    difference = difference_of(candidate, kind)
     assert difference and difference.kind == expected and words in difference.sentence, difference
 
 
 @pytest.mark.parametrize("kind", [*PRECISE, "Q4_0"])
 def test_quantisation_rounding_of_a_table_is_no_difference(kind: str) -> None:
-    assert found(OWN, kind) is None
+    assert difference_of(OWN, kind) is None
 
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_0"])
 def test_table_block_quantised_with_an_importance_matrix_is_no_difference(kind: str) -> None:
-    theirs = stored(OWN, kind)
-    theirs[3, :32] *= 0.65
-    table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(theirs), kind)
+    candidate = stored(OWN, kind)
+    candidate[3, :32] *= 0.65
+    table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(candidate), kind)
     assert table_difference(table, ()) is None
 
 
@@ -96,11 +96,11 @@ UNKNOWN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("kind", PRECISE)
 @pytest.mark.parametrize("fault", UNKNOWN)
 def test_unknown_faults_of_a_table_get_no_cause(fault: str, kind: str) -> None:
-    difference = found(UNKNOWN[fault](OWN), kind)
+    difference = difference_of(UNKNOWN[fault](OWN), kind)
     assert difference and difference.kind == "values", difference
     assert difference.sentence.startswith("differs from the checkpoint's by a relative L2 of ")
 
 
 def test_non_finite_values_of_a_table_are_counted() -> None:
-    difference = found(with_rows([4, 9], np.nan), "F32")
+    difference = difference_of(with_rows([4, 9], np.nan), "F32")
     assert difference and difference.sentence == f"holds {2 * COLUMNS} infinite or NaN values"

@@ -18,7 +18,7 @@ TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
 ROWS, COLUMNS = 64, 64  # two blocks in a row
 
 
-def drawn(seed: int, shape: tuple[int, ...] = (ROWS, COLUMNS), tails: float = 4.0) -> np.ndarray:
+def random_weights(seed: int, shape: tuple[int, ...] = (ROWS, COLUMNS), tails: float = 4.0) -> np.ndarray:
     return (0.05 * np.random.default_rng(seed).standard_t(tails, size=shape)).astype(np.float32)
 
 
@@ -28,16 +28,16 @@ def stored(values: np.ndarray, kind: str) -> np.ndarray:
     return dequantised(np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1), kind, "it")
 
 
-OTHER = drawn(7)
+OTHER = random_weights(7)
 
 
 def others() -> Iterator[tuple[str, np.ndarray]]:
-    yield "first", drawn(6)
+    yield "first", random_weights(6)
     yield "other", OTHER
 
 
-def found(own: np.ndarray, theirs: np.ndarray, kind: str) -> WeightDifference | None:
-    return weight_difference("it", own, theirs, kind, others)
+def difference_of(own: np.ndarray, candidate: np.ndarray, kind: str) -> WeightDifference | None:
+    return weight_difference("it", own, candidate, kind, others)
 
 
 def one_row(own: np.ndarray, factor: float) -> np.ndarray:
@@ -76,25 +76,25 @@ CAUSES: dict[str, tuple[Change, str, str]] = {
 @pytest.mark.parametrize("kind", TYPES)
 def test_quantisation_rounding_is_no_difference(kind: str) -> None:
     for seed in range(10):
-        own = drawn(seed, tails=1.5 + seed)
+        own = random_weights(seed, tails=1.5 + seed)
         own[seed] *= 1e-4  # a small row, whose scale is a small number in half precision
         own[seed + 1] = 0
-        assert found(own, stored(own, kind), kind) is None
+        assert difference_of(own, stored(own, kind), kind) is None
 
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("cause", CAUSES)
 def test_known_cause_of_a_tensor_difference_is_named(cause: str, kind: str) -> None:
     change, expected, words = CAUSES[cause]
-    own = drawn(1, tails=30)
-    difference = found(own, stored(change(own), kind), kind)
+    own = random_weights(1, tails=30)
+    difference = difference_of(own, stored(change(own), kind), kind)
     assert difference and difference.kind == expected and words in difference.sentence, difference
 
 
 UNKNOWN: dict[str, Change] = {
-    "noise": lambda own: own + drawn(3),
-    "noise in rows": lambda own: np.where(np.arange(ROWS)[:, None] % 5, own, own + drawn(3)),
-    "a stranger": lambda own: drawn(4),
+    "noise": lambda own: own + random_weights(3),
+    "noise in rows": lambda own: np.where(np.arange(ROWS)[:, None] % 5, own, own + random_weights(3)),
+    "a stranger": lambda own: random_weights(4),
     "each row its own factor": lambda own: own * np.linspace(2, 5, ROWS)[:, None],
     "each column its own factor": lambda own: own * np.linspace(2, 5, COLUMNS),
     "squares": lambda own: 20 * own * np.abs(own),
@@ -109,8 +109,8 @@ UNKNOWN: dict[str, Change] = {
     [("F32", "row 5, columns 32 to 63"), ("Q8_0", "1 block of 32 values (the first is row 5, columns 32 to 63)")],
 )
 def test_position_of_a_wrong_block_is_named(kind: str, where: str) -> None:
-    own = drawn(1, tails=30)
-    difference = found(own, stored(one_block(own), kind), kind)
+    own = random_weights(1, tails=30)
+    difference = difference_of(own, stored(one_block(own), kind), kind)
     assert difference and difference.sentence == f"is 2 times the checkpoint's in {where}"
 
 
@@ -118,8 +118,8 @@ def test_position_of_a_wrong_block_is_named(kind: str, where: str) -> None:
 @pytest.mark.parametrize("fault", UNKNOWN)
 def test_unknown_faults_get_no_cause(fault: str, kind: str) -> None:
     for seed in range(10, 20):
-        own = drawn(seed)
-        difference = found(own, stored(UNKNOWN[fault](own), kind), kind)
+        own = random_weights(seed)
+        difference = difference_of(own, stored(UNKNOWN[fault](own), kind), kind)
         if kind in ("F32", "F16", "BF16", "Q8_0"):
             assert difference is not None
         assert difference is None or difference.kind == "values", difference
@@ -127,10 +127,10 @@ def test_unknown_faults_get_no_cause(fault: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_0"])
 def test_block_quantised_with_an_importance_matrix_is_no_difference(kind: str) -> None:
-    own = drawn(2)
-    theirs = stored(own, kind)
-    theirs[3, :32] *= 0.65  # such a block is scaled for its important values, and the largest one suffers
-    assert found(own, theirs, kind) is None
+    own = random_weights(2)
+    candidate = stored(own, kind)
+    candidate[3, :32] *= 0.65  # such a block is scaled for its important values, and the largest one suffers
+    assert difference_of(own, candidate, kind) is None
 
 
 def test_indistinguishable_causes_are_named_together() -> None:
@@ -140,26 +140,26 @@ def test_indistinguishable_causes_are_named_together() -> None:
 
 
 def test_vectors_are_compared_without_row_causes() -> None:
-    bias = drawn(1, (16,))
-    assert found(bias, bias.copy(), "F32") is None
+    bias = random_weights(1, (16,))
+    assert difference_of(bias, bias.copy(), "F32") is None
     for changed, words in (
         (0 * bias, "is zero"),
         (bias + 1, "is the checkpoint's plus 1"),
         (bias[::-1], "differs from the checkpoint's by a relative L2 of"),
     ):
-        difference = found(bias, changed, "F32")
+        difference = difference_of(bias, changed, "F32")
         assert difference and difference.sentence.startswith(words)
 
 
 def test_non_finite_values_and_different_shapes_are_reported() -> None:
-    own, broken = drawn(1), drawn(1)
+    own, broken = random_weights(1), random_weights(1)
     broken[2, 3] = np.nan
-    said = [found(own, each, "F32") for each in (broken, own[:32], drawn(1, (32, 64)).T)]
-    assert [each.sentence for each in said if each] == [
+    differences = [difference_of(own, each, "F32") for each in (broken, own[:32], random_weights(1, (32, 64)).T)]
+    assert [each.sentence for each in differences if each] == [
         "holds 1 infinite or NaN value",
         "has the shape 32×64, the checkpoint's 64×64",
         "has the shape 64×32, the checkpoint's 64×64",
     ]
-    wide = drawn(1, (32, 64))
-    turned = found(wide, wide.T, "F32")
+    wide = random_weights(1, (32, 64))
+    turned = difference_of(wide, wide.T, "F32")
     assert turned and turned.sentence == "is transposed: its shape is 64×32, the checkpoint's 32×64"

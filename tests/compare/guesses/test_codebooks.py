@@ -13,22 +13,22 @@ from workbench.compare.guesses.guess import Hint, Scene
 ROWS, STREAMS, CODES, WIDTH = 60, 5, 16, 8
 
 
-def drawn(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def random_codes(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns codes [rows, streams] and codebooks [streams, codes, width]."""
     source = np.random.default_rng(seed)
     return source.integers(0, CODES, (ROWS, STREAMS)), source.normal(size=(STREAMS, CODES, WIDTH)).astype(np.float32)
 
 
 def latents(codes: np.ndarray, books: np.ndarray) -> np.ndarray:
-    found: np.ndarray = books[np.arange(STREAMS), codes].sum(axis=1)
-    return found
+    sums: np.ndarray = books[np.arange(STREAMS), codes].sum(axis=1)
+    return sums
 
 
 def explained(
-    codes: np.ndarray, books: np.ndarray, others: np.ndarray, theirs: np.ndarray | None = None
+    codes: np.ndarray, books: np.ndarray, others: np.ndarray, candidate_codes: np.ndarray | None = None
 ) -> Hint | None:
     reference, candidate = latents(codes, books), latents(codes, others)
-    sides = {"codec.codes": codes}, {"codec.codes": codes if theirs is None else theirs}
+    sides = {"codec.codes": codes}, {"codec.codes": codes if candidate_codes is None else candidate_codes}
     return explain(Scene("codec.latents", reference, candidate, 1e-5, *sides), 1.0)
 
 
@@ -43,7 +43,7 @@ WRONG: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("stream", range(STREAMS))
 def test_wrong_codebook_is_named_with_its_stream(wrong: str, stream: int) -> None:
-    codes, books = drawn(stream)
+    codes, books = random_codes(stream)
     others = books.copy()
     others[stream] = WRONG[wrong](books, stream)
     hint = explained(codes, books, others)
@@ -52,7 +52,7 @@ def test_wrong_codebook_is_named_with_its_stream(wrong: str, stream: int) -> Non
 
 def test_other_faults_get_no_codebook_hint() -> None:
     for seed in range(30):
-        codes, books = drawn(seed)
+        codes, books = random_codes(seed)
         two = books.copy()
         two[seed % STREAMS] *= 2
         two[(seed + 1) % STREAMS] *= 0.5
@@ -62,7 +62,7 @@ def test_other_faults_get_no_codebook_hint() -> None:
         one = books.copy()
         one[2] *= 2
         assert explained(codes[:3], books, one) is None  # no code comes twice often enough
-        assert explained(codes, books, one, theirs=codes + 1) is None  # a sum of other codes
+        assert explained(codes, books, one, candidate_codes=codes + 1) is None  # a sum of other codes
         same = codes.copy()
         same[:, 1] = same[:, 2]
         assert explained(same, books, one) is None  # two streams explain it

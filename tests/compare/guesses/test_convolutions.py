@@ -25,9 +25,9 @@ def memory(kernel: np.ndarray, shift: int = 0, times: float = 1.0) -> np.ndarray
 
 def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: float = 1.0) -> Hint | None:
     entering = stage.replace("fsmn", "attention.value").replace("depthwise", "gate")
-    held = {entering: X if stage.endswith("fsmn") else X.reshape(60, 12)}
+    parts = {entering: X if stage.endswith("fsmn") else X.reshape(60, 12)}
     reference, candidate = (each.astype(np.float32) for each in (memory(KERNEL, times=times), candidate))
-    return explain(Scene(stage, reference, candidate, 1e-6, held, held, (entering,)), 1.0)
+    return explain(Scene(stage, reference, candidate, 1e-6, parts, parts, (entering,)), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def recording(seed: int) -> np.ndarray:
     return np.asarray(voice * loud + 1e-3 * draw.standard_normal(len(time)), np.float32)
 
 
-def found(reference: np.ndarray, candidate: np.ndarray) -> list[str]:
+def dither_hints(reference: np.ndarray, candidate: np.ndarray) -> list[str]:
     return [each.words for each in dither(Scene("frontend.fbank", reference, candidate, 1e-6))]
 
 
@@ -28,9 +28,9 @@ def found(reference: np.ndarray, candidate: np.ndarray) -> list[str]:
 @pytest.mark.parametrize("deviation", [1.0, 0.2])
 def test_dither_is_recognised(seed: int, deviation: float) -> None:
     samples = recording(seed)
-    [said] = found(fbank(samples), fbank(samples, FbankOptions(dither=deviation), seed=seed))
-    assert said.startswith("it has white noise of a deviation of ") and ("funasr's" in said) == (deviation == 1)
-    assert abs(float(said.split()[8]) / deviation - 1) < 0.3
+    [hint] = dither_hints(fbank(samples), fbank(samples, FbankOptions(dither=deviation), seed=seed))
+    assert hint.startswith("it has white noise of a deviation of ") and ("funasr's" in hint) == (deviation == 1)
+    assert abs(float(hint.split()[8]) / deviation - 1) < 0.3
 
 
 @pytest.mark.parametrize("number", range(9))
@@ -48,7 +48,7 @@ def test_other_changes_of_a_filter_bank_are_not_dither(number: int) -> None:
         lambda: np.log(np.exp(right) + 1),
         lambda: right + np.log(np.square(1 + 0.1 * draw.standard_normal(right.shape))),
     )
-    assert found(right, np.asarray(others[number](), np.float32)) == []
+    assert dither_hints(right, np.asarray(others[number](), np.float32)) == []
 
 
 def test_dither_is_not_searched_for_outside_the_fbank_stage() -> None:

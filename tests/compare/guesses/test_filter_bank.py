@@ -76,8 +76,8 @@ def test_options_that_kaldi_lacks_are_named(choices: Any, expected: str) -> None
 
 
 def test_unknown_changes_of_fbank_features_get_no_hint() -> None:
-    drawn = fbank(sound()) * (1 + 1e-3 * np.random.default_rng(1).standard_normal((98, 80)))
-    assert explained(drawn)[0] is None
+    noisy = fbank(sound()) * (1 + 1e-3 * np.random.default_rng(1).standard_normal((98, 80)))
+    assert explained(noisy)[0] is None
     assert explained(fbank(sound()[::-1].copy()))[0] is None
     assert explained(np.maximum(banked(), 0.3 * banked()[:, :1]))[0] is None
 

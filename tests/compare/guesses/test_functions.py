@@ -29,8 +29,8 @@ from workbench.compare.guesses.guess import in_order, listed
     ],
 )
 def test_activations_equal_published_values(name: str, at_minus_one: float, at_one: float) -> None:
-    found = ACTIVATIONS[name](np.array([-1.0, 1.0]))
-    assert found == pytest.approx([at_minus_one, at_one], abs=1e-6)
+    values = ACTIVATIONS[name](np.array([-1.0, 1.0]))
+    assert values == pytest.approx([at_minus_one, at_one], abs=1e-6)
 
 
 def test_lists_of_places_are_shortened() -> None:

@@ -25,9 +25,9 @@ def attended(scale: float = 8**-0.5, sees: int = 0, in_turn: bool = False) -> tu
     return weights.astype(np.float32), context.astype(np.float32)
 
 
-def explained(stage: str, reference: np.ndarray, candidate: np.ndarray, held: dict[str, np.ndarray]) -> Hint | None:
-    named = {f"{LAYER}{name}": each for name, each in held.items()}
-    return explain(Scene(f"{LAYER}{stage}", reference, candidate, 1e-6, named, named, tuple(named)), 1.0)
+def explained(stage: str, reference: np.ndarray, candidate: np.ndarray, parts: dict[str, np.ndarray]) -> Hint | None:
+    stages = {f"{LAYER}{name}": each for name, each in parts.items()}
+    return explain(Scene(f"{LAYER}{stage}", reference, candidate, 1e-6, stages, stages, tuple(stages)), 1.0)
 
 
 HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
@@ -60,12 +60,12 @@ def test_attention_fault_is_not_guessed_from_queries_before_rope() -> None:
 def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
     parts = [DRAW.standard_normal((14, 4, 8)).astype(np.float32) for _ in range(3)]
     by_head = np.stack(parts, axis=2).reshape(14, 12, 8)
-    held = dict(zip(("query", "key", "value"), parts))
+    named_parts = dict(zip(("query", "key", "value"), parts))
     for number, name, first in (
         (0, "query", "query 0, key 0, value 0, query 1"),
         (2, "value", "value 2, query 3, key 3"),
     ):
-        hint = explained(name, held[name], by_head[:, 4 * number : 4 * number + 4], held)
+        hint = explained(name, named_parts[name], by_head[:, 4 * number : 4 * number + 4], named_parts)
         assert hint is not None and hint.kind == "fused projection"
         assert hint.sentence.startswith(f"its heads are the reference's {first}")
 

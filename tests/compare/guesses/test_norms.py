@@ -40,8 +40,8 @@ def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, whose: 
 
 
 def test_unknown_norm_weight_is_reported_as_another_weight() -> None:
-    drawn = 1 + np.random.default_rng(1).random(32)
-    hint = explained(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * drawn), REFERENCE)
+    weight = 1 + np.random.default_rng(1).random(32)
+    hint = explained(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * weight), REFERENCE)
     assert hint is not None and hint.sentence.startswith("it is the norm of llm.layers.0 with another weight; a diff")
 
 

@@ -43,6 +43,6 @@ def test_changed_sinusoidal_positions_are_named(candidate: np.ndarray, sentence:
 
 
 def test_noise_and_scaled_positions_get_no_positions_hint() -> None:
-    drawn = np.random.default_rng(3)
-    assert explained(positions() + 0.1 * drawn.standard_normal(X.shape)) is None
+    rng = np.random.default_rng(3)
+    assert explained(positions() + 0.1 * rng.standard_normal(X.shape)) is None
     assert explained(0.7 * positions(first=0)) is None

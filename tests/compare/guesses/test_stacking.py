@@ -15,12 +15,12 @@ RIGHT = stack_frames(BANK, 7, 6)
 
 
 def explained(stacks: np.ndarray, bank: np.ndarray = BANK) -> Hint | None:
-    ours, theirs = ({"frontend.fbank": x, "frontend.lfr": y} for x, y in ((BANK, RIGHT), (bank, stacks)))
-    return judge(compare(Trace(ours, {}), Trace(theirs, {}))).explanation
+    reference, candidate = ({"frontend.fbank": x, "frontend.lfr": y} for x, y in ((BANK, RIGHT), (bank, stacks)))
+    return judge(compare(Trace(reference, {}), Trace(candidate, {}))).explanation
 
 
-def padded(left: int) -> np.ndarray:
-    places = np.arange(9)[:, None] * 6 + np.arange(7) - left
+def padded(copies: int) -> np.ndarray:
+    places = np.arange(9)[:, None] * 6 + np.arange(7) - copies
     return np.asarray(BANK[places.clip(0, 49)].reshape(9, -1))
 
 

@@ -61,10 +61,10 @@ def module(name: str) -> Any:
 
 
 @dataclass
-class Heard:
-    """What the original gave for one recording, and what passed between its parts on the way."""
+class OriginalResult:
+    """The original's result for one recording, and the outputs of its parts."""
 
-    result: dict[str, Any]  # text, and timestamps where asked for
+    result: dict[str, Any]  # text, and timestamps if requested
     parts: dict[str, Any] = field(default_factory=dict)  # outputs by part: encoder, predictor, decoder, ctc ...
 
     @property
@@ -97,20 +97,20 @@ class Original:
         self._cmvn = self.frontend.cmvn
 
     def features(self, samples: np.ndarray) -> np.ndarray:
-        """What its front end makes of samples [n]: [frames, 560]."""
-        found, _ = self.frontend(torch.from_numpy(samples)[None], torch.tensor([len(samples)]))
-        return found[0].numpy()
+        """Returns the front end's features [frames, 560] of samples [n]."""
+        frames, _ = self.frontend(torch.from_numpy(samples)[None], torch.tensor([len(samples)]))
+        return frames[0].numpy()
 
-    def hear(
+    def transcribe(
         self, samples: np.ndarray, parts: Sequence[str] = ("encoder",), cmvn: bool = True, **options: Any
-    ) -> Heard:
-        """Runs `generate` and keeps the outputs of the named parts of the model (dotted attribute paths)."""
-        kept: dict[str, Any] = {}
+    ) -> OriginalResult:
+        """Runs `generate` and saves the outputs of the named parts of the model (dotted attribute paths)."""
+        outputs: dict[str, Any] = {}
 
-        def keep(name: str) -> Any:
-            return lambda _module, _inputs, output: kept.__setitem__(name, _copied(output))
+        def save(name: str) -> Any:
+            return lambda _module, _inputs, output: outputs.__setitem__(name, _copied(output))
 
-        hooks = [self.model.get_submodule(name).register_forward_hook(keep(name)) for name in parts]
+        hooks = [self.model.get_submodule(name).register_forward_hook(save(name)) for name in parts]
         self.frontend.cmvn = self._cmvn if cmvn else None
         try:
             with _quiet():
@@ -119,7 +119,7 @@ class Original:
             self.frontend.cmvn = self._cmvn
             for hook in hooks:
                 hook.remove()
-        return Heard(results[0] if results else {}, kept)
+        return OriginalResult(results[0] if results else {}, outputs)
 
     def close(self) -> None:
         """Drops the weights."""
@@ -135,7 +135,7 @@ def _copied(output: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps what the package does to the process's logging and threads from lasting."""
+    """Restores the process's logging and thread settings after the package has changed them."""
     level, handlers, threads = logging.root.level, logging.root.handlers[:], torch.get_num_threads()
     try:
         yield

@@ -42,14 +42,14 @@ def require(name: str, how: str = "make reference") -> Any:
     return importlib.import_module(name)
 
 
-def seen(what: str, count: int, difference: float) -> None:
+def log_difference(what: str, count: int, difference: float) -> None:
     logging.getLogger(__name__).info("%s: %d scores, at most %.1e apart", what, count, difference)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    found: np.ndarray = logits - logits.max(axis=1, keepdims=True)
-    found -= np.log(np.exp(found).sum(axis=1, keepdims=True))
-    return found
+    result: np.ndarray = logits - logits.max(axis=1, keepdims=True)
+    result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
+    return result
 
 
 def problems(count: int, frames: int, columns: int, scale: float = 2.0) -> list[np.ndarray]:
@@ -62,12 +62,12 @@ def spelled(word: str) -> tuple[int, ...]:
     return tuple(TOKENS.index(letter) for letter in word)
 
 
-def together(masses: list[tuple[Any, float]]) -> dict[Any, float]:
-    """Adds probabilities of equal keys, which are given as logarithms."""
-    found: dict[Any, float] = {}
+def add_masses(masses: list[tuple[Any, float]]) -> dict[Any, float]:
+    """Returns the log of the summed probabilities by key; the masses are log-probabilities."""
+    sums: dict[Any, float] = {}
     for key, mass in masses:
-        found[key] = float(np.logaddexp(found[key], mass)) if key in found else mass
-    return found
+        sums[key] = float(np.logaddexp(sums[key], mass)) if key in sums else mass
+    return sums
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +80,11 @@ def word_grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def compared(what: str, ours: dict[Any, float], theirs: dict[Any, float], tolerance: float) -> None:
-    """Both have the same hypotheses with the same scores."""
-    assert theirs and theirs.keys() == ours.keys()
-    difference = max(abs(ours[key] - theirs[key]) for key in theirs)
-    seen(what, len(theirs), difference)
+def assert_equal_scores(what: str, scores: dict[Any, float], expected: dict[Any, float], tolerance: float) -> None:
+    """Asserts that both have the same hypotheses with the same scores."""
+    assert expected and expected.keys() == scores.keys()
+    difference = max(abs(scores[key] - expected[key]) for key in expected)
+    log_difference(what, len(expected), difference)
     assert difference < tolerance
 
 
@@ -96,27 +96,29 @@ def test_ngram_probabilities_equal_those_of_kenlm(tmp_path: Path) -> None:
     text = [[symbols[place] for place in rng.zipf(1.6, size=rng.integers(1, 12)) % 35] for _ in range(400)]
     path = tmp_path / "words.arpa"
     write_arpa(train(text, 5).tables, path)
-    theirs, ours = kenlm.Model(str(path)), read_ngram_model(path, symbols)
-    known = [*sorted({word for sentence in text for word in sentence}), "</s>", "<unk>"]
+    kenlm_model, model = kenlm.Model(str(path)), read_ngram_model(path, symbols)
+    vocabulary = [*sorted({word for sentence in text for word in sentence}), "</s>", "<unk>"]
     worst, count = 0.0, 0
     for _ in range(300):
         places = rng.integers(len(symbols), size=rng.integers(0, 12))
-        states = np.array([ours.start])
-        found = []
+        states = np.array([model.start])
+        scores = []
         for place in places:
-            value, states = ours.advance(states, np.array([place]))
-            found.append(value[0])
-        found.append(ours.final(states)[0])
+            value, states = model.advance(states, np.array([place]))
+            scores.append(value[0])
+        scores.append(model.final(states)[0])
         sentence = " ".join(symbols[place] for place in places)
-        expected = [score * math.log(10.0) for score, _, _ in theirs.full_scores(sentence)]
-        worst, count = max(worst, np.abs(np.array(found) - expected).max()), count + len(found)
+        expected = [score * math.log(10.0) for score, _, _ in kenlm_model.full_scores(sentence)]
+        worst, count = max(worst, np.abs(np.array(scores) - expected).max()), count + len(scores)
         state, after = kenlm.State(), kenlm.State()
-        theirs.BeginSentenceWrite(state)
+        kenlm_model.BeginSentenceWrite(state)
         for place in places:
-            theirs.BaseScore(state, symbols[place], after)
+            kenlm_model.BaseScore(state, symbols[place], after)
             state, after = after, state
-        assert sum(10 ** theirs.BaseScore(state, word, after) for word in known) == pytest.approx(1.0, abs=1e-5)
-    seen("kenlm", count, worst)
+        assert sum(10 ** kenlm_model.BaseScore(state, word, after) for word in vocabulary) == pytest.approx(
+            1.0, abs=1e-5
+        )
+    log_difference("kenlm", count, worst)
     assert worst < 1e-5
 
 
@@ -126,21 +128,21 @@ def test_ctc_scores_summed_over_alignments_equal_those_of_pyctcdecode() -> None:
     decoder = pyctcdecode.build_ctcdecoder(list(TOKENS))
     for logits in problems(8, FRAMES, len(TOKENS)):
         beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-1e6)
-        theirs = {text: score for text, _, _, _, score in beams}
-        assert len(theirs) == len(beams)
+        expected = {text: score for text, _, _, _, score in beams}
+        assert len(expected) == len(beams)
         hypotheses = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
-        ours = together([(" ".join(written(each).split()), each.score) for each in hypotheses])
-        compared("pyctcdecode", ours, theirs, 1e-9)
+        scores = add_masses([(" ".join(text_of(each).split()), each.score) for each in hypotheses])
+        assert_equal_scores("pyctcdecode", scores, expected, 1e-9)
 
 
-def written(found: Hypothesis) -> str:
-    return "".join(TOKENS[token] for token in found.tokens)
+def text_of(hypothesis: Hypothesis) -> str:
+    return "".join(TOKENS[token] for token in hypothesis.tokens)
 
 
 def test_scores_with_words_and_a_word_ngram_equal_those_of_pyctcdecode(word_grammar: Path) -> None:
     """No hypothesis may begin or end with a blank between words: with one at the end it scores an empty word.
 
-    Its words are whatever stands between spaces; ours have spellings with and without spaces behind them.
+    Its words are the text between spaces; here words have spellings with and without spaces after them.
     """
     require("kenlm")
     pyctcdecode = require("pyctcdecode")
@@ -150,26 +152,28 @@ def test_scores_with_words_and_a_word_ngram_equal_those_of_pyctcdecode(word_gram
     spellings = tuple(tuple((*spelled(word), *ends) for ends in ((), (BOUNDARY,), (BOUNDARY,) * 2)) for word in WORDS)
     options = SearchOptions(beam_size=WIDE, nbest=WIDE, gamma=ALPHA, word_bonus=BONUS)
     lexicon = Lexicon(WORDS, spellings)
-    ourselves = CtcDecoder(len(TOKENS), BLANK, options, lexicon=lexicon, word_lm=read_ngram_model(word_grammar, WORDS))
+    search = CtcDecoder(len(TOKENS), BLANK, options, lexicon=lexicon, word_lm=read_ngram_model(word_grammar, WORDS))
     for logits in problems(6, FRAMES - 1, len(TOKENS)):
         logits[[0, -1]] = np.where([False, True, True, False], logits[[0, -1]], -30.0)
         logits = log_softmax(logits)
         beams = decoder.decode_beams(logits, beam_width=WIDE, beam_prune_logp=-1e6, token_min_logp=-25.0)
-        theirs = {text: score for text, _, _, _, score in beams if text}
-        divided = [each for each in ourselves.decode([logits])[0] if each.words and is_divided(each)]
-        ours = together([(" ".join(each.words or ()), each.score) for each in divided])
-        likely = {text for text, score in theirs.items() if score > max(theirs.values()) - 20}
-        compared(
+        expected = {text: score for text, _, _, _, score in beams if text}
+        divided = [each for each in search.decode([logits])[0] if each.words and is_divided(each)]
+        scores = add_masses([(" ".join(each.words or ()), each.score) for each in divided])
+        likely = {text for text, score in expected.items() if score > max(expected.values()) - 20}
+        assert_equal_scores(
             "pyctcdecode, word 3-gram",
-            {text: score for text, score in ours.items() if text in likely},
-            {text: theirs[text] for text in likely},
+            {text: score for text, score in scores.items() if text in likely},
+            {text: expected[text] for text in likely},
             1e-4,
         )
 
 
-def is_divided(found: Hypothesis) -> bool:
+def is_divided(hypothesis: Hypothesis) -> bool:
     """Whether there are spaces between all words, and none at the ends."""
-    return written(found) == written(found).strip() and written(found).split() == list(found.words or ())
+    return text_of(hypothesis) == text_of(hypothesis).strip() and text_of(hypothesis).split() == list(
+        hypothesis.words or ()
+    )
 
 
 def test_ctc_scores_summed_over_alignments_equal_those_of_flashlight() -> None:
@@ -185,9 +189,9 @@ def test_ctc_scores_summed_over_alignments_equal_those_of_flashlight() -> None:
     )
     decoder = flashlight.LexiconFreeDecoder(options, flashlight.ZeroLM(), BLANK, BLANK, [])
     for logits in problems(8, FRAMES, len(TOKENS)):
-        theirs = together([(collapsed(each), each.score) for each in flashlight_results(decoder, logits)])
+        expected = add_masses([(collapsed(each), each.score) for each in flashlight_results(decoder, logits)])
         hypotheses = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
-        compared("flashlight-text", {each.tokens: each.score for each in hypotheses}, theirs, 1e-5)
+        assert_equal_scores("flashlight-text", {each.tokens: each.score for each in hypotheses}, expected, 1e-5)
 
 
 def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashlight(word_grammar: Path) -> None:
@@ -216,7 +220,7 @@ def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashl
     )
     decoder = flashlight.LexiconDecoder(options, trie, model, BOUNDARY, BLANK, len(WORDS), [], False)
     lexicon = Lexicon(WORDS, tuple(((*spelled(word), BOUNDARY),) for word in WORDS))
-    ourselves = CtcDecoder(
+    search = CtcDecoder(
         len(TOKENS),
         BLANK,
         SearchOptions(beam_size=WIDE, nbest=WIDE, recombination="max", gamma=ALPHA, word_bonus=BONUS),
@@ -225,14 +229,14 @@ def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashl
     )
     count, worst = 0, 0.0
     for logits in problems(8, FRAMES, len(TOKENS)):
-        ours = {each.words: each for each in ourselves.decode([logits])[0]}
+        hypotheses = {each.words: each for each in search.decode([logits])[0]}
         for result in flashlight_results(decoder, logits):
             words = tuple(dictionary.get_entry(word) for word in result.words if word >= 0)
-            best = ours.get(words)
+            best = hypotheses.get(words)
             if best is None or collapsed(result) != best.tokens:
                 continue
             worst, count = max(worst, abs(result.score - best.score)), count + 1
-    seen("flashlight-text, lexicon, word 3-gram", count, worst)
+    log_difference("flashlight-text, lexicon, word 3-gram", count, worst)
     assert count > 100 and worst < 1e-4
 
 
@@ -275,10 +279,15 @@ def test_best_alignment_scores_equal_those_of_nemo(grammar: bool, tmp_path: Path
         results = decoder(torch.from_numpy(batch), lengths).to_nbest_hyps_list(score_norm=False)
     options = SearchOptions(beam_size=WIDE, nbest=WIDE, recombination="max", alpha=ALPHA, beta=0.4)
     model = read_ngram_model(path, [*names, "<blank>"]) if grammar else None
-    ours = CtcDecoder(blank + 1, blank, options, token_lm=model).decode(list(batch))
-    for result, found in zip(results, ours, strict=True):
-        theirs: dict[tuple[int, ...], float] = {}
+    hypotheses = CtcDecoder(blank + 1, blank, options, token_lm=model).decode(list(batch))
+    for result, of_recording in zip(results, hypotheses, strict=True):
+        expected: dict[tuple[int, ...], float] = {}
         for each in result.n_best_hypotheses:
             tokens = tuple(each.y_sequence.tolist())
-            theirs[tokens] = max(theirs.get(tokens, -math.inf), each.score)
-        compared("NeMo, token 3-gram" if grammar else "NeMo", {each.tokens: each.score for each in found}, theirs, 1e-4)
+            expected[tokens] = max(expected.get(tokens, -math.inf), each.score)
+        assert_equal_scores(
+            "NeMo, token 3-gram" if grammar else "NeMo",
+            {each.tokens: each.score for each in of_recording},
+            expected,
+            1e-4,
+        )

@@ -87,7 +87,7 @@ def original(directory: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def ours(directory: Path) -> SpeechLanguagePipeline:
+def pipeline(directory: Path) -> SpeechLanguagePipeline:
     recogniser = open_session(directory, "tiny", Settings()).recogniser
     assert isinstance(recogniser, SpeechLanguagePipeline)
     return recogniser
@@ -133,7 +133,7 @@ def prompt_of(tokenizer: Any, batch: int = 1) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def said(name: str) -> np.ndarray:
+def samples_of(name: str) -> np.ndarray:
     """A stretch of real speech: of the project's samples by its seconds, or a recording beside the checkout."""
     return speech(float(name)) if name not in RECORDINGS else recording(name)[: 16000 * 20]
 
@@ -143,11 +143,11 @@ SOUNDS = [*map(str, SECONDS), *RECORDINGS]
 
 @pytest.mark.parametrize("sound", SOUNDS)
 def test_every_stage_equals_that_of_the_original_code(
-    sound: str, rule: str, original: Any, ours: SpeechLanguagePipeline, directory: Path
+    sound: str, rule: str, original: Any, pipeline: SpeechLanguagePipeline, directory: Path
 ) -> None:
-    samples = said(sound)
+    samples = samples_of(sound)
     features = features_of(samples, directory)
-    stages = ours.trace(
+    stages = pipeline.trace(
         samples,
         FireRedAsrOptions(length_rule=rule),
         StageFilter("frontend.*,encoder.*,adaptor.*,prompt.*,llm.*,logits"),
@@ -188,9 +188,9 @@ def test_every_stage_equals_that_of_the_original_code(
     ids=["greedy", "beams", "recommended", "limited"],
 )
 def test_generated_ids_and_text_equal_those_of_the_original_code(
-    sound: str, choice: dict[str, Any], original: Any, ours: SpeechLanguagePipeline, directory: Path
+    sound: str, choice: dict[str, Any], original: Any, pipeline: SpeechLanguagePipeline, directory: Path
 ) -> None:
-    samples = said(sound)
+    samples = samples_of(sound)
     features = features_of(samples, directory)
     ids, mask = prompt_of(original.tokenizer)
     with torch.inference_mode():
@@ -205,29 +205,29 @@ def test_generated_ids_and_text_equal_those_of_the_original_code(
             llm_length_penalty=choice.get("length_penalty", 0.0),
         )
     options = FireRedAsrOptions(length_rule=code_rule(), **choice)
-    recognition = ours.recognise(samples, options)
+    recognition = pipeline.recognise(samples, options)
     assert list(recognition.ids) == expected.tolist()
-    spoken = original.tokenizer.decode(expected, skip_special_tokens=True)
-    assert recognition.text == spoken.strip().lower()
+    decoded = original.tokenizer.decode(expected, skip_special_tokens=True)
+    assert recognition.text == decoded.strip().lower()
 
 
 def test_cmvn_statistics_equal_those_read_by_the_original_code(directory: Path) -> None:
     from workbench.audio.cmvn import read_cmvn_ark
 
-    theirs = importlib.import_module("fireredasr.data.asr_feat").CMVN(str(directory / CMVN))
+    original_cmvn = importlib.import_module("fireredasr.data.asr_feat").CMVN(str(directory / CMVN))
     cmvn = read_cmvn_ark(directory / CMVN)
-    np.testing.assert_allclose(-cmvn.shift, theirs.means, rtol=1e-6)
-    np.testing.assert_allclose(cmvn.scale, theirs.inverse_std_variences, rtol=1e-6)
+    np.testing.assert_allclose(-cmvn.shift, original_cmvn.means, rtol=1e-6)
+    np.testing.assert_allclose(cmvn.scale, original_cmvn.inverse_std_variences, rtol=1e-6)
 
 
-def test_merged_lora_weights_equal_those_of_peft(original: Any, ours: SpeechLanguagePipeline) -> None:
-    assert isinstance(ours.language, LanguageModel)
-    merged = dict(ours.language.network.named_parameters())
-    theirs = {
+def test_merged_lora_weights_equal_those_of_peft(original: Any, pipeline: SpeechLanguagePipeline) -> None:
+    assert isinstance(pipeline.language, LanguageModel)
+    merged = dict(pipeline.language.network.named_parameters())
+    expected_weights = {
         name: module.base_layer.weight + module.get_delta_weight("default")
         for name, module in original.model.llm.base_model.model.named_modules()
         if hasattr(module, "get_delta_weight")
     }
-    assert len(theirs) == 7 * original.model.llm.config.num_hidden_layers and HIDDEN == 32
-    for name, expected in theirs.items():
+    assert len(expected_weights) == 7 * original.model.llm.config.num_hidden_layers and HIDDEN == 32
+    for name, expected in expected_weights.items():
         torch.testing.assert_close(merged[f"{name}.weight"], expected, rtol=1e-5, atol=1e-6)

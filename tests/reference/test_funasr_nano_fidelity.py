@@ -108,10 +108,10 @@ class Pair:
     network: Any  # FunASRNano of the package
     frontend: Any  # its WavFrontend
     tokenizer: Any
-    ours: Any  # a SpeechLanguagePipeline
+    pipeline: Any  # a SpeechLanguagePipeline
 
-    def hear(self, samples: np.ndarray, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the original prepares for its language model and what it generates: (prepared, meta data)."""
+    def generate(self, samples: np.ndarray, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the original's inputs of its language model, and its outputs with the generated ids and text."""
         prompt = self.network.get_prompt(
             list(options.get("hotwords", ())), LANGUAGES.get(options.get("language", "auto")), options.get("itn", True)
         )
@@ -139,28 +139,28 @@ class Pair:
         return batch, {**meta, "generated": generated[0], "text": text}
 
     def compare(self, samples: np.ndarray, **options: Any) -> list[int]:
-        """Asserts that both hear the same; returns the ids that both wrote."""
+        """Asserts that both give the same outputs; returns the ids that both generated."""
         chosen = FunasrNanoOptions(max_new_tokens=TOKENS, **options)
-        batch, theirs = self.hear(samples, **options)
-        ours = self.ours.trace(samples, chosen, StageFilter("*"))
+        batch, original_outputs = self.generate(samples, **options)
+        trace = self.pipeline.trace(samples, chosen, StageFilter("*"))
         worst = {}
         count = int(batch["fake_token_len"][0, 0])
         for stage, expected in (
-            ("encoder.output", theirs["encoder_out"][0]),
-            ("adaptor.output", theirs["audio_adaptor_out"][0, :count]),
+            ("encoder.output", original_outputs["encoder_out"][0]),
+            ("adaptor.output", original_outputs["audio_adaptor_out"][0, :count]),
             ("llm.embeddings", batch["embeddings"]),
         ):
-            whole, row = cosines(ours[stage], expected.numpy())
-            worst[stage] = min(whole, row)
-        LOG.info("%d frames, %d embeddings: least cosines %s", len(ours["frontend.features"]), count, worst)
-        assert all(cosine >= COSINE for cosine in worst.values()), worst
+            cosine, row = cosines(trace[stage], expected.numpy())
+            worst[stage] = min(cosine, row)
+        LOG.info("%d frames, %d embeddings: least cosines %s", len(trace["frontend.features"]), count, worst)
+        assert all(least >= COSINE for least in worst.values()), worst
         # The original has zeros where the speech goes, as many as embeddings.
-        ids = prompt_ids(self.ours.encoder.model, chosen).tolist()
+        ids = prompt_ids(self.pipeline.encoder.model, chosen).tolist()
         place = ids.index(SPEECH)
         assert [*ids[:place], *[0] * count, *ids[place + 1 :]] == batch["ids"].tolist()
-        assert ours["tokens"].tolist() == theirs["generated"].tolist()
-        assert str(ours["text"]) == theirs["text"].strip()
-        return list(ours["tokens"])
+        assert trace["tokens"].tolist() == original_outputs["generated"].tolist()
+        assert str(trace["text"]) == original_outputs["text"].strip()
+        return list(trace["tokens"])
 
 
 LOG = logging.getLogger(__name__)
@@ -245,11 +245,11 @@ def spread_adaptor(directory: Path, network: Any) -> None:
 
 
 def test_network_has_the_tensor_names_of_the_original_checkpoint(pair: Pair) -> None:
-    model, names = pair.ours.encoder.model, set(pair.network.state_dict())
+    model, names = pair.pipeline.encoder.model, set(pair.network.state_dict())
     assert {name for name in names if not name.startswith("llm.")} == set(
         build(NanoEncoder, model.encoder, model.adaptor).state_dict()
     )
-    language = {f"llm.{name}" for name in pair.ours.language.network.state_dict()}
+    language = {f"llm.{name}" for name in pair.pipeline.language.network.state_dict()}
     assert {name for name in names if name.startswith("llm.")} == language
 
 
@@ -266,9 +266,9 @@ def test_same_output_for_every_prompt(pair: Pair, options: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_prompt_ids_equal_the_original_for_every_language(pair: Pair, language: str) -> None:
-    theirs = pair.network.get_prompt([], LANGUAGES[language], True)
-    ids = prompt_ids(pair.ours.encoder.model, FunasrNanoOptions(language=language)).tolist()
-    before = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{theirs}"
+    prompt = pair.network.get_prompt([], LANGUAGES[language], True)
+    ids = prompt_ids(pair.pipeline.encoder.model, FunasrNanoOptions(language=language)).tolist()
+    before = f"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{prompt}"
     assert ids[: ids.index(SPEECH)] == pair.tokenizer.encode(before)
 
 
@@ -283,19 +283,21 @@ def test_output_depends_on_the_recording(pair: Pair) -> None:
 
 def test_batch_output_equals_the_output_of_each_recording_alone(pair: Pair) -> None:
     """The package pads embeddings on the left too; each recording is written as it is alone."""
-    stretches = [speech(1), speech(5), speech(2.5)]
-    alone = [pair.compare(samples) for samples in stretches]
+    recordings = [speech(1), speech(5), speech(2.5)]
+    alone = [pair.compare(samples) for samples in recordings]
     assert [
-        list(heard.ids)
-        for heard in finished(pair.ours.recognise_stream(stretches, FunasrNanoOptions(max_new_tokens=TOKENS)))
+        list(recognition.ids)
+        for recognition in finished(
+            pair.pipeline.recognise_stream(recordings, FunasrNanoOptions(max_new_tokens=TOKENS))
+        )
     ] == alone
 
 
-def finished(writing: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
-    """What the recogniser returns after its last token."""
+def finished(stream: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
+    """Returns what the recogniser returns after its last token."""
     while True:
         try:
-            next(writing)
+            next(stream)
         except StopIteration as done:
-            heard: list[Recognition] = done.value
-            return heard
+            recognitions: list[Recognition] = done.value
+            return recognitions

@@ -38,18 +38,18 @@ def test_merged_embeddings_and_mask_equal_those_of_the_original_code(
     ids = draw.integers(0, 7, (batch, tokens))
     present = np.ones((batch, tokens), bool)
     for row, pads in enumerate([0, 3, 1, 2][:batch]):
-        gone = slice(0, pads) if side == "left" else slice(tokens - pads, tokens)
-        ids[row, gone], present[row, gone] = PAD, False
+        padding = slice(0, pads) if side == "left" else slice(tokens - pads, tokens)
+        ids[row, padding], present[row, padding] = PAD, False
         ids[row, draw.choice(np.flatnonzero(present[row]))] = SPEECH
     text = torch.randn(batch, tokens, width)
     speech = torch.randn(batch, frames, width)
 
-    itself = SimpleNamespace(
+    original = SimpleNamespace(
         llm=SimpleNamespace(config=SimpleNamespace(pad_token_id=PAD, default_speech_token_id=SPEECH))
     )
     embeddings, mask, _ = original_merge()(
-        itself, speech, text, torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64))
+        original, speech, text, torch.from_numpy(ids), torch.from_numpy(present.astype(np.int64))
     )
-    ours = merge_speech(ids, text, speech, np.full(batch, frames), SPEECH, present, side)
-    assert torch.equal(ours.embeddings, embeddings)
-    np.testing.assert_array_equal(ours.attention_mask, mask.numpy().astype(bool))
+    merged = merge_speech(ids, text, speech, np.full(batch, frames), SPEECH, present, side)
+    assert torch.equal(merged.embeddings, embeddings)
+    np.testing.assert_array_equal(merged.attention_mask, mask.numpy().astype(bool))

@@ -21,7 +21,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, ParaformerSize, write_paraformer
-from tests.reference.original import THREADS, Heard, Original, module, require
+from tests.reference.original import THREADS, Original, OriginalResult, module, require
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
@@ -62,21 +62,21 @@ class Pair:
     """The same checkpoint in both programs."""
 
     original: Original
-    ours: ParaformerPipeline
+    pipeline: ParaformerPipeline
 
-    def compare(self, samples: np.ndarray, **options: Any) -> Heard:
-        """Asserts that both hear the same in the samples; returns what the original heard."""
+    def compare(self, samples: np.ndarray, **options: Any) -> OriginalResult:
+        """Asserts that both give the same outputs for the samples; returns the original's result."""
         chosen = ParaformerOptions(**options)
-        theirs = self.original.hear(samples, ("encoder", "predictor", "decoder"), cmvn=chosen.cmvn != "off")
-        ours = self.ours.trace(samples, chosen, StageFilter("encoder.output,predictor.*,logits,tokens,text"))
-        embeddings, counts, alphas = (part[0].numpy() for part in theirs.parts["predictor"][:3])
-        logits = theirs.parts["decoder"][0][0].numpy()
-        cosine, worst = cosines(ours["encoder.output"], theirs.encoded)
-        assert int(counts) == len(ours["tokens"])
+        result = self.original.transcribe(samples, ("encoder", "predictor", "decoder"), cmvn=chosen.cmvn != "off")
+        trace = self.pipeline.trace(samples, chosen, StageFilter("encoder.output,predictor.*,logits,tokens,text"))
+        embeddings, counts, alphas = (part[0].numpy() for part in result.parts["predictor"][:3])
+        logits = result.parts["decoder"][0][0].numpy()
+        cosine, worst = cosines(trace["encoder.output"], result.encoded)
+        assert int(counts) == len(trace["tokens"])
         assert 0.05 < int(counts) / len(alphas) < 0.4  # as many as speech has, or the comparison would show little
         differences = [
-            float(np.abs(ours[stage] - theirs).max())
-            for stage, theirs in (
+            float(np.abs(trace[stage] - expected).max())
+            for stage, expected in (
                 ("predictor.alphas", alphas),
                 ("predictor.embeddings", embeddings),
                 ("logits", logits),
@@ -92,16 +92,16 @@ class Pair:
         assert differences[0] <= 2e-6
         assert differences[1] <= 2e-4  # the original sums in float32, which costs it that much over a minute
         ids = logits.argmax(axis=1).tolist()
-        assert ours["tokens"].tolist() == ids
-        said = self.said(ids)
-        assert _same_text(str(ours["text"]), said)
-        if theirs.result["text"]:
-            written, words = _postprocess()(said)
-            assert theirs.result["text"] in (written, " ".join(words))  # with times it puts spaces everywhere
-        return theirs
+        assert trace["tokens"].tolist() == ids
+        pieces = self.pieces_of(ids)
+        assert _same_text(str(trace["text"]), pieces)
+        if result.result["text"]:
+            written, words = _postprocess()(pieces)
+            assert result.result["text"] in (written, " ".join(words))  # with times it puts spaces everywhere
+        return result
 
-    def said(self, ids: Sequence[int]) -> list[str]:
-        """The pieces that the original goes on with."""
+    def pieces_of(self, ids: Sequence[int]) -> list[str]:
+        """Returns the original's pieces of the ids, without special tokens."""
         return self.original.tokenizer.ids2tokens([number for number in ids if number > 2])
 
 
@@ -110,22 +110,22 @@ def _postprocess() -> Any:
 
 
 def _same_text(text: str, pieces: Sequence[str]) -> bool:
-    """Whether it is the original's text of the pieces, or that and a begun last word, which the original loses."""
-    finished, begun = len(pieces), ""
+    """Whether it is the original's text of the pieces, perhaps with an unfinished last word that it drops."""
+    finished, unfinished = len(pieces), ""
     while finished and pieces[finished - 1].endswith("@@"):
         finished -= 1
-        begun = pieces[finished].replace("@@", "") + begun
-    if not begun:
+        unfinished = pieces[finished].replace("@@", "") + unfinished
+    if not unfinished:
         return bool(text == _postprocess()(list(pieces))[0]) or _begins_earlier(text, pieces)
     rest = join_pieces(pieces[:finished])
-    return text in (rest + begun, f"{rest} {begun}") and _same_text(rest, pieces[:finished])
+    return text in (rest + unfinished, f"{rest} {unfinished}") and _same_text(rest, pieces[:finished])
 
 
 def _begins_earlier(text: str, pieces: Sequence[str]) -> bool:
-    """The begun last word may have Chinese characters after it."""
+    """Whether the unfinished word that the original drops stands before Chinese characters."""
     latest = max((i for i, piece in enumerate(pieces) if piece.isalpha() and piece.isascii()), default=-1)
-    begun = "".join(piece.replace("@@", "") for piece in pieces[latest + 1 :] if piece.endswith("@@"))
-    return bool(begun) and text.removesuffix(begun) == _postprocess()(list(pieces))[0]
+    unfinished = "".join(piece.replace("@@", "") for piece in pieces[latest + 1 :] if piece.endswith("@@"))
+    return bool(unfinished) and text.removesuffix(unfinished) == _postprocess()(list(pieces))[0]
 
 
 @pytest.fixture(scope="module", params=[*SMALL, *FULL])
@@ -143,11 +143,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> None:
-    theirs = pair.original.model.state_dict()
-    file = read_state_dict(pair.ours.model.checkpoint.weights)
-    assert {name: value.shape for name, value in file.items()} == {name: value.shape for name, value in theirs.items()}
-    assert all(torch.equal(file[name], value) for name, value in theirs.items())
-    if pair.ours.model.encoder.layers == 50:
+    expected = pair.original.model.state_dict()
+    file = read_state_dict(pair.pipeline.model.checkpoint.weights)
+    assert {name: value.shape for name, value in file.items()} == {
+        name: value.shape for name, value in expected.items()
+    }
+    assert all(torch.equal(file[name], value) for name, value in expected.items())
+    if pair.pipeline.model.encoder.layers == 50:
         numbers = sum(value.numel() for value in file.values())
         assert (len(file), numbers) in ((956, 220_084_533), (968, 225_074_998))
 
@@ -168,36 +170,36 @@ def test_same_output_for_every_recording(pair: Pair, name: str) -> None:
 
 @pytest.mark.parametrize("seconds", [6, 30])
 def test_token_times_equal_those_of_the_original(pair: Pair, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BiCif's as they are. The plain model's edges, which the original takes for starts and here are ends.
+    """BiCif's times are compared directly; the plain model's edges are starts in the original and ends here.
 
-    The plain model's `inference` hands weights and peaks over the wrong way round; here they are put right.
+    The plain model's `inference` passes weights and peaks in the wrong order; the test swaps them.
     """
-    fine = bool(pair.ours.model.predictor.upsample)
+    upsampled = bool(pair.pipeline.model.predictor.upsample)
     tools = module("funasr.utils.timestamp_tools")
-    seen: list[Any] = []
+    calls: list[Any] = []
 
-    def right(us_alphas: torch.Tensor, us_peaks: torch.Tensor, chars: list[str], **options: Any) -> Any:
-        if not fine:
+    def predict(us_alphas: torch.Tensor, us_peaks: torch.Tensor, chars: list[str], **options: Any) -> Any:
+        if not upsampled:
             us_alphas, us_peaks = us_peaks, us_alphas
             assert float(us_alphas.max()) <= 1.0 < float(us_peaks.max())
-        found = tools.ts_prediction_lfr6_standard(us_alphas.clone(), us_peaks.clone(), list(chars), **options)
-        seen.append((list(chars), found[1]))
-        return found
+        prediction = tools.ts_prediction_lfr6_standard(us_alphas.clone(), us_peaks.clone(), list(chars), **options)
+        calls.append((list(chars), prediction[1]))
+        return prediction
 
-    where = module(f"funasr.models.{'bicif_paraformer' if fine else 'paraformer'}.model")
-    monkeypatch.setattr(where, "ts_prediction_lfr6_standard", right)
+    model_module = module(f"funasr.models.{'bicif_paraformer' if upsampled else 'paraformer'}.model")
+    monkeypatch.setattr(model_module, "ts_prediction_lfr6_standard", predict)
     samples = speech(seconds)
-    pair.original.hear(samples, pred_timestamp=True)
-    ((chars, times),) = seen
+    pair.original.transcribe(samples, pred_timestamp=True)
+    ((chars, times),) = calls
     assert len(chars) == len(times) > 5
-    if not fine:
+    if not upsampled:
         longest = LONGEST_TOKEN_FRAMES * 60
         ends = [max(start, 0) for start, _ in times]
         times = [(max(before, end - longest), end) for before, end in pairwise([0, *ends])]
     expected = [(char, *span) for char, span in zip(chars, times, strict=True) if char not in HIDDEN_PIECES]
-    ours = pair.ours.recognise(samples, ParaformerOptions()).tokens
-    assert [token.text for token in ours] == [char for char, _, _ in expected]
-    for token, (_, start, end) in zip(ours, expected, strict=True):
+    tokens = pair.pipeline.recognise(samples, ParaformerOptions()).tokens
+    assert [token.text for token in tokens] == [char for char, _, _ in expected]
+    for token, (_, start, end) in zip(tokens, expected, strict=True):
         assert token.start is not None and token.end is not None
         assert 1000 * token.start == pytest.approx(max(start, 0), abs=1)
         assert 1000 * token.end == pytest.approx(max(end, 0), abs=1)
@@ -205,7 +207,7 @@ def test_token_times_equal_those_of_the_original(pair: Pair, seconds: float, mon
 
 @given(st.data())
 def test_token_times_for_random_cif_weights_equal_those_of_the_original(data: st.DataObject) -> None:
-    """Also where the edges fit the tokens, which random models do not bring about, and where tokens are cut."""
+    """Also for edges that fit the tokens, which random models do not produce, and for tokens that are cut."""
     require()
     tools = module("funasr.utils.timestamp_tools")
     tokens = data.draw(st.integers(1, 12))
@@ -216,16 +218,16 @@ def test_token_times_for_random_cif_weights_equal_those_of_the_original(data: st
     if float(alphas.sum()) > tokens:
         alphas *= (tokens + data.draw(st.sampled_from([0.0, 0.5, 1.0, 1.3, 2.4]))) / alphas.sum()
     assume(float(alphas.max()) * (tokens + 1) / float(alphas.sum()) < 0.99)
-    theirs = tools.ts_prediction_lfr6_standard(
+    expected = tools.ts_prediction_lfr6_standard(
         alphas.clone(), tools.cif_wo_hidden(alphas[None], PEAK)[0], ["x"] * tokens
     )[1]
     weights = alphas.numpy()
-    ours = peak_times(peaks(weights, PEAK).tolist(), tokens, 0.02, True)
-    if ours is None:
-        ours = peak_times(peaks(weights * ((tokens + 1) / weights.sum()), PEAK).tolist(), tokens, 0.02, True)
-    assert ours is not None and len(ours) == len(theirs) == tokens
-    for span, other in zip(ours, theirs, strict=True):
-        assert [1000 * edge for edge in span] == pytest.approx([max(edge, 0) for edge in other], abs=1)
+    times = peak_times(peaks(weights, PEAK).tolist(), tokens, 0.02, True)
+    if times is None:
+        times = peak_times(peaks(weights * ((tokens + 1) / weights.sum()), PEAK).tolist(), tokens, 0.02, True)
+    assert times is not None and len(times) == len(expected) == tokens
+    for span, expected_span in zip(times, expected, strict=True):
+        assert [1000 * edge for edge in span] == pytest.approx([max(edge, 0) for edge in expected_span], abs=1)
 
 
 WELL_FORMED = st.lists(

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.reference.checkpoints import SMALL_SENSEVOICE, EncoderSize, SenseVoiceSize, write_sensevoice
-from tests.reference.original import THREADS, Heard, Original, require
+from tests.reference.original import THREADS, Original, OriginalResult, require
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceOptions, is_tag, read_sensevoice
@@ -50,35 +50,35 @@ class Pair:
     """The same checkpoint in both programs."""
 
     original: Original
-    ours: SenseVoicePipeline
+    pipeline: SenseVoicePipeline
 
-    def compare(self, samples: np.ndarray, **options: Any) -> Heard:
-        """Asserts that both hear the same in the samples; returns what the original heard."""
+    def compare(self, samples: np.ndarray, **options: Any) -> OriginalResult:
+        """Asserts that both give the same outputs for the samples; returns the original's result."""
         chosen = SenseVoiceOptions(**options)
-        theirs = self.original.hear(
+        result = self.original.transcribe(
             samples,
             ("encoder", "ctc.ctc_lo"),
             cmvn=chosen.cmvn != "off",
             language=chosen.language,
             use_itn=chosen.itn,
         )
-        ours = self.ours.trace(samples, chosen, StageFilter("frontend.features,encoder.output,logits,tokens,text"))
-        cosine, worst = cosines(ours["encoder.output"], theirs.encoded)
-        logits = theirs.parts["ctc.ctc_lo"][0].numpy()
+        trace = self.pipeline.trace(samples, chosen, StageFilter("frontend.features,encoder.output,logits,tokens,text"))
+        cosine, worst = cosines(trace["encoder.output"], result.encoded)
+        logits = result.parts["ctc.ctc_lo"][0].numpy()
         LOG.info(
             "%d frames: encoder cosine %.9f, of the worst frame %.9f; logits differ by at most %.2e",
-            *(len(logits), cosine, worst, np.abs(ours["logits"] - logits).max()),
+            *(len(logits), cosine, worst, np.abs(trace["logits"] - logits).max()),
         )
         assert min(cosine, worst) >= COSINE
         ids = [token.id for token in collapse(logits.argmax(axis=1))]
-        assert ours["tokens"].tolist() == ids
-        assert self.original.tokenizer.decode(ids) == theirs.result["text"]
-        assert str(ours["text"]) == self.original.tokenizer.decode(self._visible(ids)).strip()
-        assert not np.abs(ours["logits"].argmax(axis=1) - logits.argmax(axis=1)).any()
-        return theirs
+        assert trace["tokens"].tolist() == ids
+        assert self.original.tokenizer.decode(ids) == result.result["text"]
+        assert str(trace["text"]) == self.original.tokenizer.decode(self._visible(ids)).strip()
+        assert not np.abs(trace["logits"].argmax(axis=1) - logits.argmax(axis=1)).any()
+        return result
 
     def _visible(self, ids: list[int]) -> list[int]:
-        return [number for number in ids if not is_tag(self.ours.model.vocabulary.pieces[number])]
+        return [number for number in ids if not is_tag(self.pipeline.model.vocabulary.pieces[number])]
 
 
 @pytest.fixture(scope="module", params=[*SMALL, FULL])
@@ -95,11 +95,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> None:
-    theirs = pair.original.model.state_dict()
-    file = read_state_dict(pair.ours.model.checkpoint.weights)
-    assert {name: value.shape for name, value in file.items()} == {name: value.shape for name, value in theirs.items()}
-    assert all(torch.equal(file[name], value) for name, value in theirs.items())
-    if pair.ours.model.encoder.layers == 70:
+    expected = pair.original.model.state_dict()
+    file = read_state_dict(pair.pipeline.model.checkpoint.weights)
+    assert {name: value.shape for name, value in file.items()} == {
+        name: value.shape for name, value in expected.items()
+    }
+    assert all(torch.equal(file[name], value) for name, value in expected.items())
+    if pair.pipeline.model.encoder.layers == 70:
         assert len(file) == 917 and sum(value.numel() for value in file.values()) == 233_999_167
 
 
@@ -122,23 +124,23 @@ def test_same_output_for_every_option(pair: Pair, options: dict[str, Any]) -> No
 
 def test_output_with_unknown_emotion_banned_equals_the_original(pair: Pair) -> None:
     """The original bans a fixed id, so only a vocabulary of the published size has it."""
-    unknown = pair.ours.unknown_emotion
+    unknown = pair.pipeline.unknown_emotion
     if unknown != 25009:
         pytest.skip("needs the published vocabulary size")
     samples = speech(6)
-    assert isinstance(pair.ours.network, SenseVoiceRunner)
-    head = pair.ours.network.network.ctc.ctc_lo
-    theirs = pair.original.model.ctc.ctc_lo
+    assert isinstance(pair.pipeline.network, SenseVoiceRunner)
+    head = pair.pipeline.network.network.ctc.ctc_lo
+    original_head = pair.original.model.ctc.ctc_lo
     bias = head.bias[unknown].item()
     try:
-        for layer in (head, theirs):
+        for layer in (head, original_head):
             layer.bias.data[unknown] = 1000.0
-        emotional = pair.ours.recognise(samples, SenseVoiceOptions())
+        emotional = pair.pipeline.recognise(samples, SenseVoiceOptions())
         assert set(emotional.ids) == {unknown}
-        banned = pair.ours.recognise(samples, SenseVoiceOptions(ban_emo_unk=True))
-        text = pair.original.hear(samples, language="auto", ban_emo_unk=True).result["text"]
+        banned = pair.pipeline.recognise(samples, SenseVoiceOptions(ban_emo_unk=True))
+        text = pair.original.transcribe(samples, language="auto", ban_emo_unk=True).result["text"]
     finally:
-        for layer in (head, theirs):
+        for layer in (head, original_head):
             layer.bias.data[unknown] = bias
     assert pair.original.tokenizer.decode(list(banned.ids)) == text
     assert unknown not in banned.ids
@@ -170,28 +172,28 @@ def test_token_times_equal_the_forced_alignment_of_the_original(
     pair: Pair, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     samples = speech(seconds)
-    logits = pair.ours.trace(samples, SenseVoiceOptions(), StageFilter("logits"))["logits"]
+    logits = pair.pipeline.trace(samples, SenseVoiceOptions(), StageFilter("logits"))["logits"]
     path = collapse(logits.argmax(axis=1))
-    spoken = [token for token in path if token.end > QUERY_FRAMES]
+    emitted = [token for token in path if token.end > QUERY_FRAMES]
     model = pair.original.model
     monkeypatch.setattr(model, "post", lambda timestamp: (timestamp, None))  # which merges letters to words
     with torch.no_grad():
         results, _ = model.inference(
             [samples],
             key=["speech"],
-            tokenizer=Emitted(len(path) - len(spoken)),
+            tokenizer=Emitted(len(path) - len(emitted)),
             frontend=pair.original.frontend,
             device="cpu",
             output_timestamp=True,
         )
-    theirs = results[0]["timestamp"]
-    assert [number for number, _, _ in theirs] == [token.id for token in spoken]
-    # Ours leaves out tags and control pieces, and begins with what the query frames emitted.
-    pieces = pair.ours.model.vocabulary.pieces
-    expected = [item for item in theirs if not is_tag(pieces[item[0]]) and pieces[item[0]] not in CONTROL_PIECES]
-    ours = pair.ours.recognise(samples, SenseVoiceOptions()).tokens
-    ours = ours[len(ours) - len(expected) :]
-    assert [token.id for token in ours] == [number for number, _, _ in expected]
-    for token, (_, start, end) in zip(ours, expected, strict=True):
+    timestamps = results[0]["timestamp"]
+    assert [number for number, _, _ in timestamps] == [token.id for token in emitted]
+    # The pipeline omits tags and control pieces, and begins with the tokens of the query frames.
+    pieces = pair.pipeline.model.vocabulary.pieces
+    expected = [item for item in timestamps if not is_tag(pieces[item[0]]) and pieces[item[0]] not in CONTROL_PIECES]
+    tokens = pair.pipeline.recognise(samples, SenseVoiceOptions()).tokens
+    tokens = tokens[len(tokens) - len(expected) :]
+    assert [token.id for token in tokens] == [number for number, _, _ in expected]
+    for token, (_, start, end) in zip(tokens, expected, strict=True):
         assert token.start == pytest.approx(start, abs=1e-3)
         assert token.end == pytest.approx(end, abs=1e-3)

@@ -1,4 +1,4 @@
-"""A trace dumped from the original `funasr` package is compared with ours through a mapping file."""
+"""A trace dumped from the original `funasr` package is compared with the workbench's through a mapping file."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ def workbench(*words: object) -> subprocess.CompletedProcess[str]:
 
 def test_funasr_dump_is_compared_through_a_mapping_file(tmp_path: Path) -> None:
     require()
-    directory, theirs, ours = write_sensevoice(tmp_path / "deep", DEEP), tmp_path / "theirs", tmp_path / "o.safetensors"
+    directory, dump, trace = write_sensevoice(tmp_path / "deep", DEEP), tmp_path / "theirs", tmp_path / "o.safetensors"
     sound, mapping = assets() / "samples" / "three_seven_one.wav", HERE / "dump_funasr.toml"
-    subprocess.run([sys.executable, HERE / "dump_funasr.py", directory, sound, theirs], check=True, capture_output=True)
-    traced = workbench("trace", sound, "--model", directory, "--out", ours)
-    assert traced.returncode == 0, traced.stderr
-    compared = workbench("compare", ours, theirs, "--mapping", mapping)
-    assert compared.returncode == 0, compared.stderr
-    assert compared.stdout.startswith("Within tolerance f32: 146 stages") and "The tokens agree" in compared.stdout
+    subprocess.run([sys.executable, HERE / "dump_funasr.py", directory, sound, dump], check=True, capture_output=True)
+    trace_process = workbench("trace", sound, "--model", directory, "--out", trace)
+    assert trace_process.returncode == 0, trace_process.stderr
+    comparison = workbench("compare", trace, dump, "--mapping", mapping)
+    assert comparison.returncode == 0, comparison.stderr
+    assert comparison.stdout.startswith("Within tolerance f32: 146 stages") and "The tokens agree" in comparison.stdout
 
-    broken = theirs / "model.encoder.tp_encoders.3.npy"
+    broken = dump / "model.encoder.tp_encoders.3.npy"
     np.save(broken, 1.01 * np.load(broken))
-    compared = workbench("compare", ours, theirs, "--mapping", mapping)
-    assert compared.returncode == 1 and "encoder.layers.53" in compared.stdout.splitlines()[0]
+    comparison = workbench("compare", trace, dump, "--mapping", mapping)
+    assert comparison.returncode == 1 and "encoder.layers.53" in comparison.stdout.splitlines()[0]

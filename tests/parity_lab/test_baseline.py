@@ -60,22 +60,22 @@ def test_unchanged_known_error_is_not_a_regression(fakes: FakeRegistry) -> None:
 
 def test_larger_error_than_the_baseline_is_a_regression(fakes: FakeRegistry, known: ParityRun) -> None:
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.1 * x}
-    with parity(fakes) as now:
-        found = worse(known, now)
-    assert found[0].candidate == "gguf" and found[0].stage == BROKEN
-    assert found[0].sentence.startswith(f"{BROKEN} is farther off: relative L2 0.1, limit 0.0001, and was 0.01")
-    assert all(each.candidate == "gguf" for each in found)
+    with parity(fakes) as current:
+        worsened = worse(known, current)
+    assert worsened[0].candidate == "gguf" and worsened[0].stage == BROKEN
+    assert worsened[0].sentence.startswith(f"{BROKEN} is farther off: relative L2 0.1, limit 0.0001, and was 0.01")
+    assert all(each.candidate == "gguf" for each in worsened)
 
 
 def test_stage_newly_beyond_tolerance_and_missing_stage_are_regressions(fakes: FakeRegistry, known: ParityRun) -> None:
     fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
-    with parity(fakes) as now:
-        found = [each for each in worse(known, now) if each.candidate == "vllm"]
-    assert found[0].stage == "encoder.layers.5"
-    assert found[0].sentence.startswith("encoder.layers.5 is beyond tolerance now: relative L2 0.01, limit 0.0001")
+    with parity(fakes) as current:
+        worsened = [each for each in worse(known, current) if each.candidate == "vllm"]
+    assert worsened[0].stage == "encoder.layers.5"
+    assert worsened[0].sentence.startswith("encoder.layers.5 is beyond tolerance now: relative L2 0.01, limit 0.0001")
     with parity(fakes, "gguf", stages="encoder.layers.3") as less:
-        found = worse(known, less)
-    assert Regression("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in found
+        worsened = worse(known, less)
+    assert Regression("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in worsened
 
 
 def test_error_found_only_by_float64_is_a_regression(fakes: FakeRegistry) -> None:
@@ -90,20 +90,20 @@ def test_failed_candidate_is_a_regression_and_new_candidate_is_judged_by_its_tol
     fakes: FakeRegistry, known: ParityRun
 ) -> None:
     fakes.acts["vllm"] = dies
-    with parity(fakes) as now:
-        (found,) = worse(known, now)
-        assert found == Regression("vllm", "", "vllm is unusable now: the process of tiny ended")
-        assert worse(now, now) == ()
+    with parity(fakes) as current:
+        (regression,) = worse(known, current)
+        assert regression == Regression("vllm", "", "vllm is unusable now: the process of tiny ended")
+        assert worse(current, current) == ()
     del fakes.acts["vllm"]
     fakes.missing["gguf"] = "not here"
-    with parity(fakes, "vllm:bfloat16", "gguf:q4_0") as now:
-        assert worse(known, now) == (
+    with parity(fakes, "vllm:bfloat16", "gguf:q4_0") as current:
+        assert worse(known, current) == (
             Regression("gguf:q4_0", "", "gguf:q4_0, which the baseline lacks, is unavailable: not here"),
         )
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"model": "other"}, "the model of the baseline is 'other' and of this run 'tiny'"),
         ({"source": "song.wav"}, "the input of the baseline"),
@@ -112,9 +112,9 @@ def test_failed_candidate_is_a_regression_and_new_candidate_is_judged_by_its_tol
     ],
 )
 def test_comparing_runs_of_another_model_input_or_mode_is_refused(
-    known: ParityRun, change: dict[str, Any], says: str
+    known: ParityRun, change: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, match=message):
         regressions({**known.to_dict(), **change}, known.to_dict())
 
 

@@ -37,13 +37,13 @@ def test_planted_fault_changes_a_single_value_of_the_copied_checkpoint(
 ) -> None:
     copy = broken_copy(registry, find_fault(name), tmp_path)
     original = assets() / "demo-funasr-nano"
-    found, before = (json.loads((each / LANGUAGE_CONFIG).read_text(encoding="utf-8")) for each in (copy, original))
-    inner = before
+    copied, expected = (json.loads((each / LANGUAGE_CONFIG).read_text(encoding="utf-8")) for each in (copy, original))
+    inner = expected
     for part in place[:-1]:
         inner = inner[part]
     assert inner[place[-1]] != value
     inner[place[-1]] = value
-    assert found == before
+    assert copied == expected
     changed = [
         path
         for path in original.rglob("*")

@@ -61,9 +61,9 @@ def test_fault_within_the_tolerance_of_half_precision_is_found(fakes: FakeRegist
         noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
         assert noise["beside"].startswith("this model in bfloat16 in 5 orders")
         assert noise["first_bug"] == "encoder.layers.3"
-        shown = unescape(page(run, figures=1))
+        text = unescape(page(run, figures=1))
         assert (
-            "the same precision" in shown and "this model in bfloat16 in 5 orders of summation is at most 0.00" in shown
+            "the same precision" in text and "this model in bfloat16 in 5 orders of summation is at most 0.00" in text
         )
     with parity(fakes, wrong, same_precision=False) as run:
         assert run.status == 0 and "Arithmetic noise" in run[wrong].sentence
@@ -84,8 +84,8 @@ def test_unavailable_same_precision_reference_is_reported(fakes: FakeRegistry, w
     fakes.no_steps = "it does not compute in bfloat16"
     with parity(fakes, wrong) as run:
         assert run.status == 0 and run.outcomes[0].no_peer == fakes.no_steps and run.outcomes[0].noise
-        said = f"{wrong} is not compared with this model in the same precision: it does not compute in bfloat16"
-        assert said in list(lines(run)) and run.to_dict()["candidates"][0]["no_peer"] == fakes.no_steps
+        message = f"{wrong} is not compared with this model in the same precision: it does not compute in bfloat16"
+        assert message in list(lines(run)) and run.to_dict()["candidates"][0]["no_peer"] == fakes.no_steps
         assert "not compared with this model in the same precision: it does not" in page(run)
 
 
@@ -98,9 +98,9 @@ def test_isolated_same_precision_reference_uses_the_reference_stages(fakes: Fake
 
 
 def test_progress_includes_the_same_precision_reference(fakes: FakeRegistry, port: str) -> None:
-    told: list[float] = []
-    parity(fakes, port, on_progress=lambda share, _: told.append(share)).close()
-    assert told == sorted(told) and told[0] == 0 and told[-1] == 1
+    shares: list[float] = []
+    parity(fakes, port, on_progress=lambda share, _: shares.append(share)).close()
+    assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == 1
 
 
 def test_half_precision_is_detected_from_arithmetic_dtype_not_stored_weights() -> None:
@@ -113,13 +113,13 @@ def test_peer_with_another_precision_input_or_mode_is_refused() -> None:
     port, exact = computed("bfloat16", reverse=True), computed("float64")
     other = Trace(computed("bfloat16"), {"dtype": "bfloat16", "input_digest": "other"})
     alone = computed("bfloat16", given=computed())
-    for peer, says in (
+    for peer, message in (
         (computed("float16"), r"has float16 and the candidate bfloat16; expected both in bfloat16, or both in"),
         (computed(), "has float32 and the candidate bfloat16"),
         (other, "and the float64 trace have different inputs"),
         (alone, "one from substituted stages, one end to end"),
     ):
-        with pytest.raises(BadInput, match=says):
+        with pytest.raises(BadInput, match=message):
             noise_or_bug(computed(), port, exact, peer=peer)
 
 

@@ -29,17 +29,17 @@ MAPPING = """
 
 
 def dump(folder: Path, dtype: str = "float32", meta: dict[str, Any] | None = None, **faults: Any) -> tuple[str, Any]:
-    """A dump of a port: foreign names, layers transposed, of the logits the last row; and the mapping."""
-    whole = computed(dtype, faults={**faults}, reverse=True)
-    theirs = {}
-    for stage, array in whole.items():
+    """Returns a port's dump (other names, transposed layers, the logits' last row alone) and its mapping."""
+    trace = computed(dtype, faults={**faults}, reverse=True)
+    arrays = {}
+    for stage, array in trace.items():
         if stage.startswith("encoder.layers."):
-            theirs[stage.replace("encoder.layers.", "blk.")] = np.ascontiguousarray(array.T)
+            arrays[stage.replace("encoder.layers.", "blk.")] = np.ascontiguousarray(array.T)
         elif stage == "logits":
-            theirs["last_logits"] = array[-1:]
+            arrays["last_logits"] = array[-1:]
         elif stage not in ("tokens", "text"):
-            theirs[stage] = array
-    path = Trace(theirs, {"dtype": dtype} if meta is None else meta).save(folder / "port.safetensors")
+            arrays[stage] = array
+    path = Trace(arrays, {"dtype": dtype} if meta is None else meta).save(folder / "port.safetensors")
     (folder / "names.toml").write_text(MAPPING, encoding="utf-8")
     return str(path), read_mapping(folder / "names.toml")
 
@@ -88,11 +88,11 @@ def test_runtime_uses_reference_inputs_and_dump_uses_its_own_inputs(fakes: FakeR
     path, mapping = dump(tmp_path, **{"encoder.layers.2": FAULTS["encoder.layers.1"]})
     fakes.faults["gguf"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes, "gguf", path, mapping=mapping) as run:
-        ours, theirs = run.outcomes
-        assert ours.comparison and ours.comparison.inputs == "reference"
-        assert theirs.comparison and theirs.comparison.inputs == "candidate"
-        assert ours.verdict and ours.verdict.faulty_stages == ("encoder.layers.5",)
-        assert theirs.verdict and theirs.verdict.faulty_stages == ("encoder.layers.2",)
+        on_gguf, from_dump = run.outcomes
+        assert on_gguf.comparison and on_gguf.comparison.inputs == "reference"
+        assert from_dump.comparison and from_dump.comparison.inputs == "candidate"
+        assert on_gguf.verdict and on_gguf.verdict.faulty_stages == ("encoder.layers.5",)
+        assert from_dump.verdict and from_dump.verdict.faulty_stages == ("encoder.layers.2",)
         assert "; for a dump, from the dump's own inputs" in run.mode
 
 

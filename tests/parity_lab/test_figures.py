@@ -14,6 +14,6 @@ def test_faulty_stage_is_shown_first_even_within_tolerance() -> None:
     verdict = judge(comparison, noise_or_bug(reference, bug, computed("float64")))
     assert (verdict.faulty_stage, verdict.first_divergent) == ("encoder.layers.3", "encoder.output")
     for most, expected in ((1, ["encoder.layers.3"]), (2, ["encoder.layers.3", "encoder.output"])):
-        shown = stages_to_show(comparison, verdict.largest_own, most, verdict.faulty_stage)
-        assert [each.stage for each in shown] == expected
+        displayed = stages_to_show(comparison, verdict.largest_own, most, verdict.faulty_stage)
+        assert [each.stage for each in displayed] == expected
     assert [each.stage for each in stages_to_show(comparison, None, 1)] == ["encoder.output"]

@@ -42,11 +42,11 @@ class Half(Model):
         self.family, self.dtype = family, dtype
         self.source = PROMPT if family == "causal_lm" else SAMPLE
         self.directory = Model.directory_of(family)
-        found = []
+        traces = []
         for kind in ("float32", "float64"):
             with contextlib.closing(self.opened_in(kind, False)) as session:
-                found.append(self.traced(session))
-        self.reference, self.exact = found
+                traces.append(self.traced(session))
+        self.reference, self.exact = traces
         spec = SessionSpec(
             "demo", family, "pytorch", self.directory, Settings(threads=1, dtype=dtype, stepwise=True, summation=1)
         )
@@ -93,14 +93,14 @@ Models = Mapping[str, Half]
 @pytest.mark.parametrize("family", FAMILIES)
 def test_correct_half_precision_ports_are_judged_as_noise(models: Models, family: str) -> None:
     """Fifty in all, and of each family PyTorch's own kernels."""
-    model, found = models[family], []
+    model, traces = models[family], []
     for seed in range(SEEDS):
         with Port(seed) as port:
-            found.append(model.ported())
-        verdict = model.judged(found[-1])
+            traces.append(model.ported())
+        verdict = model.judged(traces[-1])
         assert verdict.within and verdict.faulty_stage is None, (port.changes, verdict.sentence)
         assert "Arithmetic noise: at logits the candidate's distance from float64 is " in verdict.sentence
-    assert len({trace["logits"].tobytes() for trace in found}) > SEEDS / 2, "they are the same port"
+    assert len({trace["logits"].tobytes() for trace in traces}) > SEEDS / 2, "they are the same port"
     assert model.judged(model.ported()).within
 
 

@@ -35,13 +35,13 @@ def ran() -> Iterator[Run]:
 
 
 def rows(run: ParityRun, pressable: bool = False) -> dict[str, str]:
-    """The rows of the map by what a screen reader says is their name."""
-    whole = "".join(heat_map(run, pressable))
-    found = {}
-    for row in re.findall(r"<tr.*?</tr>", whole.partition("</thead>")[2], re.DOTALL):
+    """Returns the rows of the map by the name that a screen reader reads."""
+    page = "".join(heat_map(run, pressable))
+    by_name = {}
+    for row in re.findall(r"<tr.*?</tr>", page.partition("</thead>")[2], re.DOTALL):
         [name] = re.findall(r"<th.*?</th>", row)
-        found["".join(Parts(name).texts).strip()] = row
-    return found
+        by_name["".join(Parts(name).texts).strip()] = row
+    return by_name
 
 
 def kinds(row: str) -> list[str]:
@@ -61,9 +61,9 @@ def test_heat_map_has_a_row_per_stage_and_one_for_logits_predictions(ran: Run) -
 def test_a_stage_that_one_candidate_lacks_has_a_row(ran: Run, tmp_path: Path) -> None:
     trace = {name: each for name, each in computed().items() if name not in ("encoder.output", "logits")}
     path = Trace(trace, META).save(tmp_path / "part.safetensors")
-    found = rows(ran("gguf:f32", str(path)))
-    assert {"encoder.output", "logits", "logits, as predictions"} <= found.keys()
-    both, one = (kinds(found[stage]) for stage in ("encoder.layers.7", "encoder.output"))
+    by_name = rows(ran("gguf:f32", str(path)))
+    assert {"encoder.output", "logits", "logits, as predictions"} <= by_name.keys()
+    both, one = (kinds(by_name[stage]) for stage in ("encoder.layers.7", "encoder.output"))
     assert all(kind.startswith("h") for kind in both) and [kind[0] for kind in one[:3]] == ["h"] * 3
     assert not any(kind.startswith("h") for kind in one[3:]), "there is nothing of the second candidate"
 
@@ -85,9 +85,9 @@ def test_heat_map_colour_depends_on_error_relative_to_the_limit(ran: Run, factor
 
 def test_layer_group_row_shows_its_worst_layer(ran: Run) -> None:
     run = ran("gguf:f32", faults={"encoder.layers.7": lambda x: 1.02 * x})
-    found = rows(run)
-    group = next(row for name, row in found.items() if name.startswith("encoder.layers 0"))
-    cells = re.findall(r"<td.*?</td>", found["encoder.layers.7"])
+    by_name = rows(run)
+    group = next(row for name, row in by_name.items() if name.startswith("encoder.layers 0"))
+    cells = re.findall(r"<td.*?</td>", by_name["encoder.layers.7"])
     assert re.findall(r"<td.*?</td>", group) == cells
     broken = ran("gguf:f32", faults={"encoder.layers.2": lambda x: np.where(x > 2, np.nan, x)})
     group = next(row for name, row in rows(broken).items() if name.startswith("encoder.layers 0"))
@@ -111,9 +111,9 @@ def test_opened_stage_is_marked_and_its_group_is_expanded(ran: Run, tmp_path: Pa
     for name in ("a", "b"):
         Trace(computed(layers=60), META).save(tmp_path / f"{name}.safetensors")
     run = ran(str(tmp_path / "b.safetensors"), reference=str(tmp_path / "a.safetensors"))
-    whole = "".join(heat_map(run, True, "encoder.layers.7"))
-    assert re.findall(r'<tr class="opened" data-stage="([^"]*)"', whole) == ["encoder.layers.7"]
-    assert 'checkbox" checked' in whole and "checked" not in "".join(heat_map(run, True))
+    page = "".join(heat_map(run, True, "encoder.layers.7"))
+    assert re.findall(r'<tr class="opened" data-stage="([^"]*)"', page) == ["encoder.layers.7"]
+    assert 'checkbox" checked' in page and "checked" not in "".join(heat_map(run, True))
 
 
 def test_stage_names_are_escaped_and_only_an_interactive_page_has_buttons(ran: Run, tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_stage_names_are_escaped_and_only_an_interactive_page_has_buttons(ran: R
         Trace(odd, META).save(tmp_path / f"{name}.safetensors")
     run = ran(str(tmp_path / "b.safetensors"), reference=str(tmp_path / "a.safetensors"))
     for pressable in (False, True):
-        whole = "".join(heat_map(run, pressable))
-        assert "<script" not in whole and "<img" not in whole
-        assert ("<button" in whole) is pressable is ("data-stage" in whole)
+        page = "".join(heat_map(run, pressable))
+        assert "<script" not in page and "<img" not in page
+        assert ("<button" in page) is pressable is ("data-stage" in page)
     stages = [each.get("data-stage") for tag, each in Parts("".join(heat_map(run, True))).elements if tag == "tr"]
     assert {stage for stage in stages if stage} == set(odd) and NASTY in stages
     assert len(NUMBERS) < len(odd)

@@ -44,19 +44,19 @@ def test_compare_command_explains_a_fault_found_only_by_float64(
     paths = {name: str(trace.save(tmp_path / f"{name}.safetensors")) for name, trace in traces.items()}
     assert isinstance(traces["port"], Trace)
     assert commands.main(["compare", paths["reference"], paths["port"], "--float64", paths["exact"]]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert "though within tolerance" in said and "It is 1.00005 times the reference; a difference of" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "though within tolerance" in output and "It is 1.00005 times the reference; a difference of" in output
 
 
 def test_hint_names_the_window_of_another_fbank_implementation(tmp_path: Path) -> None:
     sound = tmp_path / "talk.wav"
     write_wav(sound, 0.1 * np.random.default_rng(0).standard_normal(9000).astype(np.float32))
     samples = read(sound).samples
-    ours, theirs = (
+    reference, candidate = (
         Computed(window, Trace({"frontend.fbank": fbank(samples, FbankOptions(window=window))}, {}))
         for window in ("hamming", "povey")
     )
-    sources = Sources(ours, (None, ""), (None, ""))
-    found = Judge("*", None, (), False, False, sound).outcome(sources, theirs)
-    assert "The filter bank has a povey window, where the reference has a hamming window; a diff" in found.sentence
-    assert Judge("*", None, (), False, False).outcome(sources, theirs).verdict.explanation is None  # type: ignore[union-attr]
+    sources = Sources(reference, (None, ""), (None, ""))
+    outcome = Judge("*", None, (), False, False, sound).outcome(sources, candidate)
+    assert "The filter bank has a povey window, where the reference has a hamming window; a diff" in outcome.sentence
+    assert Judge("*", None, (), False, False).outcome(sources, candidate).verdict.explanation is None  # type: ignore[union-attr]

@@ -128,22 +128,22 @@ def test_html_report_is_readable_in_a_browser(
     run: ParityRun, report: Path, chromium: Any, width: int, colours: Any
 ) -> None:
     context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=colours, offline=True)
-    view = context.new_page()
-    said: list[str] = []
-    asked: list[str] = []
-    view.on("pageerror", lambda error: said.append(str(error)))
-    view.on("console", lambda message: said.append(message.text))
-    view.on("dialog", lambda dialog: said.append(dialog.message))
-    view.on("request", lambda request: asked.append(request.url))
-    view.goto(report.as_uri())
-    for details in view.locator("details").all():
+    tab = context.new_page()
+    messages: list[str] = []
+    urls: list[str] = []
+    tab.on("pageerror", lambda error: messages.append(str(error)))
+    tab.on("console", lambda event: messages.append(event.text))
+    tab.on("dialog", lambda dialog: messages.append(dialog.message))
+    tab.on("request", lambda request: urls.append(request.url))
+    tab.goto(report.as_uri())
+    for details in tab.locator("details").all():
         details.evaluate("each => { each.open = true; }")
-    assert view.evaluate("document.documentElement.scrollWidth") <= width
-    assert view.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 100)")
-    assert view.locator("section.verdict").count() == len(run.outcomes)
-    narrow = view.locator(".heat tbody tr").evaluate_all("rows => rows.some(row => row.offsetHeight > 90)")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("[...document.images].every(each => each.complete && each.naturalWidth > 100)")
+    assert tab.locator("section.verdict").count() == len(run.outcomes)
+    narrow = tab.locator(".heat tbody tr").evaluate_all("rows => rows.some(row => row.offsetHeight > 90)")
     assert not narrow, "names of stages are broken into letters"
-    assert said == [] and [url for url in asked if not url.startswith("data:")] == [report.as_uri()]
+    assert messages == [] and [url for url in urls if not url.startswith("data:")] == [report.as_uri()]
     context.close()
 
 

@@ -42,7 +42,7 @@ def test_texts_without_a_name_are_numbered(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("not json", "line 1 of list.jsonl is not JSON"),
         ('{"path": "b.wav"}', "line 1 of list.jsonl names no input"),
@@ -52,9 +52,9 @@ def test_texts_without_a_name_are_numbered(folder: Path) -> None:
         ('{"audio": "b.wav"}\n{"audio": "sub/b.wav"}', "two inputs have the name 'b'"),
     ],
 )
-def test_invalid_input_list_is_refused(folder: Path, content: str, says: str) -> None:
+def test_invalid_input_list_is_refused(folder: Path, content: str, message: str) -> None:
     (folder / "list.jsonl").write_text(content)
-    with pytest.raises(BadInput, match=says):
+    with pytest.raises(BadInput, match=message):
         read_inputs([str(folder / "list.jsonl")], reads_text=False)
 
 

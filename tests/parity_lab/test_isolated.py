@@ -41,8 +41,8 @@ def test_isolated_error_is_per_stage_and_has_no_growth() -> None:
     assert all(own < 1e-6 for stage, own in owns.items() if own is not None and stage != "encoder.layers.2")
     verdict = judge(comparison)
     assert verdict.largest_own == "encoder.layers.2" and "times that of the stage before" not in verdict.sentence
-    whole = compare(reference, computed(faults=faults))
-    assert not whole.isolated and whole["encoder.layers.3"].growth is not None
+    end_to_end = compare(reference, computed(faults=faults))
+    assert not end_to_end.isolated and end_to_end["encoder.layers.3"].growth is not None
 
 
 def test_largest_error_is_named_when_it_is_not_at_the_first_faulty_stage() -> None:
@@ -60,9 +60,10 @@ def test_largest_error_is_named_when_it_is_not_at_the_first_faulty_stage() -> No
 
 def test_isolated_results_of_the_whole_model_are_not_compared() -> None:
     reference = computed()
-    found = computed(given=reference)
+    candidate = computed(given=reference)
     part = Trace(
-        {stage: found[stage] for stage in found if stage not in ("tokens", "text", "encoder.output")}, found.meta
+        {stage: candidate[stage] for stage in candidate if stage not in ("tokens", "text", "encoder.output")},
+        candidate.meta,
     )
     assert compare(reference, part).warnings == (
         "not compared, since the whole model writes them, not one stage: tokens, text",

@@ -44,7 +44,7 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> Any:
 def test_faulty_layer_is_traced_in_detail_once_per_side(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "vllm") as run:
-        again = [asked for asked, _ in fakes.asked if asked != "*"]
+        again = [stages for stages, _ in fakes.asked if stages != "*"]
         assert again == ["encoder.layers.3,encoder.layers.3.*"] * 4  # two candidates, the reference, float64
         for outcome in run.outcomes:
             assert outcome.inside and outcome.inside.layer == "encoder.layers.3" and outcome.status == "beyond"
@@ -59,7 +59,7 @@ def test_each_candidate_is_traced_inside_its_own_faulty_layer(fakes: FakeRegistr
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "vllm") as run:
-        again = [asked for asked, _ in fakes.asked if asked != "*"]
+        again = [stages for stages, _ in fakes.asked if stages != "*"]
         assert sorted(again) == sorted(
             ["encoder.layers.3,encoder.layers.3.*", "encoder.layers.5,encoder.layers.5.*"] * 3
         )

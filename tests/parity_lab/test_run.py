@@ -65,25 +65,25 @@ def test_repr_of_a_run_and_of_an_outcome_is_one_line(fakes: FakeRegistry) -> Non
 
 
 def test_trace_reports_the_reason_for_waiting(fakes: FakeRegistry) -> None:
-    heard: list[str] = []
-    told = threading.Event()
+    activities: list[str] = []
+    waiting_reported = threading.Event()
 
-    def hear(_: float, activity: str) -> None:
-        heard.append(activity)
+    def on_progress(_: float, activity: str) -> None:
+        activities.append(activity)
         if "waiting" in activity:
-            told.set()
+            waiting_reported.set()
 
     def wait(_: Any) -> None:
         for _ in range(1000):
             report(0.0, "waiting for another run of this model")
-            if told.wait(0.05):
+            if waiting_reported.wait(0.05):
                 return
         raise AssertionError("nobody was told")
 
     fakes.acts["gguf"] = wait
-    with parity(fakes, "gguf", on_progress=hear) as run:
+    with parity(fakes, "gguf", on_progress=on_progress) as run:
         assert run.outcomes[0].status == "within"
-    assert any(each.startswith("gguf: waiting for another run of this model, ") for each in heard)
+    assert any(each.startswith("gguf: waiting for another run of this model, ") for each in activities)
 
 
 def test_single_session_is_open_at_a_time_and_the_reference_uses_float32(fakes: FakeRegistry) -> None:
@@ -206,38 +206,40 @@ def test_traces_are_stored_in_the_keep_folder(fakes: FakeRegistry, tmp_path: Pat
 
 
 def test_progress_increases_from_zero_to_one(fakes: FakeRegistry) -> None:
-    told: list[tuple[float, str]] = []
-    parity(fakes, "gguf", "vllm", on_progress=lambda share, activity: told.append((share, activity))).close()
-    shares = [share for share, _ in told]
+    progress: list[tuple[float, str]] = []
+    parity(fakes, "gguf", "vllm", on_progress=lambda share, activity: progress.append((share, activity))).close()
+    shares = [share for share, _ in progress]
     assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == 1
-    said = [activity for _, activity in told]
+    activities = [activity for _, activity in progress]
     for part in (
         "loading pytorch",
         "tracing pytorch:float64",
         "gguf: loading tiny",
         "comparing vllm: encoder.layers.3",
     ):
-        assert any(each.startswith(part) for each in said), part
+        assert any(each.startswith(part) for each in activities), part
 
 
 class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("when", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"])
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    "activity_of_stop", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"]
+)
+@pytest.mark.parametrize("keeps_files", [False, True])
 def test_stopped_run_leaves_no_files_or_sessions(
-    fakes: FakeRegistry, tempdir: Path, tmp_path: Path, when: str, kept: bool
+    fakes: FakeRegistry, tempdir: Path, tmp_path: Path, activity_of_stop: str, keeps_files: bool
 ) -> None:
     def stop(share: float, activity: str) -> None:
-        if activity.startswith(when):
+        if activity.startswith(activity_of_stop):
             raise Stop
 
-    keep = tmp_path / "keep" if kept else None
+    folder = tmp_path / "keep" if keeps_files else None
     with pytest.raises(Stop):
-        parity(fakes, "gguf", on_progress=stop, keep=keep)
+        parity(fakes, "gguf", on_progress=stop, keep=folder)
     assert list(tempdir.iterdir()) == [] and fakes.open_now == []
-    assert keep is None or list(keep.iterdir()) == []
+    assert folder is None or list(folder.iterdir()) == []
 
 
 def test_long_trace_is_cancelled_when_the_run_stops(fakes: FakeRegistry) -> None:
@@ -262,7 +264,7 @@ def test_rule_matching_no_stage_is_refused_before_a_candidate_is_computed(fakes:
 
 
 @pytest.mark.parametrize(
-    ("how", "says"),
+    ("options", "message"),
     [
         ({"candidates": "ggml"}, "neither a runtime"),
         ({"reference": "torch"}, "neither a runtime"),
@@ -273,9 +275,11 @@ def test_rule_matching_no_stage_is_refused_before_a_candidate_is_computed(fakes:
         ({"candidates": "gguf,gguf:q99"}, "^gguf:q99: quantization is 'q99'; expected one of auto, f32"),
     ],
 )
-def test_bad_input_is_refused_before_any_model_is_loaded(fakes: FakeRegistry, how: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadInput, match=says):
-        run_parity(fakes, "tiny", "talk.wav", **{"candidates": "gguf", **how})  # type: ignore[arg-type]
+def test_bad_input_is_refused_before_any_model_is_loaded(
+    fakes: FakeRegistry, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        run_parity(fakes, "tiny", "talk.wav", **{"candidates": "gguf", **options})  # type: ignore[arg-type]
     assert fakes.traced == []
 
 
@@ -306,9 +310,9 @@ def test_isolated_sides_are_computed_from_the_reference_inputs(fakes: FakeRegist
     with parity(fakes, "gguf", "pytorch", isolated=True, stages="encoder.*") as run:
         (first, none), *rest = fakes.asked
         assert set(first.split(",")) == {"*.*", "logits", "encoder.*"} and none is None
-        given = {path for _, path in rest}
-        assert [stages for stages, _ in rest] == ["encoder.*"] * 3 and len(given) == 1
-        assert set(Trace.load(given.pop())) >= {"frontend.fbank", "prompt.tokens", "encoder.output", "logits"}
+        inputs = {path for _, path in rest}
+        assert [stages for stages, _ in rest] == ["encoder.*"] * 3 and len(inputs) == 1
+        assert set(Trace.load(inputs.pop())) >= {"frontend.fbank", "prompt.tokens", "encoder.output", "logits"}
         verdict, comparison = run["gguf"].verdict, run["gguf"].comparison
         assert verdict and comparison and comparison.isolated
         assert verdict.faulty_stages == ("encoder.layers.3", "encoder.layers.6")
@@ -334,16 +338,19 @@ def test_isolated_stage_error_is_smaller_than_the_accumulated_error(fakes: FakeR
 
 
 def test_isolated_run_accepts_a_trace_as_reference_but_not_as_candidate(fakes: FakeRegistry, tmp_path: Path) -> None:
-    whole = computed()
-    theirs = {stage.replace("encoder.layers.", "blk."): array for stage, array in whole.items()}
-    path = Trace(theirs, {"dtype": "float32"}).save(tmp_path / "theirs.safetensors")
+    trace = computed()
+    arrays = {stage.replace("encoder.layers.", "blk."): array for stage, array in trace.items()}
+    path = Trace(arrays, {"dtype": "float32"}).save(tmp_path / "theirs.safetensors")
     (tmp_path / "names.toml").write_text('[stages]\n"encoder.layers.{n}" = "blk.{n}"\n')
     mapping = read_mapping(tmp_path / "names.toml")
     with parity(fakes, "gguf", str(path), reference=str(path), mapping=mapping, isolated=True) as run:
-        ours, other = run.outcomes
-        assert ours.status == "within" and ours.comparison and ours.comparison.isolated
-        assert "encoder.layers.7" in {each.stage for each in ours.comparison.stages}
-        assert other.status == "unusable" and "the reference is a trace, which cannot be computed from" in other.reason
+        on_gguf, from_file = run.outcomes
+        assert on_gguf.status == "within" and on_gguf.comparison and on_gguf.comparison.isolated
+        assert "encoder.layers.7" in {each.stage for each in on_gguf.comparison.stages}
+        assert (
+            from_file.status == "unusable"
+            and "the reference is a trace, which cannot be computed from" in from_file.reason
+        )
         assert run.exact and run.exact.trace.meta["isolated"]
     with parity(fakes, str(path), mapping=mapping) as run:
         assert run.outcomes[0].status == "within"
@@ -355,8 +362,8 @@ def test_isolated_run_accepts_a_trace_with_substituted_stages(fakes: FakeRegistr
         assert own and own.trace.meta["isolated"]
         path = own.trace.save(tmp_path / "alone.safetensors")
     with parity(fakes, str(path), isolated=True) as run:
-        found = run.outcomes[0]
-        assert found.status == "within" and found.comparison and found.comparison.isolated and found.noise
+        outcome = run.outcomes[0]
+        assert outcome.status == "within" and outcome.comparison and outcome.comparison.isolated and outcome.noise
 
 
 def test_isolated_run_does_not_load_a_runtime_without_stage_substitution(fakes: FakeRegistry) -> None:
@@ -391,6 +398,6 @@ def test_embeddings_are_passed_to_every_prompt_and_refused_for_recordings(fakes:
     fakes.family = "causal_lm"
     with parity(fakes, "gguf", source="say", embeddings=[probe]):
         assert len(fakes.embeddings) == 3  # of the reference, float64 and the candidate
-        assert all((given.values == probe).all() for [given] in fakes.embeddings)
+        assert all((embedding.values == probe).all() for [embedding] in fakes.embeddings)
     with pytest.raises(BadInput, match="embedding 1 "):
         parity(fakes, "gguf", source="say", embeddings=[np.ones(3)])

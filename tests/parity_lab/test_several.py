@@ -31,40 +31,40 @@ def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRuns:
 def test_each_side_is_loaded_once_and_no_trace_file_remains(fakes: FakeRegistry) -> None:
     folders: list[Path] = []
 
-    def look(_: Input, run: ParityRun) -> None:
+    def on_run(_: Input, run: ParityRun) -> None:
         folders.append(run.folder)
         assert run.folder.is_dir()
 
-    told: list[float] = []
+    shares: list[float] = []
     activities: list[str] = []
 
-    def tell(share: float, activity: str) -> None:
-        told.append(share)
+    def on_progress(share: float, activity: str) -> None:
+        shares.append(share)
         activities.append(activity)
 
-    runs = parity(fakes, "gguf", on_run=look, on_progress=tell)
+    runs = parity(fakes, "gguf", on_run=on_run, on_progress=on_progress)
     assert runs.status == 0 and runs["gguf"].faulty_stage is None, runs["gguf"].sentence
     assert not any(folder.exists() for folder in folders) and len(folders) == len(INPUTS)
     assert fakes.open_now == [] and fakes.opened == fakes.most_open == 4, "reference, float64, candidate, clean"
-    assert told == sorted(told) and told[-1] == 1
-    named = [activity.partition(": ")[0] for activity in activities if ": " in activity]
-    assert list(dict.fromkeys(named)) == [each.name for each in INPUTS], "each activity names its input"
+    assert shares == sorted(shares) and shares[-1] == 1
+    names = [activity.partition(": ")[0] for activity in activities if ": " in activity]
+    assert list(dict.fromkeys(names)) == [each.name for each in INPUTS], "each activity names its input"
     assert "No stage is in error over 6 inputs" in runs["gguf"].sentence
 
 
 def test_small_fault_is_named_from_all_inputs_together(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: x * (1 + 1e-6)}
     runs = parity(fakes, "gguf")
-    found = runs["gguf"]
-    assert found.faulty_stage == "encoder.layers.3" and runs.status == 1
-    assert found.consistency and found.consistency.first_fault and found.consistency.inputs == 6
-    shown = list(lines(runs))
-    assert shown[0].startswith("gguf (beyond): encoder.layers.3 is the first stage in error over 6 inputs")
-    assert any(line.startswith("! encoder.layers.3 at the median position") for line in shown)
-    found_json = json.loads(runs.to_json())
-    assert found_json["candidates"][0]["consistency"]["first_fault"] == "encoder.layers.3"
-    assert [each["input"] for each in found_json["candidates"][0]["inputs"]] == [each.name for each in INPUTS]
-    assert found_json["candidates"][0]["inputs"][0]["result"]["comparison"]["stages"]
+    result = runs["gguf"]
+    assert result.faulty_stage == "encoder.layers.3" and runs.status == 1
+    assert result.consistency and result.consistency.first_fault and result.consistency.inputs == 6
+    printed = list(lines(runs))
+    assert printed[0].startswith("gguf (beyond): encoder.layers.3 is the first stage in error over 6 inputs")
+    assert any(line.startswith("! encoder.layers.3 at the median position") for line in printed)
+    document = json.loads(runs.to_json())
+    assert document["candidates"][0]["consistency"]["first_fault"] == "encoder.layers.3"
+    assert [each["input"] for each in document["candidates"][0]["inputs"]] == [each.name for each in INPUTS]
+    assert document["candidates"][0]["inputs"][0]["result"]["comparison"]["stages"]
     page = several_page(runs)
     assert "encoder.layers.3 is the first stage in error over 6 inputs" in page and 'id="data"' in page
 

@@ -26,46 +26,48 @@ def run() -> Iterator[ParityRun]:
         yield run
 
 
-def said(run: ParityRun, stage: str) -> tuple[str, Parts]:
+def detail_text(run: ParityRun, stage: str) -> tuple[str, Parts]:
     parts = Parts("".join(stage_details(run, run.outcomes[0], stage)))
     return " ".join(text.strip() for text in parts.texts if text.strip()), parts
 
 
 def test_stage_detail_statistics_match_the_arrays(run: ParityRun) -> None:
-    text, parts = said(run, "encoder.layers.3")
+    text, parts = detail_text(run, "encoder.layers.3")
     computed = run.outcomes[0].computed
     assert computed
-    ours, theirs = run.reference.trace["encoder.layers.3"], computed.trace["encoder.layers.3"]
-    distance = np.abs(theirs.astype(float) - ours)
+    reference, candidate = run.reference.trace["encoder.layers.3"], computed.trace["encoder.layers.3"]
+    distance = np.abs(candidate.astype(float) - reference)
     row, column = np.unravel_index(distance.argmax(), distance.shape)
     assert text.startswith("The first divergent stage; where the error grows most; relative L2 0.5, limit 0.0001")
-    assert f"worst element [{row}, {column}]: {ours[row, column]:.7g} and {theirs[row, column]:.7g}" in text
+    assert f"worst element [{row}, {column}]: {reference[row, column]:.7g} and {candidate[row, column]:.7g}" in text
     assert "shape 24 × 64 type float32" in text and "strictest preset that passes none" in text
-    assert f"root mean square of the reference {np.sqrt((ours**2).mean()):.2g}" in text
+    assert f"root mean square of the reference {np.sqrt((reference**2).mean()):.2g}" in text
     assert "nearest multiple of the reference 1.5" in text and "a bug, because it is above" in text
     assert len([tag for tag, _ in parts.elements if tag == "img"]) == 5
     assert len([each for tag, each in parts.elements if tag == "tr" and each.get("class") == "over"]) == 2
 
 
 def test_stage_before_the_fault_passes_the_strictest_preset(run: ParityRun) -> None:
-    text, _ = said(run, "frontend.fbank")
+    text, _ = detail_text(run, "frontend.fbank")
     assert "verdict within tolerance strictest preset that passes exact" in text
     assert "signal to noise no noise" in text
 
 
 def test_stage_details_of_logits_tokens_and_text_show_their_measures(run: ParityRun) -> None:
-    text, _ = said(run, "logits")
+    text, _ = detail_text(run, "logits")
     assert "rows with another favourite" in text and "overlap of the best 5" in text
     candidate = run.outcomes[0].computed
     assert candidate
-    ours, theirs = (log_softmax(each["logits"].astype(np.float64)) for each in (run.reference.trace, candidate.trace))
-    divergence = (np.exp(ours) * (ours - theirs)).sum(axis=1)
+    reference, candidate_logits = (
+        log_softmax(each["logits"].astype(np.float64)) for each in (run.reference.trace, candidate.trace)
+    )
+    divergence = (np.exp(reference) * (reference - candidate_logits)).sum(axis=1)
     assert f"largest KL divergence {divergence.max():.2g}, row {divergence.argmax()}" in text
-    text, _ = said(run, "tokens")
+    text, _ = detail_text(run, "tokens")
     assert ", no near tie. " in text
     assert "edits, " in text and "The first token that differs is at place" in text and "token error rate" in text
-    text, parts = said(run, "text")
+    text, parts = detail_text(run, "text")
     assert NASTY in text and "WER" in text
     assert not any(tag in ("script", "img") for tag, _ in parts.elements)
     with pytest.raises(KeyError):
-        said(run, "encoder.layers.99")
+        detail_text(run, "encoder.layers.99")

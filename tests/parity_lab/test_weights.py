@@ -42,7 +42,7 @@ def test_gguf_file_is_a_candidate_and_its_wrong_tensor_is_named(
             [wrong] = run.outcomes
             assert wrong.faulty_stage == "encoder.layers.2.attention" and wrong.status == "beyond"
             assert wrong.sentence.endswith(f" In port.gguf, {TENSOR} is zero.")
-            held = run.to_dict()["candidates"][0]["weights"]
-            assert held["tensors"][0]["tensor"] == TENSOR
+            report = run.to_dict()["candidates"][0]["weights"]
+            assert report["tensors"][0]["tensor"] == TENSOR
         with pytest.raises(BadInput, match="a model of the family sensevoice; expected one of paraformer"):
             run_parity(registry, "demo/paraformer", SAMPLE, candidates=[str(file)], **HOW)

@@ -53,15 +53,15 @@ def stored_as(values: np.ndarray, quantization: str) -> np.ndarray:
 
 def flat(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:
     """Torch tensors as float32 arrays, depthwise kernels [D, 1, K] turned into [K, D]."""
-    found = {}
+    arrays = {}
     for name, tensor in tensors.items():
         array = tensor.detach().float().numpy()
         if "fsmn_block" in name or "depthwise_conv" in name:
             array = array.reshape(array.shape[0], -1).T
         if "pointwise_conv" in name:
             array = array[:, :, 0]
-        found[(names or {}).get(name, name)] = array
-    return found
+        arrays[(names or {}).get(name, name)] = array
+    return arrays
 
 
 def assert_holds(read: Read, expected: Mapping[str, np.ndarray], others: Sequence[str] = ()) -> None:

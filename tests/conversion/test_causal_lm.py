@@ -32,8 +32,8 @@ def network_of(directory: Path) -> Any:
 
 def logits_of(network: Any) -> np.ndarray:
     with torch.no_grad():
-        found: np.ndarray = network(torch.tensor([IDS])).logits[0].numpy()
-    return found
+        logits: np.ndarray = network(torch.tensor([IDS])).logits[0].numpy()
+    return logits
 
 
 def loaded(path: Path) -> llama_cpp.Llama:
@@ -73,17 +73,17 @@ def test_llama_cpp_logits_and_tokens_equal_those_of_transformers(case: str, tmp_
 
 def test_llama_cpp_adds_the_bos_token_if_the_tokenizer_does(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen2")
-    begin = {"id": "<|im_start|>", "type_id": 0}
-    template = [{"SpecialToken": begin}, {"Sequence": {"id": "A", "type_id": 0}}]
-    token = {"id": begin["id"], "ids": [457], "tokens": [begin["id"]]}
+    bos = {"id": "<|im_start|>", "type_id": 0}
+    template = [{"SpecialToken": bos}, {"Sequence": {"id": "A", "type_id": 0}}]
+    token = {"id": bos["id"], "ids": [457], "tokens": [bos["id"]]}
     processor = {
         "type": "TemplateProcessing",
         "single": template,
         "pair": template,
-        "special_tokens": {begin["id"]: token},
+        "special_tokens": {bos["id"]: token},
     }
     change_json(directory / "tokenizer.json", post_processor=processor)
-    change_json(directory / "tokenizer_config.json", bos_token=begin["id"], tokenizer_class="PreTrainedTokenizerFast")
+    change_json(directory / "tokenizer_config.json", bos_token=bos["id"], tokenizer_class="PreTrainedTokenizerFast")
     expected = LanguageTokenizer.read(directory).ids("ab", begin=True)
     assert expected[0] == 457
     converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
@@ -100,23 +100,27 @@ def test_demo_language_model_is_converted_in_every_quantisation(name: str, tmp_p
     directory = assets() / "demo-funasr-nano"
     (read,) = converted_file(directory, "causal_lm", name, tmp_path / "it.gguf")
     tensors = torch.load(directory / "model.pt", weights_only=True)
-    kept = {each: value for each, value in tensors.items() if each.startswith("llm.") and "lm_head" not in each}
-    assert_holds(read, flat(kept, llama_names(4, "llm.")))
+    language_tensors = {
+        each: value for each, value in tensors.items() if each.startswith("llm.") and "lm_head" not in each
+    }
+    assert_holds(read, flat(language_tensors, llama_names(4, "llm.")))
     assert read.keys["general.architecture"] == "qwen3" and read.keys["workbench.family"] == "causal_lm"
     language = directory / "Qwen3-demo"
     assert read.files == {path.name: path.read_bytes() for path in language.iterdir()}
     network = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(language))
-    network.load_state_dict({each.removeprefix("llm."): value.float() for each, value in kept.items()}, strict=False)
+    network.load_state_dict(
+        {each.removeprefix("llm."): value.float() for each, value in language_tensors.items()}, strict=False
+    )
     expected = logits_of(network.eval())
     model = loaded(tmp_path / "it.gguf")
     try:
-        found = llama_logits(model)
+        logits = llama_logits(model)
     finally:
         model.close()
-    similarity = (found * expected).sum() / (np.linalg.norm(found) * np.linalg.norm(expected))
+    similarity = (logits * expected).sum() / (np.linalg.norm(logits) * np.linalg.norm(expected))
     assert similarity > {"f32": 0.999999, "f16": 0.99999, "bf16": 0.999, "q8_0": 0.999}.get(name, 0.97)
     if name == "f32":
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4)
 
 
 def test_gguf_keys_and_vocabulary_match_the_checkpoint(tmp_path: Path) -> None:
@@ -197,8 +201,8 @@ def test_other_architecture_raises_an_error_that_names_the_llama_cpp_converter(k
 def test_damaged_or_missing_weights_raise_an_error(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", shards=True)
     parts = sorted(directory.glob("model-*.safetensors"))
-    kept = parts[0].read_bytes()
-    parts[0].write_bytes(kept[:100])
+    content = parts[0].read_bytes()
+    parts[0].write_bytes(content[:100])
     with pytest.raises(BadInput, match="is damaged or not a safetensors file"):
         plans_of(directory, "causal_lm")
     parts[0].unlink()

@@ -77,8 +77,8 @@ def test_wrong_tensors_are_named(directory: Path, file: Path) -> None:
     planted(file, "blk.0.ffn_up.weight", lambda _: gate)
     planted(file, "blk.1.attn_v.weight", lambda values: 2 * values)
     planted(file, "audio_adaptor.linear1.bias", np.zeros_like)
-    said = checked(directory, file).clauses
-    assert sorted(said) == [
+    clauses = checked(directory, file).clauses
+    assert sorted(clauses) == [
         "audio_adaptor.linear1.bias is zero",
         "blk.0.ffn_gate.weight and blk.0.ffn_up.weight are exchanged",
         "blk.1.attn_v.weight is 2 times the checkpoint's",

@@ -27,9 +27,9 @@ sys.exit(child.main())
 """
 
 
-def start(given: dict[str, Any], *words: str) -> subprocess.Popen[str]:
+def start(arguments: dict[str, Any], *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, *words, json.dumps(given)],
+        [sys.executable, *words, json.dumps(arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -40,8 +40,8 @@ def start(given: dict[str, Any], *words: str) -> subprocess.Popen[str]:
 def test_conversion_process_ends_and_removes_partial_files_when_stdin_closes(tmp_path: Path) -> None:
     directory, folder = tiny_sensevoice(tmp_path / "tiny"), tmp_path / "folder"
     folder.mkdir()
-    given = {"directory": str(directory), "family": "sensevoice", "quantization": "f16"}
-    with start({**given, "files": {"f16": str(folder / "it.gguf")}}, "-c", SLOW) as process:
+    arguments = {"directory": str(directory), "family": "sensevoice", "quantization": "f16"}
+    with start({**arguments, "files": {"f16": str(folder / "it.gguf")}}, "-c", SLOW) as process:
         assert process.stdin is not None and process.stdout is not None
         lines = iter(process.stdout.readline, "")
         assert next(lines) == "what a library prints\n"
@@ -53,18 +53,18 @@ def test_conversion_process_ends_and_removes_partial_files_when_stdin_closes(tmp
 
 
 @pytest.mark.parametrize(
-    "given, status, error",
+    "arguments, status, error",
     [
         ({"directory": "tiny", "family": "paraformer"}, 2, "BadInput"),
         ({"directory": "tiny"}, 1, "WorkbenchError"),
     ],
 )
 def test_conversion_process_reports_errors_as_json(
-    tmp_path: Path, given: dict[str, str], status: int, error: str
+    tmp_path: Path, arguments: dict[str, str], status: int, error: str
 ) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
-    with start({**given, "directory": str(directory)}, "-m", "workbench.conversion.child") as process:
+    with start({**arguments, "directory": str(directory)}, "-m", "workbench.conversion.child") as process:
         assert process.stdout is not None
-        told = [json.loads(line) for line in process.stdout]
+        messages = [json.loads(line) for line in process.stdout]
         assert process.wait(60) == status
-    assert told[-1]["error"] == error and "\n" not in told[-1]["sentence"]
+    assert messages[-1]["error"] == error and "\n" not in messages[-1]["sentence"]

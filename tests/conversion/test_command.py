@@ -51,7 +51,7 @@ def test_convert_writes_a_directory_for_vllm(tmp_path: Path, capsys: pytest.Capt
     assert json.loads((out / "config.json").read_text())["architectures"] == ["SpeechWorkbenchFunASRNano"]
     language = str(tiny_language(tmp_path / "tiny"))
     capsys.readouterr()  # transformers draws a bar
-    for words, said in (
+    for words, message in (
         (["demo/funasr-nano"], "--out is missing; give the directory to write"),
         (["demo/funasr-nano", "--out", str(out)], "it is a directory with files in it; expected a new one"),
         (["demo/funasr-nano", "--out", str(out / "no" / "it")], "there is no folder"),
@@ -64,7 +64,7 @@ def test_convert_writes_a_directory_for_vllm(tmp_path: Path, capsys: pytest.Capt
     ):
         assert main(["convert", *words, "--for", "vllm"]) == 2, words
         printed = capsys.readouterr()
-        assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+        assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
 
 
 def test_invalid_convert_requests_print_one_line_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -75,7 +75,7 @@ def test_invalid_convert_requests_print_one_line_error(tmp_path: Path, capsys: p
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    for words, said in (
+    for words, message in (
         ([tiny], "--quantization is missing; give --quantization and --out, or --list"),
         ([tiny, "-q", "f16"], "--out is missing"),
         ([tiny, "-q", "q4_k", "--out", out], "quantization is 'q4_k'; expected one of auto, f32, f16, bf16, q8_0"),
@@ -87,7 +87,7 @@ def test_invalid_convert_requests_print_one_line_error(tmp_path: Path, capsys: p
     ):
         assert main(["convert", *words]) == 2, words
         printed = capsys.readouterr()
-        assert said in printed.err and printed.err.count("\n") == 1 and printed.out == ""
+        assert message in printed.err and printed.err.count("\n") == 1 and printed.out == ""
     (tmp_path / "tiny" / "model.pt").write_bytes(b"")
     assert main(["convert", tiny, "-q", "f16", "--out", out]) == 2
     assert "is truncated, damaged or not a torch file" in capsys.readouterr().err
@@ -123,11 +123,11 @@ def test_existing_file_of_a_pair_is_not_overwritten(tmp_path: Path, capsys: pyte
     assert main(words) == 0
     pair = [Path(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()]
     assert len(pair) == 2
-    for kept in pair:
-        [other] = set(pair) - {kept}
+    for existing in pair:
+        [other] = set(pair) - {existing}
         other.unlink()
         assert main(words) == 2
-        assert f"{kept.name} exists already" in capsys.readouterr().err and not other.exists()
+        assert f"{existing.name} exists already" in capsys.readouterr().err and not other.exists()
         assert main([*words, "--force"]) == 0
         capsys.readouterr()
 

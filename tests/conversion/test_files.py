@@ -12,14 +12,14 @@ from workbench.core.errors import BadInput
 
 
 def test_weights_and_readme_are_not_stored_in_the_gguf_file(tmp_path: Path) -> None:
-    wanted = ("config.json", "tokenizer.json", "vocab.json", "merges.txt", "chat_template.jinja", "tokenizer.model")
-    for name in wanted:
+    names = ("config.json", "tokenizer.json", "vocab.json", "merges.txt", "chat_template.jinja", "tokenizer.model")
+    for name in names:
         (tmp_path / name).write_text(name)
     for name in ("model.safetensors", "README.md", "model.safetensors.index.json", "pytorch_model.bin", "LICENSE"):
         (tmp_path / name).write_text(name)
     (tmp_path / "config.json.d").mkdir()
-    found = small_files(tmp_path, LANGUAGE_FILES, "inside")
-    assert set(found) == {f"inside/{name}" for name in wanted}
+    stored = small_files(tmp_path, LANGUAGE_FILES, "inside")
+    assert set(stored) == {f"inside/{name}" for name in names}
 
 
 def test_files_outside_the_checkpoint_directory_are_not_stored(tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ def test_demo_fireredasr_is_converted_in_every_quantisation(name: str, tmp_path:
     assert read.types["blk.0.ffn_down.weight"] == name
     assert read.types["output.weight"] == ("q8_0" if name[:2] in ("q4", "q5") else name)
     for part in ("norm", "bias", "depthwise_conv", "input_preprocessor.conv", "cmvn"):
-        found = {read.types[each] for each in read.types if part in each}
-        assert found == {"f32"}, part
+        types = {read.types[each] for each in read.types if part in each}
+        assert types == {"f32"}, part
     assert read.types["encoder.layer_stack.0.conv.pointwise_conv1.weight"] in (name, "f16")
     language = sorted(path for path in (directory / "Qwen2-demo").iterdir() if path.suffix != ".safetensors")
-    sent = {CMVN, *(f"Qwen2-demo/{path.name}" for path in language)}
-    assert read.files == {each: (directory / each).read_bytes() for each in sent}
+    stored = {CMVN, *(f"Qwen2-demo/{path.name}" for path in language)}
+    assert read.files == {each: (directory / each).read_bytes() for each in stored}
 
 
 def test_training_arguments_are_stored_as_json(tmp_path: Path) -> None:

@@ -67,6 +67,6 @@ def test_onnx_file_is_converted_with_an_equal_configuration(tmp_path: Path) -> N
     for name, content in read.files.items():
         (unpacked / name).write_bytes(content)
     (unpacked / "model.pt").touch()
-    found, original = read_fsmn_vad(unpacked), read_fsmn_vad(tmp_path / "onnx")
-    assert found.network == SMALL
-    assert (found.frontend.width, found.detector) == (original.frontend.width, original.detector)
+    model, original = read_fsmn_vad(unpacked), read_fsmn_vad(tmp_path / "onnx")
+    assert model.network == SMALL
+    assert (model.frontend.width, model.detector) == (original.frontend.width, original.detector)

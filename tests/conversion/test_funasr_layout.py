@@ -120,9 +120,9 @@ def test_funasr_layout_matches_the_published_files(family: str, wtype: str, tmp_
     read = converted_file(directory, family, wtype, tmp_path / "it.gguf", "funasr")[0]
     assert_keys(read, architecture, keys)
     tensors = torch.load(directory / "model.pt", weights_only=True)
-    kept = {n: v for n, v in tensors.items() if not n.startswith(("llm.", "decoder.embed.", "ctc_decoder."))}
+    encoder_tensors = {n: v for n, v in tensors.items() if not n.startswith(("llm.", "decoder.embed.", "ctc_decoder."))}
     cmvn = [] if family == "funasr_nano" else ["cmvn.shift", "cmvn.scale"]
-    assert_holds(read, flat(kept), cmvn)
+    assert_holds(read, flat(encoder_tensors), cmvn)
     for name, kind in read.types.items():
         assert kind == expected_type(name, read.shapes[name], wtype, exact_f16, exact_q8_0), name
     assert all(read.shapes[name] == (560,) for name in cmvn)
@@ -162,7 +162,7 @@ def test_model_that_the_funasr_runtime_cannot_run_gets_a_note(tmp_path: Path) ->
     (tiny / "config.yaml").write_text(yaml.safe_dump(config))
     tensors = torch.load(tiny / "model.pt", weights_only=True)
     torch.save({n: v[..., :4] if "fsmn_block" in n else v for n, v in tensors.items()}, tiny / "model.pt")
-    said = notes(tiny, "funasr_nano")
-    assert said.startswith("FunASR's C++ runtime cannot run tiny as it should") and " and " in said
-    assert "(snip_edges false)" in said and "(upsacle_samples false)" in said
-    assert "an even kernel of 4 frames in the encoder" in said and "an empty thought" in said
+    note = notes(tiny, "funasr_nano")
+    assert note.startswith("FunASR's C++ runtime cannot run tiny as it should") and " and " in note
+    assert "(snip_edges false)" in note and "(upsacle_samples false)" in note
+    assert "an even kernel of 4 frames in the encoder" in note and "an empty thought" in note

@@ -39,11 +39,11 @@ def llama_names(layers: int, prefix: str = "") -> dict[str, str]:
         "lm_head.weight": "output.weight",
     }
     names |= {
-        f"model.layers.{layer}.{theirs}": f"blk.{layer}.{ours}"
+        f"model.layers.{layer}.{original}": f"blk.{layer}.{converted}"
         for layer in range(layers)
-        for theirs, ours in BLOCK.items()
+        for original, converted in BLOCK.items()
     }
-    return {prefix + theirs: ours for theirs, ours in names.items()}
+    return {prefix + original: converted for original, converted in names.items()}
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -61,8 +61,8 @@ def test_demo_funasr_nano_is_converted_in_every_quantisation(name: str, tmp_path
     assert read.keys["workbench.language.architecture"] == "qwen3" and read.keys["qwen3.block_count"] == 4
     assert read.keys["funasr.adp.downsample_rate"] == 8 and read.keys["funasr.enc.sanm_shfit"] == 0
     language = directory / "Qwen3-demo"
-    sent = {"config.yaml", "configuration.json", *(f"Qwen3-demo/{path.name}" for path in language.iterdir())}
-    assert read.files == {each: (directory / each).read_bytes() for each in sent}
+    stored = {"config.yaml", "configuration.json", *(f"Qwen3-demo/{path.name}" for path in language.iterdir())}
+    assert read.files == {each: (directory / each).read_bytes() for each in stored}
 
 
 def test_ctc_decoder_is_not_converted(tmp_path: Path) -> None:

@@ -19,18 +19,18 @@ from workbench.runtimes.pytorch.fireredasr import read_checkpoint
 
 def test_lora_changes_are_separated_from_the_weights(tmp_path: Path) -> None:
     directory = tiny_fireredasr(tmp_path / "firered", lora_alpha=6)
-    found = read_changed_language(read_checkpoint(directory))
+    language = read_changed_language(read_checkpoint(directory))
     layers = range(SHAPE["num_hidden_layers"])
-    assert set(found.changes) == {f"model.layers.{layer}.{name}.weight" for layer in layers for name in LAYERS}
-    assert set(found.changes) < set(found.tensors)
+    assert set(language.changes) == {f"model.layers.{layer}.{name}.weight" for layer in layers for name in LAYERS}
+    assert set(language.changes) < set(language.tensors)
     pairs = lora_tensors()
-    for name, change in found.changes.items():
+    for name, change in language.changes.items():
         prefix = f"llm.base_model.model.{name.removesuffix('.weight')}"
         assert torch.equal(change.a, pairs[f"{prefix}.lora_A.default.weight"])
         assert torch.equal(change.b, pairs[f"{prefix}.lora_B.default.weight"])
         assert change.scale == 6 / RANK
-    assert "firered/model.pth.tar" in found.where and LANGUAGE_DIRECTORY in found.where
-    assert found.regions, "both files are mapped, not read"
+    assert "firered/model.pth.tar" in language.where and LANGUAGE_DIRECTORY in language.where
+    assert language.regions, "both files are mapped, not read"
 
 
 @given(
@@ -54,9 +54,9 @@ def test_lora_merge_of_any_row_range_matches_the_definition(
     for row in range(outputs):
         for step in range(rank):
             slow[row] += 0.25 * float(b[row, step]) * a[step].double().numpy()
-    found = torch.cat(pieces)
-    assert found.dtype == torch.float32
-    np.testing.assert_allclose(found.numpy(), slow, rtol=0, atol=1e-5)
+    result = torch.cat(pieces)
+    assert result.dtype == torch.float32
+    np.testing.assert_allclose(result.numpy(), slow, rtol=0, atol=1e-5)
 
 
 def test_complete_language_weights_in_the_checkpoint_have_no_lora_changes(tmp_path: Path) -> None:
@@ -64,6 +64,6 @@ def test_complete_language_weights_in_the_checkpoint_have_no_lora_changes(tmp_pa
     checkpoint = read_checkpoint(directory)
     base = {key: value.clone() for key, value in read_changed_language(checkpoint).tensors.items()}
     (directory / LANGUAGE_DIRECTORY / "model.safetensors").unlink()
-    found = read_changed_language(replace(checkpoint, language=base))
-    assert found.tensors.keys() == base.keys() and not found.changes
-    assert found.where == checkpoint.where
+    language = read_changed_language(replace(checkpoint, language=base))
+    assert language.tensors.keys() == base.keys() and not language.changes
+    assert language.where == checkpoint.where

@@ -36,13 +36,13 @@ def test_demo_paraformer_is_converted_in_every_quantisation(name: str, tmp_path:
     (read,) = converted_file(directory, "paraformer", name, tmp_path / "it.gguf")
     tensors = torch.load(directory / "model.pt", weights_only=True)
     cmvn = read_am_mvn(directory / "am.mvn")
-    kept = {each: value for each, value in tensors.items() if not each.startswith("decoder.embed.")}
-    assert_holds(read, {**flat(kept), "cmvn.shift": cmvn.shift, "cmvn.scale": cmvn.scale})
+    stored_tensors = {each: value for each, value in tensors.items() if not each.startswith("decoder.embed.")}
+    assert_holds(read, {**flat(stored_tensors), "cmvn.shift": cmvn.shift, "cmvn.scale": cmvn.scale})
     assert read.types["decoder.decoders.0.feed_forward.w_2.weight"] == name
     for part in ("norm", "bias", "fsmn_block", "cmvn", "cif_output", "cif_conv1d"):
         assert {read.types[each] for each in read.types if part in each} == {"f32"}
-    sent = {"am.mvn", "config.yaml", "configuration.json", "tokens.json"}
-    assert read.files == {each: (directory / each).read_bytes() for each in sent}
+    stored = {"am.mvn", "config.yaml", "configuration.json", "tokens.json"}
+    assert read.files == {each: (directory / each).read_bytes() for each in stored}
 
 
 def test_keys_describe_the_network(tmp_path: Path) -> None:

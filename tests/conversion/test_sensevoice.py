@@ -26,16 +26,16 @@ def test_demo_sensevoice_is_converted_in_every_quantisation(name: str, tmp_path:
     cmvn = read_am_mvn(directory / "am.mvn")
     assert_holds(read, {**flat(tensors), "cmvn.shift": cmvn.shift, "cmvn.scale": cmvn.scale})
     exact = {tensor for tensor, kind in read.types.items() if kind == "f32"}
-    whole = name in ("f32", "f16", "bf16")
+    unquantised = name in ("f32", "f16", "bf16")
     # 144 and 560 columns are no whole blocks: of the small network only the widest matrices are quantised.
     assert read.types["encoder.encoders.0.feed_forward.w_2.weight"] == name
-    assert read.types["encoder.encoders.0.feed_forward.w_1.weight"] == (name if whole else "f16")
-    assert read.types["ctc.ctc_lo.weight"] == (name if whole else "f16")
+    assert read.types["encoder.encoders.0.feed_forward.w_1.weight"] == (name if unquantised else "f16")
+    assert read.types["ctc.ctc_lo.weight"] == (name if unquantised else "f16")
     for part in ("norm", "bias", "fsmn_block", "cmvn", "embed.weight"):
         assert {tensor for tensor in read.types if part in tensor} <= exact
     assert read.keys["workbench.quantization"] == name
-    sent = {"am.mvn", "config.yaml", "configuration.json", "digits.bpe.model"}
-    assert read.files == {each: (directory / each).read_bytes() for each in sent}
+    stored = {"am.mvn", "config.yaml", "configuration.json", "digits.bpe.model"}
+    assert read.files == {each: (directory / each).read_bytes() for each in stored}
 
 
 def test_keys_describe_the_network(tmp_path: Path) -> None:

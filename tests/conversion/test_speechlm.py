@@ -25,8 +25,11 @@ from workbench.runtimes.gguf.files.unpacking import unpacked
 @pytest.fixture(scope="module")
 def forms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[TinySpeechLm, GgufFile]]:
     root = tmp_path_factory.mktemp("speechlm")
-    made = {"directory": tiny_speechlm(root / "directory"), "release": tiny_espnet_release(root / "release", seed=2)}
-    return {name: (tiny, read_gguf(speechlm_file(tiny.directory))) for name, tiny in made.items()}
+    directories = {
+        "directory": tiny_speechlm(root / "directory"),
+        "release": tiny_espnet_release(root / "release", seed=2),
+    }
+    return {name: (tiny, read_gguf(speechlm_file(tiny.directory))) for name, tiny in directories.items()}
 
 
 @pytest.mark.parametrize("form", ["directory", "release"])
@@ -63,7 +66,7 @@ def test_output_heads_equal_rows_of_the_output_matrix(
 def test_tokenizer_from_vocab_and_merges_files_gives_the_same_ids(tmp_path: Path) -> None:
     tiny = tiny_espnet_release(tmp_path / "it")
     folder, text = tiny.directory / "Qwen3-tiny-Base", "say three seven one: it's 371, <|im_end|>  so!\n"
-    whole = read_speechlm(tiny.directory).tokenizer.ids(text)
+    expected = read_speechlm(tiny.directory).tokenizer.ids(text)
     content = json.loads((folder / "tokenizer.json").read_text())
     write_json(folder / "vocab.json", content["model"]["vocab"])
     merges = [each if isinstance(each, str) else " ".join(each) for each in content["model"]["merges"]]
@@ -72,8 +75,8 @@ def test_tokenizer_from_vocab_and_merges_files_gives_the_same_ids(tmp_path: Path
     two = read_speechlm(tiny.directory).tokenizer
     with unpacked(read_gguf(speechlm_file(tiny.directory))) as directory:
         again = read_speechlm(directory, weights=tiny.directory).tokenizer
-    assert whole == two.ids(text) == again.ids(text)
-    assert again.text(whole) == two.text(whole)
+    assert expected == two.ids(text) == again.ids(text)
+    assert again.text(expected) == two.text(expected)
 
 
 def test_output_heads_of_tied_embeddings_equal_embedding_rows(tmp_path: Path) -> None:

@@ -45,17 +45,19 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", TYPES)
 def test_writing_in_chunks_equals_quantising_the_whole_tensor(name: str, tmp_path: Path) -> None:
-    asked: list[int] = []
-    told: list[tuple[float, str]] = []
-    (path,) = write([plan_of(before=asked.append)], name, tmp_path / "it.gguf", lambda *each: told.append(each))
+    first_rows: list[int] = []
+    progress: list[tuple[float, str]] = []
+    (path,) = write(
+        [plan_of(before=first_rows.append)], name, tmp_path / "it.gguf", lambda *each: progress.append(each)
+    )
     read = Read(path)
-    assert asked == [0, 2, 4, 6, 8]
+    assert first_rows == [0, 2, 4, 6, 8]
     assert read.types == {"it.weight": name}
     np.testing.assert_array_equal(
         read.stored["it.weight"].view(np.uint8), stored_as(VALUES, name).view(np.uint8).reshape(9, -1)
     )
-    assert [fraction for fraction, _ in told] == sorted(fraction for fraction, _ in told) and len(told) == 5
-    assert 0.9 < told[-1][0] <= 1.0 and f"writing {name}" in told[0][1]
+    assert [fraction for fraction, _ in progress] == sorted(fraction for fraction, _ in progress) and len(progress) == 5
+    assert 0.9 < progress[-1][0] <= 1.0 and f"writing {name}" in progress[0][1]
     assert [each.name for each in tmp_path.iterdir()] == ["it.gguf"]
     assert path.stat().st_mode & 0o777 == 0o666 & ~current_mask()
 
@@ -71,16 +73,16 @@ def current_mask() -> int:
 def test_interrupted_writing_leaves_no_new_file(error: type[BaseException], tmp_path: Path) -> None:
     out = tmp_path / "it.gguf"
     out.write_bytes(b"what was there")
-    seen: list[list[str]] = []
+    listings: list[list[str]] = []
 
     def interrupt(first: int) -> None:
         if first == 4:
-            seen.append(sorted(path.name for path in tmp_path.iterdir()))
+            listings.append(sorted(path.name for path in tmp_path.iterdir()))
             raise error
 
     with pytest.raises(error):
         write([plan_of(), plan_of(before=interrupt, suffix="-second")], "f32", out)
-    assert len(seen[0]) == 3  # both are being written under other names
+    assert len(listings[0]) == 3  # both are being written under other names
     assert [path.name for path in tmp_path.iterdir()] == ["it.gguf"]
     assert out.read_bytes() == b"what was there"
 

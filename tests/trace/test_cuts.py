@@ -26,7 +26,7 @@ def read(folder: Path, stages: dict[str, np.ndarray], rule: str) -> Trace:
 
 
 @pytest.mark.parametrize(
-    "rule, kept, sentence",
+    "rule, expected, description",
     [
         ("reference_rows = [-1]", X[-1:], "rows from -1 on"),
         ("reference_rows = [1, 3]", X[1:3], "rows 1 to 3"),
@@ -35,26 +35,26 @@ def read(folder: Path, stages: dict[str, np.ndarray], rule: str) -> Trace:
     ],
 )
 def test_reference_is_cut_to_the_rows_and_columns_of_the_candidate(
-    tmp_path: Path, rule: str, kept: np.ndarray, sentence: str
+    tmp_path: Path, rule: str, expected: np.ndarray, description: str
 ) -> None:
-    port = read(tmp_path, {"logits": kept, "a": X}, rule)
+    port = read(tmp_path, {"logits": expected, "a": X}, rule)
     reference = Trace({"a": X, "logits": X}, {"dtype": "float32"})
     cut = pickle.loads(pickle.dumps(cut_like(reference, port)))
-    np.testing.assert_array_equal(cut["logits"], kept)
+    np.testing.assert_array_equal(cut["logits"], expected)
     np.testing.assert_array_equal(cut["a"], X)
-    assert list(cut) == ["a", "logits"] and cut.meta == reference.meta and str(cuts_of(port)["logits"]) == sentence
+    assert list(cut) == ["a", "logits"] and cut.meta == reference.meta and str(cuts_of(port)["logits"]) == description
     comparison = compare(reference, port)
     assert judge(comparison).sentence.startswith("Identical: 2 stages")
     assert (
-        f"compared with a part of the reference, as the candidate has no more: logits ({sentence})"
+        f"compared with a part of the reference, as the candidate has no more: logits ({description})"
         in comparison.warnings
     )
 
 
 def test_rows_are_cut_from_candidate_and_reference(tmp_path: Path) -> None:
     port = read(tmp_path, {"theirs": X + 0.5}, "from = 'theirs', rows = [-1], reference_rows = [-1]")
-    found = compare(Trace({"logits": X}, {}), port)["logits"]
-    assert found.shapes == ((1, 6), (1, 6)) and found.numbers and found.numbers.max_abs == 0.5
+    comparison = compare(Trace({"logits": X}, {}), port)["logits"]
+    assert comparison.shapes == ((1, 6), (1, 6)) and comparison.numbers and comparison.numbers.max_abs == 0.5
 
 
 def test_float64_is_cut_like_the_reference(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_part_of_another_size_than_mapped_is_a_shape_mismatch(tmp_path: Path) ->
 
 def test_cut_leaves_scalars_and_missing_stages_unchanged(tmp_path: Path) -> None:
     assert Cut((0, 1), (0, 1)).apply(np.array(3.0)) == 3.0
-    whole = Trace({"a": X}, {})
-    assert cut_like(whole, Trace({}, {"cuts": {"logits": {"rows": [-1]}}})) is whole
+    reference = Trace({"a": X}, {})
+    assert cut_like(reference, Trace({}, {"cuts": {"logits": {"rows": [-1]}}})) is reference
 
 
 def test_invalid_cuts_error_names_the_file(tmp_path: Path) -> None:

@@ -30,11 +30,11 @@ def trace() -> Trace:
 
 
 def test_stages_are_listed_with_shapes_and_values() -> None:
-    found = trace()._repr_html_()
-    text = text_of(found)
+    html = trace()._repr_html_()
+    text = text_of(html)
     for part in ("7 stages", "30 × 80", "not finite", "0123456789ab", "alert(1)", "frontend.fbank"):
         assert part in text
-    assert len(list(checked(found).iter("img"))) == 2  # the filter bank and the encoder's output
+    assert len(list(checked(html).iter("img"))) == 2  # the filter bank and the encoder's output
 
 
 def test_stored_trace_has_the_same_html(tmp_path: Path) -> None:
@@ -57,6 +57,6 @@ def test_empty_traces_and_traces_without_metadata_have_html() -> None:
 
 def test_the_repr_of_many_stages_is_short() -> None:
     many = Trace({f"encoder.layers.{n}": np.zeros((2, 3)) for n in range(70)}, {"model": "m", "runtime": "r"})
-    said = repr(many)
-    assert "... 58 more ..." in said and "encoder.layers.0 2×3" in said and "encoder.layers.69 2×3" in said
-    assert len(said) < 500
+    text = repr(many)
+    assert "... 58 more ..." in text and "encoder.layers.0 2×3" in text and "encoder.layers.69 2×3" in text
+    assert len(text) < 500

@@ -32,7 +32,7 @@ def test_short_globs_match_no_parts_inside_layers(glob: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("glob", "taken"),
+    ("glob", "expected"),
     [
         ("encoder.layers.3.*", [*TODAY[2:4], *INSIDE[:2]]),
         ("*.layers.*.*", [*TODAY[2:4], *INSIDE]),
@@ -41,15 +41,15 @@ def test_short_globs_match_no_parts_inside_layers(glob: str) -> None:
         ("encoder.layers.4.*", []),
     ],
 )
-def test_globs_of_four_parts_match_parts_inside_layers(glob: str, taken: list[str]) -> None:
-    assert sorted(filter(StageFilter(glob), (*TODAY, *INSIDE))) == sorted(taken)
+def test_globs_of_four_parts_match_parts_inside_layers(glob: str, expected: list[str]) -> None:
+    assert sorted(filter(StageFilter(glob), (*TODAY, *INSIDE))) == sorted(expected)
 
 
 @given(st.text(alphabet="encodrlayspt*?.0123", min_size=1, max_size=30).filter(lambda text: text.strip(". ,")))
 def test_whole_layer_stages_match_like_a_plain_glob(glob: str) -> None:
-    plain, ours = StageFilter(glob, held=True), StageFilter(glob)
-    assert [plain(stage) for stage in TODAY] == [ours(stage) for stage in TODAY]
-    assert all(plain(stage) for stage in INSIDE if ours(stage))
+    plain, by_parts = StageFilter(glob, held=True), StageFilter(glob)
+    assert [plain(stage) for stage in TODAY] == [by_parts(stage) for stage in TODAY]
+    assert all(plain(stage) for stage in INSIDE if by_parts(stage))
 
 
 def test_inner_stages_of_traces_are_compared_with_any_glob() -> None:
@@ -79,13 +79,18 @@ def test_globs_of_inner_parts_are_recognised() -> None:
 
 
 def test_unmatched_glob_error_suggests_part_names_or_gives_the_reason() -> None:
-    said = no_such_part("llm.layers.0.atention.weights", "demo/qwen on gguf", {})
-    assert said == (
+    message = no_such_part("llm.layers.0.atention.weights", "demo/qwen on gguf", {})
+    assert message == (
         "no stage inside the layers of demo/qwen on gguf matches 'llm.layers.0.atention.weights'; did you mean "
         "attention.weights?; llm.layers.0.* shows what a layer has"
     )
-    why = no_such_part("llm.layers.0.attention.w*", "m on vllm", {"attention.weights": "they are not there"})
-    assert why == "no stage inside the layers of m on vllm matches 'llm.layers.0.attention.w*': they are not there"
+    message_with_reason = no_such_part(
+        "llm.layers.0.attention.w*", "m on vllm", {"attention.weights": "they are not there"}
+    )
+    assert (
+        message_with_reason
+        == "no stage inside the layers of m on vllm matches 'llm.layers.0.attention.w*': they are not there"
+    )
     assert "mean" not in no_such_part("llm.layers.0.attention.key_norm", "m on gguf", {})
 
 

@@ -21,7 +21,7 @@ def mapping(folder: Path, text: str, name: str = "names.toml") -> StageMapping:
 
 
 def test_mapping_renames_arrays_and_renumbers_layers(tmp_path: Path) -> None:
-    found = mapping(
+    names_of_stages = mapping(
         tmp_path,
         """
         [meta]
@@ -31,9 +31,9 @@ def test_mapping_renames_arrays_and_renumbers_layers(tmp_path: Path) -> None:
         "encoder.layers.{n}" = { from = "blk.{n}.out", first = 1 }
         """,
     )
-    assert found.meta == {"dtype": "float16"}
+    assert names_of_stages.meta == {"dtype": "float16"}
     names = ["blk.10.out", "blk.2.out", "blk.1.out", "blk.0.out", "blk.x.out", "enc_out", "logits"]
-    assert {each.stage: each.source for each in found.stages(names)} == {
+    assert {each.stage: each.source for each in names_of_stages.stages(names)} == {
         "encoder.output": "enc_out",
         "encoder.layers.0": "blk.1.out",
         "encoder.layers.1": "blk.2.out",
@@ -166,9 +166,9 @@ def test_a_duplicate_name_in_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_or_doubly_mapped_names_are_refused(tmp_path: Path) -> None:
-    found = mapping(tmp_path, "[stages]\nlogits = 'ctc'")
+    names_of_stages = mapping(tmp_path, "[stages]\nlogits = 'ctc'")
     with pytest.raises(BadInput, match=r"^names.toml takes logits from ctc, which is not there; the arrays are a, b$"):
-        found.stages(["b", "a"])
+        names_of_stages.stages(["b", "a"])
     twice = mapping(tmp_path, "[stages]\n'x.{n}' = 'a.{n}'\n'x.1' = 'b'")
     with pytest.raises(BadInput, match=r"^names.toml names x.1 twice, for a.1 and b$"):
         twice.stages(["a.1", "b"])
@@ -176,10 +176,10 @@ def test_missing_or_doubly_mapped_names_are_refused(tmp_path: Path) -> None:
 
 def test_layer_stack_is_merged_from_several_arrays(tmp_path: Path) -> None:
     parts = "[{ from = 'e0.{n}' }, { from = 'e.{n}', first = -1, squeeze = true }, { from = 'tp.{n}', first = -3 }]"
-    found = mapping(tmp_path, f"[stages]\n'encoder.layers.{{n}}' = {parts}").stages(
+    sources = mapping(tmp_path, f"[stages]\n'encoder.layers.{{n}}' = {parts}").stages(
         ["e0.0", "tp.0", "tp.1", "e.0", "e.1"]
     )
-    assert {each.stage: each.source for each in found} == {
+    assert {each.stage: each.source for each in sources} == {
         "encoder.layers.0": "e0.0",
         "encoder.layers.1": "e.0",
         "encoder.layers.2": "e.1",

@@ -30,10 +30,10 @@ def blocks(language: str) -> list[str]:
 
 
 def needs(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         pytest.skip(f"{program} is not installed on this machine")
-    return found
+    return path
 
 
 def run(*words: str | Path, **how: Any) -> None:
@@ -134,13 +134,13 @@ def test_transformers_hooks_example_records_the_stages() -> None:
     exec(blocks("python")[0], names)
     model = random_network()
     layers = model.config.num_hidden_layers
-    found = names["watch"](model, names["stages_of_a_language_model"](layers))
+    stages = names["watch"](model, names["stages_of_a_language_model"](layers))
     ids = torch.tensor([[3, 5, 7, 9]])
     with torch.no_grad():
         result = model(ids, output_hidden_states=True)
-    assert set(found) == {"llm.embeddings", *(f"llm.layers.{n}" for n in range(layers)), "llm.norm", "logits"}
-    assert np.array_equal(found["logits"], result.logits[0].numpy())
-    assert np.array_equal(found["llm.layers.0"], result.hidden_states[1][0].numpy())
+    assert set(stages) == {"llm.embeddings", *(f"llm.layers.{n}" for n in range(layers)), "llm.norm", "logits"}
+    assert np.array_equal(stages["logits"], result.logits[0].numpy())
+    assert np.array_equal(stages["llm.layers.0"], result.hidden_states[1][0].numpy())
 
 
 def test_onnx_example_exposes_all_outputs_of_a_graph(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_onnx_example_exposes_all_outputs_of_a_graph(tmp_path: Path) -> None:
     else:
         session = InferenceSession(model.SerializeToString())
         outputs = [each.name for each in session.get_outputs()]
-    found = dict(zip(outputs, session.run(outputs, {"x": x})))
-    assert set(found) == {"posteriors", "hidden", "encoder.output"}
-    assert np.array_equal(found["hidden"], x @ np.array([[1, -1], [2, 3]], "f4"))
-    assert np.array_equal(found["encoder.output"], np.maximum(found["hidden"], 0))
+    stages = dict(zip(outputs, session.run(outputs, {"x": x})))
+    assert set(stages) == {"posteriors", "hidden", "encoder.output"}
+    assert np.array_equal(stages["hidden"], x @ np.array([[1, -1], [2, 3]], "f4"))
+    assert np.array_equal(stages["encoder.output"], np.maximum(stages["hidden"], 0))

@@ -32,7 +32,7 @@ input_digest = "a1b2"
 
 def foreign(trace: Trace) -> dict[str, np.ndarray]:
     """The stages as another program might write them."""
-    found = {
+    arrays = {
         "mel": trace["frontend.fbank"].T.copy(),
         "prompt": trace["prompt.tokens"].astype(np.float32),
         "inp": trace["encoder.input"].ravel(),
@@ -41,7 +41,7 @@ def foreign(trace: Trace) -> dict[str, np.ndarray]:
         "tokens": trace["tokens"].astype(np.int32),
         "text": np.frombuffer(str(trace["text"]).encode(), np.uint8),
     }
-    return found | {f"l_{n + 1}": trace[f"encoder.layers.{n}"][None] for n in range(8)}
+    return arrays | {f"l_{n + 1}": trace[f"encoder.layers.{n}"][None] for n in range(8)}
 
 
 def written(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
@@ -70,14 +70,14 @@ def test_dumps_of_another_program_compare_by_a_mapping_file(tmp_path: Path, kind
 
 def test_saved_trace_is_read_unchanged(tmp_path: Path) -> None:
     trace = Trace({"z.first": np.ones((2, 3)), **computed()}, META)
-    found = read_trace(trace.save(tmp_path / "t.safetensors"))
-    assert list(found) == list(trace) and found.meta == trace.meta and len(found) == len(trace)
+    loaded = read_trace(trace.save(tmp_path / "t.safetensors"))
+    assert list(loaded) == list(trace) and loaded.meta == trace.meta and len(loaded) == len(trace)
     for stage, array in trace.items():
-        np.testing.assert_array_equal(found[stage], array)
-    assert "logits" in found and "x" not in found and found.get("x") is None
-    assert compare(trace, found).within
+        np.testing.assert_array_equal(loaded[stage], array)
+    assert "logits" in loaded and "x" not in loaded and loaded.get("x") is None
+    assert compare(trace, loaded).within
     with pytest.raises(KeyError, match=r"no stage 'x' in this trace; it has z.first, "):
-        found["x"]
+        loaded["x"]
 
 
 def test_trace_without_an_order_is_sorted_in_computation_order(tmp_path: Path) -> None:

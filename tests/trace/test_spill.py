@@ -45,60 +45,60 @@ def in_a_file(array: np.ndarray) -> bool:
     kind=st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.complex64]),
 )
 def test_arrays_are_returned_unchanged_with_memory_below_the_limit(sizes: list[int], limit: int, kind: type) -> None:
-    kept, rng = Spill(limit), np.random.default_rng(0)
+    spill, rng = Spill(limit), np.random.default_rng(0)
     arrays = {
         f"{n}": rng.integers(0, 100, size // np.dtype(kind).itemsize).astype(kind) for n, size in enumerate(sizes)
     }
     for name, array in arrays.items():
-        kept.put(name, array)
-    assert list(kept.arrays) == list(arrays)
+        spill.put(name, array)
+    assert list(spill.arrays) == list(arrays)
     for name, array in arrays.items():
-        found = kept.arrays[name]
-        assert found is array or in_a_file(found)
-        np.testing.assert_array_equal(found, array)
-    large = [each for each in kept.arrays.values() if each.nbytes >= SMALL_BYTES and not in_a_file(each)]
+        stored = spill.arrays[name]
+        assert stored is array or in_a_file(stored)
+        np.testing.assert_array_equal(stored, array)
+    large = [each for each in spill.arrays.values() if each.nbytes >= SMALL_BYTES and not in_a_file(each)]
     assert sum(each.nbytes for each in large) <= limit
 
 
 def test_arrays_beyond_the_limit_are_in_an_unnamed_file(tempdir: Path) -> None:
-    kept = Spill(MEGABYTE)
+    spill = Spill(MEGABYTE)
     tracemalloc.start()
     for number in range(40):
-        kept.put(f"{number}", np.full((512, 512), number, np.float32))
+        spill.put(f"{number}", np.full((512, 512), number, np.float32))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 * MEGABYTE
-    assert [float(array[-1, -1]) for array in kept.arrays.values()] == list(range(40))
+    assert [float(array[-1, -1]) for array in spill.arrays.values()] == list(range(40))
     assert not list(tempdir.iterdir())
     with pytest.raises(ValueError, match="read-only"):
-        kept.arrays["30"][0, 0] = 1
+        spill.arrays["30"][0, 0] = 1
 
 
 def test_views_and_texts_are_returned_unchanged() -> None:
-    kept, whole = Spill(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
-    kept.put("a", whole[::2].T)
-    kept.put("text", np.array("seven" * SMALL_BYTES))
-    np.testing.assert_array_equal(kept.arrays["a"], whole[::2].T)
-    assert str(kept.arrays["text"]) == "seven" * SMALL_BYTES
+    spill, array = Spill(0), np.arange(512 * 512, dtype=np.float32).reshape(512, 512)
+    spill.put("a", array[::2].T)
+    spill.put("text", np.array("seven" * SMALL_BYTES))
+    np.testing.assert_array_equal(spill.arrays["a"], array[::2].T)
+    assert str(spill.arrays["text"]) == "seven" * SMALL_BYTES
 
 
 @pytest.mark.parametrize("limit", [0, MEGABYTE])
 def test_reserved_array_is_zero_until_filled(limit: int) -> None:
-    kept = Spill(limit)
-    rows = kept.room("a", (300, 256), np.float32)
+    spill = Spill(limit)
+    rows = spill.room("a", (300, 256), np.float32)
     assert rows.shape == (300, 256) and rows.dtype == np.float32 and not rows.any() and in_a_file(rows) == (limit == 0)
     rows[100:] = 7
     release(rows)
-    assert kept.arrays["a"][:100].sum() == 0 and kept.arrays["a"][100:].min() == 7
-    kept.clear()
-    assert not kept.arrays and rows[299, 255] == 7, "who still has an array may read it"
+    assert spill.arrays["a"][:100].sum() == 0 and spill.arrays["a"][100:].min() == 7
+    spill.clear()
+    assert not spill.arrays and rows[299, 255] == 7, "who still has an array may read it"
 
 
 def test_arrays_outlive_their_spill_and_can_be_pickled() -> None:
-    kept = Spill(0)
-    kept.put("a", np.arange(100_000))
-    array = kept.arrays["a"]
-    del kept
+    spill = Spill(0)
+    spill.put("a", np.arange(100_000))
+    array = spill.arrays["a"]
+    del spill
     assert array[99_999] == 99_999
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(array)), np.arange(100_000))
 
@@ -123,11 +123,13 @@ def test_recorder_spills_to_a_file_without_changing_the_trace(tmp_path: Path, mo
             assert recorder.put(stage, value) is value
         return Trace(recorder.stages, {})
 
-    whole = recorded()
+    in_memory = recorded()
     monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 3 * 256 * 256 * 4)
-    parted = recorded()
-    assert [in_a_file(array) for array in parted.values()] == [False] * 3 + [True] * 5
-    assert whole.save(tmp_path / "a.safetensors").read_bytes() == parted.save(tmp_path / "b.safetensors").read_bytes()
+    spilled = recorded()
+    assert [in_a_file(array) for array in spilled.values()] == [False] * 3 + [True] * 5
+    assert (
+        in_memory.save(tmp_path / "a.safetensors").read_bytes() == spilled.save(tmp_path / "b.safetensors").read_bytes()
+    )
 
 
 def test_killed_process_leaves_no_temporary_file(tempdir: Path) -> None:

@@ -96,10 +96,10 @@ def test_token_ids_to_follow_are_read_from_steps_tokens_or_a_list(tmp_path: Path
             followed(wrong)
 
 
-@pytest.mark.parametrize("held", [1, {}, {"traced": [1]}, {"traced": [1], "followed": ["a"]}])
-def test_damaged_steps_metadata_are_refused(held: object) -> None:
+@pytest.mark.parametrize("steps", [1, {}, {"traced": [1]}, {"traced": [1], "followed": ["a"]}])
+def test_damaged_steps_metadata_are_refused(steps: object) -> None:
     with pytest.raises(BadInput, match=r"^the metadata of a trace have steps = "):
-        steps_of(Trace({}, {"steps": held}))
+        steps_of(Trace({}, {"steps": steps}))
 
 
 def test_error_about_ids_to_follow_names_the_trace_file(tmp_path: Path) -> None:

@@ -29,15 +29,15 @@ ARRAYS = npst.arrays(TYPES, npst.array_shapes(min_dims=0, max_dims=3, min_side=0
 NAMED = st.dictionaries(st.sampled_from(["a", "b.0", "logits", "ü"]), ARRAYS, min_size=1)
 
 
-def values(found: Stored) -> dict[str, np.ndarray]:
-    return {name: read() for name, read in found.arrays.items()}
+def values(dump: Stored) -> dict[str, np.ndarray]:
+    return {name: read() for name, read in dump.arrays.items()}
 
 
-def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert arrays.keys() == expected.keys()
     for name, array in expected.items():
-        assert found[name].dtype == array.dtype and found[name].shape == array.shape
-        np.testing.assert_array_equal(found[name], array)
+        assert arrays[name].dtype == array.dtype and arrays[name].shape == array.shape
+        np.testing.assert_array_equal(arrays[name], array)
 
 
 @given(NAMED)
@@ -64,8 +64,8 @@ def test_npz_and_npy_folders_are_read_as_written_by_numpy(
 
 def test_saved_trace_keeps_metadata_order_and_text(tmp_path: Path) -> None:
     trace = Trace({"z": np.ones(2), "a": np.ones(3), "text": np.array("七 one")}, {"model": "x"})
-    found = open_stored(trace.save(tmp_path / "t.safetensors"))
-    assert found.order == ("z", "a", "text") and found.meta == {"model": "x"} and found.texts == {"text"}
+    dump = open_stored(trace.save(tmp_path / "t.safetensors"))
+    assert dump.order == ("z", "a", "text") and dump.meta == {"model": "x"} and dump.texts == {"text"}
 
 
 def test_bfloat16_becomes_float32(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_subfolder_names_become_parts_of_stage_names(tmp_path: Path) -> None:
     np.save(tmp_path / "encoder" / "layers.0.npy", np.ones(2))
     (tmp_path / "meta.json").write_text('{"dtype": "f16"}')
     (tmp_path / "notes.txt").write_text("not an array")
-    found = open_stored(tmp_path)
-    assert list(found.arrays) == ["encoder.layers.0"] and found.meta == {"dtype": "f16"}
+    dump = open_stored(tmp_path)
+    assert list(dump.arrays) == ["encoder.layers.0"] and dump.meta == {"dtype": "f16"}
     assert list(open_stored(tmp_path / "encoder" / "layers.0.npy").arrays) == ["layers.0"]
 
 
@@ -140,15 +140,15 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("case", SAFETENSORS)
 def test_damaged_safetensors_file_raises_one_line_error(tmp_path: Path, case: str) -> None:
-    write, said = SAFETENSORS[case]
+    write, message = SAFETENSORS[case]
     write(tmp_path / "t.safetensors")
-    refused(tmp_path / "t.safetensors", said)
+    refused(tmp_path / "t.safetensors", message)
 
 
-def refused(path: Path, said: str) -> None:
+def refused(path: Path, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         values(open_stored(path))
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @given(st.binary(max_size=60), st.sampled_from(["t.safetensors", "t.npz", "t.npy"]))
@@ -161,20 +161,20 @@ def test_random_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.parametrize("name", ["t.safetensors", "t.npz", "t.npy"])
 def test_truncated_files_are_refused_at_every_length(tmp_path: Path, name: str) -> None:
-    whole = tmp_path / name
+    complete = tmp_path / name
     arrays = {"a": np.arange(20.0), "b": np.arange(6).reshape(2, 3)}
     if name == "t.npy":
-        np.save(whole, arrays["a"])
+        np.save(complete, arrays["a"])
     elif name == "t.npz":
-        np.savez(whole, **arrays)
+        np.savez(complete, **arrays)
     else:
-        save_file(arrays, whole)
-    content = whole.read_bytes()
-    cut = tmp_path / f"cut{whole.suffix}"
+        save_file(arrays, complete)
+    content = complete.read_bytes()
+    truncated = tmp_path / f"cut{complete.suffix}"
     for length in range(0, len(content), 7):
-        cut.write_bytes(content[:length])
+        truncated.write_bytes(content[:length])
         with pytest.raises(BadInput):
-            values(open_stored(cut))
+            values(open_stored(truncated))
 
 
 class Trap:
@@ -342,14 +342,14 @@ def test_zipped_directory_is_read_like_the_directory(tmp_path: Path, outer: str)
             with archive.open(f"{outer}{name}.npy", "w") as file:
                 np.save(file, array)
         archive.writestr(f"{outer}meta.json", '{"dtype": "float16"}')
-    found = open_stored(tmp_path / "t.zip")
-    assert found.meta == {"dtype": "float16"}
-    assert_same(values(found), {name.replace("/", "."): array for name, array in arrays.items()})
+    dump = open_stored(tmp_path / "t.zip")
+    assert dump.meta == {"dtype": "float16"}
+    assert_same(values(dump), {name.replace("/", "."): array for name, array in arrays.items()})
 
 
 def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.zip"
-    for content, says in [
+    for content, message in [
         ({"a.npy": npy_header((0,)), "run.py": b"1"}, "t.zip holds 'run.py'; expected the .npy files of a directory"),
         ({"a/b.npy": npy_header((0,)), "a.b.npy": npy_header((0,))}, "t.zip has two files for a.b"),
         ({"a.npy": npy_header((0,)), "meta.json": b"[1]"}, "meta.json of t.zip is not a JSON object"),
@@ -358,7 +358,7 @@ def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in content.items():
                 archive.writestr(name, data)
-        refused(path, says)
+        refused(path, message)
     path.write_bytes(b"no archive at all")
     refused(path, "t.zip is truncated or not a .zip file")
 

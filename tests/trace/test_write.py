@@ -40,12 +40,12 @@ def test_safetensors_package_reads_every_written_array(
     with safe_open(str(path), framework="numpy") as file:
         assert set(file.keys()) == {*arrays, "text"}
         for name, array in arrays.items():
-            found = file.get_tensor(name)
-            assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+            stored = file.get_tensor(name)
+            assert (stored.dtype, stored.shape, stored.tobytes()) == (array.dtype, array.shape, array.tobytes())
         assert file.get_tensor("text").tobytes().decode() == "七 one"
-    reference = read_trace(path)
-    assert list(reference) == [*arrays, "text"] and reference.meta == {"note": note}
-    assert all(reference[name].flags.aligned for name in arrays)
+    trace = read_trace(path)
+    assert list(trace) == [*arrays, "text"] and trace.meta == {"note": note}
+    assert all(trace[name].flags.aligned for name in arrays)
 
 
 class Counted(Mapping[str, np.ndarray]):
@@ -114,10 +114,10 @@ def test_trace_path_needs_the_safetensors_suffix_and_an_existing_folder(
 
 def test_a_stored_trace_is_pickled_as_its_path(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.safetensors", {"a": np.ones(100_000)}, {"model": "m"})
-    sent = pickle.dumps(read_trace(path))
-    assert len(sent) < 1000
-    found = pickle.loads(sent)
-    assert found.meta == {"model": "m"} and found["a"].sum() == 100_000
+    pickled = pickle.dumps(read_trace(path))
+    assert len(pickled) < 1000
+    loaded = pickle.loads(pickled)
+    assert loaded.meta == {"model": "m"} and loaded["a"].sum() == 100_000
 
 
 def test_named_pipe_is_not_overwritten(tmp_path: Path) -> None:

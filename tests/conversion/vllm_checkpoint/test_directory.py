@@ -41,8 +41,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
 
 
 def test_vllm_directory_contains_configuration_tokenizer_and_weights(model: ServedModel, tmp_path: Path) -> None:
-    told: list[float] = []
-    write_directory(model, tmp_path / "it", lambda fraction, _: told.append(fraction))
+    fractions: list[float] = []
+    write_directory(model, tmp_path / "it", lambda fraction, _: fractions.append(fraction))
     out = tmp_path / "it"
     config = json.loads((out / "config.json").read_text())
     own = json.loads((model.language.directory / "config.json").read_text())
@@ -54,7 +54,7 @@ def test_vllm_directory_contains_configuration_tokenizer_and_weights(model: Serv
     assert (out / "generation_config.json").is_file()
     read, _ = read_language_weights(out)
     assert read.keys() == TENSORS.keys() and all(torch.equal(read[name], value) for name, value in TENSORS.items())
-    assert told == sorted(told) and told[-1] == 1
+    assert fractions == sorted(fractions) and fractions[-1] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["it"]
 
 
@@ -98,12 +98,12 @@ def test_interrupted_writing_leaves_no_files_in_the_directory(
 def test_invalid_output_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    for out, said in (
+    for out, message in (
         (tmp_path / "full", "is a directory with files in it"),
         (tmp_path / "full" / "file", "is a file; expected the name of a new directory"),
         (tmp_path / "no" / "it", "there is no folder"),
         (Path("/"), "is not the name of a directory"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             check_directory(out)
     check_directory(tmp_path / "it")

@@ -57,10 +57,10 @@ def served(checkpoint: Path, out: Path) -> Path:
 
 
 def tensors_of(directory: Path) -> Tensors:
-    found: Tensors = {}
+    tensors: Tensors = {}
     for file in sorted(directory.glob("*.safetensors")):
-        found |= load_file(file)
-    return found
+        tensors |= load_file(file)
+    return tensors
 
 
 def change_weights(directory: Path, change: Callable[[Tensors], Mapping[str, Tensor]], name: str = WEIGHTS) -> None:
@@ -87,10 +87,10 @@ def expected_tensors(checkpoint: Path) -> Tensors:
     return {**read.hearing, **{f"llm.{name}": value for name, value in half.network.state_dict().items()}}
 
 
-def assert_same(found: Tensors, expected: Tensors) -> None:
-    assert set(found) == set(expected)
+def assert_same(tensors: Tensors, expected: Tensors) -> None:
+    assert set(tensors) == set(expected)
     for name, value in expected.items():
-        assert torch.equal(found[name].float(), value.float()), name
+        assert torch.equal(tensors[name].float(), value.float()), name
 
 
 @pytest.fixture(scope="module")
@@ -158,11 +158,11 @@ def test_weights_written_in_chunks_and_shards_are_equal(
     monkeypatch.setattr(directories, "SHARD_BYTES", 40_000)
     out = served(checkpoint, tmp_path / "out")
     assert len(list(out.glob("model-*.safetensors"))) > 2 and not (out / "model.safetensors").exists()
-    whole, pieces = tensors_of(converted), tensors_of(out)
-    assert set(pieces) == set(whole)
-    for name, value in whole.items():  # sums made in stretches may round otherwise
+    expected, pieces = tensors_of(converted), tensors_of(out)
+    assert set(pieces) == set(expected)
+    for name, value in expected.items():  # sums made in stretches may round otherwise
         torch.testing.assert_close(pieces[name], value, rtol=0, atol=1e-6)
-    assert set(json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]) == set(whole)
+    assert set(json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]) == set(expected)
 
 
 def test_tensors_without_lora_keep_their_dtype(own: Path, tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_tensors_without_lora_keep_their_dtype(own: Path, tmp_path: Path) -> Non
     save_file({name: value.bfloat16() for name, value in base_of(own).items()}, weights, {"format": "pt"})
     half = {name: value.half() for name, value in stored_in(own).items() if "encoder" in name}
     change_weights(own, lambda tensors: {**tensors, **half})
-    found = tensors_of(served(own, tmp_path / "out"))
-    assert found["llm.model.embed_tokens.weight"].dtype == torch.bfloat16
-    assert found["llm.model.layers.0.self_attn.q_proj.bias"].dtype == torch.bfloat16
-    assert found["llm.model.layers.0.self_attn.q_proj.weight"].dtype == torch.float32
-    assert found["encoder_projector.linear1.weight"].dtype == torch.float16
-    assert_same(found, expected_tensors(own))
+    written = tensors_of(served(own, tmp_path / "out"))
+    assert written["llm.model.embed_tokens.weight"].dtype == torch.bfloat16
+    assert written["llm.model.layers.0.self_attn.q_proj.bias"].dtype == torch.bfloat16
+    assert written["llm.model.layers.0.self_attn.q_proj.weight"].dtype == torch.float32
+    assert written["encoder_projector.linear1.weight"].dtype == torch.float16
+    assert_same(written, expected_tensors(own))
 
 
 def test_encoder_weights_are_read_from_the_separate_encoder_file(own: Path, tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_output_matrix_is_omitted_only_if_equal_to_the_embeddings(
         save_file(base, language / "model.safetensors", {"format": "pt"})
     change_json(language / "config.json", tie_word_embeddings=True)
     out = served(own, tmp_path / "out")
-    found = tensors_of(out)
-    assert ("llm.lm_head.weight" in found) == (output == "other")
+    written = tensors_of(out)
+    assert ("llm.lm_head.weight" in written) == (output == "other")
     assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] == (output == "same")
     if output == "other":
-        assert torch.equal(found["llm.lm_head.weight"], base["lm_head.weight"])
+        assert torch.equal(written["llm.lm_head.weight"], base["lm_head.weight"])
 
 
 def test_sharded_pytorch_bin_language_model_is_converted(own: Path, tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ def test_checkpoint_with_cmvn_ctc_decoder_and_custom_prompt_is_converted(tmp_pat
     assert before.cmvn_file is not None and after.cmvn_file == out / "am.mvn"
     assert after.cmvn_file.read_bytes() == before.cmvn_file.read_bytes()
     assert described(before) == described(after) and not after.do_think and not after.sys_prompt
-    found, _ = read_language_weights(out)
-    assert not any(name.startswith("ctc") for name in found)
-    assert {value.dtype for value in found.values()} == {torch.bfloat16}
+    written, _ = read_language_weights(out)
+    assert not any(name.startswith("ctc") for name in written)
+    assert {value.dtype for value in written.values()} == {torch.bfloat16}
     assert "input_size" not in json.loads((out / "config.json").read_text())["audio_encoder_conf"]
 
 
@@ -122,7 +122,7 @@ def test_missing_extra_and_non_finite_tensors_are_refused(tmp_path: Path) -> Non
     name = "audio_adaptor.linear1.weight"
     broken = tensors[name].clone()
     broken[0, 0] = torch.nan
-    for changed, said in (
+    for changed, message in (
         ({key: value for key, value in tensors.items() if key != name}, rf"tiny/model\.pt lacks tensor {name}"),
         ({**tensors, "other.weight": tensors[name]}, r"tiny/model\.pt has tensor other\.weight"),
         ({**tensors, name: tensors[name][:3]}, rf"tiny/model\.pt: tensor {name} has shape \(3, 16\)"),
@@ -131,6 +131,6 @@ def test_missing_extra_and_non_finite_tensors_are_refused(tmp_path: Path) -> Non
         ({**tensors, "llm.model.other": tensors[name]}, r"tiny/model\.pt has tensor model\.other"),
     ):
         torch.save(changed, directory / "model.pt")
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             served(directory, tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["tiny"]

@@ -31,16 +31,16 @@ def test_written_tensors_are_read_back_unchanged(
     for number, shape in enumerate(shapes):
         dtype = dtypes.draw(st.sampled_from(sorted(DTYPES, key=str)))
         values[f"tensor {number} ä"] = torch.randn(shape, generator=draw).to(dtype).transpose(0, -1)
-    told = []
+    progress = []
     path = tmp_path_factory.getbasetemp() / "it.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensors, "CHUNK_VALUES", chunk)
         planned = [stored(name, value) for name, value in values.items()]
-        write_safetensors(planned, path, "the test", lambda tensor, count: told.append((tensor.name, count)))
+        write_safetensors(planned, path, "the test", lambda tensor, count: progress.append((tensor.name, count)))
     read = load(path.read_bytes())
     assert sorted(read) == sorted(values)
     assert all(read[name].dtype == value.dtype and torch.equal(read[name], value) for name, value in values.items())
-    assert sum(count for _, count in told) == sum(value.nbytes for value in values.values())
+    assert sum(count for _, count in progress) == sum(value.nbytes for value in values.values())
     assert all(tensor.nbytes == values[tensor.name].nbytes for tensor in planned)
     with safe_open(path, "pt") as file:
         assert file.metadata() == {"format": "pt"}

@@ -23,15 +23,15 @@ def slowly(logits: list[float], count: int) -> list[tuple[int, float]]:
     most = max(scores)
     if most == -math.inf:
         return [(number, -math.inf) for number in order]
-    whole = most + math.log(math.fsum(math.exp(score - most) for score in scores))
-    return [(number, scores[number] - whole) for number in order]
+    log_sum = most + math.log(math.fsum(math.exp(score - most) for score in scores))
+    return [(number, scores[number] - log_sum) for number in order]
 
 
 @given(st.lists(LOGITS, min_size=1, max_size=30), st.integers(1, 20))
 def test_likeliest_tokens_match_the_slow_definition(logits: list[float], count: int) -> None:
     ids, logprobs = likeliest(np.array([logits, logits[::-1]]), count)
-    for row, given_logits in enumerate((logits, logits[::-1])):
-        expected = slowly(given_logits, count)
+    for row, row_logits in enumerate((logits, logits[::-1])):
+        expected = slowly(row_logits, count)
         assert ids[row].tolist() == [number for number, _ in expected], "ties by the lower id"
         np.testing.assert_allclose(logprobs[row], [value for _, value in expected], rtol=1e-12, atol=1e-12)
     assert ids.dtype == np.int64 and logprobs.dtype == np.float64

@@ -28,22 +28,22 @@ def prompt(seed: int) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def found(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> list[int]:
-    """The search's result; every hypothesis is computed from its beginning at every step."""
+def search_result(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> list[int]:
+    """Returns the search's ids; every hypothesis is computed from its beginning at every step."""
     search = BeamSearch(decoding, limit)
     written = np.empty((decoding.beam_size, 0), dtype=np.int64)
     for step in range(limit):
-        whole = torch.cat([ids.repeat(decoding.beam_size, 1), torch.from_numpy(written)], dim=1)
-        going = search.take(network()(whole).logits[:, -1].numpy())
-        if going is None:
+        sequences = torch.cat([ids.repeat(decoding.beam_size, 1), torch.from_numpy(written)], dim=1)
+        step_beams = search.take(network()(sequences).logits[:, -1].numpy())
+        if step_beams is None:
             return search.best
         assert len(search.best) == step + 1
-        written = np.column_stack([written[going.parents], going.tokens])
+        written = np.column_stack([written[step_beams.parents], step_beams.tokens])
     raise AssertionError("the search goes on beyond its limit")
 
 
 @torch.inference_mode()
-def theirs(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> list[int]:
+def transformers_result(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> list[int]:
     [ids] = network().generate(
         inputs_embeds=network().get_input_embeddings()(ids),
         attention_mask=torch.ones_like(ids),
@@ -78,18 +78,18 @@ def theirs(ids: torch.Tensor, decoding: Decoding, limit: int = 12) -> list[int]:
 def test_the_result_matches_transformers(changes: dict[str, Any]) -> None:
     decoding = replace(DECODING, **changes)
     for seed in range(12):
-        assert found(prompt(seed), decoding) == theirs(prompt(seed), decoding)
+        assert search_result(prompt(seed), decoding) == transformers_result(prompt(seed), decoding)
 
 
 def test_prompts_cover_hypotheses_ended_by_eos_and_by_the_token_limit() -> None:
-    lengths = {len(theirs(prompt(seed), DECODING)) for seed in range(12)}
+    lengths = {len(transformers_result(prompt(seed), DECODING)) for seed in range(12)}
     assert 12 in lengths and len(lengths) > 2
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
 def test_token_limit_ends_the_beam_search(limit: int) -> None:
     for seed in range(4):
-        assert found(prompt(seed), DECODING, limit) == theirs(prompt(seed), DECODING, limit)
+        assert search_result(prompt(seed), DECODING, limit) == transformers_result(prompt(seed), DECODING, limit)
 
 
 def test_likeliest_sequence_wins_over_the_likeliest_first_token() -> None:

@@ -26,7 +26,7 @@ STOPS = (3, 11)
 ANY = Decoding(STOPS, temperature=1.0)
 
 
-def theirs(decoding: Decoding, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
+def transformers_scores(decoding: Decoding, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
     """The scores after transformers' own processors."""
     processors: list[Any] = []
     if decoding.repetition_penalty != 1.0:
@@ -39,8 +39,8 @@ def theirs(decoding: Decoding, generated: np.ndarray, logits: np.ndarray) -> np.
             processors.append(TopKLogitsWarper(decoding.top_k))
         if decoding.top_p < 1.0:
             processors.append(TopPLogitsWarper(decoding.top_p))
-    found = LogitsProcessorList(processors)(torch.from_numpy(generated), torch.from_numpy(logits.copy()))
-    return found.numpy()
+    scores = LogitsProcessorList(processors)(torch.from_numpy(generated), torch.from_numpy(logits.copy()))
+    return scores.numpy()
 
 
 @given(
@@ -60,14 +60,17 @@ def test_sampler_scores_equal_those_of_transformers(
     draw = np.random.default_rng(seed)
     logits = (draw.standard_normal((batch, 50)) * 3).astype(np.float32)
     generated = draw.integers(0, 50, (batch, before))
-    kept = logits.copy()
+    original = logits.copy()
     decoding = replace(
         ANY, repetition_penalty=penalty, min_new_tokens=least, temperature=temperature, top_k=top_k, top_p=top_p
     )
-    ours, expected = TokenSampler(decoding).scores(generated, logits), theirs(decoding, generated, logits)
-    np.testing.assert_array_equal(np.isinf(ours), np.isinf(expected))
-    np.testing.assert_allclose(ours, expected, rtol=1e-6)
-    np.testing.assert_array_equal(logits, kept)
+    scores, expected = (
+        TokenSampler(decoding).scores(generated, logits),
+        transformers_scores(decoding, generated, logits),
+    )
+    np.testing.assert_array_equal(np.isinf(scores), np.isinf(expected))
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    np.testing.assert_array_equal(logits, original)
 
 
 def test_scores_without_options_return_the_logits_uncopied() -> None:
@@ -90,8 +93,8 @@ def test_stop_token_is_not_chosen_before_min_new_tokens() -> None:
 def test_sampled_token_frequencies_match_the_probabilities() -> None:
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))[None].repeat(4000, axis=0)
     none = np.zeros((4000, 0), np.int64)
-    drawn = TokenSampler(Decoding((), temperature=1.0, seed=7))(none, logits)
-    shares = np.bincount(drawn, minlength=4) / len(drawn)
+    tokens = TokenSampler(Decoding((), temperature=1.0, seed=7))(none, logits)
+    shares = np.bincount(tokens, minlength=4) / len(tokens)
     np.testing.assert_allclose(shares, [0.5, 0.3, 0.15, 0.05], atol=0.03)
     cut = TokenSampler(Decoding((), temperature=1.0, top_k=2, seed=7))(none, logits)
     np.testing.assert_allclose(np.bincount(cut, minlength=4) / len(cut), [0.625, 0.375, 0, 0], atol=0.03)
@@ -110,11 +113,11 @@ def test_a_constant_added_to_all_logits_changes_no_draw(constant: float) -> None
 def test_draws_are_repeatable_by_their_seed() -> None:
     logits = np.zeros((8, 100), np.float32)
 
-    def drawn(seed: int) -> list[int]:
+    def sample(seed: int) -> list[int]:
         choose = TokenSampler(Decoding((), temperature=1.0, seed=seed))
         return [int(token) for _ in range(3) for token in choose(np.zeros((8, 0), np.int64), logits)]
 
-    assert drawn(1) == drawn(1) != drawn(2)
+    assert sample(1) == sample(1) != sample(2)
 
 
 @pytest.mark.parametrize("number", [0.0, 0.9999999999999999])

@@ -17,9 +17,9 @@ WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
 
 
 def both(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
-    """The embeddings [tokens, width] of here and of PyTorch."""
-    theirs = cif.fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], tokens)
-    return fire(hidden, alphas, tokens), theirs[0].numpy()
+    """Returns the embeddings [tokens, width] of `fire` and those of PyTorch."""
+    expected = cif.fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], tokens)
+    return fire(hidden, alphas, tokens), expected[0].numpy()
 
 
 @given(WEIGHTS, st.integers(0, 2))
@@ -27,16 +27,16 @@ def test_cif_embeddings_equal_those_of_pytorch(weights: list[float], more: int) 
     """Also of tokens that the weights do not complete."""
     alphas = np.array(weights, dtype=np.float32)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
-    ours, theirs = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)) + more)
-    assert ours.dtype == np.float32 and ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+    embeddings, expected = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)) + more)
+    assert embeddings.dtype == np.float32 and embeddings.shape == expected.shape
+    np.testing.assert_allclose(embeddings, expected, atol=2e-6)
 
 
 def test_cif_embeddings_of_a_long_recording_equal_those_of_pytorch() -> None:
     draw = np.random.default_rng(0)
     hidden, alphas = draw.standard_normal((5000, 4)).astype(np.float32), draw.random(5000, dtype=np.float32)
-    ours, theirs = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)))
-    np.testing.assert_allclose(ours, theirs, atol=2e-6)
+    embeddings, expected = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)))
+    np.testing.assert_allclose(embeddings, expected, atol=2e-6)
 
 
 def test_cif_frame_on_a_token_boundary_is_split_between_both_tokens() -> None:
@@ -47,11 +47,11 @@ def test_cif_frame_on_a_token_boundary_is_split_between_both_tokens() -> None:
 @given(WEIGHTS, st.sampled_from([1.0, 0.9999]))
 def test_cif_peaks_are_the_running_sum_minus_the_fired_threshold(weights: list[float], threshold: float) -> None:
     alphas = np.array(weights, dtype=np.float32)
-    found = peaks(alphas, threshold).tolist()
+    running_sums = peaks(alphas, threshold).tolist()
     value = 0.0
-    for weight, peak in zip(alphas.tolist(), found, strict=True):
+    for weight, peak in zip(alphas.tolist(), running_sums, strict=True):
         value += weight
         assert peak == pytest.approx(value, abs=1e-6)
         value -= threshold if value >= threshold else 0.0
-    fired = sum(peak >= threshold for peak in found)
+    fired = sum(peak >= threshold for peak in running_sums)
     assert fired == pytest.approx(math.fsum(alphas.tolist()) / threshold, abs=1)

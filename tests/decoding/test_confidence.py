@@ -21,5 +21,5 @@ def test_token_confidence_is_the_softmax_probability(logits: np.ndarray, ids: np
 
 def test_confidence_of_empty_and_non_finite_logits() -> None:
     assert probabilities(np.empty((0, 5)), np.empty(0, int)).shape == (0,)
-    found = probabilities(np.array([[np.nan, 1.0], [-np.inf, -np.inf], [-np.inf, 0.0]]), np.array([0, 1, 1]))
-    assert [known(each) for each in found.tolist()] == [None, None, 1.0]
+    confidences = probabilities(np.array([[np.nan, 1.0], [-np.inf, -np.inf], [-np.inf, 0.0]]), np.array([0, 1, 1]))
+    assert [known(each) for each in confidences.tolist()] == [None, None, 1.0]

@@ -18,8 +18,8 @@ SCORES = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 4)), ele
 
 def collapsed(path: tuple[int, ...], blank: int) -> list[int]:
     """The definition: repeats removed first, then blanks."""
-    kept = [path[0], *(now for before, now in pairwise(path) if now != before)]
-    return [token for token in kept if token != blank]
+    without_repeats = [path[0], *(now for before, now in pairwise(path) if now != before)]
+    return [token for token in without_repeats if token != blank]
 
 
 @given(SCORES, st.integers(0, 1))
@@ -34,8 +34,8 @@ def test_greedy_ctc_equals_the_best_of_all_paths(scores: np.ndarray, blank: int)
 def test_greedy_ctc_spans_equal_the_forced_alignment_of_its_tokens(scores: np.ndarray) -> None:
     """Of all paths that collapse to the found tokens, the best one has each token on the frames that were reported."""
     frames, vocabulary = scores.shape
-    found = greedy(scores)
-    ids = [token.id for token in found]
+    spans = greedy(scores)
+    ids = [token.id for token in spans]
     best, score = None, -np.inf
     for path in product(range(vocabulary), repeat=frames):
         if collapsed(path, 0) != ids:
@@ -45,20 +45,20 @@ def test_greedy_ctc_spans_equal_the_forced_alignment_of_its_tokens(scores: np.nd
             best, score = path, total
     assert best is not None
     reported = np.zeros(frames, dtype=int)
-    for token in found:
+    for token in spans:
         reported[token.first : token.end] = token.id
     assert list(best) == reported.tolist()
 
 
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 3))
 def test_collapsed_tokens_cover_every_non_blank_frame_once(path: list[int], blank: int) -> None:
-    found = collapse(np.array(path, dtype=int), blank)
-    assert [token.id for token in found] == (collapsed(tuple(path), blank) if path else [])
-    for token in found:
+    tokens = collapse(np.array(path, dtype=int), blank)
+    assert [token.id for token in tokens] == (collapsed(tuple(path), blank) if path else [])
+    for token in tokens:
         assert set(path[token.first : token.end]) == {token.id}  # its frames are its own
         assert token.first == 0 or path[token.first - 1] != token.id  # and all of the run
         assert token.end == len(path) or path[token.end] != token.id
-    assert sum(token.end - token.first for token in found) == sum(step != blank for step in path)
+    assert sum(token.end - token.first for token in tokens) == sum(step != blank for step in path)
 
 
 def test_a_blank_separates_repeats() -> None:

@@ -22,12 +22,12 @@ def test_best_alignment_is_the_likeliest_path_of_the_tokens(seed: int) -> None:
         value = float(sum(log_probs[frame, token] for frame, token in enumerate(path)))
         best[tokens] = max(best.get(tokens, -np.inf), value)
     for tokens in [*best, (1, 1, 1), (2,) * 6]:
-        found = best_alignment(log_probs, tokens)
-        assert (found is not None) == (tokens in best)
-        if found is None:
+        alignment = best_alignment(log_probs, tokens)
+        assert (alignment is not None) == (tokens in best)
+        if alignment is None:
             continue
         path = np.zeros(frames, int)
-        for each in found:
+        for each in alignment:
             path[each.first : each.end] = each.id
         assert tuple(each.id for each in collapse(path)) == tokens
         assert log_probs[np.arange(frames), path].sum() == pytest.approx(best[tokens])

@@ -37,13 +37,13 @@ class Texts:
 def sums(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float]:
     """The score of each history, word by word with the others, and its end."""
     states = np.full(len(histories), model.start, dtype=np.int64)
-    found = np.zeros(len(histories))
+    scores = np.zeros(len(histories))
     for place in range(max(map(len, histories), default=0)):
         rows = np.array([row for row, history in enumerate(histories) if place < len(history)])
         words = np.array([histories[row][place] for row in rows])
         added, states[rows] = model.advance(states[rows], words)
-        found[rows] += added
-    return (found + model.final(states)).tolist()
+        scores[rows] += added
+    return (scores + model.final(states)).tolist()
 
 
 @given(
@@ -93,16 +93,16 @@ def test_cache_is_bounded_and_evicted_states_stay_valid() -> None:
     texts = Texts()
     model = NeuralModel(texts, WORDS, most=10)
     state = np.array([model.start])
-    first, begun = model.advance(state, np.array([1]))
+    first, first_state = model.advance(state, np.array([1]))
     for word in range(100):
         _, state = model.advance(state, np.array([word % 4]))
     assert max(len(model._states), len(model._sums), len(model._ends)) <= 10
-    asked = len(texts.asked)
+    request_count = len(texts.asked)
     assert model.words_of(int(state[0])) == [WORDS[word % 4] for word in range(100)]
     again, _ = model.advance(np.array([model.start]), np.array([1]))
-    assert again[0] == first[0] and texts.asked[asked:] == [(("two",), False)], "it was forgotten"
+    assert again[0] == first[0] and texts.asked[request_count:] == [(("two",), False)], "it was forgotten"
     expected = texts.score("two one", False).total - texts.score("two", False).total
-    assert model.advance(begun, np.array([0]))[0][0] == pytest.approx(expected)
+    assert model.advance(first_state, np.array([0]))[0][0] == pytest.approx(expected)
 
 
 def test_out_of_range_symbol_raises_an_index_error() -> None:

@@ -24,35 +24,35 @@ class Counted(PrefixScorer):
 
     def __init__(self, room: int, most_rows: int = 100):
         super().__init__(room, most_rows)
-        self.kept: dict[int, tuple[int, ...]] = {}
+        self.prefixes: dict[int, tuple[int, ...]] = {}
         self.most = self.forgotten = 0
         self.broken = False
 
     def computed(self, node: int) -> bool:
-        return node in self.kept
+        return node in self.prefixes
 
     def forget(self) -> None:
-        self.kept = {}
+        self.prefixes = {}
         self.forgotten += 1
 
-    def compute(self, asked: Sequence[int]) -> bool:
-        needed = self.needed(asked)
-        if self.kept and len(self.kept) + len(needed) > self._room:
+    def compute(self, nodes: Sequence[int]) -> bool:
+        needed = self.needed(nodes)
+        if self.prefixes and len(self.prefixes) + len(needed) > self._room:
             return False
         tree = self.tree
         for node in needed:
-            assert node not in self.kept
-            above = self.kept[tree.parents[node]] if tree.parents[node] >= 0 else ()
-            self.kept[node] = (*above, tree.tokens[node])
+            assert node not in self.prefixes
+            above = self.prefixes[tree.parents[node]] if tree.parents[node] >= 0 else ()
+            self.prefixes[node] = (*above, tree.tokens[node])
             assert tree.depths[node] == len(above)
         if self.broken:
             raise ValueError("out of memory")
-        for node in asked:
+        for node in nodes:
             assert math.isnan(tree.logprobs[node])
-            tree.logprobs[node] = logprob(self.kept[tree.parents[node]], tree.tokens[node])
+            tree.logprobs[node] = logprob(self.prefixes[tree.parents[node]], tree.tokens[node])
         self.passes += 1
         self.positions += len(needed)
-        self.most = max(self.most, len(self.kept))
+        self.most = max(self.most, len(self.prefixes))
         return True
 
 
@@ -71,9 +71,9 @@ def test_row_scores_with_shared_prefixes_equal_scores_of_each_row_alone(
 ) -> None:
     scorer = Counted(room, most_rows)
     for rows in calls:
-        found = scorer.score(rows)
-        assert [each.tolist() for each in found] == [alone(row) for row in rows]
-        assert all(each.dtype == np.float64 for each in found)
+        scores = scorer.score(rows)
+        assert [each.tolist() for each in scores] == [alone(row) for row in rows]
+        assert all(each.dtype == np.float64 for each in scores)
     assert scorer.most <= max(2 * room, LONGEST), "a longer row is computed alone"
 
 

@@ -19,9 +19,9 @@ lists = st.lists(
 grids = st.lists(numbers, min_size=1, max_size=4, unique=True)
 
 
-def slow_errors(kept: list[NBestList], x: float, y: float) -> int:
+def slow_errors(n_best: list[NBestList], x: float, y: float) -> int:
     total = 0
-    for each in kept:
+    for each in n_best:
         best = max(each.candidates, key=lambda one: one.fixed + one.first * x + one.second * y)
         total += best.errors
     return total
@@ -29,14 +29,14 @@ def slow_errors(kept: list[NBestList], x: float, y: float) -> int:
 
 @given(lists, grids, grids)
 def test_weight_pair_errors_equal_those_of_the_selected_candidates(
-    kept: list[NBestList], first: list[float], second: list[float]
+    n_best: list[NBestList], first: list[float], second: list[float]
 ) -> None:
-    sweep = sweep_weights(kept, first, second, draws=20)
+    sweep = sweep_weights(n_best, first, second, draws=20)
     for (row, column), errors in np.ndenumerate(sweep.errors):
-        assert errors == slow_errors(kept, first[row], second[column])
+        assert errors == slow_errors(n_best, first[row], second[column])
     assert sweep.errors[sweep.best] == sweep.errors.min()
     assert sweep.alike[sweep.best]
-    assert sweep.low <= sweep.high and sweep.units == sum(each.units for each in kept)
+    assert sweep.low <= sweep.high and sweep.units == sum(each.units for each in n_best)
 
 
 def right_above(weight: float, units: int = 10) -> NBestList:
@@ -65,10 +65,10 @@ def test_sweep_over_a_small_or_inconclusive_set_has_a_warning() -> None:
 def test_error_rate_interval_matches_the_bootstrap() -> None:
     rng = np.random.default_rng(3)
     errors = rng.integers(0, 5, 40)
-    kept = [NBestList((Candidate(0.0, 0.0, 0.0, int(each)),), 10) for each in errors]
-    sweep = sweep_weights(kept, [1.0], [1.0])
-    drawn = [errors[rng.integers(0, 40, 40)].sum() / 400 for _ in range(4000)]
-    assert np.allclose((sweep.low, sweep.high), np.quantile(drawn, (0.025, 0.975)), atol=0.01)
+    n_best = [NBestList((Candidate(0.0, 0.0, 0.0, int(each)),), 10) for each in errors]
+    sweep = sweep_weights(n_best, [1.0], [1.0])
+    resampled = [errors[rng.integers(0, 40, 40)].sum() / 400 for _ in range(4000)]
+    assert np.allclose((sweep.low, sweep.high), np.quantile(resampled, (0.025, 0.975)), atol=0.01)
 
 
 def test_best_weight_pair_at_the_grid_edge_is_flagged() -> None:
@@ -83,6 +83,6 @@ def test_sweep_chooses_the_middle_of_equally_good_weights() -> None:
 
 
 def test_empty_weight_sweep_is_refused() -> None:
-    for kept, first in (([], [1.0]), ([right_above(1.0)], []), ([NBestList((), 1)], [1.0])):
+    for n_best, first in (([], [1.0]), ([right_above(1.0)], []), ([NBestList((), 1)], [1.0])):
         with pytest.raises(ValueError, match="a sweep needs"):
-            sweep_weights(kept, first, [1.0])
+            sweep_weights(n_best, first, [1.0])

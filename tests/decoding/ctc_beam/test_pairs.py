@@ -32,9 +32,9 @@ def test_likely_pairs_equal_the_best_of_all_pairs_above_the_cut(seed: int) -> No
     np.testing.assert_array_equal(pairs.parents // rows, pairs.utterances)
     np.testing.assert_array_equal(log_probs[pairs.utterances, pairs.tokens], pairs.log_probs)
     for each in range(count):
-        mine = pairs.utterances == each
-        found = sorted(zip((pairs.parents[mine] % rows).tolist(), pairs.tokens[mine].tolist()))
-        assert found == the_best(base[each], log_probs[each], cut[each], MOST)
+        of_utterance = pairs.utterances == each
+        likely = sorted(zip((pairs.parents[of_utterance] % rows).tolist(), pairs.tokens[of_utterance].tolist()))
+        assert likely == the_best(base[each], log_probs[each], cut[each], MOST)
 
 
 def test_all_pairs_are_used_when_fewer_than_the_maximum_exist() -> None:

@@ -13,8 +13,8 @@ def hypothesis(words: str, probability: float) -> Hypothesis:
 
 
 def test_word_posterior_is_the_probability_share_of_hypotheses_with_the_word() -> None:
-    found = [hypothesis("the cat sat", 0.4), hypothesis("the hat sat", 0.3), hypothesis("cat sat", 0.1)]
-    assert posteriors(found) == pytest.approx([0.7 / 0.8, 0.5 / 0.8, 1.0])
+    hypotheses = [hypothesis("the cat sat", 0.4), hypothesis("the hat sat", 0.3), hypothesis("cat sat", 0.1)]
+    assert posteriors(hypotheses) == pytest.approx([0.7 / 0.8, 0.5 / 0.8, 1.0])
 
 
 def test_posterior_over_all_hypotheses_equals_the_ctc_probability() -> None:

@@ -24,9 +24,9 @@ def test_every_frame_is_read_once_and_in_order(at_once: int, monkeypatch: pytest
         running = progress.running[: progress.active]
         moved = running & (rng.random(progress.active) < 0.5)
         tokens = np.tile(np.arange(VOCABULARY), (progress.active, 1))
-        found = progress.of_tokens(tokens)
+        values = progress.of_tokens(tokens)
         for each in np.flatnonzero(moved).tolist():
-            frame = found[each].copy()
+            frame = values[each].copy()
             frame[BLANK] = progress.blank[each]
             assert progress.top[each] == np.delete(frame, BLANK).max()
             others = progress.frames(np.array([each]))[0]

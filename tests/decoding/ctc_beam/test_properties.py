@@ -67,12 +67,12 @@ def test_decoding_with_a_large_vocabulary_is_independent_of_the_batch(seed: int)
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, BEAMS, st.data())
 def test_decoding_in_chunks_equals_decoding_the_whole_recording(seed: int, beam_size: int, data: st.DataObject) -> None:
-    """Also when prefixes are forgotten on the way, and when the result is asked for in between."""
+    """Also if the search drops prefixes on the way, and if the result is requested in between."""
     problem = narrow(seed, beam_size, frames=25)
     decoder = problem.decoder()
     logits = problem.batch[0]
-    whole, chunked = decoder.begin(), decoder.begin()
-    decoder.advance(whole, logits)
+    at_once, chunked = decoder.begin(), decoder.begin()
+    decoder.advance(at_once, logits)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(logits)), max_size=5)))
     limit, rows_module.TREE_LIMIT = rows_module.TREE_LIMIT, 1
     try:
@@ -82,8 +82,8 @@ def test_decoding_in_chunks_equals_decoding_the_whole_recording(seed: int, beam_
             decoder.finish(chunked)
     finally:
         rows_module.TREE_LIMIT = limit
-    assert decoder.finish(chunked) == decoder.finish(whole)
-    assert chunked.rows.prefixes.size <= max(64, whole.rows.prefixes.size)
+    assert decoder.finish(chunked) == decoder.finish(at_once)
+    assert chunked.rows.prefixes.size <= max(64, at_once.rows.prefixes.size)
 
 
 @settings(max_examples=40, deadline=None)
@@ -119,12 +119,12 @@ def test_the_order_of_the_vocabulary_does_not_matter(seed: int, random: st.DataO
 @settings(max_examples=30, deadline=None)
 @given(SEEDS, BEAMS)
 def test_score_terms_equal_those_of_the_complete_texts(seed: int, beam_size: int) -> None:
-    """Look-ahead and the credit for unfinished phrases leave no trace: however narrow the beam."""
+    """Look-ahead and the credit for unfinished phrases do not change the terms, however narrow the beam."""
     problem = narrow(seed, beam_size, frames=20)
     options, parts = problem.options, problem.parts
-    for found in fresh(problem):
-        assert len({(each.tokens, each.words) for each in found}) == len(found)
-        for each in found:
+    for hypotheses in fresh(problem):
+        assert len({(each.tokens, each.words) for each in hypotheses}) == len(hypotheses)
+        for each in hypotheses:
             words = None
             if parts["lexicon"] is not None:
                 words = [parts["lexicon"].words.index(word) for word in each.words]
@@ -159,16 +159,16 @@ def test_look_ahead_changes_no_exact_result(seed: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, BEAMS)
 def test_pruning_never_raises_the_score_of_a_hypothesis(seed: int, beam_size: int) -> None:
-    """A threshold and few tokens per frame find less mass for a hypothesis, never more; the best stays within reach."""
+    """A threshold and few tokens per frame lower a hypothesis's probability, and never raise it."""
     problem = random_problem(seed)
     exact = [
-        {(h.tokens, h.words): h.score for h in found}
-        for found in fresh(replace(problem, options=replace(problem.options, nbest=5000)))
+        {(h.tokens, h.words): h.score for h in hypotheses}
+        for hypotheses in fresh(replace(problem, options=replace(problem.options, nbest=5000)))
     ]
     options = replace(problem.options, beam_size=beam_size, tokens_per_frame=1, threshold=4.0, nbest=1)
-    for everything, found in zip(exact, fresh(replace(problem, options=options)), strict=True):
-        for each in found:
-            assert each.score <= everything[each.tokens, each.words] + 1e-9
+    for exact_scores, hypotheses in zip(exact, fresh(replace(problem, options=options)), strict=True):
+        for each in hypotheses:
+            assert each.score <= exact_scores[each.tokens, each.words] + 1e-9
 
 
 @given(
@@ -219,8 +219,8 @@ def test_complete_hypothesis_survives_a_beam_of_one() -> None:
     decoder = CtcDecoder(3, 0, SearchOptions(beam_size=1), lexicon=lexicon)
     state = decoder.begin()
     decoder.advance(state, logits)
-    (found,) = decoder.finish(state)
-    assert found.tokens == () and found.acoustic == pytest.approx(np.log(0.01), abs=1e-6)
+    (hypothesis,) = decoder.finish(state)
+    assert hypothesis.tokens == () and hypothesis.acoustic == pytest.approx(np.log(0.01), abs=1e-6)
 
 
 def test_search_with_too_few_complete_hypotheses_is_repeated_with_a_wider_beam() -> None:

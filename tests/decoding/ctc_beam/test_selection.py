@@ -31,14 +31,14 @@ def test_best_hypotheses_within_the_threshold_are_selected(
     new = data.draw(st.lists(st.lists(SCORES, max_size=5), min_size=utterances, max_size=utterances))
     of = np.repeat(np.arange(utterances), [len(each) for each in new])
     flat = np.array([score for each in new for score in each])
-    found = choose(np.array(old), flat, of, size, threshold)
-    begin = 0
+    chosen = choose(np.array(old), flat, of, size, threshold)
+    first = 0
     for number, (olds, news) in enumerate(zip(old, new)):
         expected = living([*olds, *news], size, threshold)
-        assert np.flatnonzero(found.stays[number]).tolist() == [place for place in expected if place < rows]
-        comes = [place - begin for place in found.comes.tolist() if begin <= place < begin + len(news)]
+        assert np.flatnonzero(chosen.stays[number]).tolist() == [place for place in expected if place < rows]
+        comes = [place - first for place in chosen.comes.tolist() if first <= place < first + len(news)]
         assert comes == [place - rows for place in expected if place >= rows]
-        begin += len(news)
+        first += len(news)
         alone = staying(np.array([olds]), size, threshold, None, 0)[0]
         assert np.flatnonzero(alone).tolist() == living(olds, size, threshold)
         # Whatever is new and comes has reached the floor of the old ones.
@@ -47,11 +47,11 @@ def test_best_hypotheses_within_the_threshold_are_selected(
 
 
 def test_hypotheses_with_whole_words_are_retained_beyond_the_beam_size() -> None:
-    """Of those without an unfinished word, the best so many stay in any case."""
-    old, whole = np.array([[0.0, -1.0, -2.0, -3.0]]), np.array([[False, False, True, True]])
-    assert staying(old, 1, None, whole, 1).tolist() == [[True, False, True, False]]
-    assert staying(old, 1, 0.5, whole, 2).tolist() == [[True, False, True, True]]
-    assert choose(old, np.array([1.0]), np.array([0]), 1, None, whole, 1).stays.tolist() == [
+    """The best hypotheses without an unfinished word stay in any case, up to the stated count."""
+    old, complete = np.array([[0.0, -1.0, -2.0, -3.0]]), np.array([[False, False, True, True]])
+    assert staying(old, 1, None, complete, 1).tolist() == [[True, False, True, False]]
+    assert staying(old, 1, 0.5, complete, 2).tolist() == [[True, False, True, True]]
+    assert choose(old, np.array([1.0]), np.array([0]), 1, None, complete, 1).stays.tolist() == [
         [False, False, True, False]
     ]
 

@@ -106,10 +106,10 @@ def test_random_arpa_file_is_read_with_exact_numbers(tmp_path_factory, entries, 
     path.write_text(arpa_text(entries, newline, blank), newline="")
     read, expected = read_arpa(path), tables_of(entries)
     assert read.words == expected.words and read.order == expected.order
-    for ours, theirs in zip(read.orders, expected.orders, strict=True):
-        np.testing.assert_array_equal(ours.words, theirs.words)
-        np.testing.assert_array_equal(ours.log10, theirs.log10)
-        np.testing.assert_array_equal(ours.backoff, theirs.backoff)
+    for order, expected_order in zip(read.orders, expected.orders, strict=True):
+        np.testing.assert_array_equal(order.words, expected_order.words)
+        np.testing.assert_array_equal(order.log10, expected_order.log10)
+        np.testing.assert_array_equal(order.backoff, expected_order.backoff)
     assert math.isfinite(read.orders[0].backoff.sum())
 
 
@@ -168,12 +168,12 @@ def test_arpa_fault_raises_one_line_error_with_its_line_number(tmp_path: Path, t
 def test_truncated_gzip_raises_an_error_with_the_last_whole_line(tmp_path: Path):
     lines = "".join(f"-1.5\tw{number}\n" for number in range(20_000))
     text = f"\\data\\\nngram 1=20000\n\\1-grams:\n{lines}\\end\\\n"
-    whole = gzip.compress(text.encode())
+    compressed = gzip.compress(text.encode())
     with pytest.raises(BadInput) as caught:
-        read_arpa(written(tmp_path, whole[: len(whole) // 2]))
-    found = re.search(r"of lm\.arpa are damaged or cut off after line (\d+);", str(caught.value))
-    assert found and 5_000 < int(found[1]) < 15_000
-    damaged = whole[:-8] + b"\0\0\0\0" + whole[-4:]  # the checksum
+        read_arpa(written(tmp_path, compressed[: len(compressed) // 2]))
+    match = re.search(r"of lm\.arpa are damaged or cut off after line (\d+);", str(caught.value))
+    assert match and 5_000 < int(match[1]) < 15_000
+    damaged = compressed[:-8] + b"\0\0\0\0" + compressed[-4:]  # the checksum
     with pytest.raises(BadInput, match="compressed data of"):
         read_arpa(written(tmp_path, damaged))
 
@@ -189,12 +189,12 @@ def test_missing_arpa_file_and_directory_raise_an_error(tmp_path: Path):
 def test_damaged_arpa_gives_a_model_or_a_one_line_error(tmp_path_factory, start, end, inserted):
     raw = GOOD.encode()
     path = written(tmp_path_factory.getbasetemp(), raw[:start] + inserted + raw[max(start, end) :], "damaged.arpa")
-    said = "a model in damaged.arpa"
+    message = "a model in damaged.arpa"
     try:
         read_arpa(path)
     except BadInput as error:
-        said = str(error)
-    assert "damaged.arpa" in said and "\n" not in said
+        message = str(error)
+    assert "damaged.arpa" in message and "\n" not in message
 
 
 def test_ninety_thousand_ngrams_are_read_within_3_seconds(tmp_path: Path):

@@ -81,13 +81,13 @@ def test_trained_model_has_the_same_probabilities_in_kenlm(tmp_path: Path, capfd
     trained = train(text_of_words(300), 4)
     write_arpa(trained.tables, path)
     symbols = [*(word for word in trained.tables.words if word not in ("<s>", "</s>")), "other"]
-    ours, theirs = read_ngram_model(path, symbols), KenlmModel(path, symbols)
+    model, kenlm = read_ngram_model(path, symbols), KenlmModel(path, symbols)
     for sentence in text_of_words(50, seed=9):
-        one, other = np.array([ours.start]), np.array([theirs.start])
+        state, kenlm_state = np.array([model.start]), np.array([kenlm.start])
         for word in sentence:
             symbol = np.array([symbols.index(word) if word in symbols else len(symbols) - 1])
-            ln, one = ours.advance(one, symbol)
-            peer, other = theirs.advance(other, symbol)
-            assert ln[0] == pytest.approx(peer[0], abs=1e-5)  # KenLM keeps float32
-        assert ours.final(one)[0] == pytest.approx(theirs.final(other)[0], abs=1e-5)
+            ln, state = model.advance(state, symbol)
+            expected, kenlm_state = kenlm.advance(kenlm_state, symbol)
+            assert ln[0] == pytest.approx(expected[0], abs=1e-5)  # KenLM keeps float32
+        assert model.final(state)[0] == pytest.approx(kenlm.final(kenlm_state)[0], abs=1e-5)
     assert capfd.readouterr().err == ""

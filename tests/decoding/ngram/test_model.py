@@ -22,9 +22,9 @@ def tables_of(entries: Entries) -> NgramTables:
     words = tuple(ngram[0] for ngram in entries if len(ngram) == 1)
     orders = []
     for order in range(1, max(map(len, entries)) + 1):
-        found = [ngram for ngram in entries if len(ngram) == order]
-        ids = np.array([[words.index(word) for word in ngram] for ngram in found], np.int32).reshape(-1, order)
-        numbers = np.array([entries[ngram] for ngram in found]).reshape(-1, 2)
+        ngrams = [ngram for ngram in entries if len(ngram) == order]
+        ids = np.array([[words.index(word) for word in ngram] for ngram in ngrams], np.int32).reshape(-1, order)
+        numbers = np.array([entries[ngram] for ngram in ngrams]).reshape(-1, 2)
         orders.append(Ngrams(ids, numbers[:, 0], numbers[:, 1]))
     return NgramTables(words, tuple(orders), "drawn.arpa")
 

@@ -39,8 +39,8 @@ class SlowKneserNey:
         self.words = {ngram[0] for ngram in raw if len(ngram) == 1} - {"<s>"} | {"<unk>"}
         self.counts: dict[Ngram, int] = {}
         for ngram, count in raw.items():
-            whole = len(ngram) == self.order or ngram[0] == "<s>"
-            self.counts[ngram] = count if whole else sum(1 for longer in raw if longer[1:] == ngram)
+            counts_occurrences = len(ngram) == self.order or ngram[0] == "<s>"
+            self.counts[ngram] = count if counts_occurrences else sum(1 for longer in raw if longer[1:] == ngram)
         del self.counts["<s>",]
         self.discounts = {length: self._discounts(length) for length in range(1, self.order + 1)}
 
@@ -49,8 +49,8 @@ class SlowKneserNey:
         if not (of[1] and of[2] and of[3]):
             return [0.5, 1.0, 1.5]
         share = of[1] / (of[1] + 2 * of[2])
-        found = [c - (c + 1) * share * of[c + 1] / of[c] for c in (1, 2, 3)]
-        return found if min(found) > 0 else [0.5, 1.0, 1.5]
+        discounts = [c - (c + 1) * share * of[c + 1] / of[c] for c in (1, 2, 3)]
+        return discounts if min(discounts) > 0 else [0.5, 1.0, 1.5]
 
     def probability(self, word: str, history: Ngram) -> float:
         followers = [self.counts.get((*history, each), 0) for each in self.words]
@@ -89,9 +89,9 @@ def test_trained_probabilities_match_the_kneser_ney_formulas(sentences: list[lis
     for history in histories:
         total = 0.0
         for word in slow.words:
-            ours = 10 ** log10_of(entries, word, history)
-            assert ours == pytest.approx(slow.probability(word, history), rel=1e-9)
-            total += ours
+            probability = 10 ** log10_of(entries, word, history)
+            assert probability == pytest.approx(slow.probability(word, history), rel=1e-9)
+            total += probability
         assert total == pytest.approx(1, abs=1e-9)
 
 
@@ -114,10 +114,10 @@ def test_probabilities_sum_to_one_in_every_state_before_and_after_writing(tmp_pa
     write_arpa(trained.tables, tmp_path / "lm.arpa.gz", zipped=True)
     read = read_arpa(tmp_path / "lm.arpa.gz")
     assert read.words == trained.tables.words
-    for ours, theirs in zip(read.orders, trained.tables.orders, strict=True):
-        np.testing.assert_array_equal(ours.words, theirs.words)
-        np.testing.assert_allclose(ours.log10, theirs.log10, rtol=1e-8)
-        np.testing.assert_allclose(ours.backoff, theirs.backoff, rtol=1e-8)
+    for order, expected in zip(read.orders, trained.tables.orders, strict=True):
+        np.testing.assert_array_equal(order.words, expected.words)
+        np.testing.assert_allclose(order.log10, expected.log10, rtol=1e-8)
+        np.testing.assert_allclose(order.backoff, expected.backoff, rtol=1e-8)
     for tables, close in ((trained.tables, 1e-12), (read, 1e-7)):
         words = [word for word in tables.words if word not in ("<s>", "</s>")]
         model = NgramModel(tables, words)

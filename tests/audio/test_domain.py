@@ -31,11 +31,13 @@ def test_digit_samples_are_inside_the_domain_and_other_speech_is_outside() -> No
 
 def test_model_card_gives_its_domain_and_a_general_model_is_suggested() -> None:
     catalogue = read_catalogue()
-    demo, whole = (find_card(name, catalogue) for name in ("demo/sensevoice", "sensevoice-small"))
-    assert domain_name(demo) == "English digits" and domain_name(whole) == ""
-    other = instead_of(demo, catalogue.cards)
-    assert other is not None and other.id == "sensevoice-small" and instead_of(whole, catalogue.cards) is None
-    assert domain_file(whole) is None
+    demo, general = (find_card(name, catalogue) for name in ("demo/sensevoice", "sensevoice-small"))
+    assert domain_name(demo) == "English digits" and domain_name(general) == ""
+    suggestion = instead_of(demo, catalogue.cards)
+    assert (
+        suggestion is not None and suggestion.id == "sensevoice-small" and instead_of(general, catalogue.cards) is None
+    )
+    assert domain_file(general) is None
     with pytest.raises(BadInput, match=r"domain = 'songs'; expected one of english-digits, or the path of"):
         domain_file(replace(demo, domain="songs"))
 

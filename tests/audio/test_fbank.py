@@ -24,10 +24,12 @@ def mel_filters(size: int, bands: int = 80, low: float = 20.0) -> np.ndarray:
     edges = np.linspace(mel(low), mel(RATE / 2), bands + 2)
     filters = np.zeros((bands, size // 2 + 1))
     for bin_ in range(size // 2):  # the bin at half the sample rate belongs to no band
-        at = mel(bin_ * RATE / size)
+        bin_mel = mel(bin_ * RATE / size)
         for band in range(bands):
-            left, centre, right = edges[band : band + 3]
-            filters[band, bin_] = max(0.0, min((at - left) / (centre - left), (right - at) / (right - centre)))
+            lower, centre, upper = edges[band : band + 3]
+            filters[band, bin_] = max(
+                0.0, min((bin_mel - lower) / (centre - lower), (upper - bin_mel) / (upper - centre))
+            )
     return filters
 
 

@@ -109,7 +109,7 @@ def test_frame_count_from_the_configuration_equals_the_computed_frames(
     config = FrontendConfig(lfr_m=lfr[0], lfr_n=lfr[1], snip_edges=snip_edges)
     signal = np.linspace(-0.5, 0.5, samples, dtype=np.float32)
     try:
-        made = len(Frontend(config, None)(signal).features)
+        frames = len(Frontend(config, None)(signal).features)
     except BadInput:
-        made = 0
-    assert config.frames(samples) == made
+        frames = 0
+    assert config.frames(samples) == frames

@@ -21,7 +21,7 @@ from workbench.audio.track import open_track
 from workbench.core.errors import BadInput
 
 
-class Given:
+class ArrayTrack:
     """A track of samples in memory."""
 
     notes = ()
@@ -42,10 +42,10 @@ def noise(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-9000, 9000, count, dtype=np.int16)
 
 
-def finished(track: Given) -> Overview:
-    found = Overview(track)
-    found.run(threading.Event())
-    return found
+def finished(track: ArrayTrack) -> Overview:
+    overview = Overview(track)
+    overview.run(threading.Event())
+    return overview
 
 
 def slow_peaks(samples: np.ndarray, rate: int, level: int) -> np.ndarray:
@@ -65,22 +65,22 @@ def slow_peaks(samples: np.ndarray, rate: int, level: int) -> np.ndarray:
 )
 def test_waveform_tiles_hold_minimum_and_maximum_of_each_column(rate: int, count: int, level: int) -> None:
     samples = noise(count, count)
-    overview = finished(Given(samples, rate))
-    wanted = slow_peaks(samples, rate, level)
-    tiles = [overview.peaks(level, tile) for tile in range(len(wanted) // PEAK_COLUMNS + 1)]
-    np.testing.assert_array_equal(np.concatenate(tiles), wanted)
+    overview = finished(ArrayTrack(samples, rate))
+    expected = slow_peaks(samples, rate, level)
+    tiles = [overview.peaks(level, tile) for tile in range(len(expected) // PEAK_COLUMNS + 1)]
+    np.testing.assert_array_equal(np.concatenate(tiles), expected)
     assert overview.peak == np.abs(samples.astype(int)).max() and overview.share == 1.0
 
 
 def test_spectrogram_tiles_match_the_fbank_of_the_recognisers() -> None:
     samples = noise(16000)
-    overview = finished(Given(samples, 16000))
+    overview = finished(ArrayTrack(samples, 16000))
     codes = overview.mels(0, 0)
     assert codes.shape == (100, 80) and codes.dtype == np.uint8
     # A column's middle is 5 ms behind its begin; a frame's, 12.5 ms: frame n of samples moved by 7.5 ms is column n.
     frames = fbank(np.concatenate([np.zeros(120, dtype=np.float32), samples / np.float32(32768)]))
-    shown = MEL_LOW + codes[1:98] * (MEL_HIGH - MEL_LOW) / 255
-    assert np.abs(shown - frames[1:98]).max() <= 0.5 * (MEL_HIGH - MEL_LOW) / 255 + 1e-3
+    displayed = MEL_LOW + codes[1:98] * (MEL_HIGH - MEL_LOW) / 255
+    assert np.abs(displayed - frames[1:98]).max() <= 0.5 * (MEL_HIGH - MEL_LOW) / 255 + 1e-3
     assert overview.mels(0, 1).shape == (0, 80) and overview.mels(9, 0).shape == (1, 80)
 
 
@@ -88,15 +88,15 @@ def test_spectrogram_tiles_match_the_fbank_of_the_recognisers() -> None:
 def test_spectrogram_shows_a_tone_in_the_same_band_at_other_sample_rates(rate: int) -> None:
     moments = np.arange(3 * rate) / rate
     tone = (8000 * np.sin(2 * np.pi * 1000 * moments)).astype(np.int16)
-    overview = finished(Given(tone, rate))
-    same = finished(Given((8000 * np.sin(2 * np.pi * 1000 * np.arange(48000) / 16000)).astype(np.int16), 16000))
+    overview = finished(ArrayTrack(tone, rate))
+    same = finished(ArrayTrack((8000 * np.sin(2 * np.pi * 1000 * np.arange(48000) / 16000)).astype(np.int16), 16000))
     for level in (0, 4, 6, 7):
         assert overview.mels(level, 0)[2 >> level :].mean(axis=0).argmax() == same.mels(level, 0).mean(axis=0).argmax()
 
 
 def test_overview_reads_in_blocks_and_corrects_an_overstated_length() -> None:
     samples = noise(16000 * 60)
-    track = Given(samples, 16000, promised=16000 * 90)
+    track = ArrayTrack(samples, 16000, promised=16000 * 90)
     overview = Overview(track)
     assert overview.share == 0 and not overview.peaks(0, 0).any(), "silence until it is known"
     overview.run(threading.Event())
@@ -126,14 +126,14 @@ def test_track_reads_samples_at_any_position(
     rate = 16000
     mono = 0.3 * np.sin(2 * np.pi * 300 * np.arange(3 * rate) / rate)
     soundfile.write(tmp_path / name, np.stack([mono] * channels, axis=1), rate, subtype=subtype)
-    whole = np.rint(read(tmp_path / name).samples * 32768).astype(int)
+    expected = np.rint(read(tmp_path / name).samples * 32768).astype(int)
     track = open_track(tmp_path / name)
-    assert (track.rate, track.frames) == (rate, len(whole))
-    for first, count in ((20000, 500), (0, 300), (300, 400), (len(whole) - 10, 100)):
-        found = track.read(first, count)
-        assert found.dtype == np.int16 and len(found) == min(count, len(whole) - first)
-        assert np.abs(found - whole[first : first + count]).max() <= most_off
-    assert len(track.read(len(whole), 10)) == len(track.read(-5, 10)) == 0
+    assert (track.rate, track.frames) == (rate, len(expected))
+    for first, count in ((20000, 500), (0, 300), (300, 400), (len(expected) - 10, 100)):
+        samples = track.read(first, count)
+        assert samples.dtype == np.int16 and len(samples) == min(count, len(expected) - first)
+        assert np.abs(samples - expected[first : first + count]).max() <= most_off
+    assert len(track.read(len(expected), 10)) == len(track.read(-5, 10)) == 0
     track.close()
     assert len(track.read(0, 10)) == 0
 
@@ -141,8 +141,8 @@ def test_track_reads_samples_at_any_position(
 def test_file_unsupported_by_libsndfile_is_decoded_once_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, length = noise(20000), 20000
-    blocks = given.astype(np.float32).reshape(-1, 1) / 32768
+    samples, length = noise(20000), 20000
+    blocks = samples.astype(np.float32).reshape(-1, 1) / 32768
     closed: list[bool] = []
     monkeypatch.setattr(track_module, "opened", lambda path: (None, []))
     monkeypatch.setattr(
@@ -150,7 +150,7 @@ def test_file_unsupported_by_libsndfile_is_decoded_once_up_to_a_limit(
     )
     track = open_track(tmp_path / "a.m4a")
     assert (track.rate, track.frames, closed) == (8000, 2 * length, [True])
-    np.testing.assert_array_equal(track.read(length - 5, 10), np.concatenate([given[-5:], given[:5]]))
+    np.testing.assert_array_equal(track.read(length - 5, 10), np.concatenate([samples[-5:], samples[:5]]))
     track.close()
     monkeypatch.setattr(track_module, "MOST_DECODED", 2 * 25000)
     track = open_track(tmp_path / "a.m4a")

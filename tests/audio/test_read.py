@@ -78,12 +78,12 @@ def test_reading_in_blocks_equals_reading_at_once(tmp_path: Path, monkeypatch: p
     for name in ("noise.wav", "noise.flac", "noise.ogg", "noise.mp3"):
         path = tmp_path / name
         soundfile.write(path, 0.3 * rng.standard_normal((44_100, 2)), 44_100)
-        whole = read(path)
+        at_once = read(path)
         with monkeypatch.context() as patch:
             patch.setattr("workbench.audio.read._BLOCK", 2 * 1777)
             pieces = read(path)
-        assert len(whole.samples) == len(pieces.samples)
-        np.testing.assert_allclose(pieces.samples, whole.samples, atol=2e-6)
+        assert len(at_once.samples) == len(pieces.samples)
+        np.testing.assert_allclose(pieces.samples, at_once.samples, atol=2e-6)
 
 
 def test_five_channels_are_averaged(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_decoded_samples_are_retained_when_ffmpeg_stops_early(tmp_path: Path) ->
 def test_a_transport_stream_whose_last_packet_is_cut_gets_a_note(tmp_path: Path, packet: int, mode: str) -> None:
     source, target = tmp_path / "tone.wav", tmp_path / "tone.ts"
     soundfile.write(source, tone(2.0), RATE)
-    made = ["ffmpeg", "-v", "error", "-i", source, "-c:a", "mp2", "-mpegts_m2ts_mode", mode, target]
-    subprocess.run(made, check=True, stdin=subprocess.DEVNULL)
+    command = ["ffmpeg", "-v", "error", "-i", source, "-c:a", "mp2", "-mpegts_m2ts_mode", mode, target]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     assert read(target).notes == ()
     content = target.read_bytes()
     assert len(content) % packet == 0

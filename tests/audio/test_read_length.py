@@ -52,9 +52,9 @@ def test_wav_stream_header_without_a_length_reads_all_samples_with_a_note(
 def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples: int) -> None:
     path = tmp_path / "piped.flac"
     soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(samples), RATE)
-    whole = read(path)
+    expected = read(path)
     recording = read(without_length(path))
-    assert (recording.digest, recording.notes) == (whole.digest, ())
+    assert (recording.digest, recording.notes) == (expected.digest, ())
 
 
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.8])

@@ -45,8 +45,8 @@ def wav(at: int, form: str, value: int) -> bytes:
 
 def archive() -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as whole:
-        whole.writestr("x.wav", encoded("WAV"))
+    with zipfile.ZipFile(file, "w") as zipped:
+        zipped.writestr("x.wav", encoded("WAV"))
     return file.getvalue()
 
 
@@ -112,7 +112,7 @@ PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def said_of(path: Path) -> str:
+def error_of(path: Path) -> str:
     started = time.perf_counter()
     with pytest.raises(BadInput) as caught:
         read(path)
@@ -129,10 +129,10 @@ def test_file_without_a_recording_raises_one_line_error_with_the_file_name(
 ) -> None:
     make, expected = CONTENT[name]
     (tmp_path / name).write_bytes(make())
-    said = said_of(tmp_path / name)
-    assert said.startswith(f"{name} ") and expected in said
-    if "is not a sound file that can be read: " in said:
-        assert said.endswith(EXPECTED)
+    message = error_of(tmp_path / name)
+    assert message.startswith(f"{name} ") and expected in message
+    if "is not a sound file that can be read: " in message:
+        assert message.endswith(EXPECTED)
     assert capfd.readouterr() == ("", ""), "a library wrote to the terminal"
 
 
@@ -140,7 +140,7 @@ def test_file_without_a_recording_raises_one_line_error_with_the_file_name(
 def test_paths_that_are_not_files_raise_an_error_without_blocking(name: str, tmp_path: Path) -> None:
     make, expected = PLACES[name]
     make(tmp_path / name)
-    assert expected in said_of(tmp_path / name)
+    assert expected in error_of(tmp_path / name)
 
 
 def test_recording_with_200_channels_and_partly_damaged_mp3_are_read(
@@ -148,9 +148,9 @@ def test_recording_with_200_channels_and_partly_damaged_mp3_are_read(
 ) -> None:
     (tmp_path / "200.wav").write_bytes(encoded("WAV", np.tile(TONE[:, None], (1, 200))))
     assert read(tmp_path / "200.wav").source_channels == 200
-    whole = encoded("MP3", np.tile(TONE, 8))
-    hurt = whole[: len(whole) // 3] + NOISE[:2000] + whole[len(whole) // 3 + 2000 :]
-    (tmp_path / "hurt.mp3").write_bytes(hurt)
+    content = encoded("MP3", np.tile(TONE, 8))
+    damaged = content[: len(content) // 3] + NOISE[:2000] + content[len(content) // 3 + 2000 :]
+    (tmp_path / "hurt.mp3").write_bytes(damaged)
     assert read(tmp_path / "hurt.mp3").seconds > 1
     assert capfd.readouterr() == ("", ""), "mpg123 tells of each frame that it does not like"
 

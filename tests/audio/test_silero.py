@@ -94,9 +94,9 @@ def test_a_short_silence_does_not_end_speech(monkeypatch: pytest.MonkeyPatch, lo
 
 
 def test_progress_ends_at_one_and_an_exception_in_the_callback_stops_detection() -> None:
-    seen: list[float] = []
-    silero_probabilities(noisy_tones(70.0), seen.append)
-    assert seen == sorted(seen) and seen[-1] == 1.0 and len(seen) > 1
+    fractions: list[float] = []
+    silero_probabilities(noisy_tones(70.0), fractions.append)
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0 and len(fractions) > 1
 
     def stop(fraction: float) -> None:
         raise KeyboardInterrupt

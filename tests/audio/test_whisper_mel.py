@@ -22,9 +22,9 @@ def test_whisper_mel_equals_transformers_features(count: int, bins: int, normali
     samples = recording(count)
     options = {"padding": "longest", "truncation": False, "do_normalize": normalise, "return_tensors": "np"}
     expected = extractor(samples, sampling_rate=16000, **options)["input_features"][0].T
-    found = WhisperMel(bins, 160, 400, normalise)(samples)
-    assert found.dtype == np.float32 and found.shape == (count // 160, bins) == expected.shape
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    features = WhisperMel(bins, 160, 400, normalise)(samples)
+    assert features.dtype == np.float32 and features.shape == (count // 160, bins) == expected.shape
+    np.testing.assert_allclose(features, expected, atol=2e-5)
 
 
 def test_whisper_mel_equals_transformers_with_another_hop_and_fft_size() -> None:
@@ -35,5 +35,5 @@ def test_whisper_mel_equals_transformers_with_another_hop_and_fft_size() -> None
 
 
 def test_mel_filters_equal_those_of_transformers() -> None:
-    theirs = transformers.WhisperFeatureExtractor(feature_size=80).mel_filters
-    np.testing.assert_allclose(mel_bank(80, 400), theirs, atol=1e-9)
+    expected = transformers.WhisperFeatureExtractor(feature_size=80).mel_filters
+    np.testing.assert_allclose(mel_bank(80, 400), expected, atol=1e-9)

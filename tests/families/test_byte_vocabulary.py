@@ -19,18 +19,20 @@ def written(path: Path, contents: list[bytes]) -> Path:
 
 def test_pieces_are_readable_and_distinct(tmp_path: Path) -> None:
     contents = [b"a", b" the", "你".encode(), "你".encode()[:2], b"\n", b" ", "▁".encode(), b"<E4>", b"\xe4"]
-    found = read_tiktoken(written(tmp_path / "it.tiktoken", contents), 12)
-    assert found.pieces == (
+    vocabulary = read_tiktoken(written(tmp_path / "it.tiktoken", contents), 12)
+    assert vocabulary.pieces == (
         *("a", "▁the", "你", "<E4><BD>", "<0A>", "▁", "▁<|6|>", "<E4>", "<E4><|8|>", "<|9|>", "<|10|>", "<|11|>"),
     )
-    assert len(set(found.pieces)) == len(found) == 12 and not any(set(piece) & set(" \n\t") for piece in found.pieces)
-    assert found.special == (9, 10, 11)
+    assert len(set(vocabulary.pieces)) == len(vocabulary) == 12 and not any(
+        set(piece) & set(" \n\t") for piece in vocabulary.pieces
+    )
+    assert vocabulary.special == (9, 10, 11)
 
 
 def test_token_bytes_are_joined_to_utf8_text() -> None:
-    found = ByteVocabulary([b"a", "你".encode()[:1], "你".encode()[1:], b" b"], 5, "it")
-    assert found.text([0, 1, 2, 3, 4]) == "a你 b"
-    assert found.text([1]) == "\ufffd" and found.text([2, 1]) == "\ufffd" * 3
+    vocabulary = ByteVocabulary([b"a", "你".encode()[:1], "你".encode()[1:], b" b"], 5, "it")
+    assert vocabulary.text([0, 1, 2, 3, 4]) == "a你 b"
+    assert vocabulary.text([1]) == "\ufffd" and vocabulary.text([2, 1]) == "\ufffd" * 3
 
 
 @pytest.mark.parametrize(

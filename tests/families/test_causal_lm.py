@@ -20,23 +20,23 @@ USER = {"role": "user", "content": "Count from one to three."}
 ASSISTANT = {"role": "assistant", "content": "one two three"}
 SYSTEM = {"role": "system", "content": "Be brief."}
 DEFAULT_SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"  # of the tiny model's template
-ASKED = "<|im_start|>user\nCount from one to three.<|im_end|>\n<|im_start|>assistant\n"
+USER_TURN = "<|im_start|>user\nCount from one to three.<|im_end|>\n<|im_start|>assistant\n"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_language(tmp_path_factory.mktemp("language") / "it")
 
 
 @pytest.fixture(scope="module")
-def model(made: Path) -> CausalLmModel:
-    return read_causal_lm(made)
+def model(checkpoint: Path) -> CausalLmModel:
+    return read_causal_lm(checkpoint)
 
 
 @pytest.fixture
-def directory(made: Path, tmp_path: Path) -> Path:
+def directory(checkpoint: Path, tmp_path: Path) -> Path:
     """One to be changed."""
-    return shutil.copytree(made, tmp_path / "it")
+    return shutil.copytree(checkpoint, tmp_path / "it")
 
 
 def written(model: CausalLmModel, prompt: Any, **options: Any) -> str:
@@ -96,16 +96,18 @@ def test_tokenizer_larger_than_vocab_size_is_refused(directory: Path) -> None:
 
 
 def test_plain_text_becomes_a_user_turn(model: CausalLmModel) -> None:
-    assert written(model, USER["content"]) == DEFAULT_SYSTEM + ASKED
-    assert written(model, USER["content"], system="Be brief.") == ("<|im_start|>system\nBe brief.<|im_end|>\n" + ASKED)
+    assert written(model, USER["content"]) == DEFAULT_SYSTEM + USER_TURN
+    assert written(model, USER["content"], system="Be brief.") == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n" + USER_TURN
+    )
     assert written(model, USER["content"], chat=False) == USER["content"]
 
 
 def test_list_of_messages_is_written_by_the_chat_template(model: CausalLmModel) -> None:
     brief = "<|im_start|>system\nBe brief.<|im_end|>\n"
-    assert written(model, [SYSTEM, USER]) == brief + ASKED == written(model, (USER,), system="Be brief.")
+    assert written(model, [SYSTEM, USER]) == brief + USER_TURN == written(model, (USER,), system="Be brief.")
     assert written(model, [USER, ASSISTANT, USER], chat=False) == (
-        DEFAULT_SYSTEM + ASKED + "one two three<|im_end|>\n" + ASKED
+        DEFAULT_SYSTEM + USER_TURN + "one two three<|im_end|>\n" + USER_TURN
     )
 
 

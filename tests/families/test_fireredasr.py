@@ -106,8 +106,8 @@ def test_prompt_has_one_speech_placeholder(directory: Path) -> None:
     model = read(directory)
     ids = prompt_ids(model)
     assert (ids == model.speech_id).sum() == 1
-    shown = model.tokenizer.text(ids.tolist(), special=True)
-    assert shown == "<|im_start|>user\n<speech>请转写音频为文字<|im_end|>\n<|im_start|>assistant\n"
+    prompt = model.tokenizer.text(ids.tolist(), special=True)
+    assert prompt == "<|im_start|>user\n<speech>请转写音频为文字<|im_end|>\n<|im_start|>assistant\n"
     assert "<" not in model.tokenizer.text(ids.tolist())
 
 
@@ -134,10 +134,10 @@ def test_language_model_directory_is_found_inside_or_beside_the_checkpoint(tmp_p
     assert find_language_directory(inside) == inside / "whatever-it-is-called"
     (inside / LANGUAGE_DIRECTORY).symlink_to(language)
     assert find_language_directory(inside) == inside / LANGUAGE_DIRECTORY
-    for named in ("/gone/whatever-it-is-called/", "C:\\models\\whatever-it-is-called"):
-        assert find_language_directory(inside, named) == inside / "whatever-it-is-called"
-    for named in ("", "..", "/", "/gone/other"):
-        assert find_language_directory(inside, named) == inside / LANGUAGE_DIRECTORY
+    for path in ("/gone/whatever-it-is-called/", "C:\\models\\whatever-it-is-called"):
+        assert find_language_directory(inside, path) == inside / "whatever-it-is-called"
+    for path in ("", "..", "/", "/gone/other"):
+        assert find_language_directory(inside, path) == inside / LANGUAGE_DIRECTORY
 
 
 def test_missing_language_model_error_states_the_names_tried_and_the_link_command(directory: Path) -> None:
@@ -262,7 +262,7 @@ def test_option_defaults_match_the_original_code_not_its_readme() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"max_segment_seconds": 30.5}, "max_segment_seconds of x is 30.5; expected 1 to 30"),
         ({"beam_size": 3, "temperature": 0.5}, "beam_size is 3 and temperature is 0.5"),
@@ -271,15 +271,15 @@ def test_option_defaults_match_the_original_code_not_its_readme() -> None:
         ({"length_rule": "other"}, "expected one of checkpoint, release, head"),
     ],
 )
-def test_invalid_options_are_refused(given: dict[str, Any], words: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput) as caught:
-        build_options(FireRedAsrOptions, given, "x")
+        build_options(FireRedAsrOptions, options, "x")
     assert words in sentence(caught)
 
 
-@pytest.mark.parametrize("given", [{"max_segment_seconds": 5.0}, {"beam_size": 3}, {"temperature": 0.5}])
-def test_valid_options_are_accepted(given: dict[str, Any]) -> None:
-    assert build_options(FireRedAsrOptions, given, "x")
+@pytest.mark.parametrize("options", [{"max_segment_seconds": 5.0}, {"beam_size": 3}, {"temperature": 0.5}])
+def test_valid_options_are_accepted(options: dict[str, Any]) -> None:
+    assert build_options(FireRedAsrOptions, options, "x")
 
 
 def test_recording_longer_than_the_positional_encoding_is_refused(directory: Path) -> None:

@@ -28,7 +28,7 @@ from workbench.families.fireredasr_chat import chat_template
 from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
 
-WANTED = PROMPT.replace(SPEECH, AUDIO)
+EXPECTED_PROMPT = PROMPT.replace(SPEECH, AUDIO)
 TEXT = [{"role": "user", "content": "good day"}, {"role": "assistant", "content": "good day"}]
 
 
@@ -55,7 +55,7 @@ def written(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("content", [AUDIO, f"{AUDIO}\n", [{"type": "audio"}], [{"type": "audio", "audio": "..."}]])
 def test_speech_only_message_gives_the_family_prompt(content: Any, directory: Path) -> None:
-    assert written(model_of(directory), [{"role": "user", "content": content}]) == WANTED
+    assert written(model_of(directory), [{"role": "user", "content": content}]) == EXPECTED_PROMPT
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,6 @@ def test_conversation_without_speech_uses_the_language_model_template(directory:
 def test_language_model_without_a_template_accepts_speech_messages_only(directory: Path) -> None:
     change_json(directory / LANGUAGE_DIRECTORY / "tokenizer_config.json", chat_template=None)
     model = model_of(directory)
-    assert written(model, [{"role": "user", "content": AUDIO}]) == WANTED
+    assert written(model, [{"role": "user", "content": AUDIO}]) == EXPECTED_PROMPT
     with pytest.raises(jinja2.TemplateError, match="has no chat template"):
         written(model, TEXT)

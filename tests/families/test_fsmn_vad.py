@@ -279,10 +279,10 @@ def test_segments_match_the_recorded_results_of_funasr(
     total: int,
     first: list[tuple[int, int]],
 ) -> None:
-    found = decide(track(seed, seconds), config, options, samples=seconds * RATE)
-    assert found[:12] == first
-    assert len(found) == count
-    assert sum(end - start for start, end in found) == total
+    segments = decide(track(seed, seconds), config, options, samples=seconds * RATE)
+    assert segments[:12] == first
+    assert len(segments) == count
+    assert sum(end - start for start, end in segments) == total
 
 
 @given(
@@ -387,7 +387,7 @@ def test_invalid_configuration_value_error_names_the_key(tmp_path: Path, old: st
 
 
 def test_yaml_values_are_set_in_the_detector_config() -> None:
-    given_: dict[str, Any] = {**MODEL_CONF, "detect_mode": 0, "do_extend": 0, "snr_thres": 5, "sil_pdf_ids": [0, 3]}
-    config = DetectorConfig.from_yaml(given_)
+    settings: dict[str, Any] = {**MODEL_CONF, "detect_mode": 0, "do_extend": 0, "snr_thres": 5, "sil_pdf_ids": [0, 3]}
+    config = DetectorConfig.from_yaml(settings)
     assert config.single_utterance and not config.do_extend
     assert (config.snr_thres, config.sil_pdf_ids) == (5.0, (0, 3))

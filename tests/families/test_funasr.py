@@ -133,7 +133,7 @@ def test_missing_directory_or_configuration_is_refused(read: Callable[[Path], ob
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "holds no mapping"),
         (b"- a\n- b\n", "holds no mapping"),
@@ -147,11 +147,11 @@ def test_missing_directory_or_configuration_is_refused(read: Callable[[Path], ob
     ],
     ids=["empty", "list", "text", "unclosed", "tab", "code", "date", "deep", "bytes"],
 )
-def test_invalid_config_yaml_raises_one_line_error(content: bytes, says: str, directory: Path) -> None:
+def test_invalid_config_yaml_raises_one_line_error(content: bytes, message: str, directory: Path) -> None:
     (directory / "config.yaml").write_bytes(content)
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
-    assert f"it/config.yaml {says}" in sentence(error)
+    assert f"it/config.yaml {message}" in sentence(error)
     assert not is_funasr_directory(directory, ("SenseVoiceSmall",))
 
 
@@ -193,7 +193,7 @@ def test_config_sections_that_are_not_mappings_are_refused(section: str, directo
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("key", "value", "message"),
     [
         ("output_size", None, "encoder_conf.output_size in config.yaml is None"),
         ("output_size", "16", "is '16'; expected a whole number from 1"),
@@ -215,13 +215,13 @@ def test_config_sections_that_are_not_mappings_are_refused(section: str, directo
 )
 @FAMILIES
 def test_invalid_encoder_values_are_refused(
-    key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+    key: str, value: Any, message: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     it = write(tmp_path / "it")
     edit(it, lambda config: config["encoder_conf"].update({key: value}))
     with pytest.raises(BadInput) as error:
         read(it)
-    assert says in sentence(error)
+    assert message in sentence(error)
 
 
 @pytest.mark.parametrize("key", ["output_size", "attention_heads", "linear_units", "num_blocks"])
@@ -240,7 +240,7 @@ def test_known_frontend_names_are_accepted(name: str | None, directory: Path) ->
 
 @FAMILIES
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("key", "value", "message"),
     [
         ("frontend", "WhisperFrontend", "frontend in it/config.yaml is 'WhisperFrontend'; only WavFrontend, wav_fr"),
         ("frontend", ["WavFrontend"], "frontend in it/config.yaml is ['WavFrontend']; only"),
@@ -252,13 +252,13 @@ def test_known_frontend_names_are_accepted(name: str | None, directory: Path) ->
     ],
 )
 def test_unsupported_frontend_settings_are_refused(
-    key: str, value: Any, says: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+    key: str, value: Any, message: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     it = write(tmp_path / "it")
     edit(it, lambda config: config.update({key: value}))
     with pytest.raises(BadInput) as error:
         read(it)
-    assert says in sentence(error)
+    assert message in sentence(error)
 
 
 def test_config_of_another_model_is_refused(directory: Path) -> None:

@@ -68,7 +68,7 @@ def test_audio_token_count_equals_adaptor_rows_without_low_frame_rate(frames: in
 
 # Prompts.
 
-ASKED = "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n**上下文信息：**\n\n\n"
+INSTRUCTION = "请结合上下文信息，更加准确地完成语音转写任务。如果没有相关信息，我们会留空。\n\n\n**上下文信息：**\n\n\n"
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ ASKED = "请结合上下文信息，更加准确地完成语音转写任务。�
         ({"language": "en"}, "语音转写成英文："),
         ({"language": "zh", "itn": False}, "语音转写成中文，不进行文本规整："),
         ({"itn": False}, "语音转写，不进行文本规整："),
-        ({"hotwords": ("Qwen",)}, f"{ASKED}热词列表：[Qwen]\n语音转写："),
-        ({"hotwords": ("开放", "时间"), "language": "ja"}, f"{ASKED}热词列表：[开放, 时间]\n语音转写成日文："),
+        ({"hotwords": ("Qwen",)}, f"{INSTRUCTION}热词列表：[Qwen]\n语音转写："),
+        ({"hotwords": ("开放", "时间"), "language": "ja"}, f"{INSTRUCTION}热词列表：[开放, 时间]\n语音转写成日文："),
     ],
 )
 def test_instruction_text_follows_language_itn_and_hotwords(options: dict[str, Any], text: str) -> None:
@@ -106,7 +106,7 @@ def test_prompt_is_a_conversation_with_a_speech_placeholder(model: FunasrNanoMod
     before, after = prompt(model, language="en", hotwords=("seven",))
     assert before == (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        f"<|im_start|>user\n{ASKED}热词列表：[seven]\n语音转写成英文："
+        f"<|im_start|>user\n{INSTRUCTION}热词列表：[seven]\n语音转写成英文："
     )
     assert after == "<|im_end|>\n<|im_start|>assistant\n"
 
@@ -224,8 +224,8 @@ def test_invalid_ctc_vocab_size_is_reported(tmp_path: Path) -> None:
     add_ctc_branch(tiny_funasr_nano(tmp_path / "m"))
     path = tmp_path / "m" / "config.yaml"
     path.write_text(re.sub(r"ctc_vocab_size: \d+", "ctc_vocab_size: many", path.read_text()))
-    found = read_funasr_nano(tmp_path / "m").ctc
-    assert found == "ctc_vocab_size in config.yaml is 'many'; expected a whole number from 2 to 100000"
+    error = read_funasr_nano(tmp_path / "m").ctc
+    assert error == "ctc_vocab_size in config.yaml is 'many'; expected a whole number from 2 to 100000"
 
 
 def test_ctc_tokens_are_read_from_the_configured_file(tmp_path: Path) -> None:
@@ -237,8 +237,8 @@ def test_ctc_tokens_are_read_from_the_configured_file(tmp_path: Path) -> None:
     content["dataset_conf"] = {"ctc_tokenizer_conf": {"vocab_path": "/elsewhere/inner.tiktoken"}}
     for name in ("inner", "outer"):
         (directory / "config.yaml").write_text(yaml.safe_dump(content))
-        found = read_funasr_nano(directory).ctc
-        assert isinstance(found, CtcBranch) and found.tokens.name == f"{name}.tiktoken"
+        branch = read_funasr_nano(directory).ctc
+        assert isinstance(branch, CtcBranch) and branch.tokens.name == f"{name}.tiktoken"
         content["ctc_tokenizer_conf"] = {"vocab_path": "outer.tiktoken"}
 
 

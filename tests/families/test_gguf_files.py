@@ -12,8 +12,8 @@ from workbench.families import FAMILIES, load
 from workbench.families.gguf_files import NANO_ENCODER, architectures, family_of_gguf
 
 
-def named(path: Path, architecture: str | None) -> Path:
-    """A file of that architecture with nothing in it."""
+def empty_gguf(path: Path, architecture: str | None) -> Path:
+    """Writes a GGUF file of the architecture without tensors; returns its path."""
     writer = GGUFWriter(path, architecture or "")
     if architecture is None:
         writer.kv_data[0].clear()
@@ -40,7 +40,7 @@ def named(path: Path, architecture: str | None) -> Path:
     ],
 )
 def test_gguf_architecture_selects_the_family(tmp_path: Path, architecture: str, family: str) -> None:
-    assert family_of_gguf(named(tmp_path / "it.gguf", architecture)) is FAMILIES[family]
+    assert family_of_gguf(empty_gguf(tmp_path / "it.gguf", architecture)) is FAMILIES[family]
 
 
 def test_architectures_written_by_converters_are_known() -> None:
@@ -55,11 +55,11 @@ def test_unknown_architecture_error_lists_the_known_architectures(tmp_path: Path
     with pytest.raises(
         BadInput, match=r"it.gguf is of architecture 'whisper'; expected one of sensevoice-small, .*qwen3"
     ):
-        family_of_gguf(named(tmp_path / "it.gguf", "whisper"))
+        family_of_gguf(empty_gguf(tmp_path / "it.gguf", "whisper"))
 
 
 def test_missing_architecture_key_or_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"it.gguf has no metadata key general.architecture"):
-        family_of_gguf(named(tmp_path / "it.gguf", None))
+        family_of_gguf(empty_gguf(tmp_path / "it.gguf", None))
     with pytest.raises(BadInput, match="there is no GGUF file"):
         family_of_gguf(tmp_path / "no.gguf")

@@ -24,19 +24,19 @@ from workbench.families.language import (
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_language(tmp_path_factory.mktemp("language") / "it")
 
 
 @pytest.fixture
-def directory(made: Path, tmp_path: Path) -> Path:
+def directory(checkpoint: Path, tmp_path: Path) -> Path:
     """One to be broken."""
-    return shutil.copytree(made, tmp_path / "it")
+    return shutil.copytree(checkpoint, tmp_path / "it")
 
 
 @pytest.fixture(scope="module")
-def tokenizer(made: Path) -> LanguageTokenizer:
-    return LanguageTokenizer.read(made)
+def tokenizer(checkpoint: Path) -> LanguageTokenizer:
+    return LanguageTokenizer.read(checkpoint)
 
 
 # The configuration.
@@ -85,8 +85,10 @@ def test_stop_tokens_are_read_from_config_and_generation_config(
 def test_unsupported_config_keys_are_refused(directory: Path, kind: str, key: str, value: Any) -> None:
     window = {"sliding_window": 8} if kind == "mistral" else {}
     change_json(directory / "config.json", model_type=kind, **{**window, key: value})
-    named = "partial_rotary_factor" if key == "rope_scaling" else key
-    with pytest.raises(BadInput, match=rf"^{named} in it/config\.json is .*, which networks of type {kind} ignore"):
+    expected_key = "partial_rotary_factor" if key == "rope_scaling" else key
+    with pytest.raises(
+        BadInput, match=rf"^{expected_key} in it/config\.json is .*, which networks of type {kind} ignore"
+    ):
         read_language_config(directory)
 
 
@@ -113,13 +115,13 @@ def test_harmless_and_supported_config_keys_are_accepted(directory: Path, change
 
 @pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "vocab_size", "max_position_embeddings"])
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, "missing"), (0, "0"), ("many", "'many'"), (True, "True"), (1.5, "1.5")]
+    ("value", "quoted"), [(None, "missing"), (0, "0"), ("many", "'many'"), (True, "True"), (1.5, "1.5")]
 )
-def test_missing_or_invalid_size_is_refused(directory: Path, key: str, value: Any, shown: str) -> None:
+def test_missing_or_invalid_size_is_refused(directory: Path, key: str, value: Any, quoted: str) -> None:
     change_json(directory / "config.json", **{key: value})
     with pytest.raises(BadInput) as caught:
         read_language_config(directory)
-    assert str(caught.value) == f"{key} in it/config.json is {shown}; expected a whole number of at least 1"
+    assert str(caught.value) == f"{key} in it/config.json is {quoted}; expected a whole number of at least 1"
 
 
 def test_unknown_model_type_is_refused(directory: Path) -> None:

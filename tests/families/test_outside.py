@@ -46,7 +46,7 @@ def model(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def found(site: Path) -> Iterator[None]:
+def package_on_path(site: Path) -> Iterator[None]:
     """The package is where Python looks."""
     with on_the_path(site):
         yield
@@ -76,26 +76,26 @@ def run(capsys: Capture, *words: str) -> tuple[int, str, str]:
 
 @pytest.mark.slow
 def test_every_command_in_families_md_runs(
-    found: None, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    package_on_path: None, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """All but pip and the program that the fixture has run, as they stand there."""
+    """Runs the page's commands unchanged, except pip and the program that the fixture runs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny-checkpoint").symlink_to(model)
     (tmp_path / "talk.wav").symlink_to(SAMPLE)
     [block] = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     lines = [words for line in block.splitlines() if (words := shlex.split(line))[0] == "workbench"]
-    said = {}
+    outputs = {}
     for words in lines:
-        status, said[words[1]], err = run(capsys, *words[1:])
-        assert status == 0, (words, said[words[1]], err)
-    assert "tiny-checkpoint: Tiny CTC, on pytorch" in said["options"] and "--blank-penalty" in said["options"]
-    assert re.fullmatch("[a-h]+", said["transcribe"].strip())
-    assert "Within tolerance" in said["compare"]
-    assert "pytorch:f64 (within)" in said["parity"] and "own.safetensors (within)" in said["parity"]
-    assert "encoder.layers.1" in said["parity"]
+        status, outputs[words[1]], err = run(capsys, *words[1:])
+        assert status == 0, (words, outputs[words[1]], err)
+    assert "tiny-checkpoint: Tiny CTC, on pytorch" in outputs["options"] and "--blank-penalty" in outputs["options"]
+    assert re.fullmatch("[a-h]+", outputs["transcribe"].strip())
+    assert "Within tolerance" in outputs["compare"]
+    assert "pytorch:f64 (within)" in outputs["parity"] and "own.safetensors (within)" in outputs["parity"]
+    assert "encoder.layers.1" in outputs["parity"]
 
 
-def test_family_option_is_validated_on_the_command_line(found: None, model: Path, capsys: Capture) -> None:
+def test_family_option_is_validated_on_the_command_line(package_on_path: None, model: Path, capsys: Capture) -> None:
     words = ("transcribe", str(SAMPLE), "-m", str(model))
     assert run(capsys, *words, "--blank-penalty", "101") == (
         2,
@@ -120,7 +120,7 @@ def test_models_command_lists_the_external_family_in_a_new_process(
     assert "cannot be used" not in done.stdout + done.stderr
 
 
-def test_external_family_transcribes_and_traces_in_python(found: None, model: Path) -> None:
+def test_external_family_transcribes_and_traces_in_python(package_on_path: None, model: Path) -> None:
     with Registry() as registry, registry.open(model) as session:
         plain, eager = (session.transcribe(SAMPLE, blank_penalty=penalty) for penalty in (0.0, 100.0))
         assert set(plain.text) <= set("abcdefgh") and len(eager.tokens) >= len(plain.tokens)
@@ -132,13 +132,13 @@ def test_external_family_transcribes_and_traces_in_python(found: None, model: Pa
             session.transcribe(SAMPLE, blank_penalt=1.0)
 
 
-def test_damaged_checkpoint_of_an_external_family_raises_one_line_error(found: None, tmp_path: Path) -> None:
+def test_damaged_checkpoint_of_an_external_family_raises_one_line_error(package_on_path: None, tmp_path: Path) -> None:
     (tmp_path / "tiny.json").write_text("{}")
     with Registry() as registry, pytest.raises(BadInput, match=r'/tiny\.json cannot be read; expected {"letters": '):
         registry.open(tmp_path)
 
 
-def test_external_family_does_not_change_the_built_in_families(found: None) -> None:
+def test_external_family_does_not_change_the_built_in_families(package_on_path: None) -> None:
     assert list(FAMILIES) == [
         "sensevoice",
         "paraformer",
@@ -153,7 +153,7 @@ def test_external_family_does_not_change_the_built_in_families(found: None) -> N
     assert FAMILIES["tiny_ctc"].package == "tiny-ctc 0.1" and not FAMILIES["sensevoice"].package
 
 
-def test_unknown_directory_error_lists_the_files_of_the_external_family(found: None, tmp_path: Path) -> None:
+def test_unknown_directory_error_lists_the_files_of_the_external_family(package_on_path: None, tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"FireRedASR-LLM has a model\.pth\.tar, .*, Tiny CTC has a tiny\.json, a language model"
     ):

@@ -124,7 +124,7 @@ def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "says"),
+    ("section", "key", "value", "message"),
     [
         (None, "encoder", "ConformerEncoder", "it.encoder in config.yaml is 'ConformerEncoder'"),
         (None, "decoder", "TransformerDecoder", "only 'ParaformerSANMDecoder' is supported"),
@@ -156,13 +156,13 @@ def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
     ],
 )
 def test_invalid_configuration_values_are_refused(
-    section: str | None, key: str, value: Any, says: str, tmp_path: Path
+    section: str | None, key: str, value: Any, message: str, tmp_path: Path
 ) -> None:
     directory = tiny_paraformer(tmp_path / "it")
     edit(directory, lambda config: (config[section] if section else config).update({key: value}))
     with pytest.raises(BadInput) as error:
         read_paraformer(directory)
-    assert says in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("change", [{"upsample_type": "cnn_attn"}, {"upsample_times": 0}, {"smooth_factor2": None}])
@@ -218,8 +218,8 @@ def test_trace_has_the_expected_stages_and_shapes(predictor: str, tmp_path: Path
 def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:
     """Some are so short that no token is counted."""
     model = opened(write_paraformer(tmp_path / "it", ODD_PARAFORMER))
-    heard = [
+    recognitions = [
         model.recognise(noise(1.0)[0][:length], ParaformerOptions()) for length in (1, 2, 399, 400, 401, 560, 8000)
     ]
-    assert heard[0].ids == () and heard[0].text == ""
-    assert len(heard[-1].ids) > 0
+    assert recognitions[0].ids == () and recognitions[0].text == ""
+    assert len(recognitions[-1].ids) > 0

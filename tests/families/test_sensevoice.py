@@ -173,9 +173,9 @@ def test_cmvn_is_applied_and_option_cmvn_off_skips_it(tmp_path: Path) -> None:
     without = opened(plain).trace(samples, SenseVoiceOptions(), features)["frontend.features"]
     model = opened(normalised)
     applied = model.trace(samples, SenseVoiceOptions(), features)["frontend.features"]
-    left_out = model.trace(samples, SenseVoiceOptions(cmvn="off"), features)["frontend.features"]
+    skipped = model.trace(samples, SenseVoiceOptions(cmvn="off"), features)["frontend.features"]
     np.testing.assert_allclose(applied, (without - 10) / 4, atol=1e-6)
-    np.testing.assert_array_equal(left_out, without)
+    np.testing.assert_array_equal(skipped, without)
 
 
 def test_trace_has_the_expected_stages_and_shapes(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_p
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> TinySpeechLm:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> TinySpeechLm:
     return tiny_speechlm(tmp_path_factory.mktemp("speechlm") / "it")
 
 
@@ -31,9 +31,9 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> TinySpeechLm:
 
 
 @pytest.fixture
-def directory(made: TinySpeechLm, tmp_path: Path) -> Path:
+def directory(checkpoint: TinySpeechLm, tmp_path: Path) -> Path:
     """One to be broken."""
-    return shutil.copytree(made.directory, tmp_path / "it")
+    return shutil.copytree(checkpoint.directory, tmp_path / "it")
 
 
 @pytest.fixture
@@ -42,23 +42,23 @@ def release(released: TinySpeechLm, tmp_path: Path) -> Path:
     return shutil.copytree(released.directory, tmp_path / "it")
 
 
-def check_model(model: SpeechLmModel, made: TinySpeechLm) -> None:
+def check_model(model: SpeechLmModel, checkpoint: TinySpeechLm) -> None:
     """Compares what was read with what was written."""
-    assert model.layout == made.layout
-    assert model.settings["vocab_size"] == made.layout.vocabulary == len(made.tensors["lm_head.weight"])
+    assert model.layout == checkpoint.layout
+    assert model.settings["vocab_size"] == checkpoint.layout.vocabulary == len(checkpoint.tensors["lm_head.weight"])
     assert (model.hidden_size, model.context) == (32, 600)
     assert model.tower is not None and model.codec is not None
     assert (model.tower.width, model.tower.mel.bins, model.tower.mel.normalise) == (20, 32, True)
-    assert (model.codec.hop, model.codec.codes, model.codec.codebooks) == (320, 16, made.layout.streams)
+    assert (model.codec.hop, model.codec.codes, model.codec.codebooks) == (320, 16, checkpoint.layout.streams)
     assert model.audio_notes == (
         "the audio tower runs in windows of 20 and 80 frames as the checkpoint says; Qwen3-Omni's are 50 and 800",
     )
 
 
-def test_hugging_face_directory_is_read(made: TinySpeechLm) -> None:
-    assert is_speechlm(made.directory)
-    model = read_speechlm(made.directory)
-    check_model(model, made)
+def test_hugging_face_directory_is_read(checkpoint: TinySpeechLm) -> None:
+    assert is_speechlm(checkpoint.directory)
+    model = read_speechlm(checkpoint.directory)
+    check_model(model, checkpoint)
     defaults = model.defaults
     assert (defaults.text_temperature, defaults.text_top_k) == (0.5, 9)
     assert (defaults.audio_temperature, defaults.audio_top_k, defaults.cfg) == (0.7, 6, 1.0)
@@ -95,18 +95,18 @@ def test_inference_yaml_overrides_the_default_options(directory: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["say three seven one", "", "!", "<|eos|><|audio|>", "<codec_layer0_code5>", "¿qué? 你好\n"]
 )
-def test_text_never_becomes_special_tokens(made: TinySpeechLm, released: TinySpeechLm, text: str) -> None:
-    for each in (made, released):
+def test_text_never_becomes_special_tokens(checkpoint: TinySpeechLm, released: TinySpeechLm, text: str) -> None:
+    for each in (checkpoint, released):
         model = read_speechlm(each.directory)
         ids = model.tokenizer.ids(text)
         assert all(each.layout.text_first <= number < each.layout.text_end for number in ids)
         assert model.tokenizer.text(ids) == text
 
 
-def test_token_names_are_shown_for_special_and_codec_ids(made: TinySpeechLm) -> None:
-    tokenizer, layout = read_speechlm(made.directory).tokenizer, made.layout
-    shown = [layout.eot, layout.audio, *tokenizer.ids("a"), layout.codec_first, layout.codec_end - 1]
-    assert [tokenizer.piece(number) for number in shown] == ["<|eot|>", "<|audio|>", "a", "0:pad", "4:15"]
+def test_token_names_are_shown_for_special_and_codec_ids(checkpoint: TinySpeechLm) -> None:
+    tokenizer, layout = read_speechlm(checkpoint.directory).tokenizer, checkpoint.layout
+    ids = [layout.eot, layout.audio, *tokenizer.ids("a"), layout.codec_first, layout.codec_end - 1]
+    assert [tokenizer.piece(number) for number in ids] == ["<|eot|>", "<|audio|>", "a", "0:pad", "4:15"]
 
 
 @pytest.mark.parametrize("samples", [0, 159, 160, 4000, 16000, 16160, 64000, 480000])
@@ -151,9 +151,9 @@ def test_audio_tower_row_count_follows_the_window_sizes_of_the_fork() -> None:
 def test_audio_tower_of_another_size_is_refused(settings: dict[str, Any], mel: dict[str, Any], message: str) -> None:
     from workbench.families.speechlm_parts import read_tower
 
-    whole = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 50, "n_window_infer": 800, **settings}
+    config = {"num_mel_bins": 128, "output_dim": 2048, "n_window": 50, "n_window_infer": 800, **settings}
     with pytest.raises(BadInput) as caught:
-        read_tower({name: value for name, value in whole.items() if value is not None}, mel, "it")
+        read_tower({name: value for name, value in config.items() if value is not None}, mel, "it")
     assert message in str(caught.value)
 
 
@@ -302,7 +302,7 @@ def test_unset_options_use_the_checkpoint_defaults(released: TinySpeechLm) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("choices", "expected"),
     [
         ({"temperature": 0.0}, {"text_temperature": 0.0, "audio_temperature": 0.0}),
         ({"temperature": 0.9, "text_temperature": 0.0}, {"text_temperature": 0.0, "audio_temperature": 0.9}),
@@ -313,29 +313,29 @@ def test_unset_options_use_the_checkpoint_defaults(released: TinySpeechLm) -> No
     ],
 )
 def test_user_options_override_the_checkpoint_defaults(
-    released: TinySpeechLm, given: dict[str, Any], expected: dict[str, Any]
+    released: TinySpeechLm, choices: dict[str, Any], expected: dict[str, Any]
 ) -> None:
-    options = build_options(SpeechLmOptions, given, "it")
+    options = build_options(SpeechLmOptions, choices, "it")
     plan = answer_plan(read_speechlm(released.directory), options)
     assert {name: getattr(plan, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("choices", "message"),
     [
         ({"cfg": 0.5}, "option cfg of it is 0.5; expected 1 to 20"),
         ({"modalities": "speech"}, "expected one of auto, text, audio, text_audio"),
         ({"min_audio_rows": 9, "max_audio_rows": 8}, "min_audio_rows is 9 and max_audio_rows 8"),
     ],
 )
-def test_invalid_options_are_refused(released: TinySpeechLm, given: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(released: TinySpeechLm, choices: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as caught:
-        answer_plan(read_speechlm(released.directory), build_options(SpeechLmOptions, given, "it"))
+        answer_plan(read_speechlm(released.directory), build_options(SpeechLmOptions, choices, "it"))
     assert message in str(caught.value)
 
 
-def test_checkpoint_without_a_codec_answers_in_text_only(made: TinySpeechLm) -> None:
-    model = replace(read_speechlm(made.directory), codec=None)
+def test_checkpoint_without_a_codec_answers_in_text_only(checkpoint: TinySpeechLm) -> None:
+    model = replace(read_speechlm(checkpoint.directory), codec=None)
     assert answer_plan(model, SpeechLmOptions()).modalities == "text"
     with pytest.raises(BadInput, match="modalities is audio, and it names no codec, so it does not speak"):
         answer_plan(model, SpeechLmOptions(modalities="audio"))
@@ -358,7 +358,7 @@ def entries(content: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """The places of all values in nested mappings."""
     own = [path] if path else []
     inner = content.items() if isinstance(content, dict) else ()
-    return [*own, *(found for name, value in inner for found in entries(value, (*path, name)))]
+    return [*own, *(entry for name, value in inner for entry in entries(value, (*path, name)))]
 
 
 def with_odd_values(content: dict[str, Any]) -> Iterator[dict[str, Any]]:

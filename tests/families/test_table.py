@@ -34,8 +34,8 @@ def tables_in(root: Path) -> Iterator[str]:
         if path.stem in NAMES or path.relative_to(root) == TABLE.relative_to(ROOT):
             continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.expr) and len(found := families_in(node)) > 1:
-                yield f"{path.relative_to(root)}:{node.lineno} names {', '.join(sorted(found))}"
+            if isinstance(node, ast.expr) and len(named_families := families_in(node)) > 1:
+                yield f"{path.relative_to(root)}:{node.lineno} names {', '.join(sorted(named_families))}"
 
 
 def test_no_other_module_has_a_table_of_families() -> None:

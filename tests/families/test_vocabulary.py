@@ -39,9 +39,9 @@ def test_sentencepiece_pieces_match_the_library(model: tuple[Vocabulary, Any]) -
 @example([214, 1, 148])  # the bytes of a character on both sides of <s>
 def test_decoded_text_matches_the_library(model: tuple[Vocabulary, Any], ids: list[int]) -> None:
     vocabulary, processor = model
-    ours = vocabulary.text(ids)
-    theirs = processor.decode(ids)  # which takes off the spaces before the first word
-    assert ours == theirs or ours.lstrip(" ") == theirs.lstrip(" ")
+    text = vocabulary.text(ids)
+    expected = processor.decode(ids)  # which takes off the spaces before the first word
+    assert text == expected or text.lstrip(" ") == expected.lstrip(" ")
 
 
 @given(st.lists(st.sampled_from([*b"\xe4\xb8\xad\xf0\x9f\x98\x80 a\xff\xc0\x80\xed\xa0"]), max_size=8))

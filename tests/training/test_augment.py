@@ -45,8 +45,8 @@ def decibels(ratio):
 @pytest.mark.parametrize("snr_db", [5.0, 10.0, 40.0])
 def test_added_noise_has_the_requested_signal_to_noise_ratio(colour, snr_db):
     speech = sine(500)
-    heard = with_noise(speech, noise(RATE, colour, np.random.default_rng(3)), power(speech), snr_db)
-    assert decibels(power(speech) / power(heard - speech)) == pytest.approx(snr_db, abs=0.01)
+    noisy = with_noise(speech, noise(RATE, colour, np.random.default_rng(3)), power(speech), snr_db)
+    assert decibels(power(speech) / power(noisy - speech)) == pytest.approx(snr_db, abs=0.01)
 
 
 def test_noise_colours_have_the_spectral_slopes_of_their_definitions():
@@ -64,33 +64,33 @@ def test_noise_colours_have_the_spectral_slopes_of_their_definitions():
 @pytest.mark.parametrize("tempo", [0.8, 1.25])
 @pytest.mark.parametrize("rate", [8000, 16000])
 def test_tempo_change_alters_duration_and_preserves_pitch(tempo, rate):
-    said = tone(3, 1.0, rate)
-    heard = change_tempo(said, tempo, rate)
-    assert len(heard) == pytest.approx(len(said) / tempo, abs=1)
-    assert pitch(heard, rate) == pytest.approx(pitch(said, rate), rel=0.003)
-    assert power(heard[400:-400]) == pytest.approx(power(said), rel=0.02)
+    original = tone(3, 1.0, rate)
+    changed = change_tempo(original, tempo, rate)
+    assert len(changed) == pytest.approx(len(original) / tempo, abs=1)
+    assert pitch(changed, rate) == pytest.approx(pitch(original, rate), rel=0.003)
+    assert power(changed[400:-400]) == pytest.approx(power(original), rel=0.02)
 
 
 @pytest.mark.parametrize("ratio", [0.85, 1.18])
 def test_warp_scales_length_and_pitch_by_the_same_ratio(ratio):
-    heard = warp(sine(500), ratio)
-    assert len(heard) == pytest.approx(RATE / ratio, abs=2)
-    assert pitch(heard) == pytest.approx(500 * ratio, rel=0.003)
+    warped = warp(sine(500), ratio)
+    assert len(warped) == pytest.approx(RATE / ratio, abs=2)
+    assert pitch(warped) == pytest.approx(500 * ratio, rel=0.003)
 
 
 def test_band_pass_filter_keeps_the_passband_and_removes_other_frequencies():
     inside, below, above = sine(1000), sine(100), sine(5000)
-    heard = filtered(inside + below + above, passband(300, 3400))
+    output = filtered(inside + below + above, passband(300, 3400))
     middle = slice(2000, -2000)
-    assert power((heard - inside)[middle]) < 1e-6 * power(inside)
+    assert power((output - inside)[middle]) < 1e-6 * power(inside)
     np.testing.assert_allclose(filtered(inside, passband(0, 8200)), inside, atol=1e-5)
 
 
 def test_equaliser_adds_no_delay():
     click = np.zeros(2000, dtype=np.float32)
     click[1000] = 1.0
-    heard = filtered(click, random_equaliser(np.random.default_rng(5)))
-    assert np.argmax(np.abs(heard)) == 1000
+    output = filtered(click, random_equaliser(np.random.default_rng(5)))
+    assert np.argmax(np.abs(output)) == 1000
 
 
 def test_upper_band_mirrors_the_band_below_4_khz_and_leaves_that_band_unchanged():
@@ -107,11 +107,11 @@ def test_upper_band_mirrors_the_band_below_4_khz_and_leaves_that_band_unchanged(
 def test_reverberation_starts_after_the_sound_and_decays():
     click = np.zeros(RATE, dtype=np.float32)
     click[4000] = 1.0
-    heard = reverberated(click, np.random.default_rng(4))
-    assert len(heard) == RATE
-    assert np.abs(heard[:3999]).max() < 1e-5  # nothing before
-    assert heard[4000] == pytest.approx(1.0, abs=1e-4)
-    assert power(heard[4100:6000]) > 100 * power(heard[-1000:])
+    output = reverberated(click, np.random.default_rng(4))
+    assert len(output) == RATE
+    assert np.abs(output[:3999]).max() < 1e-5  # nothing before
+    assert output[4000] == pytest.approx(1.0, abs=1e-4)
+    assert power(output[4100:6000]) > 100 * power(output[-1000:])
 
 
 def test_mu_law_noise_is_that_of_eight_bit_coding():
@@ -121,8 +121,8 @@ def test_mu_law_noise_is_that_of_eight_bit_coding():
 
 
 def test_quantised_samples_are_int16_steps():
-    heard = quantised(np.array([0.1, -1.5, 1.5, 0.0], dtype=np.float32))
-    np.testing.assert_array_equal(heard * 32768, [3277, -32768, 32767, 0])
+    output = quantised(np.array([0.1, -1.5, 1.5, 0.0], dtype=np.float32))
+    np.testing.assert_array_equal(output * 32768, [3277, -32768, 32767, 0])
 
 
 def test_noise_bursts_are_silent_most_of_the_time():
@@ -142,10 +142,10 @@ def test_random_distortion_is_finite_within_full_scale_and_repeatable(seed, coun
         clipped=0.4, coded=0.5, offset=0.5, quantised=0.5,
     )  # fmt: skip
     crowd = lambda n: sine(300)[:n]  # noqa: E731
-    heard = distorted(samples, active, np.random.default_rng(seed), every, crowd)
-    assert heard.dtype == np.float32 and heard.shape == samples.shape
-    assert np.isfinite(heard).all() and np.abs(heard).max() <= 1.03  # full scale, an offset
-    np.testing.assert_array_equal(heard, distorted(samples, active, np.random.default_rng(seed), every, crowd))
+    output = distorted(samples, active, np.random.default_rng(seed), every, crowd)
+    assert output.dtype == np.float32 and output.shape == samples.shape
+    assert np.isfinite(output).all() and np.abs(output).max() <= 1.03  # full scale, an offset
+    np.testing.assert_array_equal(output, distorted(samples, active, np.random.default_rng(seed), every, crowd))
 
 
 @given(seed=st.integers(0, 2**32 - 1), frames=st.integers(1, 300))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.tones import heard_digit, tone_takes
+from tests.training.tones import loudest_digit, tone_takes
 from workbench.training.augment import AugmentOptions, MaskOptions, power
 from workbench.training.corpus import (
     LENGTHS,
@@ -44,7 +44,7 @@ def test_take_bank_holds_all_takes_at_16_khz_and_human_takes_at_every_tempo():
         sound = bank.sound(number)
         assert np.abs(sound).max() == pytest.approx(1.0, abs=1e-3)
         if len(digits) == 1:
-            assert heard_digit(sound) == digits[0]
+            assert loudest_digit(sound) == digits[0]
             assert len(sound) == pytest.approx(16000 * 0.225 / tempo, rel=0.15)
 
 
@@ -53,12 +53,12 @@ def test_take_bank_holds_all_takes_at_16_khz_and_human_takes_at_every_tempo():
 def test_digit_spans_contain_the_labelled_digits(bank, seed):
     string = clean_string(bank, rng(seed), PLAIN)
     assert string.digits == tuple(digit for *_, part in string.spans for digit in part)
-    heard = []
+    digits = []
     for start, end, part in string.spans:
         for place in range(len(part)):
             a, b = (start + (end - start) * (place + share) / len(part) for share in (0.3, 0.7))
-            heard.append(heard_digit(string.samples[int(a) : int(b)]))
-    assert tuple(heard) == string.digits
+            digits.append(loudest_digit(string.samples[int(a) : int(b)]))
+    assert tuple(digits) == string.digits
     assert power(string.samples[~string.active]) < 1e-6
 
 
@@ -160,11 +160,11 @@ def test_word_trimming_keeps_the_voiced_part_and_cuts_weak_consonants():
     word = np.concatenate([hiss[:1600], vowel, hiss])  # 100, 100 and 300 ms
     bank = TakeBank.of([Take("max", (6,), word, 16000, human=True, number=0), *tone_takes("max")])
     options = replace(PLAIN, trimmed_share=0.0, lengths={1: 1.0}, voiced_share={6: 1.0}, consonant_seconds=(0.02, 0.1))
-    heard: dict[int, set[int]] = {}
+    lengths: dict[int, set[int]] = {}
     for seed in range(300):
         [(start, end, (digit,))] = clean_string(bank, rng(seed), options).spans
-        heard.setdefault(digit, set()).add(end - start)
-    cut = {length for length in heard[6] if length < 3200}
+        lengths.setdefault(digit, set()).add(end - start)
+    cut = {length for length in lengths[6] if length < 3200}
     assert cut and all(1600 <= length <= 1600 + 0.12 * 16000 + 2 * 160 for length in cut)
-    assert any(length >= 3200 for length in heard[6])  # a consonant on one side is whole
-    assert all(heard[digit] == {3200, 4000} for digit in range(10) if digit != 6)
+    assert any(length >= 3200 for length in lengths[6])  # a consonant on one side is whole
+    assert all(lengths[digit] == {3200, 4000} for digit in range(10) if digit != 6)

@@ -32,10 +32,10 @@ def test_sample_program_reproduces_the_shipped_files(tmp_path: Path) -> None:
     about = (SHIPPED / "README.md").read_text(encoding="utf-8")
     for path in tmp_path.iterdir():
         assert f"`{path.name}`" in about
-        made, shipped = path.read_bytes(), (SHIPPED / path.name).read_bytes()
+        written, shipped = path.read_bytes(), (SHIPPED / path.name).read_bytes()
         if path.suffix == ".gz":
-            made, shipped = gzip.decompress(made), gzip.decompress(shipped)
-        assert made == shipped, path.name
+            written, shipped = gzip.decompress(written), gzip.decompress(shipped)
+        assert written == shipped, path.name
 
 
 def test_telephone_model_scores_real_numbers_above_random_digits() -> None:
@@ -79,14 +79,14 @@ def test_digit_becomes_homophone_only_where_the_ngram_model_prefers_it() -> None
     lexicon = read_lexicon(SHIPPED / "digit_words.txt", pieces)
     model = read_ngram_model(SHIPPED / "digit_words.arpa", lexicon.words)
     decoder = CtcDecoder(len(pieces), 0, SearchOptions(beam_size=200), lexicon=lexicon, word_lm=model)
-    for said, read in {
+    for spoken_text, expected in {
         "seven eight nine": "seven ate nine",
         "nine one four two two": "nine won four to two",
         "three five one eight six": "three five one eight six",
         "two four one": "two for one",
     }.items():
-        logits = np.full((2 * len(said.split()) + 1, len(pieces)), -5.0)
+        logits = np.full((2 * len(spoken_text.split()) + 1, len(pieces)), -5.0)
         logits[0::2, 0] = 5.0
-        logits[range(1, len(logits), 2), [pieces.index(f"▁{word}") for word in said.split()]] = 5.0
+        logits[range(1, len(logits), 2), [pieces.index(f"▁{word}") for word in spoken_text.split()]] = 5.0
         [[best]] = decoder.decode([logits])
-        assert best.words == tuple(read.split())
+        assert best.words == tuple(expected.split())

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.training.tones import heard_digit, tone_takes
+from tests.training.tones import loudest_digit, tone_takes
 from workbench.training.augment import power
 from workbench.training.digits import WORDS, words_of
 from workbench.training.evaluation import CONDITIONS, evaluation_strings, measure, under
@@ -24,8 +24,8 @@ def test_evaluation_strings_have_the_requested_lengths_and_gaps(strings):
         starts = [start for start, _, _ in string.spans]
         gaps = (np.array(starts[1:]) - np.array(ends[:-1])) / 16000
         assert gaps.min() >= 0.05 and gaps.max() <= 0.3001
-        heard = [heard_digit(string.samples[start:end]) for start, end, _ in string.spans]
-        assert tuple(heard) == string.digits
+        digits = [loudest_digit(string.samples[start:end]) for start, end, _ in string.spans]
+        assert tuple(digits) == string.digits
 
 
 @pytest.mark.parametrize("snr_db", [10.0, 20.0])
@@ -75,6 +75,6 @@ def test_tone_recogniser_has_zero_word_error_rate_on_evaluation_strings(strings)
     by_sound = {string.samples.tobytes(): string for string in strings}
 
     def listen(samples):
-        return " ".join(WORDS[heard_digit(samples[a:b])] for a, b, _ in by_sound[samples.tobytes()].spans)
+        return " ".join(WORDS[loudest_digit(samples[a:b])] for a, b, _ in by_sound[samples.tobytes()].spans)
 
     assert measure(listen, strings).wer == 0.0

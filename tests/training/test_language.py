@@ -59,23 +59,23 @@ def test_chat_template_produces_the_training_prompt(folder):
 
 def test_drawn_text_tasks_have_correct_answers():
     rng = np.random.default_rng(0)
-    seen = set()
+    kinds = set()
     for _ in range(400):
         question, answer = draw_task(rng)
         kind = next(task for task in TASKS if question.startswith(task.partition("{")[0]))
-        seen.add(kind)
-        given = question.removeprefix(kind.partition("{")[0]).rstrip(".?")
+        kinds.add(kind)
+        argument = question.removeprefix(kind.partition("{")[0]).rstrip(".?")
         if kind.startswith("Count"):
-            first, last = (WORDS.index(word) for word in given.split(" to "))
+            first, last = (WORDS.index(word) for word in argument.split(" to "))
             assert answer == words_of(range(first, last + 1)) and first < last
         elif kind.startswith("Write in figures"):
-            assert words_of([int(figure) for figure in answer]) == given
+            assert words_of([int(figure) for figure in answer]) == argument
         elif kind.startswith("Write in words"):
-            assert words_of([int(figure) for figure in given]) == answer
+            assert words_of([int(figure) for figure in argument]) == answer
         elif kind.startswith("Repeat"):
-            assert answer == given
+            assert answer == argument
         elif kind.startswith("Reverse"):
-            assert answer.split()[::-1] == given.split()
+            assert answer.split()[::-1] == argument.split()
         else:
-            assert WORDS[(WORDS.index(given) + 1) % 10] == answer
-    assert seen == set(TASKS)
+            assert WORDS[(WORDS.index(argument) + 1) % 10] == answer
+    assert kinds == set(TASKS)

@@ -103,5 +103,5 @@ def test_examples_of_music_and_other_speech_have_an_empty_label_and_audible_samp
 def test_strings_without_digits_have_the_configured_share():
     bank = TakeBank.of([*tone_takes("anna"), hum()])
     options = CorpusOptions(silent_share=0.1, music_share=0.1, speech_share=0.2)
-    drawn = [draw_string(bank, np.random.default_rng([1, seed]), options) for seed in range(120)]
-    assert np.mean([string.digits == () for string in drawn]) == pytest.approx(0.4, abs=0.15)
+    strings = [draw_string(bank, np.random.default_rng([1, seed]), options) for seed in range(120)]
+    assert np.mean([string.digits == () for string in strings]) == pytest.approx(0.4, abs=0.15)

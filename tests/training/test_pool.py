@@ -70,9 +70,9 @@ def test_pool_name_depends_on_takes_options_count_and_seed(pool):
 
 
 def test_pool_generation_reports_progress(small_shards, tmp_path):
-    told = []
-    generate_pool(TAKES, tmp_path, 20, seed=9, options=OPTIONS, workers=0, progress=told.append)
-    assert told == pytest.approx([1 / 3, 2 / 3, 1.0])
+    fractions = []
+    generate_pool(TAKES, tmp_path, 20, seed=9, options=OPTIONS, workers=0, progress=fractions.append)
+    assert fractions == pytest.approx([1 / 3, 2 / 3, 1.0])
 
 
 def test_epoch_contains_every_example_once_in_batches_of_bounded_size(pool):
@@ -139,10 +139,10 @@ def test_am_mvn_file_round_trips_exactly(pool, tmp_path):
 
 
 def test_training_features_do_not_depend_on_the_held_out_speaker(tmp_path):
-    made = [
+    feature_pools = [
         generate_pool(
             split_by_speaker(TAKES + tone_takes("zoe", takes=takes))[0], tmp_path, 4, options=OPTIONS, workers=0
         )
         for takes in (1, 2)
     ]
-    assert isinstance(made[0], FeaturePool) and made[0].directory == made[1].directory
+    assert isinstance(feature_pools[0], FeaturePool) and feature_pools[0].directory == feature_pools[1].directory

@@ -25,10 +25,10 @@ TRAINABLE = [name for name, family in FAMILIES.items() if family.recipe and "tra
 @pytest.mark.slow
 @pytest.mark.parametrize("family", TRAINABLE)
 def test_recipe_writes_a_checkpoint_that_opens_and_can_be_trained_further(family, tmp_path):
-    said = []
+    messages = []
     options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
     takes = [*tone_takes("a", "b"), *tone_takes("c", human=False)]
-    run = TrainingRun(options, takes, tmp_path / "cache", said.append)
+    run = TrainingRun(options, takes, tmp_path / "cache", messages.append)
     recipe = recipe_of(family)
     out = tmp_path / "demo"
     out.mkdir()
@@ -43,7 +43,7 @@ def test_recipe_writes_a_checkpoint_that_opens_and_can_be_trained_further(family
     assert session.transcribe((samples, 16_000)).audio_seconds == pytest.approx(1.0)
 
     takes.append(Take("d", (), samples, 16_000))
-    run = TrainingRun(replace(options, strings=12), takes, tmp_path / "cache", said.append)
+    run = TrainingRun(replace(options, strings=12), takes, tmp_path / "cache", messages.append)
     further = tmp_path / "further"
     further.mkdir()
     (out / "README.md").write_text("# a card\n")

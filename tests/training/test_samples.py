@@ -58,8 +58,8 @@ def test_sample_script_reproduces_the_shipped_files(tmp_path):
     write_samples(shared("fsdd"), shared("speech"), tmp_path)
     for path in SAMPLES.iterdir():
         if path.suffix == ".wav":
-            made, shipped = (soundfile.read(folder / path.name, dtype="int16")[0] for folder in (tmp_path, SAMPLES))
-            assert np.abs(made.astype(int) - shipped).max() <= 1  # resamplers may differ in the last bit
+            written, shipped = (soundfile.read(folder / path.name, dtype="int16")[0] for folder in (tmp_path, SAMPLES))
+            assert np.abs(written.astype(int) - shipped).max() <= 1  # resamplers may differ in the last bit
         elif path.name != "manifest.csv":  # what Evaluate begins with
             assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 

@@ -33,9 +33,9 @@ def test_answer_loss_is_the_cross_entropy_of_answer_tokens_given_the_prompts(lan
 
 
 def test_answer_loss_of_text_only_dialogues_needs_no_speech(language):
-    whole = answer_loss(language, [Dialogue([1, 2, 3], [4, 5])])
+    loss = answer_loss(language, [Dialogue([1, 2, 3], [4, 5])])
     logits = language(torch.tensor([[1, 2, 3, 4, 5]])).logits[0]
-    assert whole.item() == pytest.approx(F.cross_entropy(logits[2:4], torch.tensor([4, 5])).item(), rel=1e-5)
+    assert loss.item() == pytest.approx(F.cross_entropy(logits[2:4], torch.tensor([4, 5])).item(), rel=1e-5)
 
 
 @given(digits=st.lists(st.integers(0, 9), max_size=8), dense=st.booleans(), seed=st.integers(0, 1000))

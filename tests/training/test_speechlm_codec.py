@@ -54,9 +54,9 @@ def test_codec_windows_hold_the_pre_emphasised_samples_around_each_frame():
     clip = tone(200, 3)
     emphasised = np.array([clip[n] - 0.5 * (clip[n - 1] if n else 0) for n in range(len(clip))])
     around = np.concatenate([np.zeros(80), emphasised, np.zeros(80)])
-    found = windows(clip, 0.5)
-    assert found.shape == (3, 480)
-    assert np.allclose(found[1], around[FRAME : FRAME + 480], atol=1e-6)
+    result = windows(clip, 0.5)
+    assert result.shape == (3, 480)
+    assert np.allclose(result[1], around[FRAME : FRAME + 480], atol=1e-6)
 
 
 def test_codec_network_gives_the_codes_of_the_nearest_codewords(codec, clips):
@@ -100,10 +100,10 @@ def test_residual_error_decreases_with_every_codebook():
     frames = torch.randn(2000, 6, generator=torch.Generator().manual_seed(0))
     books = residual_codebooks(frames, 2, np.random.default_rng(0))
     assert not books[:, 0].any()
-    rest, left = frames, []
+    rest, errors = frames, []
     for book in books:
         nearest = torch.cdist(rest, book).argmin(dim=1)
         rest = rest - book[nearest]
-        left.append(float(rest.square().mean()))
-    assert all(after < before for before, after in itertools.pairwise(left))
+        errors.append(float(rest.square().mean()))
+    assert all(after < before for before, after in itertools.pairwise(errors))
     assert torch.allclose(dequantise(quantise(frames, books), books), frames - rest, atol=1e-4)

@@ -105,8 +105,8 @@ def test_voice_clip_has_whole_frames_and_the_common_level():
 def test_spoken_string_is_its_digit_units_between_silence():
     units = {("slt", digit): np.full((2 * MARGIN + 3, 8), digit) for digit in range(10)}
     speaker = Speaker(units, np.full(8, 99))
-    said = speaker.say("slt", (3, 1))
-    assert said[:, 0].tolist() == [99] * OUTER + [3] * (2 * MARGIN + 3) + [1] * (2 * MARGIN + 3) + [99] * OUTER
+    string = speaker.say("slt", (3, 1))
+    assert string[:, 0].tolist() == [99] * OUTER + [3] * (2 * MARGIN + 3) + [1] * (2 * MARGIN + 3) + [99] * OUTER
     assert speaker.shortened(4).say("slt", (3,))[:, 0].tolist() == [99, 3, 3, 3, 3, 3, 99]
 
 

@@ -16,12 +16,12 @@ STRINGS = strings_to_say(40)[:20:2]  # of the shorter half
 
 def test_batched_training_generator_gives_the_rows_of_the_session() -> None:
     """In float64, where no two ids are nearly equally likely."""
-    asked = requests(STRINGS, VOICES[0])
+    dialogues = requests(STRINGS, VOICES[0])
     demo = Demo.read(DEMO)
     demo.network.double()
-    batched = list(demo.say(asked))
+    batched = list(demo.say(dialogues))
     session = open_here(SessionSpec("demo/speechlm", "speechlm", "pytorch", DEMO, settings=Settings(dtype="float64")))
-    for digits, [(_, text)], rows in zip(STRINGS, asked, batched, strict=True):
+    for digits, [(_, text)], rows in zip(STRINGS, dialogues, batched, strict=True):
         answer = session.converse(text, modalities="audio", temperature=0, max_audio_rows=400)
         np.testing.assert_array_equal(rows, answer.streams, err_msg=f"said {digits}")
     session.close()

@@ -25,15 +25,15 @@ def takes_of_the_voices():
 
 @pytest.mark.slow
 def test_speechlm_recipe_writes_a_checkpoint_that_answers_conversations(tmp_path, monkeypatch):
-    def spoken(setting, digits, ending=""):  # without flite
+    def fake_speech(setting, digits, ending=""):  # without flite
         samples = np.sin(np.arange(4000) * (0.02 + 0.01 * digits[0])).astype(np.float32)
         return samples, 16_000
 
-    monkeypatch.setattr(speechlm_voices, "speak", spoken)
-    said = []
+    monkeypatch.setattr(speechlm_voices, "speak", fake_speech)
+    lines = []
     options = DemoOptions(strings=60, workers=0, threads=1, updates_scale=1e-3)
     takes = [*takes_of_the_voices(), *tone_takes("a"), *tone_takes("c", human=False)]
-    run = TrainingRun(options, takes, tmp_path / "cache", said.append)
+    run = TrainingRun(options, takes, tmp_path / "cache", lines.append)
     out = tmp_path / "demo"
     out.mkdir()
     speechlm.write(speechlm.train(run), out)

@@ -217,9 +217,9 @@ def test_generated_ids_stay_in_the_interval_of_their_segment(network, writer):
 
 def test_cached_generation_equals_recomputing_every_row(network, writer):
     batch = batch_of([writer.prompt((("user", "say three one"),))], None, None)
-    (made,) = generate_audio(network, batch, 6)
+    (generated,) = generate_audio(network, batch, 6)
     rows = np.concatenate([batch.inputs[0], LAYOUT.row(AUDIO)[None]])
-    for row in made:
+    for row in generated:
         with torch.no_grad():
             state = network.hidden(network.embed(torch.from_numpy(rows)[None]))[0, -1]
             for stream in range(8):

@@ -28,8 +28,8 @@ def pool(tmp_path_factory):
 @pytest.mark.parametrize("frames", [1, 7, 8, 9, 99, 100, 101, 333, 1500])
 def test_position_count_equals_the_network_output_length(loss, frames):
     with torch.no_grad():
-        found = loss.network(torch.randn(80, frames), torch.tensor([frames])).last_hidden_state
-    assert len(found) == positions_of([frames])[0]
+        output = loss.network(torch.randn(80, frames), torch.tensor([frames])).last_hidden_state
+    assert len(output) == positions_of([frames])[0]
 
 
 def test_position_label_is_the_digit_at_the_middle_of_the_position():

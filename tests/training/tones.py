@@ -13,7 +13,7 @@ def tone(digit: int, seconds: float, sample_rate: int, factor: float = 1.0) -> n
     return (0.5 * np.sin(2 * np.pi * TONES_HZ[digit] * factor * time)).astype(np.float32)
 
 
-def heard_digit(samples: np.ndarray, sample_rate: int = 16_000) -> int:
+def loudest_digit(samples: np.ndarray, sample_rate: int = 16_000) -> int:
     """The digit whose tone is loudest."""
     spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples)), 1 << 15))
     loudest = np.argmax(spectrum) * sample_rate / (1 << 15)
@@ -22,7 +22,7 @@ def heard_digit(samples: np.ndarray, sample_rate: int = 16_000) -> int:
 
 def tone_takes(*speakers: str, takes: int = 2, human: bool = True, sample_rate: int = 8000) -> list[Take]:
     """Every speaker's digits as tones of 0.2 s and more; a synthetic one also says "one two" in one breath."""
-    made = [
+    bank = [
         Take(speaker, (digit,), tone(digit, 0.2 + 0.05 * number, sample_rate), sample_rate, human, number)
         for speaker in speakers
         for digit in range(10)
@@ -30,5 +30,5 @@ def tone_takes(*speakers: str, takes: int = 2, human: bool = True, sample_rate: 
     ]
     if not human:
         breath = np.concatenate([tone(1, 0.2, sample_rate), tone(2, 0.2, sample_rate)])
-        made += [Take(speaker, (1, 2), breath, sample_rate, False, takes) for speaker in speakers]
-    return made
+        bank += [Take(speaker, (1, 2), breath, sample_rate, False, takes) for speaker in speakers]
+    return bank

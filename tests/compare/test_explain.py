@@ -44,8 +44,8 @@ def brain(x: np.ndarray) -> np.ndarray:
     return (x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-DRAWN = np.random.default_rng(7)
-ORDER, CONSTANTS = DRAWN.permutation(WIDTH), DRAWN.standard_normal(WIDTH)
+RNG = np.random.default_rng(7)
+ORDER, CONSTANTS = RNG.permutation(WIDTH), RNG.standard_normal(WIDTH)
 SEVENTH = np.arange(WIDTH) == 7
 CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
     (LAYER, lambda x: ROUNDED[BEFORE], "left out", f"equals the reference's {BEFORE}, as if nothing were computed"),

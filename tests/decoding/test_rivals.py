@@ -8,7 +8,7 @@ from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.rivals import find_rival
 
 TEXTS = ["call five one two", "call nine one two", "call five one too", "five one two", "call five one two now"]
-FOUND = [
+HYPOTHESES = [
     Hypothesis((1, 2), None, -10.0, token_lm=-2.0, bonus=1.0),
     Hypothesis((1, 3), None, -9.0, token_lm=-4.0, bonus=1.0),
     Hypothesis((1, 4), None, -12.0, token_lm=-3.0, bonus=1.0),
@@ -22,16 +22,16 @@ WORDS = [text.split() for text in TEXTS]
 def test_rival_is_the_best_hypothesis_with_another_word_at_the_position(
     place: int, rank: int | None, instead: tuple[str, ...]
 ) -> None:
-    rival = find_rival(FOUND, WORDS, place)
+    rival = find_rival(HYPOTHESES, WORDS, place)
     if rank is None:
         assert rival is None
         return
-    assert rival is not None and rival.rival is FOUND[rank] and rival.instead == instead
+    assert rival is not None and rival.rival is HYPOTHESES[rank] and rival.instead == instead
     assert rival.word == WORDS[0][place] and rival.words == tuple(WORDS[rank])
     assert sum(rival.terms.values()) == pytest.approx(rival.lead)
 
 
 def test_rival_terms_show_which_score_term_decided() -> None:
-    rival = find_rival(FOUND, WORDS, 1)
+    rival = find_rival(HYPOTHESES, WORDS, 1)
     assert rival is not None and rival.lead == pytest.approx(1.0)
     assert rival.terms == {"acoustic": -1.0, "token LM": 2.0, "bonus": 0.0}

@@ -12,10 +12,12 @@ from workbench.decoding.ctc_beam.lexicon import Lexicon
 from workbench.decoding.word_spans import word_spans
 
 LEXICON = Lexicon(("a", "ab", "b"), (((1,), (1, 1)), ((1, 2),), ((2,), (1, 2, 2))))
-SAID = st.lists(st.sampled_from([(word, s) for word, all_ in zip(*vars(LEXICON).values()) for s in all_]), max_size=6)
+SPELLINGS = st.lists(
+    st.sampled_from([(word, s) for word, all_ in zip(*vars(LEXICON).values()) for s in all_]), max_size=6
+)
 
 
-@given(SAID)
+@given(SPELLINGS)
 def test_word_span_tokens_are_a_pronunciation_of_the_word(spellings: list[tuple[str, tuple[int, ...]]]) -> None:
     tokens = [token for _, spelling in spellings for token in spelling]
     words = [word for word, _ in spellings]

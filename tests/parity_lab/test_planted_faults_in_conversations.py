@@ -22,7 +22,7 @@ from workbench.pipelines.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.speechlm import open_session
 from workbench.trace.trace import Trace
 
-ASK = [{"role": "user", "content": "say three"}]
+MESSAGES = [{"role": "user", "content": "say three"}]
 BOTH = {"modalities": "text_audio", "max_text_tokens": 5, "min_audio_rows": 16, "max_audio_rows": 16}
 
 
@@ -37,7 +37,7 @@ class Sides:
     def __post_init__(self) -> None:
         self._traces: dict[str, Trace] = {}
 
-    def traced(self, options: Mapping[str, Any], messages: Any = ASK) -> Trace:
+    def traced(self, options: Mapping[str, Any], messages: Any = MESSAGES) -> Trace:
         key = repr((options, messages))
         if key not in self._traces:
             self._traces[key] = self.reference.trace(messages, **options)
@@ -68,21 +68,21 @@ def test_planted_fault_in_a_conversation_is_named(sides: Sides, monkeypatch: pyt
         del options["temperature"]
     reference = sides.traced(options)
     fault.plant(sides.candidate, monkeypatch)
-    faulty = sides.candidate.trace(ASK, **options)
+    faulty = sides.candidate.trace(MESSAGES, **options)
     monkeypatch.undo()
     _, verdict = judged(reference, faulty)
     assert not verdict.within
     assert verdict.faulty_stage == fault.stage, verdict.sentence
     assert fault.words.casefold() in verdict.sentence.casefold(), verdict.sentence
-    assert judged(reference, sides.candidate.trace(ASK, **options))[1].within, "the fault stayed"
+    assert judged(reference, sides.candidate.trace(MESSAGES, **options))[1].within, "the fault stayed"
 
 
 def test_missing_pads_of_earlier_speech_are_found_in_the_prompt_embeddings(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {**BOTH, **GREEDY, "modalities": "audio"}
-    spoken = {"role": "assistant", "content": [{"type": "audio", "audio": noise(0.5)}]}
-    messages = [*ASK, spoken, *ASK]
+    answer = {"role": "assistant", "content": [{"type": "audio", "audio": noise(0.5)}]}
+    messages = [*MESSAGES, answer, *MESSAGES]
     reference = sides.traced(options, messages)
     stream_pads_are_left_out(sides.candidate, monkeypatch)
     _, verdict = judged(reference, sides.candidate.trace(messages, **options))
@@ -108,12 +108,12 @@ def test_conversations_without_faults_are_within_noise(sides: Sides) -> None:
     """Float64 against float32, and float32 with two threads, over seeds, lengths, modalities, draws and guidance."""
     assert len(RUNS) >= 20
     for number, options in enumerate(RUNS):
-        reference, exact = sides.traced(options), sides.exact.trace(ASK, **options)
+        reference, exact = sides.traced(options), sides.exact.trace(MESSAGES, **options)
         comparison, verdict = judged(reference, exact, exact)
         assert verdict.within and comparison.first_id is None, (options, verdict.sentence)
         if number % 7 == 4:
             torch.set_num_threads(2)
-            other = sides.candidate.trace(ASK, **options)
+            other = sides.candidate.trace(MESSAGES, **options)
             torch.set_num_threads(1)
             _, verdict = judged(reference, other, exact)
             assert verdict.within, (options, verdict.sentence)

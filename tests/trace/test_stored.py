@@ -26,7 +26,7 @@ from workbench.trace.trace import Trace
 
 TYPES = st.sampled_from(["<f8", "<f4", "<f2", "<i8", "<i4", "<i2", "|i1", "<u8", "<u4", "<u2", "|u1", "|b1", "<c8"])
 ARRAYS = npst.arrays(TYPES, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
-NAMED = st.dictionaries(st.sampled_from(["a", "b.0", "logits", "ü"]), ARRAYS, min_size=1)
+NAMED_ARRAYS = st.dictionaries(st.sampled_from(["a", "b.0", "logits", "ü"]), ARRAYS, min_size=1)
 
 
 def values(dump: Stored) -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ def assert_same(arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray]) 
         np.testing.assert_array_equal(arrays[name], array)
 
 
-@given(NAMED)
+@given(NAMED_ARRAYS)
 def test_safetensors_are_read_as_written_by_the_safetensors_library(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray]
 ) -> None:
@@ -49,7 +49,7 @@ def test_safetensors_are_read_as_written_by_the_safetensors_library(
     assert_same(values(open_stored(path)), arrays)
 
 
-@given(NAMED, st.booleans())
+@given(NAMED_ARRAYS, st.booleans())
 def test_npz_and_npy_folders_are_read_as_written_by_numpy(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray], small: bool
 ) -> None:

@@ -30,7 +30,7 @@ def explained(stage: str, reference: np.ndarray, candidate: np.ndarray, parts: d
     return explain(Scene(f"{LAYER}{stage}", reference, candidate, 1e-6, stages, stages, tuple(stages)), 1.0)
 
 
-HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
+PARTS = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,17 @@ HELD = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
     ],
 )
 def test_attention_fault_is_named_from_the_context(wrong: Any, sentence: str) -> None:
-    hint = explained("context", attended()[1], attended(**wrong)[1], HELD)
+    hint = explained("context", attended()[1], attended(**wrong)[1], PARTS)
     assert hint is not None and hint.kind == "attention" and hint.sentence.startswith(sentence)
 
 
 def test_key_heads_shared_in_turn_are_named_from_the_weights() -> None:
-    hint = explained("weights", attended()[0], attended(in_turn=True)[0], HELD)
+    hint = explained("weights", attended()[0], attended(in_turn=True)[0], PARTS)
     assert hint is not None and hint.sentence.startswith("key heads are shared in turn")
 
 
 def test_attention_fault_is_not_guessed_from_queries_before_rope() -> None:
-    turned = {**HELD, "query_rope": Q[::-1], "key_rope": K[::-1]}
+    turned = {**PARTS, "query_rope": Q[::-1], "key_rope": K[::-1]}
     assert explained("context", attended()[1], attended(sees=14)[1], turned) is None
 
 
@@ -72,4 +72,4 @@ def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
 
 def test_head_missing_from_the_reference_gets_no_fused_projection_hint() -> None:
     other = np.concatenate([Q[:, :2], K[:, :1], DRAW.standard_normal((14, 1, 8))], axis=1).astype(np.float32)
-    assert explained("query", Q, other, HELD) is None
+    assert explained("query", Q, other, PARTS) is None

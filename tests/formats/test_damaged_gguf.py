@@ -32,12 +32,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Sound files of every layout, small enough to be damaged hundreds of times."""
     folder = tmp_path_factory.mktemp("sound")
     tiny_gguf(folder / "qwen3.gguf", quantization="q8_0")
-    made = {"qwen3": folder / "qwen3.gguf", "every": every_kind(folder / "every.gguf")}
-    made["sensevoice"] = funasr_sensevoice(tiny_sensevoice(folder / "s"), folder / "sensevoice.gguf", "f16")
-    made["paraformer"] = funasr_paraformer(tiny_paraformer(folder / "p"), folder / "paraformer.gguf", "q8_0")
-    made["nano"] = funasr_nano_encoder(tiny_funasr_nano(folder / "n"), folder / "nano.gguf")
-    made["vad"] = funasr_vad(folder / "vad.gguf", {**VAD, "input_dim": 400, "fsmn_layers": 2})
-    return made
+    files = {"qwen3": folder / "qwen3.gguf", "every": every_kind(folder / "every.gguf")}
+    files["sensevoice"] = funasr_sensevoice(tiny_sensevoice(folder / "s"), folder / "sensevoice.gguf", "f16")
+    files["paraformer"] = funasr_paraformer(tiny_paraformer(folder / "p"), folder / "paraformer.gguf", "q8_0")
+    files["nano"] = funasr_nano_encoder(tiny_funasr_nano(folder / "n"), folder / "nano.gguf")
+    files["vad"] = funasr_vad(folder / "vad.gguf", {**VAD, "input_dim": 400, "fsmn_layers": 2})
+    return files
 
 
 def every_kind(path: Path) -> Path:
@@ -62,14 +62,14 @@ def every_kind(path: Path) -> Path:
 
 
 def read_all(path: Path) -> None:
-    """Everything that the reader can be asked for; a part that is refused does not keep the others from being read."""
+    """Reads every part that the reader offers; goes on after a part that the reader refuses."""
     file = read_gguf(path)
-    asked: list[Callable[[], Any]] = [lambda: file.architecture, lambda: family_of_gguf(path), lambda: notes(file)]
-    asked += [lambda key=key: file.metadata[key] for key in file.metadata]  # type: ignore[misc]
-    asked += [lambda name=name: file.array(name) for name in file.tensors]  # type: ignore[misc]
-    for ask in asked:
+    reads: list[Callable[[], Any]] = [lambda: file.architecture, lambda: family_of_gguf(path), lambda: notes(file)]
+    reads += [lambda key=key: file.metadata[key] for key in file.metadata]  # type: ignore[misc]
+    reads += [lambda name=name: file.array(name) for name in file.tensors]  # type: ignore[misc]
+    for read_part in reads:
         try:
-            ask()
+            read_part()
         except BadInput as error:
             check(error)
     assert file.quantization
@@ -129,10 +129,10 @@ def test_the_same_seed_gives_the_same_damage(sound: dict[str, Path]) -> None:
 def test_field_map_of_a_gguf_file_matches_its_content(sound: dict[str, Path]) -> None:
     content = sound["every"].read_bytes()
     parts = map_of(sound["every"])
-    found = {name: [n for n in parts.numbers if n.name == name] for name in {n.name for n in parts.numbers}}
+    numbers_by_name = {name: [n for n in parts.numbers if n.name == name] for name in {n.name for n in parts.numbers}}
     value = {
         name: [int.from_bytes(content[n.at : n.at + n.size], "little") for n in numbers]
-        for name, numbers in found.items()
+        for name, numbers in numbers_by_name.items()
     }
     assert value["tensors"] == [6] and value["keys"] == [len(value["key-length"])]
     assert set(value["dimensions"]) == {2} and set(value["dimension"]) == {4, 256}

@@ -44,7 +44,7 @@ def test_metadata_getters_return_values_and_defaults(typed: GgufFile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "reason"),
+    ("read_value", "reason"),
     [
         (lambda file: file.whole("no"), "it.gguf has no metadata key no"),
         (lambda file: file.whole("float"), "float in it.gguf is 0.25; expected a whole number from 0 to"),
@@ -62,10 +62,10 @@ def test_metadata_getters_return_values_and_defaults(typed: GgufFile) -> None:
     ],
 )
 def test_metadata_getters_refuse_values_of_another_type(
-    typed: GgufFile, ask: Callable[[GgufFile], Any], reason: str
+    typed: GgufFile, read_value: Callable[[GgufFile], Any], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
-        ask(typed)
+        read_value(typed)
 
 
 def test_missing_rows_and_tensors_are_refused(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_released_memory_range_can_be_read_again(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     file = read_gguf(tmp_path / "it.gguf")
-    shown = file.array("m")
+    array = file.array("m")
     for offset, nbytes in ((file.tensors["m"].offset, file.tensors["m"].nbytes), (0, 10), (0, file.nbytes)):
         file.let_go(offset, nbytes)
-        np.testing.assert_array_equal(shown, values)
+        np.testing.assert_array_equal(array, values)

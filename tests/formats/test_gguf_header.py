@@ -39,8 +39,8 @@ SCALARS: list[tuple[GGUFValueType, Any]] = [
 @pytest.mark.parametrize(("kind", "value"), SCALARS)
 def test_every_kind_of_value_is_read(tmp_path: Path, kind: GGUFValueType, value: Any) -> None:
     path = write(tmp_path / "it.gguf", lambda writer: writer.add_key_value("it", value, kind))
-    found = read_gguf(path).metadata["it"]
-    assert found == value and type(found) is type(value)
+    stored = read_gguf(path).metadata["it"]
+    assert stored == value and type(stored) is type(value)
 
 
 ARRAYS = [
@@ -79,9 +79,9 @@ def test_metadata_equals_that_of_the_gguf_package(tmp_path: Path) -> None:
         writer.add_array("texts", ["a", "b"])
 
     path = write(tmp_path / "it.gguf", fill)
-    theirs = {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items()}
-    ours = dict(read_gguf(path).metadata)
-    assert ours == {name: value for name, value in theirs.items() if not name.startswith("GGUF.")}
+    expected = {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items()}
+    metadata = dict(read_gguf(path).metadata)
+    assert metadata == {name: value for name, value in expected.items() if not name.startswith("GGUF.")}
 
 
 def test_gguf_with_a_large_vocabulary_opens_within_a_second(tmp_path: Path) -> None:

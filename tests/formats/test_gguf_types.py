@@ -18,10 +18,10 @@ from workbench.formats.gguf_types import TENSOR_TYPES
 
 
 def test_tensor_type_table_equals_that_of_the_gguf_package() -> None:
-    theirs = {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
-    ours = {number: (kind.name, kind.block, kind.block_bytes) for number, kind in TENSOR_TYPES.items()}
-    assert theirs.items() <= ours.items()
-    assert set(ours) - set(theirs) <= {42}  # Q2_0, which ggml has and the package does not know yet
+    expected = {int(kind): (kind.name, *sizes) for kind, sizes in GGML_QUANT_SIZES.items()}
+    table = {number: (kind.name, kind.block, kind.block_bytes) for number, kind in TENSOR_TYPES.items()}
+    assert expected.items() <= table.items()
+    assert set(table) - set(expected) <= {42}  # Q2_0, which ggml has and the package does not know yet
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "int16", "int32", "int64"])

@@ -36,7 +36,7 @@ def test_invalid_or_too_large_text_is_refused(content: bytes, message: str, tmp_
 
 def test_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for path, said in {
+    for path, message in {
         tmp_path: "Is a directory",
         tmp_path / "none": "No such file",
         tmp_path / ("a" * 5000): "File name too long",
@@ -44,5 +44,5 @@ def test_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
         tmp_path / "pipe": "a pipe or a device; expected a file",
         Path("/dev/zero"): "a pipe or a device; expected a file",
     }.items():
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             read_text(path)

@@ -28,20 +28,20 @@ def card_of(path: Path) -> object:
 
 @pytest.mark.parametrize("read", [read_state_dict, read_safetensors, read_package, read_gguf, card_of])
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (POINTER, "is a Git LFS pointer, not the weights; run git lfs pull in its repository"),
         (PAGE, "is an HTML page, not the weights; download the file itself"),
     ],
 )
 def test_weight_file_placeholder_raises_an_error_with_its_kind(
-    read: Callable[[Path], object], content: bytes, says: str, tmp_path: Path
+    read: Callable[[Path], object], content: bytes, message: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.pt"
     path.write_bytes(content)
     with pytest.raises(BadInput) as caught:
         read(path)
-    assert str(caught.value).endswith(f"model.pt {says}")
+    assert str(caught.value).endswith(f"model.pt {message}")
 
 
 def test_language_model_with_a_git_lfs_pointer_raises_an_error(tmp_path: Path) -> None:

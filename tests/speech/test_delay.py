@@ -53,8 +53,8 @@ def test_truncated_delayed_rows_keep_their_complete_frames(
     layout, codes = each
     rows = delayed(codes, layout)
     cut = data.draw(st.integers(0, len(rows)))
-    whole = max(cut - layout.streams + 1, 0)
-    assert np.array_equal(aligned(rows[:cut], layout), codes[:whole])
+    complete = max(cut - layout.streams + 1, 0)
+    assert np.array_equal(aligned(rows[:cut], layout), codes[:complete])
 
 
 @given(coded(), st.data())

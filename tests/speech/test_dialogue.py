@@ -20,7 +20,7 @@ def text_ids(text: str) -> list[int]:
     return [LAYOUT.text_first + ord(letter) - ord("a") for letter in text]
 
 
-def heard_rows(samples: int) -> int:
+def row_count(samples: int) -> int:
     return samples // 100
 
 
@@ -49,10 +49,10 @@ def written(turns: list[Turn]) -> list[object]:
 
 
 def flat(parts: list[PromptPart]) -> list[object]:
-    found: list[object] = []
+    items: list[object] = []
     for part in parts:
-        found += [id(part.samples)] * part.rows if isinstance(part, Recording) else part.tolist()
-    return found
+        items += [id(part.samples)] * part.rows if isinstance(part, Recording) else part.tolist()
+    return items
 
 
 @st.composite
@@ -69,15 +69,15 @@ def turns(draw: st.DrawFn) -> Turn:
 
 @given(st.lists(turns(), max_size=6))
 def test_conversation_prompt_matches_the_format_definition(dialogue: list[Turn]) -> None:
-    parts = prompt_parts(dialogue, LAYOUT, text_ids, 10**6, heard_rows, encode)
+    parts = prompt_parts(dialogue, LAYOUT, text_ids, 10**6, row_count, encode)
     assert flat(parts) == written(dialogue)
     kinds = [isinstance(part, Recording) for part in parts]
     assert all(one or two for one, two in pairwise(kinds))  # ids side by side are one array
     assert all(part.dtype == np.int64 for part in parts if isinstance(part, np.ndarray))
     length = len(flat(parts))
-    prompt_parts(dialogue, LAYOUT, text_ids, length + 1, heard_rows, encode)
+    prompt_parts(dialogue, LAYOUT, text_ids, length + 1, row_count, encode)
     with pytest.raises(BadInput, match=f"is {length} positions long; expected fewer than {length}"):
-        prompt_parts(dialogue, LAYOUT, text_ids, length, heard_rows, encode)
+        prompt_parts(dialogue, LAYOUT, text_ids, length, row_count, encode)
 
 
 def test_consecutive_parts_of_one_role_are_separated_by_eot() -> None:
@@ -106,7 +106,7 @@ def test_earlier_answer_is_inserted_with_its_generated_rows() -> None:
 )
 def test_invalid_message_parts_are_refused(turn: Turn, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)):
-        prompt_parts([turn], LAYOUT, text_ids, 99, heard_rows, encode)
+        prompt_parts([turn], LAYOUT, text_ids, 99, row_count, encode)
 
 
 def test_audio_without_encoder_or_codec_is_refused() -> None:
@@ -114,4 +114,4 @@ def test_audio_without_encoder_or_codec_is_refused() -> None:
     with pytest.raises(BadInput, match="the model has no audio encoder"):
         prompt_parts([Turn("user", samples=samples)], LAYOUT, text_ids, 99)
     with pytest.raises(BadInput, match="the model has no codec"):
-        prompt_parts([Turn("assistant", samples=samples)], LAYOUT, text_ids, 99, heard_rows)
+        prompt_parts([Turn("assistant", samples=samples)], LAYOUT, text_ids, 99, row_count)

@@ -27,14 +27,14 @@ def answered(plan: AnswerPlan) -> list[Step]:
 def test_temperature_and_candidate_count_are_recovered_from_the_draw(
     rows: list[list[float]], temperature: float, top_k: int, number: float
 ) -> None:
-    found = draw(np.array(rows, dtype=np.float32), temperature, top_k, np.full(len(rows), number))
-    assert found.candidates.tolist() == [top_k or 6] * len(rows)
-    for row, told in zip(rows, found.temperatures):
+    drawing = draw(np.array(rows, dtype=np.float32), temperature, top_k, np.full(len(rows), number))
+    assert drawing.candidates.tolist() == [top_k or 6] * len(rows)
+    for row, recovered in zip(rows, drawing.temperatures):
         if top_k == 1:
-            assert math.isnan(told)
+            assert math.isnan(recovered)
         else:
             apart = np.float64(max(row)) - sorted(row)[-2]
-            assert math.isnan(told) or told == pytest.approx(temperature, rel=1e-3 if apart < 1e-6 else 1e-6)
+            assert math.isnan(recovered) or recovered == pytest.approx(temperature, rel=1e-3 if apart < 1e-6 else 1e-6)
 
 
 @given(ROWS, st.floats(0.3, 3), st.integers(2, 6), st.floats(0.001, 0.999))
@@ -42,21 +42,23 @@ def test_draw_margin_is_the_exact_range_with_the_same_choice(
     rows: list[list[float]], temperature: float, top_k: int, number: float
 ) -> None:
     logits = np.array(rows, dtype=np.float32)
-    found = draw(logits, temperature, top_k, np.full(len(rows), number))
-    for row, room in enumerate(found.rooms):
+    drawing = draw(logits, temperature, top_k, np.full(len(rows), number))
+    for row, room in enumerate(drawing.rooms):
         assume(room > 1e-6)
         near, far = room * (1 - 1e-6), room + 1e-9
         at = [draw(logits, temperature, top_k, np.full(len(rows), number + by)).columns[row] for by in (-near, near)]
-        assert at == [found.columns[row]] * 2
+        assert at == [drawing.columns[row]] * 2
         beyond = [number + by for by in (-far, far) if 0 < number + by < 1]
         if beyond and room < 1:
             others = {int(draw(logits, temperature, top_k, np.full(len(rows), each)).columns[row]) for each in beyond}
-            assert others - {int(found.columns[row])}
+            assert others - {int(drawing.columns[row])}
 
 
 def test_greedy_choice_has_no_draw_evidence() -> None:
-    found = draw(np.array([[0.0, 1.0]], dtype=np.float32), 0.0, 0, None)
-    assert (found.temperatures.tolist(), found.candidates.tolist()) == ([0.0], [1]) and np.isnan(found.rooms).all()
+    drawing = draw(np.array([[0.0, 1.0]], dtype=np.float32), 0.0, 0, None)
+    assert (drawing.temperatures.tolist(), drawing.candidates.tolist()) == ([0.0], [1]) and np.isnan(
+        drawing.rooms
+    ).all()
 
 
 @pytest.mark.parametrize("cfg", [1.0, 3.0])
@@ -76,8 +78,8 @@ def test_alternatives_are_the_likeliest_allowed_ids(seed: int, cfg: float) -> No
     fed = [tuple(LAYOUT.row(LAYOUT.assistant).tolist())]
     null: list[tuple[int, ...]] = []
     for step in steps:
-        told = step.evidence
-        assert told is not None
+        evidence = step.evidence
+        assert evidence is not None
         if step.phase is Kind.TEXT:
             allowed = {0: [*range(LAYOUT.text_first, LAYOUT.text_end), LAYOUT.eos, LAYOUT.eot]}
             allowed = allowed if len(fed) > 2 else {0: allowed[0][:-2]}
@@ -93,18 +95,18 @@ def test_alternatives_are_the_likeliest_allowed_ids(seed: int, cfg: float) -> No
             if step.phase is Kind.CLOSE:
                 continue
             if stream not in allowed:
-                assert (told.alternatives[stream] == -1).all() and np.isnan(told.logprobs[stream]).all()
-                assert told.temperatures[stream] == told.candidates[stream] == 0
+                assert (evidence.alternatives[stream] == -1).all() and np.isnan(evidence.logprobs[stream]).all()
+                assert evidence.temperatures[stream] == evidence.candidates[stream] == 0
                 continue
             scores = {number: float(logits[stream, number]) for number in allowed[stream]}
             total = math.log(sum(map(math.exp, scores.values())))
             order = sorted(scores, key=lambda number: (-scores[number], number))[:MOST]
-            assert told.alternatives[stream, : len(order)].tolist() == order
+            assert evidence.alternatives[stream, : len(order)].tolist() == order
             expected = [scores[number] - total for number in order]
-            np.testing.assert_allclose(told.logprobs[stream, : len(order)], expected, atol=1e-4)
+            np.testing.assert_allclose(evidence.logprobs[stream, : len(order)], expected, atol=1e-4)
             audio = step.phase is Kind.AUDIO
-            assert told.temperatures[stream] == pytest.approx(1.3 if audio else 0.7)
-            assert told.candidates[stream] == (4 if audio else len(scores))
+            assert evidence.temperatures[stream] == pytest.approx(1.3 if audio else 0.7)
+            assert evidence.candidates[stream] == (4 if audio else len(scores))
         fed.append(tuple(step.ids.tolist()))
         null.append(fed[-1])
         if step.phase is Kind.MARKER and step.id == LAYOUT.audio:

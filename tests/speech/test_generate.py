@@ -121,9 +121,9 @@ def test_guidance_null_branch_is_dropped_when_text_follows() -> None:
     logits = network.logits
 
     def audio_first(history: Any) -> np.ndarray:
-        found = logits(history)
-        found[0, LAYOUT.audio], found[0, LAYOUT.eot] = 90, 50 if len(history) > 5 else -90
-        return found
+        changed = logits(history)
+        changed[0, LAYOUT.audio], changed[0, LAYOUT.eot] = 90, 50 if len(history) > 5 else -90
+        return changed
 
     network.logits = audio_first  # type: ignore[method-assign]
     steps, finish = answer(network, plan)
@@ -150,10 +150,10 @@ def test_probabilities_are_given_for_the_ids_chosen_by_the_model() -> None:
     steps, _ = answer(FakeNetwork(ends=2.0), plan, probabilities=True)
     for step in steps:
         assert step.probabilities is not None
-        told = ~np.isnan(step.probabilities)
-        assert (step.probabilities[told] > 0).all() and (step.probabilities[told] <= 1).all()
-        chosen = {Kind.AUDIO: LAYOUT.streams, Kind.TEXT: 1}.get(step.phase, int(told[0]))
-        assert told.tolist() == [True] * chosen + [False] * (LAYOUT.streams - chosen)
+        stated = ~np.isnan(step.probabilities)
+        assert (step.probabilities[stated] > 0).all() and (step.probabilities[stated] <= 1).all()
+        chosen = {Kind.AUDIO: LAYOUT.streams, Kind.TEXT: 1}.get(step.phase, int(stated[0]))
+        assert stated.tolist() == [True] * chosen + [False] * (LAYOUT.streams - chosen)
     assert answer(FakeNetwork(), plan)[0][0].probabilities is None
 
 

@@ -12,17 +12,17 @@ from workbench.speech.layout import SpeechLayout
 
 @given(layouts())
 def test_head_rows_hold_special_ids_first_then_the_streams_in_order(layout: SpeechLayout) -> None:
-    found = HeadRows(layout)
+    head_rows = HeadRows(layout)
     ids = [*range(layout.text_first), *range(layout.codec_first, layout.codec_end)]
-    assert found.count == len(ids)
-    assert [found.at(number) for number in ids] == list(range(len(ids)))
-    assert [found.has(number, number + 1) for number in range(layout.codec_end)] == [
+    assert head_rows.count == len(ids)
+    assert [head_rows.at(number) for number in ids] == list(range(len(ids)))
+    assert [head_rows.has(number, number + 1) for number in range(layout.codec_end)] == [
         number in ids for number in range(layout.codec_end)
     ]
     rows = np.array(ids)
-    for stream, own in found.biased():
+    for stream, own in head_rows.biased():
         assert rows[own].tolist() == list(range(*layout.interval(stream)))
-    assert [stream for stream, _ in found.biased()] == list(range(1, layout.streams))
-    later = found.by_stream(np.stack([rows, -rows])[:, found.later])
+    assert [stream for stream, _ in head_rows.biased()] == list(range(1, layout.streams))
+    later = head_rows.by_stream(np.stack([rows, -rows])[:, head_rows.later])
     expected = [list(range(*layout.interval(stream))) for stream in range(1, layout.streams)]
     assert later.tolist() == [expected, (-np.array(expected)).tolist()]

@@ -37,11 +37,11 @@ PHASES = st.sampled_from(
 
 @given(layouts(), PHASES)
 def test_mask_contains_exactly_the_allowed_ids(layout: SpeechLayout, phase: Phase) -> None:
-    found = needed_logits(phase, layout)
+    needed = needed_logits(phase, layout)
     expected = [number for number in range(layout.vocabulary) if may_follow(number, phase, layout)]
-    assert allowed(found.main).tolist() == expected
-    assert found.codec == (phase.kind is Kind.AUDIO)
-    assert all(one[1] < two[0] for one, two in zip(found.main, found.main[1:]))  # in order, none touches the next
+    assert allowed(needed.main).tolist() == expected
+    assert needed.codec == (phase.kind is Kind.AUDIO)
+    assert all(one[1] < two[0] for one, two in zip(needed.main, needed.main[1:]))  # in order, none touches the next
 
 
 def test_adjacent_closing_ids_form_one_interval() -> None:

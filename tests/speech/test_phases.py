@@ -20,31 +20,31 @@ TEXT, CODE = LAYOUT.text_first, LAYOUT.codec_first + 1
 
 
 def read(ids: list[int], plan: AnswerPlan, layout: SpeechLayout) -> Phase:
-    """What comes next, by reading the whole answer."""
-    found = read_segments(ids, plan, layout)
-    full = len(ids) == plan.max_tokens and found.kind is not Kind.END
-    return Phase(Kind.END, finish="length") if full else found
+    """Returns the next phase, computed from the whole answer."""
+    phase = read_segments(ids, plan, layout)
+    full = len(ids) == plan.max_tokens and phase.kind is not Kind.END
+    return Phase(Kind.END, finish="length") if full else phase
 
 
 def read_segments(ids: list[int], plan: AnswerPlan, layout: SpeechLayout) -> Phase:
-    """What comes next by the limits of the segments: split the answer, then look at the last one."""
+    """Returns the next phase by the limits of the segments, from the answer's last segment."""
     segments: list[list[int]] = [[]]
     for number in ids:
         if number == layout.assistant:
             segments.append([])
         else:
             segments[-1].append(number)
-    done = [segment[0] for segment in segments[:-1]]
+    written_markers = [segment[0] for segment in segments[:-1]]
     last = segments[-1]
     both = [layout.text, layout.audio]
     due = {"text": both[:1], "audio": both[1:], "text_audio": both, "auto": both}[plan.modalities]
-    left = [marker for marker in due if marker not in done]
+    remaining = [marker for marker in due if marker not in written_markers]
     if not last:
-        return Phase(Kind.MARKER, None if plan.modalities == "auto" and len(left) == 2 else left[0])
+        return Phase(Kind.MARKER, None if plan.modalities == "auto" and len(remaining) == 2 else remaining[0])
     marker, body = last[0], last[1:]
     text = marker == layout.text
     least, most = (plan.min_text_tokens, plan.max_text_tokens) if text else (plan.min_audio_rows, plan.max_audio_rows)
-    after = [each for each in left if each != marker]
+    after = [each for each in remaining if each != marker]
     certain = plan.modalities == "text_audio" and bool(after)
     if body and body[-1] in (layout.eos, layout.eot):
         if certain or (plan.modalities == "auto" and body[-1] == layout.eot and after):
@@ -103,17 +103,17 @@ def test_illegal_next_id_is_refused(layout: SpeechLayout, plan: AnswerPlan, data
 
 
 def forced_ids(plan: AnswerPlan, *chosen: int) -> tuple[list[int], Phase]:
-    """The answer when the model chooses these ids wherever it may choose; and what comes next."""
-    cursor, ids, left = Cursor(plan, LAYOUT), list[int](), list(chosen)
+    """Returns the answer and the next phase if the model chooses these ids at each free choice."""
+    cursor, ids, remaining = Cursor(plan, LAYOUT), list[int](), list(chosen)
     while cursor.phase.kind is not Kind.END:
         forced = cursor.phase.forced
         if forced is None:
-            if not left:
+            if not remaining:
                 break
-            forced = left.pop(0)
+            forced = remaining.pop(0)
         ids.append(forced)
         cursor.advance(forced)
-    assert not left
+    assert not remaining
     return ids, cursor.phase
 
 

@@ -18,10 +18,10 @@ def embed(rows: np.ndarray) -> np.ndarray:
 
 
 def test_id_rows_are_embedded_and_embeddings_pass_unchanged() -> None:
-    rows, heard = np.full((2, LAYOUT.streams), 3), np.ones((4, 1), dtype=np.float32)
-    first, second = embedded([rows, heard], LAYOUT, 7, embed)
+    rows, embeddings = np.full((2, LAYOUT.streams), 3), np.ones((4, 1), dtype=np.float32)
+    first, second = embedded([rows, embeddings], LAYOUT, 7, embed)
     assert first.tolist() == [[3.0 * LAYOUT.streams]] * 2
-    assert second is heard
+    assert second is embeddings
 
 
 @pytest.mark.parametrize(

@@ -146,12 +146,12 @@ def test_damaged_replay_bundle_is_read_or_raises_one_line_error(data: st.DataObj
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(content[: data.draw(st.integers(0, len(content)))])
-    said = refused(damaged)
-    if said is None:
+    message = refused(damaged)
+    if message is None:
         back, sounds = read_bundle(damaged)
         assert back["turns"] and all(sound.samples.dtype == np.int16 for sound in sounds)
     else:
-        assert said and "\n" not in said
+        assert message and "\n" not in message
 
 
 def refused(content: bytes) -> str | None:

@@ -42,8 +42,8 @@ def test_sampled_ids_match_the_slow_definition(
 ) -> None:
     # Numbers between the steps of the cumulative sum: rounding cannot decide there.
     numbers = [data.draw(st.sampled_from([0.0, 0.11, 0.3371, 0.7193, 0.98765])) for _ in rows]
-    found = choose(np.array(rows, dtype=np.float32), temperature, top_k, np.array(numbers))
-    assert found.tolist() == [slow_choice(row, temperature, top_k, number) for row, number in zip(rows, numbers)]
+    ids = choose(np.array(rows, dtype=np.float32), temperature, top_k, np.array(numbers))
+    assert ids.tolist() == [slow_choice(row, temperature, top_k, number) for row, number in zip(rows, numbers)]
 
 
 def test_largest_random_number_chooses_an_allowed_id() -> None:
@@ -60,8 +60,8 @@ def test_sampled_frequencies_match_the_softmax() -> None:
     counts = np.zeros(logits.shape)
     for step in range(draws):
         counts[np.arange(4), choose(logits, temperature, top_k, uniforms(7, step, 4))] += 1
-    kept = np.where(logits >= np.sort(logits, axis=1)[:, -top_k][:, None], logits, -np.inf)
-    weights = np.exp(kept / temperature)
+    candidates = np.where(logits >= np.sort(logits, axis=1)[:, -top_k][:, None], logits, -np.inf)
+    weights = np.exp(candidates / temperature)
     expected = weights / weights.sum(axis=1, keepdims=True)
     assert np.abs(counts / draws - expected).max() < 4 * 0.5 / draws**0.5  # four standard errors at most
     assert (counts[expected == 0] == 0).all()
@@ -108,8 +108,8 @@ def test_guidance_combines_conditional_and_null_logits_for_every_id() -> None:
 
 def test_probabilities_equal_the_softmax() -> None:
     logits = np.array([[0.0, 1.0, 2.0], [5.0, -np.inf, 5.0]], dtype=np.float32)
-    found = probability(logits, np.array([2, 0]))
-    assert np.allclose(found, [math.exp(2) / (1 + math.e + math.exp(2)), 0.5])
+    probabilities = probability(logits, np.array([2, 0]))
+    assert np.allclose(probabilities, [math.exp(2) / (1 + math.e + math.exp(2)), 0.5])
 
 
 def test_sampling_eight_streams_takes_less_than_half_a_millisecond() -> None:

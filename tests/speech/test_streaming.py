@@ -31,8 +31,8 @@ class FakeCodec:
         before, after = self.receptive_field
         padded = np.pad(np.tanh(codes + 0.3), ((before, after), (0, 0)))
         windows = np.stack([padded[place : place + len(codes)] for place in range(before + 1 + after)])
-        found: np.ndarray = np.einsum("kts,ksh->th", windows, self.kernel).ravel().astype(np.float32)
-        return found
+        samples: np.ndarray = np.einsum("kts,ksh->th", windows, self.kernel).ravel().astype(np.float32)
+        return samples
 
 
 def random_rows(frames: int, seed: int = 0) -> np.ndarray:
@@ -48,16 +48,16 @@ def test_joined_chunks_equal_the_whole(frames: int, before: int, after: int, fir
     chunks = AudioChunks(codec, LAYOUT, first_frames=first, growth=1.4, most_frames=12)
     pieces = [piece for row in rows if (piece := chunks.add(row)) is not None]
     assert all(len(piece) for piece in pieces)
-    whole = codec.decode(aligned(rows, LAYOUT)) if len(rows) >= LAYOUT.streams else np.empty(0, np.float32)
+    expected = codec.decode(aligned(rows, LAYOUT)) if len(rows) >= LAYOUT.streams else np.empty(0, np.float32)
     joined = np.concatenate([*pieces, chunks.finish()])
-    assert joined.dtype == np.float32 and joined.shape == whole.shape
-    assert np.abs(joined - whole).max(initial=0) <= 1e-5
+    assert joined.dtype == np.float32 and joined.shape == expected.shape
+    assert np.abs(joined - expected).max(initial=0) <= 1e-5
 
 
 def test_understated_codec_context_gives_different_chunks() -> None:
     """The comparison above can fail."""
     codec, rows = FakeCodec(2, 2), random_rows(30)
-    whole = codec.decode(aligned(rows, LAYOUT))
+    expected = codec.decode(aligned(rows, LAYOUT))
     decode = codec.decode
 
     class Short(FakeCodec):
@@ -66,20 +66,20 @@ def test_understated_codec_context_gives_different_chunks() -> None:
 
     chunks = AudioChunks(Short(1, 1), LAYOUT)
     pieces = [piece for row in rows if (piece := chunks.add(row)) is not None]
-    assert np.abs(np.concatenate([*pieces, chunks.finish()]) - whole).max() > 0.1
+    assert np.abs(np.concatenate([*pieces, chunks.finish()]) - expected).max() > 0.1
 
 
 def test_audio_chunks_start_as_early_as_possible_and_grow() -> None:
     codec = FakeCodec(3, 2)
     chunks = AudioChunks(codec, LAYOUT, first_frames=4, growth=2.0, most_frames=20)
-    given_out = {}
+    chunk_frames = {}
     for number, row in enumerate(random_rows(90), 1):
         piece = chunks.add(row)
         if piece is not None:
-            given_out[number] = len(piece) // codec.hop
+            chunk_frames[number] = len(piece) // codec.hop
     # The first needs 4 frames, 2 after them, and the streams - 1 rows of the delay.
-    assert next(iter(given_out)) == 4 + 2 + LAYOUT.streams - 1
-    assert list(given_out.values()) == [4, 8, 16, 20, 20, 20]
+    assert next(iter(chunk_frames)) == 4 + 2 + LAYOUT.streams - 1
+    assert list(chunk_frames.values()) == [4, 8, 16, 20, 20, 20]
     assert max(codec.decoded) <= 20 + 3 + 2
 
 

@@ -36,10 +36,10 @@ def test_digests_are_equal_exactly_when_directory_contents_are_equal(
     base = tmp_path_factory.mktemp("contents")
     digests = Digests(base / "memory.json")
     places = [written(base / "a", one), written(base / "b" / "c", other)]
-    found = [digests.of(place) for place in places]
-    assert (found[0] == found[1]) is (one == other)
-    assert [Digests(base / "memory.json").of(place) for place in places] == found
-    assert [Digests(base / "none.json").of(place) for place in places] == found
+    expected = [digests.of(place) for place in places]
+    assert (expected[0] == expected[1]) is (one == other)
+    assert [Digests(base / "memory.json").of(place) for place in places] == expected
+    assert [Digests(base / "none.json").of(place) for place in places] == expected
 
 
 def test_file_digests_in_the_cache_are_sha_256(tmp_path: Path) -> None:
@@ -53,15 +53,15 @@ def test_only_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(workbench.artifacts.digests, "BLOCK", 2)
     place = written(tmp_path / "a", {"model.pt": b"abcd", "config.yaml": b"x"})
     digests = Digests(tmp_path / "memory.json")
-    told: list[float] = []
-    first = digests.of(place, told.append)
-    assert told == [0.2, 0.6, 1.0]
+    fractions: list[float] = []
+    first = digests.of(place, fractions.append)
+    assert fractions == [0.2, 0.6, 1.0]
     (place / "README.md").write_text("for people")
     (place / ".hidden").write_text("for nobody")
-    told.clear()
-    assert digests.of(place, told.append) == first and told == []
+    fractions.clear()
+    assert digests.of(place, fractions.append) == first and fractions == []
     os.utime(place / "model.pt", ns=(1, 1))
-    assert digests.of(place, told.append) == first and told == [0.5, 1.0]
+    assert digests.of(place, fractions.append) == first and fractions == [0.5, 1.0]
     (place / "model.pt").write_bytes(b"abce")
     assert digests.of(place) != first
 

@@ -45,42 +45,42 @@ Child = Callable[[dict[str, Any], str, Any], dict[str, Any]]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Replaces the process by something quick that writes a few bytes; returns what it was called with."""
-    given: list[dict[str, Any]] = []
+    """Replaces the conversion process by a function that writes a few bytes; returns the arguments of its calls."""
+    requests: list[dict[str, Any]] = []
 
-    def run(wanted: dict[str, Any], name: str, on_progress: Any = None) -> dict[str, Any]:
-        given.append(wanted)
+    def run(arguments: dict[str, Any], name: str, on_progress: Any = None) -> dict[str, Any]:
+        requests.append(arguments)
         if on_progress is not None:
             on_progress(0.5, f"writing {name}")
         sizes = {each: 1000 - 10 * number for number, each in enumerate(TYPES)}
-        found: dict[str, Any] = {"sizes": sizes, "outside": []}
-        if "files" in wanted:
-            chosen = "f32" if wanted["quantization"] == "auto" else wanted["quantization"]
-            path = Path(wanted["files"][chosen])
+        result: dict[str, Any] = {"sizes": sizes, "outside": []}
+        if "files" in arguments:
+            chosen = "f32" if arguments["quantization"] == "auto" else arguments["quantization"]
+            path = Path(arguments["files"][chosen])
             path.write_bytes(bytes(each % 251 for each in range(sizes[chosen])))
-            found["path"] = str(path)
-        return found
+            result["path"] = str(path)
+        return result
 
     monkeypatch.setattr(gguf_files, "run_child", run)
-    return given
+    return requests
 
 
 def test_real_conversion_writes_a_gguf_of_the_predicted_size_without_importing_torch(
     tiny: Path, cache_home: Path
 ) -> None:
-    told: list[tuple[float, str]] = []
+    progress: list[tuple[float, str]] = []
     code = "import sys; from workbench.artifacts.gguf_files import converted, offered; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "gguf", "transformers"} & set(loaded)
-    path = converted(tiny, "sensevoice", "q8_0", lambda *each: told.append(each))
+    path = converted(tiny, "sensevoice", "q8_0", lambda *each: progress.append(each))
     assert gguf.GGUFReader(path).fields["workbench.quantization"].contents() == "q8_0"
     assert path.name == "tiny-q8_0.gguf" and path.parent.parent == cache_home
-    assert told and all(0 <= fraction <= 1 for fraction, _ in told)
-    found = {offer.name: offer for offer in offered(tiny)}
-    assert list(found) == list(TYPES)
-    assert found["q8_0"] == QuantizationOffer("q8_0", path.stat().st_size, True, False)
-    assert found["f32"].default and not found["f32"].converted
-    size = found["f32"].nbytes
+    assert progress and all(0 <= fraction <= 1 for fraction, _ in progress)
+    offers = {offer.name: offer for offer in offered(tiny)}
+    assert list(offers) == list(TYPES)
+    assert offers["q8_0"] == QuantizationOffer("q8_0", path.stat().st_size, True, False)
+    assert offers["f32"].default and not offers["f32"].converted
+    size = offers["f32"].nbytes
     assert converted(tiny, "sensevoice").stat().st_size == size  # known to the byte before it was made
     assert not list(path.parent.glob(".*"))
 
@@ -95,7 +95,7 @@ def test_conversion_errors_of_the_child_process_are_passed_on(tiny: Path, cache_
 
 
 def test_cancelled_conversion_leaves_no_files(tiny: Path, cache_home: Path) -> None:
-    def stop(_fraction: float, _said: str) -> None:
+    def stop(_fraction: float, _activity: str) -> None:
         raise Cancelled("the call was stopped")
 
     with pytest.raises(Cancelled):
@@ -125,27 +125,27 @@ def test_concurrent_requests_for_one_file_convert_once(
     tiny: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
-    inside, waited = threading.Event(), threading.Event()
+    started, waiting_reported = threading.Event(), threading.Event()
     run = gguf_files.run_child
 
-    def slow(*given: Any) -> dict[str, Any]:
-        inside.set()
-        assert waited.wait(30)
-        return run(*given)
+    def slow(*arguments: Any) -> dict[str, Any]:
+        started.set()
+        assert waiting_reported.wait(30)
+        return run(*arguments)
 
     monkeypatch.setattr(gguf_files, "run_child", slow)
-    found: list[Path] = []
-    first = threading.Thread(target=lambda: found.append(converted(tiny, "sensevoice", "f16")))
+    paths: list[Path] = []
+    first = threading.Thread(target=lambda: paths.append(converted(tiny, "sensevoice", "f16")))
     first.start()
-    assert inside.wait(30)
+    assert started.wait(30)
 
-    def told(_fraction: float, said: str) -> None:
-        assert "waiting for another conversion of tiny" in said
-        waited.set()
+    def on_progress(_fraction: float, activity: str) -> None:
+        assert "waiting for another conversion of tiny" in activity
+        waiting_reported.set()
 
-    found.append(converted(tiny, "sensevoice", "f16", told))
+    paths.append(converted(tiny, "sensevoice", "f16", on_progress))
     first.join(30)
-    assert len(calls) == 1 and found[0] == found[1]
+    assert len(calls) == 1 and paths[0] == paths[1]
 
 
 def test_waiting_for_another_conversion_can_be_cancelled(
@@ -153,20 +153,20 @@ def test_waiting_for_another_conversion_can_be_cancelled(
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
 
-    def stop(_fraction: float, _said: str) -> None:
+    def stop(_fraction: float, _activity: str) -> None:
         raise Cancelled("the call was stopped")
 
     entry = Entry.of(tiny, "sensevoice")
     errors: list[Exception] = []
 
-    def other() -> None:
+    def convert() -> None:
         try:
             converted(tiny, "sensevoice", "f16", stop)
         except Cancelled as error:
             errors.append(error)
 
     with entry.locked(None):
-        thread = threading.Thread(target=other)
+        thread = threading.Thread(target=convert)
         thread.start()
         thread.join(30)
     assert len(errors) == 1 and calls == []
@@ -176,16 +176,16 @@ def test_a_changed_checkpoint_is_converted_again(
     tiny: Path, cache_home: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tiny_sensevoice(tiny.parent / "elsewhere" / "tiny")
-    kept = converted(other, "sensevoice", "f16")
+    of_other = converted(other, "sensevoice", "f16")
     first = converted(tiny, "sensevoice", "f16")
-    assert kept != first and kept.name == first.name
+    assert of_other != first and of_other.name == first.name
     os.utime(tiny / "tokens.json", ns=(1, 1))
     second = converted(tiny, "sensevoice", "f16")
-    assert second != first and second.is_file() and not first.parent.exists() and kept.is_file()
+    assert second != first and second.is_file() and not first.parent.exists() and of_other.is_file()
     assert not offered(tiny, "sensevoice")[0].converted
     monkeypatch.setattr(gguf_files, "__version__", "999")
     third = converted(tiny, "sensevoice", "f16")
-    assert third not in (first, second) and not second.parent.exists() and kept.is_file()
+    assert third not in (first, second) and not second.parent.exists() and of_other.is_file()
     assert len(calls) == 4
 
 
@@ -196,7 +196,7 @@ def test_change_in_an_external_language_model_directory_triggers_conversion(
     outside.mkdir()
     (outside / "config.json").write_text("{}")
     run = gguf_files.run_child
-    monkeypatch.setattr(gguf_files, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
+    monkeypatch.setattr(gguf_files, "run_child", lambda *arguments: {**run(*arguments), "outside": [str(outside)]})
     path = converted(tiny, "fireredasr", "f16")
     assert converted(tiny, "fireredasr", "f16") == path and len(calls) == 1
     os.utime(outside / "config.json", ns=(1, 1))
@@ -318,13 +318,13 @@ def test_unresponsive_child_is_killed_when_the_caller_cancels(monkeypatch: pytes
     monkeypatch.setattr(process, "ENDING_SECONDS", 0.2)
     monkeypatch.setattr(process, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(process, "CHILD", ("-c", FAKE.format("time.sleep(60)")))
-    told: list[str] = []
+    activities: list[str] = []
 
-    def stop(_fraction: float, said: str) -> None:
-        told.append(said)
-        if len(told) == 3:
+    def stop(_fraction: float, activity: str) -> None:
+        activities.append(activity)
+        if len(activities) == 3:
             raise Cancelled("the call was stopped")
 
     with pytest.raises(Cancelled):
         process.run_child({}, "it", stop)
-    assert told == ["preparing it"] * 3
+    assert activities == ["preparing it"] * 3

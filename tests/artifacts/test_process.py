@@ -23,52 +23,57 @@ KIND = Kind("pytorch", language=False)
 
 
 @pytest.fixture(params=["forked", "started"])
-def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """How conversions get their process; the test fails if it was otherwise."""
+def start_method(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Sets how conversions start their process; the test fails if they start it in the other way."""
     PREPARED.wait_for(KIND, "a conversion")
-    made: list[bool] = []
+    forks: list[bool] = []
     fork = process._forked
 
-    def forked(*given: Any) -> Any:
-        found = fork(*given) if request.param == "forked" else None
-        made.append(found is not None)
-        return found
+    def forked(*arguments: Any) -> Any:
+        child = fork(*arguments) if request.param == "forked" else None
+        forks.append(child is not None)
+        return child
 
     monkeypatch.setattr(process, "_forked", forked)
     yield str(request.param)
-    assert made == [request.param == "forked"]
+    assert forks == [request.param == "forked"]
 
 
 def descendants() -> set[int]:
     return {each.pid for each in psutil.Process().children(recursive=True)}
 
 
-def test_child_process_converts_and_reports_progress(how: str, tmp_path: Path) -> None:
+def test_child_process_converts_and_reports_progress(start_method: str, tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "tiny")
     path = tmp_path / "it.gguf"
-    heard: list[str] = []
-    given = {"directory": str(directory), "family": "sensevoice", "quantization": "f16", "files": {"f16": str(path)}}
-    result = run_child(given, "tiny", lambda fraction, said: heard.append(said))
+    activities: list[str] = []
+    arguments = {
+        "directory": str(directory),
+        "family": "sensevoice",
+        "quantization": "f16",
+        "files": {"f16": str(path)},
+    }
+    result = run_child(arguments, "tiny", lambda fraction, activity: activities.append(activity))
     assert result["path"] == str(path) and path.stat().st_size > 1000 and result["outside"] == []
-    assert any("writing f16" in said for said in heard)
+    assert any("writing f16" in activity for activity in activities)
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["it.gguf"]
 
 
-def test_error_in_the_child_process_is_raised_in_the_caller(how: str, tmp_path: Path) -> None:
+def test_error_in_the_child_process_is_raised_in_the_caller(start_method: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="expected one of Paraformer"):
         run_child({"directory": str(tiny_sensevoice(tmp_path / "tiny")), "family": "paraformer"}, "tiny")
 
 
-def test_child_process_ends_and_leaves_no_files_when_the_caller_cancels(how: str, tmp_path: Path) -> None:
+def test_child_process_ends_and_leaves_no_files_when_the_caller_cancels(start_method: str, tmp_path: Path) -> None:
     before = descendants()
 
-    def stop(fraction: float, said: str) -> None:
+    def stop(fraction: float, activity: str) -> None:
         raise Cancelled("no more")
 
     folder = tmp_path / "folder"
     folder.mkdir()
-    given = {"directory": str(tiny_sensevoice(tmp_path / "tiny")), "family": "sensevoice", "quantization": "f16"}
+    arguments = {"directory": str(tiny_sensevoice(tmp_path / "tiny")), "family": "sensevoice", "quantization": "f16"}
     with pytest.raises(Cancelled):
-        run_child({**given, "files": {"f16": str(folder / "it.gguf")}}, "tiny", stop)
+        run_child({**arguments, "files": {"f16": str(folder / "it.gguf")}}, "tiny", stop)
     assert not list(folder.glob("*.part"))
     assert descendants() <= before

@@ -18,7 +18,7 @@ from workbench.artifacts import locking, vllm_directories
 from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, Cancelled
 
-Given = list[dict[str, Any]]
+Calls = list[dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
@@ -38,19 +38,19 @@ def tiny(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Given:
-    """Replaces the process by something quick that writes a file; returns what it was called with."""
-    given: Given = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Replaces the conversion process by a function that writes a file; returns the arguments of its calls."""
+    requests: Calls = []
 
-    def run(wanted: dict[str, Any], name: str, on_progress: Any = None) -> dict[str, Any]:
-        given.append(wanted)
+    def run(arguments: dict[str, Any], name: str, on_progress: Any = None) -> dict[str, Any]:
+        requests.append(arguments)
         on_progress(0.5, f"writing {name}")
-        Path(wanted["served"]).mkdir()
-        (Path(wanted["served"]) / "config.json").write_text(name)
-        return {"path": wanted["served"], "outside": []}
+        Path(arguments["served"]).mkdir()
+        (Path(arguments["served"]) / "config.json").write_text(name)
+        return {"path": arguments["served"], "outside": []}
 
     monkeypatch.setattr(vllm_directories, "run_child", run)
-    return given
+    return requests
 
 
 def folders(cache_home: Path) -> list[Path]:
@@ -66,13 +66,13 @@ def test_real_conversion_in_a_child_process_imports_no_heavy_library_here(tmp_pa
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "gguf", "transformers", "vllm", "safetensors"} & set(loaded)
     directory = tiny_funasr_nano(tmp_path / "tiny")
-    told: list[tuple[float, str]] = []
-    path = served_directory(directory, "funasr_nano", lambda *each: told.append(each))
+    progress: list[tuple[float, str]] = []
+    path = served_directory(directory, "funasr_nano", lambda *each: progress.append(each))
     assert path.parent == cache_home and path.name.startswith("tiny-")
     assert read_served_funasr_nano(path).adaptor.llm_dim == 32
-    assert told and all(0 <= fraction <= 1 for fraction, _ in told) and told[0][1] == "reading tiny"
-    told.clear()
-    assert served_directory(directory, "funasr_nano", lambda *each: told.append(each)) == path and not told
+    assert progress and all(0 <= fraction <= 1 for fraction, _ in progress) and progress[0][1] == "reading tiny"
+    progress.clear()
+    assert served_directory(directory, "funasr_nano", lambda *each: progress.append(each)) == path and not progress
     half = served_directory(directory, "causal_lm")
     assert half != path and half.is_dir() and path.is_dir()
     (directory / "model.pt").write_bytes(b"")
@@ -81,7 +81,7 @@ def test_real_conversion_in_a_child_process_imports_no_heavy_library_here(tmp_pa
     assert sorted(folders(cache_home)) == sorted([path, half])
 
 
-def test_a_language_models_directory_is_used_directly(tmp_path: Path, cache_home: Path, calls: Given) -> None:
+def test_a_language_models_directory_is_used_directly(tmp_path: Path, cache_home: Path, calls: Calls) -> None:
     (tmp_path / "it").mkdir()
     (tmp_path / "it" / "config.json").write_text('{"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]}')
     (tmp_path / "it" / "model.safetensors").touch()
@@ -90,7 +90,7 @@ def test_a_language_models_directory_is_used_directly(tmp_path: Path, cache_home
     assert not calls and not cache_home.exists()
 
 
-def test_checkpoints_with_the_same_contents_share_one_directory(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_checkpoints_with_the_same_contents_share_one_directory(tiny: Path, cache_home: Path, calls: Calls) -> None:
     first = served_directory(tiny, "funasr_nano")
     other = tiny.parent / "elsewhere" / "tiny"
     shutil.copytree(tiny, other)
@@ -102,7 +102,7 @@ def test_checkpoints_with_the_same_contents_share_one_directory(tiny: Path, cach
     assert served_directory(tiny, "funasr_nano") == second and len(calls) == 2
 
 
-def test_directory_of_the_previous_contents_is_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_directory_of_the_previous_contents_is_removed(tiny: Path, cache_home: Path, calls: Calls) -> None:
     first, half = (served_directory(tiny, family) for family in ("funasr_nano", "causal_lm"))
     (tiny / "model.pt").write_bytes(b"changed")
     second = served_directory(tiny, "funasr_nano")
@@ -110,25 +110,27 @@ def test_directory_of_the_previous_contents_is_removed(tiny: Path, cache_home: P
 
 
 def test_change_in_an_external_language_model_directory_triggers_conversion(
-    tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = tiny.parent / "Qwen"
     outside.mkdir()
     (outside / "model.safetensors").write_bytes(b"one")
     run = vllm_directories.run_child
-    monkeypatch.setattr(vllm_directories, "run_child", lambda *given: {**run(*given), "outside": [str(outside)]})
+    monkeypatch.setattr(
+        vllm_directories, "run_child", lambda *arguments: {**run(*arguments), "outside": [str(outside)]}
+    )
     first = served_directory(tiny, "fireredasr")
     assert served_directory(tiny, "fireredasr") == first and len(calls) == 1
     (outside / "model.safetensors").write_bytes(b"two")
     assert served_directory(tiny, "fireredasr") == first and len(calls) == 2
 
 
-def test_the_remains_of_interrupted_runs_are_removed(tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_the_remains_of_interrupted_runs_are_removed(tiny: Path, cache_home: Path, calls: Calls) -> None:
     first = served_directory(tiny, "funasr_nano")
-    (cache_home / f".{first.name}.json").unlink()  # killed before it was told of
-    left = cache_home / f".{first.name}.0123.part"
-    left.mkdir()
-    assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2 and not left.exists()
+    (cache_home / f".{first.name}.json").unlink()  # killed before the conversion was recorded
+    partial = cache_home / f".{first.name}.0123.part"
+    partial.mkdir()
+    assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2 and not partial.exists()
 
 
 def test_cancelled_conversion_leaves_no_files(tmp_path: Path, cache_home: Path) -> None:
@@ -137,8 +139,8 @@ def test_cancelled_conversion_leaves_no_files(tmp_path: Path, cache_home: Path) 
 
     directory = tiny_funasr_nano(tmp_path / "tiny")
 
-    def stop(_fraction: float, said: str) -> None:
-        if said.startswith(("preparing", "writing")):  # of the process
+    def stop(_fraction: float, activity: str) -> None:
+        if activity.startswith(("preparing", "writing")):  # of the process
             raise Cancelled("the call was stopped")
 
     with pytest.raises(Cancelled):
@@ -147,34 +149,34 @@ def test_cancelled_conversion_leaves_no_files(tmp_path: Path, cache_home: Path) 
 
 
 def test_concurrent_requests_for_one_directory_convert_once(
-    tiny: Path, calls: Given, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.01)
-    inside, waited = threading.Event(), threading.Event()
+    started, waiting_reported = threading.Event(), threading.Event()
     run = vllm_directories.run_child
 
-    def slow(*given: Any) -> dict[str, Any]:
-        inside.set()
-        assert waited.wait(30)
-        return run(*given)
+    def slow(*arguments: Any) -> dict[str, Any]:
+        started.set()
+        assert waiting_reported.wait(30)
+        return run(*arguments)
 
     monkeypatch.setattr(vllm_directories, "run_child", slow)
-    found: list[Path] = []
-    first = threading.Thread(target=lambda: found.append(served_directory(tiny, "funasr_nano")))
+    paths: list[Path] = []
+    first = threading.Thread(target=lambda: paths.append(served_directory(tiny, "funasr_nano")))
     first.start()
-    assert inside.wait(30)
+    assert started.wait(30)
 
-    def told(_fraction: float, said: str) -> None:
-        if "waiting for another conversion of tiny" in said:
-            waited.set()
+    def on_progress(_fraction: float, activity: str) -> None:
+        if "waiting for another conversion of tiny" in activity:
+            waiting_reported.set()
 
-    found.append(served_directory(tiny, "funasr_nano", told))
+    paths.append(served_directory(tiny, "funasr_nano", on_progress))
     first.join(30)
-    assert len(calls) == 1 and found[0] == found[1]
+    assert len(calls) == 1 and paths[0] == paths[1]
 
 
 def test_directory_with_a_damaged_file_is_converted_again_with_a_warning(
-    tiny: Path, calls: Given, caplog: pytest.LogCaptureFixture
+    tiny: Path, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = served_directory(tiny, "funasr_nano")
     file = place / "config.json"
@@ -190,7 +192,7 @@ def test_directory_with_a_damaged_file_is_converted_again_with_a_warning(
 
 
 @pytest.mark.parametrize("about", ["", "[]", json.dumps({"outside": 3})])
-def test_damaged_json_record_causes_a_new_conversion(about: str, tiny: Path, cache_home: Path, calls: Given) -> None:
+def test_damaged_json_record_causes_a_new_conversion(about: str, tiny: Path, cache_home: Path, calls: Calls) -> None:
     first = served_directory(tiny, "funasr_nano")
     (cache_home / f".{first.name}.json").write_text(about)
     assert served_directory(tiny, "funasr_nano") == first and len(calls) == 2

@@ -48,28 +48,28 @@ def spelt(start: float, end: float, words: list[tuple[str, float, float]], text:
 
 
 def parse_srt(content: str) -> list[tuple[float, float, list[str]]]:
-    found = []
+    parsed = []
     for number, block in enumerate(content.removesuffix("\n").split("\n\n") if content else [], 1):
         count, times, *lines = block.split("\n")
         assert int(count) == number
         match = re.fullmatch(r"(\d\d+):(\d\d):(\d\d),(\d{3}) --> (\d\d+):(\d\d):(\d\d),(\d{3})", times)
         assert match
         assert lines
-        found.append((*_both(match), lines))
-    return found
+        parsed.append((*_both(match), lines))
+    return parsed
 
 
 def parse_vtt(content: str) -> list[tuple[float, float, list[str]]]:
     head, *blocks = content.removesuffix("\n").split("\n\n")
     assert head.startswith("WEBVTT")
-    found = []
+    parsed = []
     for block in blocks:
         times, *lines = block.split("\n")
         match = re.fullmatch(r"(\d\d+):(\d\d):(\d\d)\.(\d{3}) --> (\d\d+):(\d\d):(\d\d)\.(\d{3})", times)
         assert match
         assert not any("-->" in line or "<" in line for line in lines)
-        found.append((*_both(match), [html.unescape(line) for line in lines]))
-    return found
+        parsed.append((*_both(match), [html.unescape(line) for line in lines]))
+    return parsed
 
 
 def _both(match: re.Match[str]) -> tuple[float, float]:
@@ -94,13 +94,13 @@ texts = st.one_of(
 
 @st.composite
 def segment_lists(draw: st.DrawFn) -> list[Segment]:
-    found = []
+    segments = []
     for _ in range(draw(st.integers(0, 4))):
         start, length, text = draw(times), draw(st.floats(0, 60)), draw(texts)
         edges = sorted(draw(st.lists(st.floats(start, start + length), min_size=2, max_size=10)))
         tokens = tuple(Token(0, word, *edge) for word, edge in zip(text.split(), pairwise(edges), strict=False))
-        found.append(Segment(start, start + length, text, tokens))
-    return found
+        segments.append(Segment(start, start + length, text, tokens))
+    return segments
 
 
 # --- the table ----------------------------------------------------------------------------------------------------
@@ -179,8 +179,8 @@ def test_json_times_are_rounded_to_milliseconds(segments: list[Segment]) -> None
         pairs = [(segment.start, written["start"]), (segment.end, written["end"])]
         for token, spelled in zip(segment.tokens, written["tokens"], strict=True):
             pairs += [(token.start, spelled["start"]), (token.end, spelled["end"])]
-        for meant, time in pairs:
-            assert time == round(time, 3) and abs(time - meant) <= 0.0005 + 1e-9
+        for expected, time in pairs:
+            assert time == round(time, 3) and abs(time - expected) <= 0.0005 + 1e-9
 
 
 def test_json_times_have_no_floating_point_residue() -> None:
@@ -258,18 +258,18 @@ def test_parsed_subtitles_contain_all_text_within_the_limits(segments: list[Segm
         assert all(line == line.strip() for line in lines)
     assert [cue[:2] for cue in srt] == [cue[:2] for cue in vtt]
     assert [start for start, _, _ in vtt] == sorted(start for start, _, _ in vtt)
-    shown = sorted("".join("".join(lines) for _, _, lines in vtt).replace(" ", ""))
-    assert shown == sorted("".join("".join(segment.text.split()) for segment in segments))
+    characters = sorted("".join("".join(lines) for _, _, lines in vtt).replace(" ", ""))
+    assert characters == sorted("".join("".join(segment.text.split()) for segment in segments))
 
 
 @given(texts, st.floats(0.5, 120))
 def test_subtitle_cues_keep_order_and_time_span_of_their_segment(text: str, seconds: float) -> None:
-    found = cues([Segment(10.0, 10.0 + seconds, text)])
-    assert "".join("".join(cue.lines) for cue in found).replace(" ", "") == "".join(text.split())
-    assert all(one.end_ms <= other.start_ms for one, other in pairwise(found) if one.start_ms != other.start_ms)
-    if found:
-        assert found[0].start_ms == 10_000
-        assert found[-1].end_ms <= max(round(1000 * (10 + seconds)), found[-1].start_ms + 500)
+    subtitles = cues([Segment(10.0, 10.0 + seconds, text)])
+    assert "".join("".join(cue.lines) for cue in subtitles).replace(" ", "") == "".join(text.split())
+    assert all(one.end_ms <= other.start_ms for one, other in pairwise(subtitles) if one.start_ms != other.start_ms)
+    if subtitles:
+        assert subtitles[0].start_ms == 10_000
+        assert subtitles[-1].end_ms <= max(round(1000 * (10 + seconds)), subtitles[-1].start_ms + 500)
 
 
 def test_subtitle_lines_are_balanced_and_broken_after_clauses() -> None:
@@ -283,8 +283,8 @@ def test_subtitle_lines_are_balanced_and_broken_after_clauses() -> None:
 
 def test_chinese_characters_count_two_columns_and_no_line_starts_with_punctuation() -> None:
     text = "今天的天气非常好，我们决定去公园散步，然后（如果时间允许）再去图书馆看书。" * 3
-    found = cues([Segment(0, 21, text)])
-    lines = [line for cue in found for line in cue.lines]
+    subtitles = cues([Segment(0, 21, text)])
+    lines = [line for cue in subtitles for line in cue.lines]
     assert max(map(columns, lines)) <= 42
     assert "".join(lines) == text
     assert not any(line[0] in "，。）" or line[-1] == "（" for line in lines)
@@ -295,16 +295,16 @@ def test_subtitle_cuts_are_at_token_times() -> None:
         (word, 2.0 * index, 2.0 * index + 0.8)
         for index, word in enumerate(["one", "two", "three", "four", "five", "six"])
     ]
-    found = cues([spelt(0.0, 12.0, words, text="One, two, three. Four, five, six.")])
-    assert [cue.lines for cue in found] == [("One, two, three.",), ("Four, five, six.",)]
-    assert [(cue.start_ms, cue.end_ms) for cue in found] == [(0, 5800), (6000, 12000)]
+    subtitles = cues([spelt(0.0, 12.0, words, text="One, two, three. Four, five, six.")])
+    assert [cue.lines for cue in subtitles] == [("One, two, three.",), ("Four, five, six.",)]
+    assert [(cue.start_ms, cue.end_ms) for cue in subtitles] == [(0, 5800), (6000, 12000)]
 
 
 def test_subtitles_are_cut_at_pauses_without_flicker() -> None:
     words = [("so", 0.0, 0.5), ("it", 0.6, 1.0), ("goes", 1.1, 2.0), ("he", 6.0, 6.4), ("said", 6.6, 9.0)]
-    found = cues([spelt(0.0, 9.0, words)])
-    assert [" ".join(cue.lines) for cue in found] == ["so it goes", "he said"]
-    assert [(cue.start_ms, cue.end_ms) for cue in found] == [(0, 3000), (6000, 9000)]
+    subtitles = cues([spelt(0.0, 9.0, words)])
+    assert [" ".join(cue.lines) for cue in subtitles] == ["so it goes", "he said"]
+    assert [(cue.start_ms, cue.end_ms) for cue in subtitles] == [(0, 3000), (6000, 9000)]
 
 
 def test_word_pieces_are_located_in_text_with_rewritten_numbers() -> None:
@@ -317,8 +317,8 @@ def test_word_pieces_are_located_in_text_with_rewritten_numbers() -> None:
 
 
 def test_zero_length_segments_get_a_minimum_display_time() -> None:
-    found = cues([Segment(1.0, 1.0, "a"), Segment(1.2, 1.2, "b"), Segment(5.0, 4.0, "c"), Segment(1.2, 1.2, "d")])
-    assert [(cue.start_ms, cue.end_ms, cue.lines) for cue in found] == [
+    subtitles = cues([Segment(1.0, 1.0, "a"), Segment(1.2, 1.2, "b"), Segment(5.0, 4.0, "c"), Segment(1.2, 1.2, "d")])
+    assert [(cue.start_ms, cue.end_ms, cue.lines) for cue in subtitles] == [
         (1000, 1200, ("a",)),
         (1200, 1700, ("b",)),
         (1200, 1700, ("d",)),
@@ -393,9 +393,9 @@ def test_arbitrary_time_text_is_parsed_or_refused(written: str) -> None:
 def test_txt_export_of_edited_rows_needs_no_valid_times() -> None:
     before = transcript(*SEGMENTS)
     wrong = [("soon", 1, "three  seven"), (3, 2, "two"), (None, "", ""), (2.0, 3.0, "one")]
-    told = retold(before, wrong)
-    assert (told.text, told.segments) == ("three seven two one", ())
-    assert told.notes[-1] == "segments edited by hand"
+    changed = retold(before, wrong)
+    assert (changed.text, changed.segments) == ("three seven two one", ())
+    assert changed.notes[-1] == "segments edited by hand"
     right = [(2.0, 3.0, "one"), (0.123, 1.456, "three eight")]
     assert retold(before, right) == edited(before, right), "in the order of their times, where these can be read"
     assert [name for name, form in FORMATS.items() if not form.timed] == ["txt"]

@@ -43,11 +43,11 @@ def test_arbitrary_text_without_an_audio_suffix_is_accepted(text: str) -> None:
 
 
 def test_typed_prompt_that_names_an_existing_sound_file_is_refused(tmp_path: Path) -> None:
-    named, nameless, text = tmp_path / "my talk.wav", tmp_path / "talk", tmp_path / "talk.txt"
-    named.touch()
-    nameless.write_bytes(SAMPLE.read_bytes())
+    with_extension, without_extension, text = tmp_path / "my talk.wav", tmp_path / "talk", tmp_path / "talk.txt"
+    with_extension.touch()
+    without_extension.write_bytes(SAMPLE.read_bytes())
     text.write_text("three seven one")
-    for path in (named, nameless):
+    for path in (with_extension, without_extension):
         check_prompt(str(path), "m")
         with pytest.raises(BadInput, match=REFUSED):
             check_typed(str(path), "m")
@@ -55,13 +55,13 @@ def test_typed_prompt_that_names_an_existing_sound_file_is_refused(tmp_path: Pat
 
 
 def test_recording_is_passed_to_an_audio_model_as_a_message(tmp_path: Path) -> None:
-    def spoken(audio: object) -> object:
+    def audio_message(audio: object) -> object:
         return [{"role": "user", "content": [{"type": "audio", "audio": audio}]}]
 
     assert messages_of("say x.wav twice") == "say x.wav twice"
-    assert messages_of("talk.wav") == spoken(str(Path("talk.wav").absolute()))
-    assert messages_of(tmp_path / "talk") == spoken(str(tmp_path / "talk"))
+    assert messages_of("talk.wav") == audio_message(str(Path("talk.wav").absolute()))
+    assert messages_of(tmp_path / "talk") == audio_message(str(tmp_path / "talk"))
     (tmp_path / "talk").write_bytes(b"RIFF....WAVE")
     assert messages_of(str(tmp_path / "talk")) == str(tmp_path / "talk"), "only for who types on this machine"
-    assert messages_of(str(tmp_path / "talk"), typed=True) == spoken(str(tmp_path / "talk"))
-    assert messages_of(("samples", 16000)) == spoken(("samples", 16000))
+    assert messages_of(str(tmp_path / "talk"), typed=True) == audio_message(str(tmp_path / "talk"))
+    assert messages_of(("samples", 16000)) == audio_message(("samples", 16000))

@@ -27,11 +27,11 @@ mixed = st.lists(st.sampled_from(["今", "天", "好", "app", "my", " ", "7"]), 
 any_text = st.one_of(words, chinese, mixed, st.text(max_size=12))
 
 
-def slow_distance(left: list[str], right: list[str]) -> int:
+def slow_distance(reference: list[str], hypothesis: list[str]) -> int:
     """Levenshtein's recurrence over the full table."""
-    table = [[i + j if i * j == 0 else 0 for j in range(len(right) + 1)] for i in range(len(left) + 1)]
-    for i, one in enumerate(left, 1):
-        for j, other in enumerate(right, 1):
+    table = [[i + j if i * j == 0 else 0 for j in range(len(hypothesis) + 1)] for i in range(len(reference) + 1)]
+    for i, one in enumerate(reference, 1):
+        for j, other in enumerate(hypothesis, 1):
             table[i][j] = min(table[i - 1][j] + 1, table[i][j - 1] + 1, table[i - 1][j - 1] + (one != other))
     return table[-1][-1]
 
@@ -60,9 +60,9 @@ def test_basic_normaliser_gives_the_expected_text(raw: str, expected: str) -> No
     assert basic(raw) == expected
 
 
-@pytest.mark.parametrize("spoken", ["3 7 1", "371", "Three, seven, one.", "3 seven 1", "three 71", "３７１"])
-def test_digits_normaliser_unifies_number_spellings(spoken: str) -> None:
-    assert digits(spoken) == "three seven one"
+@pytest.mark.parametrize("spelling", ["3 7 1", "371", "Three, seven, one.", "3 seven 1", "three 71", "３７１"])
+def test_digits_normaliser_unifies_number_spellings(spelling: str) -> None:
+    assert digits(spelling) == "three seven one"
 
 
 def test_oh_is_normalised_to_zero_only_as_a_word() -> None:
@@ -168,24 +168,26 @@ def test_equal_texts_score_zero(text: str, normaliser: str) -> None:
 def test_error_counts_equal_the_slow_edit_distance(reference: str, hypothesis: str, normaliser: str) -> None:
     result = score(reference, hypothesis, normaliser)
     for name, counts in ((result.name, result.counts), ("WER", result.words), ("CER", result.characters)):
-        wanted, heard = units_of(name, result.reference), units_of(name, result.hypothesis)
+        reference_units, hypothesis_units = units_of(name, result.reference), units_of(name, result.hypothesis)
         if (
             name == "WER" and result.name != "WER"
         ):  # joined by the primary units; words are those of the normalised text
-            wanted, heard = (NORMALISERS[normaliser].function(text).split() for text in (reference, hypothesis))
-        assert counts.errors == slow_distance(wanted, heard)
-        assert counts.reference_units == len(wanted)
-        assert counts.hits + counts.substitutions + counts.insertions == len(heard)
+            reference_units, hypothesis_units = (
+                NORMALISERS[normaliser].function(text).split() for text in (reference, hypothesis)
+            )
+        assert counts.errors == slow_distance(reference_units, hypothesis_units)
+        assert counts.reference_units == len(reference_units)
+        assert counts.hits + counts.substitutions + counts.insertions == len(hypothesis_units)
 
 
 @given(any_text, any_text)
 def test_alignment_pieces_join_to_reference_and_hypothesis(reference: str, hypothesis: str) -> None:
     result = score(reference, hypothesis)
     for pieces in (result.alignment, result.differences):
-        wanted = [piece.reference for piece in pieces if piece.reference]
-        heard = [piece.hypothesis for piece in pieces if piece.hypothesis]
+        reference_pieces = [piece.reference for piece in pieces if piece.reference]
+        hypothesis_pieces = [piece.hypothesis for piece in pieces if piece.hypothesis]
         join = {"WER": " ".join, "CER": "".join, "MER": join_units}[result.name]
-        assert (join(wanted), join(heard)) == (result.reference, result.hypothesis)
+        assert (join(reference_pieces), join(hypothesis_pieces)) == (result.reference, result.hypothesis)
         for piece in pieces:
             assert (piece.reference == piece.hypothesis) == (piece.kind == "equal")
             assert (not piece.reference) == (piece.kind == "insert")
@@ -282,14 +284,14 @@ def test_pooling_no_scores_or_mixed_normalisers_is_refused() -> None:
 
 
 def test_aligned_text_matches_the_example_in_its_docstring() -> None:
-    shown = aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))
-    assert shown.splitlines()[1:] == [
+    text = aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))
+    assert text.splitlines()[1:] == [
         "reference   three seven  one oh two nine ****",
         "hypothesis  three eleven one ** two nine five",
         "                  S          D           I",
     ]
     sample = [line.removeprefix("        ") for line in (aligned_text.__doc__ or "").splitlines()]
-    assert "\n".join(shown.splitlines()) in "\n".join(sample)
+    assert "\n".join(text.splitlines()) in "\n".join(sample)
 
 
 def test_aligned_text_of_wide_characters_and_of_equal_texts() -> None:
@@ -328,7 +330,9 @@ def test_score_is_json_serialisable_and_jiwer_is_imported_lazily() -> None:
 
 
 def test_counts_add_up() -> None:
-    one, two = (score(reference, heard).words for reference, heard in (("one two", "one too"), ("a b c", "a c d e")))
+    one, two = (
+        score(reference, hypothesis).words for reference, hypothesis in (("one two", "one too"), ("a b c", "a c d e"))
+    )
     both = one + two
     assert both.errors == one.errors + two.errors and both.reference_units == 2 + 3
     assert both.insertions == one.insertions + two.insertions and both + both != both

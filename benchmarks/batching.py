@@ -67,18 +67,18 @@ def sample_pieces(count: int, least: float, most: float) -> list[Sound]:
 
 def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int, **options: Any) -> tuple[float, IDS]:
     """Returns the seconds for all of them, and the ids of each; the options are the model's."""
-    found: dict[int, tuple[int, ...]] = {}
+    tokens: dict[int, tuple[int, ...]] = {}
     started = time.perf_counter()
     if batch == 1:
-        alone = tuple(session.transcribe(sound, vad="none", **options).tokens for sound in sounds)
-        return time.perf_counter() - started, alone
+        tokens_alone = tuple(session.transcribe(sound, vad="none", **options).tokens for sound in sounds)
+        return time.perf_counter() - started, tokens_alone
     sized = {"batch_size": batch} if session.model in MODELS else {}  # others choose their batches themselves
     for number, event in session.stream_batch(sounds, vad="none", **sized, **options):
         if isinstance(event, Transcript):
-            found[number] = event.tokens
+            tokens[number] = event.tokens
         elif isinstance(event, WorkbenchError):
             raise event
-    return time.perf_counter() - started, tuple(found[number] for number in range(len(sounds)))
+    return time.perf_counter() - started, tuple(tokens[number] for number in range(len(sounds)))
 
 
 def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int) -> bool:
@@ -90,14 +90,14 @@ def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int
     for turn in range(runs + 1):
         for size in sizes if turn % 2 else reversed(sizes):
             # The first turn warms up with just enough recordings to fill a batch.
-            taken, ids[size] = transcribe(session, sounds if turn else sounds[:batch], size)
+            elapsed, ids[size] = transcribe(session, sounds if turn else sounds[:batch], size)
             if turn:
-                rates[size].append(sum(seconds) / taken)
+                rates[size].append(sum(seconds) / elapsed)
     print(f"{len(sounds)} recordings of {min(seconds):.1f} to {max(seconds):.1f} s, {sum(seconds):.0f} s in all")
     for size in sizes:
-        seen = rates[size]
+        speeds = rates[size]
         print(
-            f"batch {size}: {statistics.median(seen):6.1f} s of speech per second ({min(seen):.1f} to {max(seen):.1f})"
+            f"batch {size}: {statistics.median(speeds):6.1f} s of speech per second ({min(speeds):.1f} to {max(speeds):.1f})"
         )
     # Ratios of consecutive runs, as other work on the machine varies.
     ratio = statistics.median(many / one for one, many in zip(rates[1], rates[batch], strict=True))
@@ -129,13 +129,20 @@ def main() -> int:
         digit_strings(options.data, options.count) if options.data else sample_pieces(options.count, *options.seconds)
     )
     good = True
-    how = {"threads": options.threads, "device": options.device, "quantization": options.type, "dtype": options.dtype}
-    given = {name: value for name, value in how.items() if value is not None and (name, value) != ("device", "cpu")}
+    choices = {
+        "threads": options.threads,
+        "device": options.device,
+        "quantization": options.type,
+        "dtype": options.dtype,
+    }
+    settings = {
+        name: value for name, value in choices.items() if value is not None and (name, value) != ("device", "cpu")
+    }
     with Registry() as registry:
         for model in options.model or MODELS:
             print(f"## {model}, batch {options.batch}, {options.threads} threads, {options.device}")
             try:
-                with registry.open(model, options.runtime, **given) as session:
+                with registry.open(model, options.runtime, **settings) as session:
                     good = measure(session, sounds, options.batch, options.runs) and good
             except WorkbenchError as error:
                 print(error, file=sys.stderr)

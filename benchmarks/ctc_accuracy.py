@@ -35,7 +35,7 @@ Number = tuple[int, ...]
 class Call:
     """A number that was said in noise."""
 
-    said: str
+    text: str
     samples: np.ndarray
     listed: bool  # whether it is in the list of phrases
 
@@ -57,11 +57,11 @@ def main() -> None:
     if options.seed in (TRAINING_SEED, LISTED_SEED):
         parser.error(f"seed {options.seed} is that of the language model's text or of the list; expected another")
     _, takes = split_by_speaker(load_fsdd(options.data), options.held_out)
-    heard = [take for take in takes if take.number % 2 == TAKES.index(options.takes)]
-    calls = draw_calls(heard, options.count, options.snr, options.seed)
+    selected = [take for take in takes if take.number % 2 == TAKES.index(options.takes)]
+    calls = draw_calls(selected, options.count, options.snr, options.seed)
     print(
         f"{MODEL} on {options.runtime}: {options.count} listed numbers and {options.count} others in white noise at "
-        f"{options.snr:g} dB, {heard[0].speaker}, {options.takes} takes, seed {options.seed}"
+        f"{options.snr:g} dB, {selected[0].speaker}, {options.takes} takes, seed {options.seed}"
     )
     beam = {"beam_size": options.beam_size}
     model = {"lm": str(assets() / "decoding" / "telephone.arpa.gz"), "alpha": options.alpha}
@@ -93,7 +93,9 @@ def draw_calls(takes: Sequence[Take], count: int, snr_db: float, seed: int) -> l
 
 def _say(bank: TakeBank, number: Number, snr_db: float, rng: np.random.Generator) -> np.ndarray:
     """Returns the samples of a number at 16 kHz."""
-    chosen = [int(rng.choice([take for take, said in enumerate(bank.digits) if said == (digit,)])) for digit in number]
+    chosen = [
+        int(rng.choice([take for take, digits in enumerate(bank.digits) if digits == (digit,)])) for digit in number
+    ]
     before, after = rng.uniform(*LEAD_SECONDS, 2).tolist()
     string = assemble(bank, chosen, rng.uniform(*GAP_SECONDS, len(chosen) - 1).tolist(), (before, after), rng)
     return in_white_noise(string, snr_db, rng).samples
@@ -104,14 +106,14 @@ def _print_table(session: OpenSession, calls: Sequence[Call], ways: Mapping[str,
     first = None
     for name, options in ways.items():
         texts = [session.transcribe((call.samples, SAMPLE_RATE), **options).text for call in calls]
-        counts = pool_scores([score(call.said, text) for call, text in zip(calls, texts, strict=True)])
+        counts = pool_scores([score(call.text, text) for call, text in zip(calls, texts, strict=True)])
         assert counts.wer is not None  # the references are not empty
         first = counts.wer if first is None else first
-        found = {
-            listed: [call.said == text for call, text in zip(calls, texts, strict=True) if call.listed == listed]
+        correct = {
+            listed: [call.text == text for call, text in zip(calls, texts, strict=True) if call.listed == listed]
             for listed in (True, False)
         }
-        shares = "".join(f"{f'{sum(each)} of {len(each)}':>14}" for each in found.values())
+        shares = "".join(f"{f'{sum(each)} of {len(each)}':>14}" for each in correct.values())
         print(f"{name:20}{counts.wer:>12.2%}{1 - counts.wer / first:>8.0%}{shares}", flush=True)
 
 

@@ -70,11 +70,11 @@ def make_task(vocabulary: int, utterances: int, seed: int = 0) -> Task:
     chances /= chances.sum()
 
     def sentence(length: int) -> list[str]:
-        word, found = int(rng.integers(WORDS)), []
+        word, sequence = int(rng.integers(WORDS)), []
         for _ in range(length):
-            found.append(words[word])
+            sequence.append(words[word])
             word = int(followers[word, rng.choice(FOLLOWERS, p=chances)])
-        return found
+        return sequence
 
     training = [sentence(int(rng.integers(5, 20))) for _ in range(SENTENCES)]
     task = Task(tokens, lexicon, training, [sentence(14) for _ in range(utterances)], {})
@@ -111,17 +111,17 @@ def seconds(run: Callable[[], object], utterances: int, repeat: int) -> float:
     return min(times) / utterances
 
 
-def ours(task: Task, kind: str, batch: int, decoder: CtcDecoder) -> list[list[str]]:
+def workbench_run(task: Task, kind: str, batch: int, decoder: CtcDecoder) -> list[list[str]]:
     """Returns the words that a decoder finds in the outputs of a kind, some utterances at a time."""
     logits = task.outputs[kind]
-    found = []
+    transcripts = []
     for start in range(0, len(logits), batch):
         for best in decoder.decode(logits[start : start + batch]):
             words = best[0].words
             if words is None:
                 words = tuple("".join(task.tokens[token] for token in best[0].tokens).split())
-            found.append(list(words))
-    return found
+            transcripts.append(list(words))
+    return transcripts
 
 
 def pyctcdecode_run(task: Task, kind: str) -> list[list[str]]:
@@ -164,12 +164,12 @@ def flashlight_runs(task: Task, arpa: Path) -> Callable[[str], list[list[str]]]:
     decoder = flashlight.LexiconDecoder(options, trie, model, 1, 0, words.get_index("<unk>"), [], False)
 
     def run(kind: str) -> list[list[str]]:
-        found = []
+        transcripts = []
         for each in task.outputs[kind]:
             contiguous = np.ascontiguousarray(each, dtype=np.float32)
             best = decoder.decode(contiguous.ctypes.data, *contiguous.shape)[0]
-            found.append([words.get_entry(word) for word in best.words if word >= 0])
-        return found
+            transcripts.append([words.get_entry(word) for word in best.words if word >= 0])
+        return transcripts
 
     return run
 
@@ -197,13 +197,13 @@ def nemo_runs(task: Task, folder: Path) -> Callable[[str], list[list[str]]]:
     )
 
     def run(kind: str) -> list[list[str]]:
-        found = []
+        transcripts = []
         for start in range(0, len(task.outputs[kind]), BATCH):
             batch = np.stack(task.outputs[kind][start : start + BATCH])
             lengths = torch.full((len(batch),), FRAMES)
             best = decoder(torch.from_numpy(np.roll(batch, -1, axis=2)), lengths).to_hyps_list(score_norm=False)
-            found += ["".join(task.tokens[int(token) + 1] for token in each.y_sequence).split() for each in best]
-        return found
+            transcripts += ["".join(task.tokens[int(token) + 1] for token in each.y_sequence).split() for each in best]
+        return transcripts
 
     return run
 
@@ -221,10 +221,10 @@ def compare(vocabulary: int, utterances: int, repeat: int) -> dict[tuple[str, st
     plain = CtcDecoder(vocabulary, 0, options)
     grammar = CtcDecoder(vocabulary, 0, options, token_lm=token_lm)
     spelling = CtcDecoder(vocabulary, 0, options, lexicon=task.lexicon, word_lm=word_lm)
-    runs["ours, no model"] = lambda kind: ours(task, kind, BATCH, plain)
-    runs["ours, token 3-gram"] = lambda kind: ours(task, kind, BATCH, grammar)
-    runs["ours, token 3-gram, one at a time"] = lambda kind: ours(task, kind, 1, grammar)
-    runs["ours, lexicon, word 4-gram"] = lambda kind: ours(task, kind, BATCH, spelling)
+    runs["ours, no model"] = lambda kind: workbench_run(task, kind, BATCH, plain)
+    runs["ours, token 3-gram"] = lambda kind: workbench_run(task, kind, BATCH, grammar)
+    runs["ours, token 3-gram, one at a time"] = lambda kind: workbench_run(task, kind, 1, grammar)
+    runs["ours, lexicon, word 4-gram"] = lambda kind: workbench_run(task, kind, BATCH, spelling)
     with tempfile.TemporaryDirectory() as folder:
         try:
             import pyctcdecode  # noqa: F401
@@ -243,16 +243,16 @@ def compare(vocabulary: int, utterances: int, repeat: int) -> dict[tuple[str, st
                 runs["NeMo, token 3-gram"] = nemo_runs(task, Path(folder))
             except ImportError:
                 print("NeMo is not installed")
-        found = {}
+        times = {}
         for name, run in runs.items():
             for kind in task.outputs:
                 errors = jiwer.wer([" ".join(s) for s in task.references], [" ".join(s) for s in run(kind)])
-                found[name, kind] = seconds(lambda run=run, kind=kind: run(kind), utterances, repeat)
+                times[name, kind] = seconds(lambda run=run, kind=kind: run(kind), utterances, repeat)
                 print(
-                    f"| {vocabulary} | {name} | {kind} | {1000 * found[name, kind]:.1f} | {100 * errors:.1f} |",
+                    f"| {vocabulary} | {name} | {kind} | {1000 * times[name, kind]:.1f} | {100 * errors:.1f} |",
                     flush=True,
                 )
-    return found
+    return times
 
 
 def main() -> None:
@@ -268,14 +268,16 @@ def main() -> None:
     print(f"beam {BEAM}, {FRAMES} frames, batches of {BATCH}")
     print("| tokens | decoder | outputs | ms of processor time per utterance | word errors, % |")
     print("| --- | --- | --- | --- | --- |")
-    found = {vocabulary: compare(vocabulary, options.utterances, options.repeat) for vocabulary in options.tokens}
-    for vocabulary, times in found.items():
+    times_by_vocabulary = {
+        vocabulary: compare(vocabulary, options.utterances, options.repeat) for vocabulary in options.tokens
+    }
+    for vocabulary, times in times_by_vocabulary.items():
         for peer, own in PAIRS:
             if (peer, "hard") in times:
-                theirs = np.array([times[peer, kind] for kind in ("peaked", "hard")])
+                peer_times = np.array([times[peer, kind] for kind in ("peaked", "hard")])
                 own_times = np.array([times[own, kind] for kind in ("peaked", "hard")])
-                peaked, hard = theirs / own_times
-                both = theirs.sum() / own_times.sum()
+                peaked, hard = peer_times / own_times
+                both = peer_times.sum() / own_times.sum()
                 print(f"{vocabulary} tokens: {peer}: {peaked:.1f}, {hard:.1f}, together {both:.1f} times {own}")
 
 

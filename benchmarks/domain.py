@@ -72,11 +72,11 @@ def main() -> None:
     short = evaluation_strings(held_out, seed=1, count=most, lengths=(1, 2))
     line("digits, unseen speaker: one or two", [each.samples for each in short])
     for name, lengths in (("three to seven", (3, 7)), ("one or two", (1, 2))):
-        found = evaluation_strings(synthetic, count=most, lengths=lengths)
-        line(f"digits, unseen synthetic voices: {name}", [each.samples for each in found])
+        chosen = evaluation_strings(synthetic, count=most, lengths=lengths)
+        line(f"digits, unseen synthetic voices: {name}", [each.samples for each in chosen])
         if options.voices:
-            found = evaluation_strings(load_fsdd(options.voices), count=most, lengths=lengths)
-            line(f"digits, other voices: {name}", [each.samples for each in found])
+            chosen = evaluation_strings(load_fsdd(options.voices), count=most, lengths=lengths)
+            line(f"digits, other voices: {name}", [each.samples for each in chosen])
     samples = sorted((assets() / "samples").glob("*.wav"))
     digits = [read(path).samples for path in samples if not path.name.startswith("librivox")]
     line("digits: the shipped samples", digits)
@@ -104,8 +104,8 @@ def _line(domain: Domain, sessions: Sessions, name: str, recordings: Sequence[Sa
 def _confidence(session: Transcribes | None, samples: Samples) -> float | None:
     if session is None:
         return None
-    heard = session.transcribe((samples, SAMPLE_RATE))
-    return confidence_in(heard.text, [token.confidence for part in heard.segments for token in part.tokens])
+    transcript = session.transcribe((samples, SAMPLE_RATE))
+    return confidence_in(transcript.text, [token.confidence for part in transcript.segments for token in part.tokens])
 
 
 def _time(domain: Domain, samples: Samples) -> None:

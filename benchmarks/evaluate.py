@@ -71,18 +71,20 @@ def loop_cost(recordings: Sequence[str], model: str) -> Cost:
 
 
 def run_cost(corpus: Path, out: Path, model: str, workers: int, count: int) -> Cost:
-    """What an evaluation takes."""
-    seen: list[tuple[float, float, float]] = []
+    """Returns what an evaluation costs for each recording."""
+    progress: list[tuple[float, float, float]] = []
 
-    def heard(share: float, _: str) -> None:
-        seen.append((share, time.perf_counter(), time.process_time()))
+    def on_progress(share: float, _: str) -> None:
+        progress.append((share, time.perf_counter(), time.process_time()))
 
-    evaluation.run(corpus, [model], out, workers=workers, on_progress=heard)
-    first, last = next(each for each in seen if each[0] > WARM), seen[-1]
-    done = (last[0] - first[0]) * count / 1000
+    evaluation.run(corpus, [model], out, workers=workers, on_progress=on_progress)
+    first, last = next(each for each in progress if each[0] > WARM), progress[-1]
+    seconds_of_audio = (last[0] - first[0]) * count / 1000
     [key] = [each.key for each in evaluation.read(out).run.models]
     spent = [each.measured["cpu_seconds"] for each in evaluation.read(out).results(key)][int(WARM * count) :]
-    return Cost((last[1] - first[1]) / done, 1000 * statistics.mean(spent), (last[2] - first[2]) / done)
+    return Cost(
+        (last[1] - first[1]) / seconds_of_audio, 1000 * statistics.mean(spent), (last[2] - first[2]) / seconds_of_audio
+    )
 
 
 def _met(ok: bool) -> str:
@@ -108,22 +110,22 @@ def main() -> None:
     print(f"{parsed.model}, {parsed.recordings} recordings, {parsed.turns} turns; milliseconds for each recording")
     print(f"{'':10}{'clock, quickest':>17}{'clock, median':>15}{'work':>8}{'driver':>8}   (processor time, medians)")
     best, middle = {}, {}
-    for name, found in costs.items():
-        best[name] = min(each.clock for each in found)
+    for name, samples in costs.items():
+        best[name] = min(each.clock for each in samples)
         middle[name] = Cost(
-            *(statistics.median(getattr(each, what) for each in found) for what in Cost.__annotations__)
+            *(statistics.median(getattr(each, what) for each in samples) for what in Cost.__annotations__)
         )
         each = middle[name]
         print(f"{name:10}{best[name]:17.2f}{each.clock:15.2f}{each.work:8.2f}{each.driver:8.2f}")
     loop, one, two = middle["loop"], middle["1 worker"], middle["2 workers"]
-    over, spent = best["1 worker"] / best["loop"] - 1, one.processor / loop.processor - 1
-    gain, could = best["1 worker"] / best["2 workers"], 2 * one.work / two.processor
+    clock_overhead, processor_overhead = best["1 worker"] / best["loop"] - 1, one.processor / loop.processor - 1
+    gain, processor_gain = best["1 worker"] / best["2 workers"], 2 * one.work / two.processor
     print(f"overhead beside the loop, goal {MOST_OVERHEAD:.0%}:")
-    print(f"  {over:+.1%} on the clock ({_met(over < MOST_OVERHEAD)})")
-    print(f"  {spent:+.1%} in processor time ({_met(spent < MOST_OVERHEAD)})")
+    print(f"  {clock_overhead:+.1%} on the clock ({_met(clock_overhead < MOST_OVERHEAD)})")
+    print(f"  {processor_overhead:+.1%} in processor time ({_met(processor_overhead < MOST_OVERHEAD)})")
     print(f"two workers beside one, goal {LEAST_GAIN}:")
     print(f"  {gain:.2f} on the clock ({_met(gain >= LEAST_GAIN)})")
-    print(f"  {could:.2f} by processor time ({_met(could >= LEAST_GAIN)})")
+    print(f"  {processor_gain:.2f} by processor time ({_met(processor_gain >= LEAST_GAIN)})")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def simulate(corpora: int, speakers: int, recordings: int, draws: int, seed: int
     """Returns how often the intervals of a rate and of a paired difference hold the truth."""
     source = np.random.default_rng(seed)
     truth = SPREAD[0] / sum(SPREAD)
-    held, apart, width = 0, 0, 0.0
+    covered, covered_pairs, width = 0, 0, 0.0
     names = [f"{speaker}" for speaker in range(speakers) for _ in range(recordings)]
     blocks = blocks_of(names)
     for number in range(corpora):
@@ -43,10 +43,10 @@ def simulate(corpora: int, speakers: int, recordings: int, draws: int, seed: int
         interval = rate_intervals(errors[:, :1], units[:, :1], blocks, draws=draws, seed=number)[0]
         [pair] = differences(["a", "b"], errors.astype(float), units, blocks, draws=draws, seed=number)
         assert None not in (interval.low, interval.high, pair.low, pair.high)
-        held += interval.low <= truth <= interval.high  # type: ignore[operator]
-        apart += pair.low <= (WORSE - 1) * truth <= pair.high  # type: ignore[operator]
+        covered += interval.low <= truth <= interval.high  # type: ignore[operator]
+        covered_pairs += pair.low <= (WORSE - 1) * truth <= pair.high  # type: ignore[operator]
         width += interval.high - interval.low  # type: ignore[operator]
-    return Coverage(held / corpora, apart / corpora, width / corpora)
+    return Coverage(covered / corpora, covered_pairs / corpora, width / corpora)
 
 
 def main() -> None:
@@ -59,8 +59,8 @@ def main() -> None:
     parsed = parser.parse_args()
     print(f"{'speakers':>8}  {'rate':>7}  {'difference':>10}  {'width':>7}")
     for speakers in (5, 10, 20, 50, 100, 200):
-        found = simulate(parsed.corpora, speakers, parsed.recordings, parsed.draws, parsed.seed)
-        print(f"{speakers:8}  {found.rate:7.1%}  {found.difference:10.1%}  {found.width:7.2%}")
+        coverage = simulate(parsed.corpora, speakers, parsed.recordings, parsed.draws, parsed.seed)
+        print(f"{speakers:8}  {coverage.rate:7.1%}  {coverage.difference:10.1%}  {coverage.width:7.2%}")
 
 
 if __name__ == "__main__":

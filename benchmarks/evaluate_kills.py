@@ -39,15 +39,15 @@ FULL = 4_000  # bytes that a file may grow by where the disk is "full"
 
 def make_corpus(folder: Path, count: int, seed: int = 0) -> Path:
     """Writes recordings of spoken digits, each at its own level behind its own pause, with their list."""
-    drawn = np.random.default_rng(seed)
-    spoken = read(SAMPLE).samples
+    rng = np.random.default_rng(seed)
+    speech = read(SAMPLE).samples
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "list.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["id", "audio", "text", "speaker"])
         for number in range(count):
-            pause = np.zeros(int(drawn.integers(0, 6000)), dtype=np.float32)
-            write_wav(folder / f"{number:05d}.wav", np.concatenate([pause, spoken * drawn.uniform(0.3, 1.0)]))
+            pause = np.zeros(int(rng.integers(0, 6000)), dtype=np.float32)
+            write_wav(folder / f"{number:05d}.wav", np.concatenate([pause, speech * rng.uniform(0.3, 1.0)]))
             table.writerow([f"u{number:05d}", f"{number:05d}.wav", "three seven one", f"speaker {number % 7}"])
     return folder / "list.csv"
 
@@ -73,12 +73,12 @@ def start(corpus: Path, out: Path, models: Sequence[str], workers: int, full: bo
 
 
 def rows(out: Path) -> dict[str, list[str]]:
-    """The results by file, without `measured`."""
-    found: dict[str, list[str]] = {}
+    """Returns the results by file, without `measured`."""
+    results: dict[str, list[str]] = {}
     for path in sorted(out.glob(f"{RESULTS}/*/*.jsonl")):
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        found[str(path.relative_to(out))] = [json.dumps({**line, "measured": None}) for line in lines]
-    return found
+        results[str(path.relative_to(out))] = [json.dumps({**line, "measured": None}) for line in lines]
+    return results
 
 
 def written(out: Path) -> int:
@@ -86,19 +86,19 @@ def written(out: Path) -> int:
     return sum(each.stat().st_size for each in out.glob(f"{RESULTS}/*/*.jsonl"))
 
 
-def disturb(running: subprocess.Popen[bytes], out: Path, kind: str, drawn: random.Random) -> bool:
+def disturb(running: subprocess.Popen[bytes], out: Path, kind: str, rng: random.Random) -> bool:
     """Waits until some more is written, and a random moment longer, then kills; returns whether it still ran."""
     before, waiting = written(out), time.monotonic()
     while running.poll() is None and written(out) == before and time.monotonic() - waiting < 300:
         time.sleep(0.02)
-    time.sleep(drawn.uniform(0.0, 1.0))
+    time.sleep(rng.uniform(0.0, 1.0))
     if running.poll() is not None:
         return False
     with contextlib.suppress(psutil.Error, OSError):
         if kind == "worker":
             children = psutil.Process(running.pid).children()
             if children:
-                drawn.choice(children).kill()
+                rng.choice(children).kill()
         elif kind == "driver":
             running.kill()
         else:
@@ -110,40 +110,40 @@ def disturb(running: subprocess.Popen[bytes], out: Path, kind: str, drawn: rando
 
 
 def kill_and_go_on(
-    corpus: Path, out: Path, models: Sequence[str], workers: int, kinds: Sequence[str], drawn: random.Random
+    corpus: Path, out: Path, models: Sequence[str], workers: int, kinds: Sequence[str], rng: random.Random
 ) -> Counter[str]:
-    """Runs an evaluation to its end, with one kill of each of these kinds on the way; returns those that met it."""
-    met: Counter[str] = Counter()
-    todo = list(kinds)
+    """Runs an evaluation to its end, with one kill of each of these kinds on the way; returns the kills by kind."""
+    kills: Counter[str] = Counter()
+    remaining = list(kinds)
     while True:
-        full = bool(todo) and todo[0] == "full disk"
+        full = bool(remaining) and remaining[0] == "full disk"
         running = start(corpus, out, models, workers, full)
         if full:
-            _, said = running.communicate()
-            met["full disk"] += b"the disk is full" in said
-            todo.pop(0)
+            _, output = running.communicate()
+            kills["full disk"] += b"the disk is full" in output
+            remaining.pop(0)
             continue
-        while todo and todo[0] == "worker" and disturb(running, out, "worker", drawn):
-            met[todo.pop(0)] += 1
-        if todo and todo[0] not in ("worker", "full disk") and disturb(running, out, todo[0], drawn):
-            met[todo.pop(0)] += 1
-        elif todo and todo[0] == "full disk":
+        while remaining and remaining[0] == "worker" and disturb(running, out, "worker", rng):
+            kills[remaining.pop(0)] += 1
+        if remaining and remaining[0] not in ("worker", "full disk") and disturb(running, out, remaining[0], rng):
+            kills[remaining.pop(0)] += 1
+        elif remaining and remaining[0] == "full disk":
             running.send_signal(signal.SIGINT)
-        _, said = running.communicate()
+        _, output = running.communicate()
         if running.returncode == 0:
-            return met
+            return kills
         if running.returncode not in (-signal.SIGKILL, 130):
-            raise SystemExit(f"the evaluation ended with {running.returncode}: {said.decode()[-500:]}")
+            raise SystemExit(f"the evaluation ended with {running.returncode}: {output.decode()[-500:]}")
 
 
 def check(corpus: Path, undisturbed: Path, disturbed: Path, models: int) -> None:
     """Ends the program with a sentence where a recording is missing, there twice, or other than undisturbed."""
     count = len(corpus.read_text(encoding="utf-8").splitlines()) - 1
-    wanted, found = rows(undisturbed), rows(disturbed)
-    ids = Counter((line["model"], line["id"]) for lines in found.values() for line in map(json.loads, lines))
+    expected, results = rows(undisturbed), rows(disturbed)
+    ids = Counter((line["model"], line["id"]) for lines in results.values() for line in map(json.loads, lines))
     if set(ids.values()) != {1} or len(ids) != count * models:
         raise SystemExit(f"{len(ids)} results of {count * models}, the most of one {max(ids.values(), default=0)}")
-    if wanted != found:
+    if expected != results:
         raise SystemExit("the results are not those of the undisturbed run")
 
 
@@ -157,8 +157,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parsed = parser.parse_args()
     models = parsed.model or list(MODELS)
-    drawn = random.Random(parsed.seed)
-    kinds = [drawn.choice(KINDS) for _ in range(parsed.kills - 1)]
+    rng = random.Random(parsed.seed)
+    kinds = [rng.choice(KINDS) for _ in range(parsed.kills - 1)]
     kinds.insert(len(kinds) // 2, "full disk")
     with tempfile.TemporaryDirectory() as folder:
         corpus = make_corpus(Path(folder) / "corpus", parsed.recordings)
@@ -167,12 +167,12 @@ def main() -> None:
             raise SystemExit("the undisturbed run failed")
         quiet = time.perf_counter() - started
         started = time.perf_counter()
-        met = kill_and_go_on(corpus, Path(folder) / "killed", models, parsed.workers, kinds, drawn)
+        kills = kill_and_go_on(corpus, Path(folder) / "killed", models, parsed.workers, kinds, rng)
         killed = time.perf_counter() - started
         check(corpus, Path(folder) / "quiet", Path(folder) / "killed", len(models))
-        told = ", ".join(f"{count} × {kind}" for kind, count in sorted(met.items()))
+        summary = ", ".join(f"{count} × {kind}" for kind, count in sorted(kills.items()))
         print(
-            f"{parsed.recordings} recordings, {len(models)} models, {sum(met.values())} kills ({told}): each exactly "
+            f"{parsed.recordings} recordings, {len(models)} models, {sum(kills.values())} kills ({summary}): each exactly "
             f"once, equal to the undisturbed run; {quiet:.0f} s undisturbed, {killed:.0f} s with kills"
         )
 

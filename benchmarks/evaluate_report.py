@@ -41,19 +41,19 @@ SCROLL = """async () => {
 }"""
 
 
-def made(count: int, seed: int = 24) -> Columns:
+def random_columns(count: int, seed: int = 24) -> Columns:
     """Returns results of four models over so many recordings."""
     source = random.Random(seed)
     words = sorted(set(re.findall(r"[a-z]{2,}", (ROOT / "README.md").read_text(encoding="utf-8").lower())))
     pool: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = []
     for _ in range(POOL):
         text = " ".join(source.choices(words, k=source.randint(3, 20)))
-        heard = []
+        hypotheses = []
         for place in range(len(MODELS)):
-            said = [source.choice(words) if source.random() < 0.02 * (place + 1) else each for each in text.split()]
-            written = " ".join(said).capitalize() + "."
-            heard.append((written, scores_of(score(text, written))))
-        pool.append((text, heard))
+            changed = [source.choice(words) if source.random() < 0.02 * (place + 1) else each for each in text.split()]
+            written = " ".join(changed).capitalize() + "."
+            hypotheses.append((written, scores_of(score(text, written))))
+        pool.append((text, hypotheses))
     chosen = [source.randrange(POOL) for _ in range(count)]
     corpus = [
         Utterance(
@@ -67,7 +67,7 @@ def made(count: int, seed: int = 24) -> Columns:
         )
         for number, place in enumerate(chosen)
     ]
-    found = {
+    results = {
         model: [
             Result(
                 each.id,
@@ -81,7 +81,7 @@ def made(count: int, seed: int = 24) -> Columns:
         ]
         for number, model in enumerate(MODELS)
     }
-    return columns_of(corpus, found, "basic", "1")
+    return columns_of(corpus, results, "basic", "1")
 
 
 def noise(utterance: Utterance) -> tuple[np.ndarray, int]:
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--keep", help="write the report here")
     parsed = parser.parse_args()
-    columns = made(parsed.rows)
+    columns = random_columns(parsed.rows)
     started = time.monotonic()
     text = page(columns, noise)
     print(f"written in {time.monotonic() - started:.1f} s")
@@ -106,29 +106,29 @@ def main() -> None:
         path.write_text(text, encoding="utf-8")
         print(f"{path.stat().st_size / 1e6:.1f} MB")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        seen: dict[str, list[tuple[float, float]]] = {
+        times_by_mark: dict[str, list[tuple[float, float]]] = {
             "ready": [],
             "whole": [],
-        }  # on the clock, of the page's own thread
+        }  # (seconds on the clock, processor seconds of the page's thread)
         for _ in range(3):
-            shown = browser.new_page(viewport={"width": 1280, "height": 900})
-            thread = shown.context.new_cdp_session(shown)
+            tab = browser.new_page(viewport={"width": 1280, "height": 900})
+            thread = tab.context.new_cdp_session(tab)
             thread.send("Performance.enable", {"timeDomain": "threadTicks"})
-            shown.goto(path.as_uri())
-            for what, times in seen.items():
-                shown.wait_for_selector(f"html[data-{what}]", timeout=60_000)
+            tab.goto(path.as_uri())
+            for mark, times in times_by_mark.items():
+                tab.wait_for_selector(f"html[data-{mark}]", timeout=60_000)
                 spent = {each["name"]: each["value"] for each in thread.send("Performance.getMetrics")["metrics"]}
-                clock = float(shown.evaluate(f"document.documentElement.dataset.{what}")) / 1000
+                clock = float(tab.evaluate(f"document.documentElement.dataset.{mark}")) / 1000
                 times.append((clock, spent["TaskDuration"]))
-            if len(seen["whole"]) < 3:
-                shown.close()
-        for what, said in (("ready", "the table can be used"), ("whole", "the texts of all rows are read")):
-            clock, busy = (", ".join(f"{each:.2f}" for each in sorted(values)) for values in zip(*seen[what]))
-            print(f"{said} after {clock} s; the page's own thread computed {busy} s of these")
-        grid = shown.locator(".grid")
+            if len(times_by_mark["whole"]) < 3:
+                tab.close()
+        for mark, event in (("ready", "the table can be used"), ("whole", "the texts of all rows are read")):
+            clock, busy = (", ".join(f"{each:.2f}" for each in sorted(values)) for values in zip(*times_by_mark[mark]))
+            print(f"{event} after {clock} s; the page's own thread computed {busy} s of these")
+        grid = tab.locator(".grid")
         sorts = {}
-        for number in range(shown.locator(".grid .top button").count()):
-            button = shown.locator(".grid .top button").nth(number)
+        for number in range(tab.locator(".grid .top button").count()):
+            button = tab.locator(".grid .top button").nth(number)
             name = button.inner_text()
             for direction in (1, 2):
                 button.click()
@@ -136,10 +136,10 @@ def main() -> None:
         slowest = max(sorts, key=lambda each: sorts[each])
         print(f"sorted in {min(sorts.values()):.0f} to {sorts[slowest]:.0f} ms; slowest: {slowest}")
         started = time.monotonic()
-        shown.locator(".tools input[type=search]").fill("model speech")
-        shown.locator(".count", has_text=" of 100,000" if parsed.rows == 100_000 else " of ").wait_for(timeout=60_000)
+        tab.locator(".tools input[type=search]").fill("model speech")
+        tab.locator(".count", has_text=" of 100,000" if parsed.rows == 100_000 else " of ").wait_for(timeout=60_000)
         print(f"searched in {time.monotonic() - started:.2f} s, with a pause of 0.12 s after the last letter")
-        print(f"slowest of 60 jumps while scrolling: {shown.evaluate(SCROLL):.0f} ms for two frames")
+        print(f"slowest of 60 jumps while scrolling: {tab.evaluate(SCROLL):.0f} ms for two frames")
         browser.close()
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.funasr_sensevoice import MODEL, STAGES, Dump, Port, heard, network, recordings
+from benchmarks.funasr_sensevoice import MODEL, STAGES, Dump, Port, inputs_of, network, recordings
 from benchmarks.planting import Field
 from benchmarks.transformers_port import reordered
 
@@ -42,7 +42,7 @@ def run(port: Port, features: np.ndarray, queries: tuple[int, ...], **how: Any) 
         lengths = torch.tensor([len(features) + padded, len(features)])
     with torch.inference_mode():
         port(speech.clone(), lengths, torch.tensor([queries] * len(speech)))
-    return {"frontend.features": features, **dump.found}
+    return {"frontend.features": features, **dump.arrays}
 
 
 def _set(weight: nn.Parameter, value: torch.Tensor) -> None:
@@ -249,7 +249,7 @@ def main() -> None:
     options = parser.parse_args()
     field, digests, inputs = Field(options.folder, options.seed), {}, {}
     draw = np.random.default_rng(options.seed)
-    for path, (features, queries, digest) in heard(recordings(INPUTS)).items():
+    for path, (features, queries, digest) in inputs_of(recordings(INPUTS)).items():
         group = path.stem
         digests[group] = digest
         inputs[group] = features, queries

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.funasr_sensevoice import MODEL, STAGES, Port, heard, network, recordings
+from benchmarks.funasr_sensevoice import MODEL, STAGES, Port, inputs_of, network, recordings
 from benchmarks.planting import Field
 
 INPUTS, FAULTY_INPUTS, TYPE = 5, 2, "float32"
@@ -88,37 +88,37 @@ class Graph:
         return name
 
     def _input_of_norm(self, norm: str) -> str:
-        found = self.nodes[f"{norm}/LayerNormalization"].input[0]
-        maker = next((each for each in self.model.graph.node if found in each.output), None)
-        return str(maker.input[0]) if maker is not None and maker.op_type == "Cast" else str(found)
+        entering = self.nodes[f"{norm}/LayerNormalization"].input[0]
+        maker = next((each for each in self.model.graph.node if entering in each.output), None)
+        return str(maker.input[0]) if maker is not None and maker.op_type == "Cast" else str(entering)
 
     def _stages(self) -> dict[str, str]:
-        found = {}
+        names = {}
         for n in range(self.count):
             scope, x = self.scope(n), f"encoder.layers.{n}"
             attention, feed = f"{scope}/self_attn", f"{scope}/feed_forward"
-            found[self.nodes[f"{scope}/norm1/LayerNormalization"].output[0]] = f"{x}.input_norm"
+            names[self.nodes[f"{scope}/norm1/LayerNormalization"].output[0]] = f"{x}.input_norm"
             for name, value in zip(("query", "key", "value"), self.nodes[f"{attention}/Split"].output):
-                found[value] = f"{x}.attention.{name}"
+                names[value] = f"{x}.attention.{name}"
             output = self.nodes[f"{attention}/linear_out/Add"].output[0]
             both = next(each for each in self.model.graph.node if output in each.input)
-            found[next(each for each in both.input if each != output)] = f"{x}.fsmn"
-            found[self.nodes[f"{attention}/linear_out/MatMul"].input[0]] = f"{x}.attention.context"
-            found[output] = f"{x}.attention.output"
-            found[self._input_of_norm(f"{scope}/norm2")] = f"{x}.attention.residual"
-            found[self.nodes[f"{scope}/norm2/LayerNormalization"].output[0]] = f"{x}.mlp_norm"
-            found[self.nodes[f"{feed}/w_1/Add"].output[0]] = f"{x}.mlp.up"
-            found[self.nodes[f"{feed}/w_2/MatMul"].input[0]] = f"{x}.mlp.activation"
-            found[self.nodes[f"{feed}/w_2/Add"].output[0]] = f"{x}.mlp.down"
+            names[next(each for each in both.input if each != output)] = f"{x}.fsmn"
+            names[self.nodes[f"{attention}/linear_out/MatMul"].input[0]] = f"{x}.attention.context"
+            names[output] = f"{x}.attention.output"
+            names[self._input_of_norm(f"{scope}/norm2")] = f"{x}.attention.residual"
+            names[self.nodes[f"{scope}/norm2/LayerNormalization"].output[0]] = f"{x}.mlp_norm"
+            names[self.nodes[f"{feed}/w_1/Add"].output[0]] = f"{x}.mlp.up"
+            names[self.nodes[f"{feed}/w_2/MatMul"].input[0]] = f"{x}.mlp.activation"
+            names[self.nodes[f"{feed}/w_2/Add"].output[0]] = f"{x}.mlp.down"
             before = "encoder.input" if n == 0 else f"encoder.layers.{n - 1}"
             if scope != "/encoder/tp_encoders.0":
-                found[self._input_of_norm(f"{scope}/norm1")] = before
+                names[self._input_of_norm(f"{scope}/norm1")] = before
             else:
-                found[self._input_of_norm("/encoder/after_norm")] = before
-                found[self.nodes["/encoder/after_norm/LayerNormalization"].output[0]] = "encoder.after_norm"
-        found[self._input_of_norm("/encoder/tp_norm")] = f"encoder.layers.{self.count - 1}"
-        found[self.nodes["/encoder/tp_norm/LayerNormalization"].output[0]] = "encoder.output"
-        return {**found, "logits": "logits"}
+                names[self._input_of_norm("/encoder/after_norm")] = before
+                names[self.nodes["/encoder/after_norm/LayerNormalization"].output[0]] = "encoder.after_norm"
+        names[self._input_of_norm("/encoder/tp_norm")] = f"encoder.layers.{self.count - 1}"
+        names[self.nodes["/encoder/tp_norm/LayerNormalization"].output[0]] = "encoder.output"
+        return {**names, "logits": "logits"}
 
     def run(
         self, features: np.ndarray, queries: tuple[int, ...], optimise: str = "DISABLE_ALL", threads: int = 1
@@ -128,25 +128,25 @@ class Graph:
         from onnx import ValueInfoProto
 
         model = copy.deepcopy(self.model)
-        there = {value for node in model.graph.node for value in node.output}
+        available = {value for node in model.graph.node for value in node.output}
         model.graph.output.extend(
-            ValueInfoProto(name=each) for each in self.names if each != "logits" and each in there
+            ValueInfoProto(name=each) for each in self.names if each != "logits" and each in available
         )
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_{optimise}")
         options.intra_op_num_threads, options.log_severity_level = threads, 3
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-        given = {
+        inputs = {
             "speech": features[None],
             "lengths": np.array([len(features)]),
             "queries": np.array([queries], np.int64),
         }
         outputs = [each.name for each in session.get_outputs()]
-        found = {self.names[name]: value[0] for name, value in zip(outputs, session.run(outputs, given))}
-        for stage, array in found.items():
+        stages = {self.names[name]: value[0] for name, value in zip(outputs, session.run(outputs, inputs))}
+        for stage, array in stages.items():
             if stage.endswith((".query", ".key", ".value")):
-                found[stage] = array.reshape(len(array), HEADS, -1)
-        return {"frontend.features": features, **found}
+                stages[stage] = array.reshape(len(array), HEADS, -1)
+        return {"frontend.features": features, **stages}
 
 
 def exported(path: Path) -> Graph:
@@ -174,7 +174,7 @@ def _weight(name: str, stage: str, change: Callable[[np.ndarray, np.random.Gener
     return edit
 
 
-def _whole(name: str, stage: str, change: Callable[[np.ndarray], np.ndarray]) -> Edit:
+def _initialiser(name: str, stage: str, change: Callable[[np.ndarray], np.ndarray]) -> Edit:
     def edit(graph: Graph, n: int, draw: np.random.Generator) -> str:
         graph.set(name, change(graph.value(name)))
         return stage
@@ -184,8 +184,8 @@ def _whole(name: str, stage: str, change: Callable[[np.ndarray], np.ndarray]) ->
 
 def _attribute(node: str, stage: str, name: str, value: Any) -> Edit:
     def edit(graph: Graph, n: int, draw: np.random.Generator) -> str:
-        found = graph.nodes[node.format(scope=graph.scope(n))]
-        next(each for each in found.attribute if each.name == name).__setattr__(*value)
+        target = graph.nodes[node.format(scope=graph.scope(n))]
+        next(each for each in target.attribute if each.name == name).__setattr__(*value)
         return stage.format(x=f"encoder.layers.{n}")
 
     return edit
@@ -290,8 +290,8 @@ def _reconnected(node: str, place: int, value: str, stage: str, least: int = 0) 
 def _residual(graph: Graph, n: int, draw: np.random.Generator) -> str:
     """Attention without what it is added to."""
     n = max(n, 1)
-    found = next(name for name, stage in graph.names.items() if stage == f"encoder.layers.{n}.attention.residual")
-    node = next(each for each in graph.model.graph.node if found in each.output)
+    residual = next(name for name, stage in graph.names.items() if stage == f"encoder.layers.{n}.attention.residual")
+    node = next(each for each in graph.model.graph.node if residual in each.output)
     other = next(p for p, each in enumerate(node.input) if "self_attn" not in each and "/Mul" not in each)
     node.input[other] = graph.constant("planted-zero", 0.0)
     return f"encoder.layers.{n}.attention.residual"
@@ -303,7 +303,9 @@ EDITS: dict[str, Edit] = {
     "first norm's epsilon 1e-3": _epsilon("{scope}/norm1", "{x}.input_norm", 1e-3),
     "second norm's epsilon 1e-2": _epsilon("{scope}/norm2", "{x}.mlp_norm", 1e-2),
     "last norm's epsilon 1e-3": _epsilon("/encoder/tp_norm", "encoder.output", 1e-3),
-    "norm between the stacks: weight left out": _whole("encoder.after_norm.weight", "encoder.after_norm", np.ones_like),
+    "norm between the stacks: weight left out": _initialiser(
+        "encoder.after_norm.weight", "encoder.after_norm", np.ones_like
+    ),
     "first norm without its bias": _weight("norm1.bias", "input_norm", lambda w, draw: 0 * w),
     "second norm's weight plus one": _weight("norm2.weight", "mlp_norm", lambda w, draw: w + 1),
     "features scaled twice": _times("features", "encoder.input", 12.0),
@@ -340,9 +342,9 @@ EDITS: dict[str, Edit] = {
         "{scope}/feed_forward/w_1/MatMul", 0, "{below}.mlp_norm", "{x}.mlp.up", least=1
     ),
     "no residual around attention": _residual,
-    "query rows one off": _whole("embed.weight", "encoder.input", lambda w: np.roll(w, 1, axis=0)),
-    "head without bias": _whole("head.bias", "logits", lambda w: 0 * w),
-    "head's rows one off": _whole("head.weight", "logits", lambda w: np.roll(w, 1, axis=0)),
+    "query rows one off": _initialiser("embed.weight", "encoder.input", lambda w: np.roll(w, 1, axis=0)),
+    "head without bias": _initialiser("head.bias", "logits", lambda w: 0 * w),
+    "head's rows one off": _initialiser("head.weight", "logits", lambda w: np.roll(w, 1, axis=0)),
 }
 """The faults by name; where they lie is drawn."""
 
@@ -356,7 +358,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     graph = exported(options.folder / "model.onnx")
     field, digests, inputs = Field(options.folder, options.seed), {}, {}
-    for path, (features, queries, digest) in heard(recordings(INPUTS)).items():
+    for path, (features, queries, digest) in inputs_of(recordings(INPUTS)).items():
         group = path.stem
         digests[group], inputs[group] = digest, (features, queries)
         field.group(group, MODEL, str(path), STAGES)

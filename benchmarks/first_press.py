@@ -36,24 +36,24 @@ def main() -> None:
     if program is None:
         sys.exit("chromium is not installed; on Debian: apt-get install chromium")
     expect.set_options(timeout=PATIENCE)
-    found = []
+    runs = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         for _ in range(options.runs):
-            found.append(_with_page(browser.new_page(viewport={"width": 1280, "height": 900}), options.look))
+            runs.append(_with_page(browser.new_page(viewport={"width": 1280, "height": 900}), options.look))
             load = os.getloadavg()[0]
-            print(f"first transcript {found[-1][0]:.2f} s, all {found[-1][1]:.2f} s (load {load:.1f})", flush=True)
+            print(f"first transcript {runs[-1][0]:.2f} s, all {runs[-1][1]:.2f} s (load {load:.1f})", flush=True)
         browser.close()
-    first, whole = (statistics.median(times) for times in zip(*found, strict=True))
-    print(f"median of {options.runs}: first {first:.2f} s (goal 3), all {whole:.2f} s (goal 8)")
+    first, complete = (statistics.median(times) for times in zip(*runs, strict=True))
+    print(f"median of {options.runs}: first {first:.2f} s (goal 3), all {complete:.2f} s (goal 8)")
 
 
 def _with_page(page: Page, look: float) -> tuple[float, float]:
     """Starts the page, measures, and ends it."""
     page.set_default_timeout(PATIENCE)
     command = [sys.executable, "-m", "workbench", "app", "--port", "0"]
-    told = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=told)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     try:
         page.goto(_address(served))
         return _measured(page, look)
@@ -67,8 +67,8 @@ def _address(served: subprocess.Popen[str]) -> str:
     """Returns where the page answers, when it says so."""
     assert served.stdout is not None
     for line in served.stdout:
-        if found := ADDRESS.search(line):
-            return found[0]
+        if match := ADDRESS.search(line):
+            return match[0]
     raise SystemExit("the page ended without an address")
 
 

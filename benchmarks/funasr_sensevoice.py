@@ -45,10 +45,10 @@ class Port(nn.Module):
 
     def forward(self, speech: torch.Tensor, lengths: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
         """Returns logits [batch, 4 + frames, vocabulary]."""
-        asked = self.embed(queries)
-        encoded, _ = self.encoder(torch.cat([asked, speech], dim=1), lengths + asked.shape[1])
-        found: torch.Tensor = self.head(encoded)
-        return found
+        query_embeddings = self.embed(queries)
+        encoded, _ = self.encoder(torch.cat([query_embeddings, speech], dim=1), lengths + query_embeddings.shape[1])
+        logits: torch.Tensor = self.head(encoded)
+        return logits
 
     @property
     def layers(self) -> list[Any]:
@@ -65,7 +65,7 @@ class Dump:
     """
 
     def __init__(self, port: Port, row: int = 0, frames: int | None = None):
-        self.found: dict[str, np.ndarray] = {}
+        self.arrays: dict[str, np.ndarray] = {}
         self._row, self._frames = row, frames
         heads = port.layers[0].self_attn.h
         self._out(port.encoder.embed, "encoder.input")
@@ -73,16 +73,16 @@ class Dump:
             x, attention = f"encoder.layers.{n}", layer.self_attn
             self._out(layer.norm1, f"{x}.input_norm")
             attention.linear_q_k_v.register_forward_hook(
-                lambda module, given, out, x=x: (
+                lambda module, inputs, out, x=x: (
                     [
-                        self._keep(f"{x}.attention.{name}", part.unflatten(-1, (heads, -1)))
+                        self._record(f"{x}.attention.{name}", part.unflatten(-1, (heads, -1)))
                         for name, part in zip(("query", "key", "value"), out.chunk(3, dim=-1))
                     ]
                     and None
                 )
             )
             memory = attention.forward_fsmn
-            attention.forward_fsmn = lambda *given, memory=memory, x=x: self._kept(f"{x}.fsmn", memory(*given))
+            attention.forward_fsmn = lambda *inputs, memory=memory, x=x: self._recorded(f"{x}.fsmn", memory(*inputs))
             self._in(attention.linear_out, f"{x}.attention.context")
             self._out(attention.linear_out, f"{x}.attention.output")
             self._in(layer.norm2, f"{x}.attention.residual")
@@ -97,32 +97,32 @@ class Dump:
 
     def _out(self, module: nn.Module, stage: str) -> None:
         module.register_forward_hook(
-            lambda module, given, out: self._keep(stage, out[0] if isinstance(out, tuple) else out)
+            lambda module, inputs, out: self._record(stage, out[0] if isinstance(out, tuple) else out)
         )
 
     def _in(self, module: nn.Module, stage: str) -> None:
-        module.register_forward_pre_hook(lambda module, given: self._keep(stage, given[0]))
+        module.register_forward_pre_hook(lambda module, inputs: self._record(stage, inputs[0]))
 
-    def _kept(self, stage: str, value: torch.Tensor) -> torch.Tensor:
-        self._keep(stage, value)
+    def _recorded(self, stage: str, value: torch.Tensor) -> torch.Tensor:
+        self._record(stage, value)
         return value
 
-    def _keep(self, stage: str, value: torch.Tensor) -> None:
-        self.found[stage] = value[self._row, : self._frames].detach().float().numpy().copy()
+    def _record(self, stage: str, value: torch.Tensor) -> None:
+        self.arrays[stage] = value[self._row, : self._frames].detach().float().numpy().copy()
 
 
-def heard(recordings: list[Path]) -> dict[Path, tuple[np.ndarray, tuple[int, ...], str]]:
+def inputs_of(recordings: list[Path]) -> dict[Path, tuple[np.ndarray, tuple[int, ...], str]]:
     """Returns features, query ids and digest of recordings, from the reference's front end: ports share it."""
     from workbench.families.sensevoice import SenseVoiceOptions, query_ids
     from workbench.registry.registry import Registry
 
-    found = {}
+    inputs = {}
     with Registry(isolate=False) as registry, registry.open(MODEL, runtime="pytorch", threads=1) as session:
         for path in recordings:
             trace = session.trace(path, stages="frontend.features")
             features = np.array(trace["frontend.features"])
-            found[path] = features, query_ids(SenseVoiceOptions()), str(trace.meta["input_digest"])
-    return found
+            inputs[path] = features, query_ids(SenseVoiceOptions()), str(trace.meta["input_digest"])
+    return inputs
 
 
 def recordings(count: int) -> list[Path]:

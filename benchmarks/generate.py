@@ -46,7 +46,9 @@ def write_random(size: str, directory: Path, dtype: str) -> None:
     network.save_pretrained(directory)
 
 
-def ours(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, float, np.ndarray]:
+def run_workbench(
+    language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int
+) -> tuple[float, float, np.ndarray]:
     """Returns seconds until the first token, seconds in all, and the ids [batch, tokens]."""
     started = time.perf_counter()
     steps, first = [], 0.0
@@ -56,15 +58,15 @@ def ours(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> 
     return first, time.perf_counter() - started, np.stack(steps, axis=1)
 
 
-def theirs(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, np.ndarray]:
+def run_transformers(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, np.ndarray]:
     """Returns seconds in all, and the ids [batch, tokens]."""
     mask = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(language.device)
-    given: dict[str, Any] = {"inputs_embeds": prompt.embeddings, "attention_mask": mask}
+    inputs: dict[str, Any] = {"inputs_embeds": prompt.embeddings, "attention_mask": mask}
     started = time.perf_counter()
-    found = language.network.generate(
-        **given, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
+    output = language.network.generate(
+        **inputs, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0
     )
-    return time.perf_counter() - started, found.cpu().numpy()
+    return time.perf_counter() - started, output.cpu().numpy()
 
 
 def measure(directory: Path, options: argparse.Namespace) -> bool:
@@ -80,26 +82,28 @@ def measure(directory: Path, options: argparse.Namespace) -> bool:
     firsts: dict[str, list[float]] = {"ours": [], "transformers": []}
     same = True
     for turn in range(options.runs + 1):
-        found: dict[str, np.ndarray] = {}
+        ids: dict[str, np.ndarray] = {}
         for side in ("ours", "transformers") if turn % 2 else ("transformers", "ours"):
             if side == "ours":
-                first, seconds, found[side] = ours(language, prompt, options.tokens)
+                first, seconds, ids[side] = run_workbench(language, prompt, options.tokens)
             else:
-                first, _ = theirs(language, prompt, 1)
-                seconds, found[side] = theirs(language, prompt, options.tokens)
+                first, _ = run_transformers(language, prompt, 1)
+                seconds, ids[side] = run_transformers(language, prompt, options.tokens)
             if turn:  # the first warms up
                 rates[side].append(options.tokens * options.batch / seconds)
                 firsts[side].append(first)
-        same = same and np.array_equal(found["ours"], found["transformers"])
+        same = same and np.array_equal(ids["ours"], ids["transformers"])
     parameters = sum(parameter.numel() for parameter in language.network.parameters())
     print(
         f"## {parameters / 1e6:.0f} M parameters, {options.dtype}, batch {options.batch}, prompts of at most "
         f"{options.prompt} tokens, {options.tokens} new tokens, {options.threads} threads, {options.runs} runs"
     )
-    for side, seen in rates.items():
+    for side, speeds in rates.items():
         first = statistics.median(firsts[side])
-        median = statistics.median(seen)
-        print(f"{side:13}{median:8.1f} tokens/s ({min(seen):.1f} to {max(seen):.1f}), first token after {first:.3f} s")
+        median = statistics.median(speeds)
+        print(
+            f"{side:13}{median:8.1f} tokens/s ({min(speeds):.1f} to {max(speeds):.1f}), first token after {first:.3f} s"
+        )
     # Ratios of consecutive runs, as other work on the machine varies.
     pairs = [a / b for a, b in zip(rates["ours"], rates["transformers"], strict=True)]
     ratio = statistics.median(pairs)

@@ -39,9 +39,9 @@ def encoded(session: Session, strings: Sequence[DigitString]) -> list[np.ndarray
     return [session.trace((string.samples, 16000), stage)[stage].astype(np.float64) for string in strings]
 
 
-def rate(found: Sequence[str], strings: Sequence[DigitString]) -> float:
+def rate(transcripts: Sequence[str], strings: Sequence[DigitString]) -> float:
     """Returns the word error rate of the transcripts."""
-    rates = pool_scores([score(string.text, text) for string, text in zip(strings, found, strict=True)])
+    rates = pool_scores([score(string.text, text) for string, text in zip(strings, transcripts, strict=True)])
     assert rates.wer is not None
     return rates.wer
 
@@ -78,12 +78,12 @@ def main() -> None:
             with tempfile.TemporaryDirectory(prefix="workbench-benchmark-") as folder:
                 [path] = writer.write(plans, kind, Path(folder) / "it.gguf")
                 session = open_here(SessionSpec(card.id, card.family, "gguf", path, settings))
-                found = texts(session, strings)
+                transcripts = texts(session, strings)
                 far = max(1 - cosine(a, b) for a, b in zip(encoded(session, strings[:TRACED]), outputs, strict=True))
                 session.close()
-                unlike = sum(one != other for one, other in zip(found, reference, strict=True))
+                unlike = sum(one != other for one, other in zip(transcripts, reference, strict=True))
                 size = path.stat().st_size / 1e6
-            print(f"| {kind} | {size:.1f} | {rate(found, strings):.2%} | {unlike} | {far:.0e} |", flush=True)
+            print(f"| {kind} | {size:.1f} | {rate(transcripts, strings):.2%} | {unlike} | {far:.0e} |", flush=True)
 
 
 if __name__ == "__main__":

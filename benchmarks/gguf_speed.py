@@ -45,12 +45,12 @@ class Turn:
     """One process: seconds of computing with the loaded model, of loading and computing, memory, and the ids."""
 
     seconds: float
-    whole: float
+    total: float
     peak: float
     ids: tuple[int, ...]
 
 
-def ours(kind: str, file: Path, wav: Path, threads: int) -> Turn:
+def workbench_turn(kind: str, file: Path, wav: Path, threads: int) -> Turn:
     """Runs this project's runtime, or with kind `standin` the peer's operations on it."""
     command = [sys.executable, "-m", "benchmarks.gguf_side", kind, file, wav, threads]
     environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ}  # as in a session's process
@@ -61,7 +61,7 @@ def ours(kind: str, file: Path, wav: Path, threads: int) -> Turn:
     )
 
 
-def peer(program: Path, file: Path, wav: Path) -> Turn:
+def peer_turn(program: Path, file: Path, wav: Path) -> Turn:
     """Runs FunASR's C++ runtime, which prints how long it computed."""
     command = [str(part) for part in (program, "-m", file, "-a", wav, "--ids")]
     document = json.loads(subprocess.run([sys.executable, "-S", "-c", WATCH, *command], capture_output=True).stdout)
@@ -88,22 +88,22 @@ def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> f
     return side.median
 
 
-def report(kind: str, mine: list[Turn], theirs: list[Turn], reference: float, ideal: float) -> None:
+def report(kind: str, own_turns: list[Turn], peer_turns: list[Turn], reference: float, ideal: float) -> None:
     """Prints the results of one type."""
-    seconds, other = (statistics.median(turn.seconds for turn in turns) for turns in (mine, theirs))
-    spread = [(min(t.seconds for t in turns), max(t.seconds for t in turns)) for turns in (mine, theirs)]
+    seconds, other = (statistics.median(turn.seconds for turn in turns) for turns in (own_turns, peer_turns))
+    spread = [(min(t.seconds for t in turns), max(t.seconds for t in turns)) for turns in (own_turns, peer_turns)]
     goal = f" (goal: at most {GOALS[kind]})" if kind in GOALS else ""
     sides = [
         f"{middle:.2f} s ({low:.2f} to {high:.2f})"
         for middle, (low, high) in zip((seconds, other), spread, strict=True)
     ]
     print(f"{kind}: ours {sides[0]}, peer {sides[1]}, ratio {seconds / other:.3f}{goal}")
-    whole = [statistics.median(turn.whole for turn in turns) for turns in (mine, theirs)]
-    peaks = [max(turn.peak for turn in turns) for turns in (mine, theirs)]
-    print(f"  with loading {whole[0]:.2f} and {whole[1]:.2f} s, ratio {whole[0] / whole[1]:.3f}; "
+    totals = [statistics.median(turn.total for turn in turns) for turns in (own_turns, peer_turns)]
+    peaks = [max(turn.peak for turn in turns) for turns in (own_turns, peer_turns)]
+    print(f"  with loading {totals[0]:.2f} and {totals[1]:.2f} s, ratio {totals[0] / totals[1]:.3f}; "
           f"peak memory {peaks[0]:.0f} and {peaks[1]:.0f} MB, ratio {peaks[0] / peaks[1]:.3f}")  # fmt: skip
     print(f"  to our PyTorch in float32 {seconds / reference:.2f}, to the matrix rate {seconds / ideal:.2f}; "
-          f"ids equal: {mine[-1].ids == theirs[-1].ids}")  # fmt: skip
+          f"ids equal: {own_turns[-1].ids == peer_turns[-1].ids}")  # fmt: skip
 
 
 def main() -> None:
@@ -128,16 +128,16 @@ def main() -> None:
               f"our PyTorch in float32 {reference:.2f} s")  # fmt: skip
         for kind in options.types:
             [file] = writer.write(sensevoice.plans(directory, "workbench"), kind, folder / f"{kind}.gguf")
-            mine, theirs = [], []
+            own_turns, peer_turns = [], []
             for turn in range(options.runs):
                 for first in (turn % 2, 1 - turn % 2):
                     if first:
-                        mine.append(ours("ours", file, folder / "speech.wav", options.threads))
+                        own_turns.append(workbench_turn("ours", file, folder / "speech.wav", options.threads))
                     elif options.peer:
-                        theirs.append(peer(options.peer, file, folder / "speech.wav"))
+                        peer_turns.append(peer_turn(options.peer, file, folder / "speech.wav"))
                     else:
-                        theirs.append(ours("standin", file, folder / "speech.wav", options.threads))
-            report(kind, mine, theirs, reference, work / rate)
+                        peer_turns.append(workbench_turn("standin", file, folder / "speech.wav", options.threads))
+            report(kind, own_turns, peer_turns, reference, work / rate)
             file.unlink()
 
 

@@ -32,13 +32,13 @@ def main() -> int:
         for model in options.model or [model for model in MODELS if model.startswith("demo/")]:
             candidates = {f"pytorch:{kind}+device={options.device}": kind for kind in options.dtype or
                           ("float32", "bfloat16", "float16")}  # fmt: skip
-            found = outcomes(registry, model, list(candidates), inputs(registry, model, options.inputs))
+            results = outcomes(registry, model, list(candidates), inputs(registry, model, options.inputs))
             for name, kind in candidates.items():
                 if kind == "float32":
-                    good = good and all(each.status == "within" for each in found[name].whole)
-                shown = row(model, "pytorch", kind, found[name])
+                    good = good and all(each.status == "within" for each in results[name].whole)
+                cells = row(model, "pytorch", kind, results[name])
                 print(
-                    f"| `{model}` | {kind} | {shown.verdict} | {shown.worst} | {shown.tokens} | {shown.exact} |",
+                    f"| `{model}` | {kind} | {cells.verdict} | {cells.worst} | {cells.tokens} | {cells.exact} |",
                     flush=True,
                 )
     return 0 if good else 1

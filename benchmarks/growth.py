@@ -22,26 +22,26 @@ WARM = 100  # calls before the first figures
 PIECE = b'"' + b"x" * (1 << 20) + b'",'
 
 
-def tell(server: Server, what: str, begun: float) -> None:
+def print_resources(server: Server, what: str, started: float) -> None:
     """Prints what the server holds now."""
     time.sleep(2.0)  # whatever ends after the last answer
-    print(f"{what} ({time.monotonic() - begun:.0f} s): {json.dumps(server.held())}", flush=True)
+    print(f"{what} ({time.monotonic() - started:.0f} s): {json.dumps(server.resources())}", flush=True)
 
 
 def visit(client: httpx.Client, number: int) -> None:
     """One visitor's call, of several kinds in turn."""
     kind, session = number % 5, f"visitor{number}"
-    asked: dict[str, object]
+    request: dict[str, object]
     if kind == 0:
         client.get("/").raise_for_status()
     elif kind == 1:
-        asked = {"data": [], "session_hash": session}
-        event = client.post("/gradio_api/call/models", json=asked).json()["event_id"]
+        request = {"data": [], "session_hash": session}
+        event = client.post("/gradio_api/call/models", json=request).json()["event_id"]
         client.get(f"/gradio_api/call/models/{event}").raise_for_status()
     elif kind == 2:
         refused = ["/etc/passwd", MODEL, "pytorch", {}, "", "basic", {}]
-        asked = {"data": refused, "session_hash": session}
-        event = client.post("/gradio_api/call/transcribe", json=asked).json()["event_id"]
+        request = {"data": refused, "session_hash": session}
+        event = client.post("/gradio_api/call/transcribe", json=request).json()["event_id"]
         client.get(f"/gradio_api/call/transcribe/{event}")
     elif kind == 3:
         client.get("/v1/models").raise_for_status()
@@ -70,16 +70,16 @@ def main() -> None:
         for number in range(WARM):
             visit(client, number)
             transcribe(client, MODEL, short)
-        tell(server, "before", started)
+        print_resources(server, "before", started)
         texts = set()
         for number in range(options.transcriptions):
             texts.add(transcribe(client, MODEL, short))
             if number + 1 in (options.transcriptions // 2, options.transcriptions):
-                tell(server, f"after {number + 1} transcriptions, {len(texts)} different answers", started)
+                print_resources(server, f"after {number + 1} transcriptions, {len(texts)} different answers", started)
         for number in range(options.calls):
             visit(client, WARM + number)
             if number + 1 in (options.calls // 2, options.calls):
-                tell(server, f"after {number + 1} calls", started)
+                print_resources(server, f"after {number + 1} calls", started)
         for path in (
             "/v1/chat/completions",
             "/gradio_api/queue/join",
@@ -89,7 +89,7 @@ def main() -> None:
             with contextlib.suppress(httpx.HTTPError):  # refused before the end of the body
                 answer = client.post(path, content=body(200), headers={"content-type": "application/json"})
                 print(f"200 MB to {path}: {answer.status_code} {answer.text[:100]}")
-        tell(server, "after four bodies of 200 MB", started)
+        print_resources(server, "after four bodies of 200 MB", started)
 
 
 if __name__ == "__main__":

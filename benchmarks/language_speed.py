@@ -87,7 +87,7 @@ def write_random(size: str, kind: str, path: Path) -> None:
     writer.close()
 
 
-def ours(language: LanguageModel, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
+def run_workbench(language: LanguageModel, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
     """Returns seconds until the first token, seconds in all, and the ids."""
     started, first, ids = time.perf_counter(), 0.0, list[int]()
     for step in language.generate(language.prompt([prompt]), Decoding((), max_new_tokens=tokens)):
@@ -96,8 +96,8 @@ def ours(language: LanguageModel, prompt: list[int], tokens: int) -> tuple[float
     return first, time.perf_counter() - started, ids
 
 
-def theirs(llama: Any, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
-    """Returns the same as `ours`, with llama-cpp-python's `generate`."""
+def run_llama(llama: Any, prompt: list[int], tokens: int) -> tuple[float, float, list[int]]:
+    """Returns the same as `run_workbench`, with llama-cpp-python's `generate`."""
     started, first, ids = time.perf_counter(), 0.0, list[int]()
     for token in llama.generate(prompt, temp=0.0, repeat_penalty=1.0, reset=True):
         first = first or time.perf_counter() - started
@@ -141,21 +141,21 @@ def measure(path: Path, options: argparse.Namespace) -> bool:
         same = True
         for turn in range(options.runs + 1):
             prompt = draw.integers(0, language.config.vocabulary, options.prompt).tolist()
-            found: dict[str, list[int]] = {}
+            ids: dict[str, list[int]] = {}
             for side in ("ours", "Llama") if turn % 2 else ("Llama", "ours"):
-                run, model = (ours, language) if side == "ours" else (theirs, llama)
-                first, seconds, found[side] = run(model, prompt, options.tokens)
+                run, model = (run_workbench, language) if side == "ours" else (run_llama, llama)
+                first, seconds, ids[side] = run(model, prompt, options.tokens)
                 if turn:  # the first warms up
                     rates[side].append(options.tokens / seconds)
                     firsts[side].append(first)
-            same = same and found["ours"] == found["Llama"]
+            same = same and ids["ours"] == ids["Llama"]
     print(
         f"## {path.name}, {path.stat().st_size / 1e6:.0f} MB, prompts of {options.prompt} tokens, {options.tokens} new "
         f"tokens, {options.threads} threads, {options.runs} runs"
     )
-    for side, seen in rates.items():
+    for side, speeds in rates.items():
         print(
-            f"{side:13}{statistics.median(seen):8.1f} tokens/s ({min(seen):.1f} to {max(seen):.1f}), first token after "
+            f"{side:13}{statistics.median(speeds):8.1f} tokens/s ({min(speeds):.1f} to {max(speeds):.1f}), first token after "
             f"{statistics.median(firsts[side]):.3f} s"
         )
     ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["Llama"], strict=True))

@@ -32,7 +32,7 @@ REFUSED = (429, 503)
 
 
 @dataclass
-class Seen:
+class RoundResult:
     """What came of the requests."""
 
     seconds: list[float] = field(default_factory=list)  # of short recordings
@@ -79,7 +79,9 @@ def by_page(url: str) -> Iterator[Ask]:
         client.close()
 
 
-def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: float, seen: Seen, page: bool) -> None:
+def visit(
+    url: str, number: int, paths: list[Path], alone: dict[Any, str], end: float, result: RoundResult, page: bool
+) -> None:
     """One visitor: asks, waits a moment, asks again."""
     draw = random.Random(number)
     with (by_page if page else by_route)(url) as ask:
@@ -89,31 +91,33 @@ def visit(url: str, number: int, paths: list[Path], alone: dict[Any, str], end: 
             try:
                 status, text = ask(model, path)
             except httpx.HTTPError as error:
-                with seen.lock:
-                    seen.failed.append(repr(error)[:100])
+                with result.lock:
+                    result.failed.append(repr(error)[:100])
                 continue
             took = time.perf_counter() - started
-            with seen.lock:
+            with result.lock:
                 if status in REFUSED:
-                    seen.refused += 1
+                    result.refused += 1
                 elif status != 200:
-                    seen.failed.append(text)
+                    result.failed.append(text)
                 else:
-                    seen.answers += 1
-                    seen.wrong += text != alone[model, path]
+                    result.answers += 1
+                    result.wrong += text != alone[model, path]
                     if "long" not in path.name:
-                        seen.seconds.append(took)
-                        seen.models.setdefault(model, []).append(took)
+                        result.seconds.append(took)
+                        result.models.setdefault(model, []).append(took)
             time.sleep(draw.uniform(0.2, 1.0))
 
 
-def round_of(url: str, visitors: int, pages: int, seconds: float, paths: list[Path], alone: dict[Any, str]) -> Seen:
-    """Lets all visitors ask for a time; returns what they saw."""
-    seen, end = Seen(), time.monotonic() + seconds
+def round_of(
+    url: str, visitors: int, pages: int, seconds: float, paths: list[Path], alone: dict[Any, str]
+) -> RoundResult:
+    """Lets all visitors send requests for a time; returns their results."""
+    result, end = RoundResult(), time.monotonic() + seconds
     with concurrent.futures.ThreadPoolExecutor(visitors) as pool:
-        for each in [pool.submit(visit, url, n, paths, alone, end, seen, n < pages) for n in range(visitors)]:
+        for each in [pool.submit(visit, url, n, paths, alone, end, result, n < pages) for n in range(visitors)]:
             each.result()
-    return seen
+    return result
 
 
 def main() -> None:
@@ -132,23 +136,23 @@ def main() -> None:
         bad = [answer for answer in alone.values() if answer[0] != 200]
         assert not bad, bad
         texts = {key: text for key, (_, text) in alone.items()}
-        before = server.held()
-        for told, paths in (("short alone", short), ("short and long", [*short * 3, long])):
-            seen = round_of(server.url, options.visitors, pages, options.seconds, paths, texts)
-            ordered = sorted(seen.seconds)
+        before = server.resources()
+        for label, paths in (("short alone", short), ("short and long", [*short * 3, long])):
+            result = round_of(server.url, options.visitors, pages, options.seconds, paths, texts)
+            ordered = sorted(result.seconds)
             p95 = ordered[int(0.95 * (len(ordered) - 1))] if ordered else float("nan")
             middle = statistics.median(ordered) if ordered else float("nan")
             print(
-                f"{told}: {seen.answers} answers, {seen.wrong} wrong, {seen.refused} refused, {len(seen.failed)} "
+                f"{label}: {result.answers} answers, {result.wrong} wrong, {result.refused} refused, {len(result.failed)} "
                 f"failed; short ones: median {middle:.2f} s, 95th percentile {p95:.2f} s",
                 flush=True,
             )
-            for model, times in sorted(seen.models.items()):
+            for model, times in sorted(result.models.items()):
                 print(f"   {model}: {len(times)}, median {statistics.median(times):.2f} s, longest {max(times):.2f} s")
-            for failure in seen.failed[:3]:
+            for failure in result.failed[:3]:
                 print("  ", failure)
         time.sleep(5.0)
-        print(json.dumps({"before": before, "after": server.held()}, indent=1))
+        print(json.dumps({"before": before, "after": server.resources()}, indent=1))
 
 
 if __name__ == "__main__":

@@ -100,20 +100,20 @@ def main() -> int:
         soundfile.write(wav, recording(options.minutes), SAMPLE_RATE, subtype="PCM_16")
         words = ["transcribe", wav, "--model", model, "--vad", vad, "--dtype", options.dtype, "--threads", threads,
                  "--device", options.device]  # fmt: skip
-        ours = [sys.executable, "-m", "workbench", *map(str, words), "--format", "json"]
-        theirs = [options.peer_python, "-c", FUNASR, *map(str, (model, vad, wav, threads, options.device))]
+        workbench_command = [sys.executable, "-m", "workbench", *map(str, words), "--format", "json"]
+        funasr_command = [options.peer_python, "-c", FUNASR, *map(str, (model, vad, wav, threads, options.device))]
         seconds: dict[str, list[float]] = {"ours": [], "funasr": []}
-        wrote = {}
+        outputs = {}
         for turn in range(options.runs):
-            sides = [("ours", ours), ("funasr", theirs)]
+            sides = [("ours", workbench_command), ("funasr", funasr_command)]
             for side, command in sides if turn % 2 else sides[::-1]:
-                taken, wrote[side] = timed(command)
-                seconds[side].append(taken)
-                print(f"{side}: {taken:.1f} s", flush=True)
+                elapsed, outputs[side] = timed(command)
+                seconds[side].append(elapsed)
+                print(f"{side}: {elapsed:.1f} s", flush=True)
     middle = {side: statistics.median(times) for side, times in seconds.items()}
-    written = len(json.loads(wrote["ours"])["text"].replace(" ", "")), int(wrote["funasr"].split()[-1])
-    how = f"{threads} threads, {options.device}, {options.dtype}"
-    print(f"{options.minutes:g} minutes, {how}; characters: {written[0]} and {written[1]}")
+    written = len(json.loads(outputs["ours"])["text"].replace(" ", "")), int(outputs["funasr"].split()[-1])
+    conditions = f"{threads} threads, {options.device}, {options.dtype}"
+    print(f"{options.minutes:g} minutes, {conditions}; characters: {written[0]} and {written[1]}")
     ratio = middle["ours"] / middle["funasr"]
     print(f"medians {middle['ours']:.1f} and {middle['funasr']:.1f} s, ratio {ratio:.3f} (goal: at most {GOAL})")
     return int(ratio > GOAL)

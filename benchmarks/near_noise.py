@@ -73,10 +73,10 @@ def changed(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 def language_faults(body: Any) -> list[Fault]:
     """Returns the faults of a language model."""
-    found = []
+    faults = []
     for number in (0, len(body.layers) // 2, len(body.layers) - 1):
         layer, stage = body.layers[number], f"llm.layers.{number}"
-        found += [
+        faults += [
             Fault(
                 f"norm's epsilon 1e-6 to {epsilon:.0e}",
                 stage,
@@ -84,24 +84,24 @@ def language_faults(body: Any) -> list[Fault]:
             )
             for epsilon in (1e-5, 1e-4, 1e-3)
         ]
-        found.append(Fault("GELU for SiLU", stage, lambda _, one=layer.mlp: changed(one, "act_fn", nn.GELU())))
-        found.append(
+        faults.append(Fault("GELU for SiLU", stage, lambda _, one=layer.mlp: changed(one, "act_fn", nn.GELU())))
+        faults.append(
             Fault("two heads swapped", stage, lambda _, one=layer.self_attn: swapped_heads(one.o_proj, one.head_dim))
         )
     rotary = body.rotary_emb
     steps = torch.arange(len(rotary.inv_freq)) / len(rotary.inv_freq)
     base = (5e5**-steps).to(rotary.inv_freq.dtype)
-    found.append(Fault("RoPE base 1e6 to 5e5", "llm.layers.0", lambda _: changed(rotary, "inv_freq", base)))
-    return found
+    faults.append(Fault("RoPE base 1e6 to 5e5", "llm.layers.0", lambda _: changed(rotary, "inv_freq", base)))
+    return faults
 
 
 def encoder_faults(network: Any) -> list[Fault]:
     """Returns the faults of a SAN-M encoder, which has ReLU, layer norms and no RoPE."""
     blocks = [*network.encoder.encoders0, *network.encoder.encoders]
-    found = []
+    faults = []
     for number in (0, len(blocks) // 2, len(blocks) - 1):
         block, stage = blocks[number], f"encoder.layers.{number}"
-        found += [
+        faults += [
             Fault(
                 f"norm's epsilon 1e-5 to {epsilon:.0e}",
                 stage,
@@ -111,17 +111,17 @@ def encoder_faults(network: Any) -> list[Fault]:
         ]
         feed = block.feed_forward
         gelu = lambda x, one=feed: one.w_2(nn.functional.gelu(one.w_1(x)))  # noqa: E731
-        found.append(Fault("GELU for ReLU", stage, lambda _, one=feed, act=gelu: changed(one, "forward", act)))
+        faults.append(Fault("GELU for ReLU", stage, lambda _, one=feed, act=gelu: changed(one, "forward", act)))
         attention = block.self_attn
         width = attention.linear_out.weight.shape[1] // network.encoder.config.attention_heads
-        found.append(
+        faults.append(
             Fault(
                 "two heads swapped",
                 f"{stage}.attention",
                 lambda _, one=attention, w=width: swapped_heads(one.linear_out, w),
             )
         )
-    return found
+    return faults
 
 
 def swapped_heads(linear: Any, width: int) -> contextlib.AbstractContextManager[None]:
@@ -227,12 +227,12 @@ def measure(
             model = Model(family, precision)
             judges = [Judge(model, source) for source in model.sources]
             right = [[model.port.trace(each.source, stages=STAGES) for _ in range(CLEAN_PORTS)] for each in judges]
-            found = [[judge.judged(port) for port in ports] for judge, ports in zip(judges, right)]
-            for judge, each in ((judge, one) for judge, ones in zip(judges, found) for one, _ in ones):
+            judgements = [[judge.judged(port) for port in ports] for judge, ports in zip(judges, right)]
+            for judge, each in ((judge, one) for judge, ones in zip(judges, judgements) for one, _ in ones):
                 if each.first_bug is not None:
                     print(f"  false alarm on {judge.source}: {each.sentence}", flush=True)
-            alarms = sum(each.first_bug is not None for ones in found for each, _ in ones)
-            sets = [consistency([ones[n][1] for ones in found]) for n in range(CLEAN_PORTS)]
+            alarms = sum(each.first_bug is not None for ones in judgements for each, _ in ones)
+            sets = [consistency([ones[n][1] for ones in judgements]) for n in range(CLEAN_PORTS)]
             for each in sets:
                 if each.first_fault:
                     print(f"  false alarm over inputs: {each.sentence}", flush=True)
@@ -308,10 +308,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parsed = parser.parse_args()
     torch.set_num_threads(1)
-    found = page(*measure())
-    print(found)
+    text = page(*measure())
+    print(text)
     if parsed.write:
-        PAGE.write_text(found, encoding="utf-8")
+        PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -36,10 +36,10 @@ NOISE, PEAK = 1.0, 3.0  # of the logits: standard deviation, and what the true t
 
 @dataclass
 class Counted:
-    """A language model that counts what it is asked for."""
+    """A language model that counts its requests."""
 
     model: NeuralModel
-    asked: int = 0
+    requests: int = 0
     frames: int = 0
     distinct: set[tuple[int, int]] = field(default_factory=set)
 
@@ -59,7 +59,7 @@ class Counted:
         return self.model.final(states)
 
     def _note(self, states: np.ndarray, symbols: np.ndarray) -> None:
-        self.asked += len(states)
+        self.requests += len(states)
         self.frames += bool(len(states))
         self.distinct.update(zip(states.tolist(), symbols.tolist(), strict=True))
 
@@ -68,11 +68,11 @@ def alone(session: Any) -> ScoreTexts:
     """Returns a way to score texts that gives each text a pass of its own and remembers nothing."""
 
     def score_texts(texts: Sequence[str], *, end: bool = True) -> Sequence[TextScore]:
-        found: list[TextScore] = []
+        scores: list[TextScore] = []
         for text in texts:
             session.writer.language._scorer = None
-            found += session.score_texts([text], end=end)
-        return found
+            scores += session.score_texts([text], end=end)
+        return scores
 
     return score_texts
 
@@ -88,7 +88,7 @@ def lexicon() -> Lexicon:
 def utterances(count: int) -> list[np.ndarray]:
     """Returns logits [frames, 1 + letters] of strings of 3 to 7 digits; each letter lasts 1 to 3 frames."""
     rng = np.random.default_rng(7)
-    found = []
+    all_logits = []
     for _ in range(count):
         frames: list[int] = []
         for word in rng.choice(WORDS, rng.integers(3, 8)):
@@ -96,8 +96,8 @@ def utterances(count: int) -> list[np.ndarray]:
                 frames += [1 + LETTERS.index(letter)] * rng.integers(1, 3) + [0] * rng.integers(1, 3)
         logits = rng.normal(0, NOISE, (len(frames), 1 + len(LETTERS)))
         logits[np.arange(len(frames)), frames] += PEAK
-        found.append(logits)
-    return found
+        all_logits.append(logits)
+    return all_logits
 
 
 def decoded(
@@ -107,7 +107,7 @@ def decoded(
     decoder = CtcDecoder(1 + len(LETTERS), 0, options, lexicon=lexicon(), neural_lm=model)
     started = time.process_time()
     best = [
-        found[0] for first in range(0, len(sounds), batch) for found in decoder.decode(sounds[first : first + batch])
+        nbest[0] for first in range(0, len(sounds), batch) for nbest in decoder.decode(sounds[first : first + batch])
     ]
     return best, time.process_time() - started
 
@@ -116,7 +116,7 @@ def count_passes(network: Any) -> list[int]:
     """Returns a list that gets the number of positions of each forward pass of a network of transformers."""
     passes: list[int] = []
     network.model.register_forward_pre_hook(
-        lambda _, __, given: passes.append(given["input_ids"].numel()), with_kwargs=True
+        lambda _, __, arguments: passes.append(arguments["input_ids"].numel()), with_kwargs=True
     )
     return passes
 
@@ -140,11 +140,13 @@ def main() -> None:
     count, positions = len(passes), sum(passes)
     frames = sum(map(len, sounds))
     print(f"{len(sounds)} utterances, {frames} frames, {sum(len(each.words or ()) for each in best)} words found")
-    print(f"candidates asked for           {model.asked:8}")
+    print(f"candidates asked for           {model.requests:8}")
     print(f"  distinct ones                {len(model.distinct):8}")
     print(f"calls of the session           {model.model.calls:8}  of {model.frames} by the search")
     print(f"forward passes                 {count:8}  {positions} positions")
-    print(f"candidates per pass            {model.asked / count:8.1f}  {len(model.distinct) / count:.1f} distinct ones")
+    print(
+        f"candidates per pass            {model.requests / count:8.1f}  {len(model.distinct) / count:.1f} distinct ones"
+    )
     print(f"seconds of the processor       {seconds:8.1f}  {1000 * seconds / len(sounds):.0f} ms an utterance")
     passes.clear()
     few = sounds[: arguments.alone]

@@ -41,8 +41,8 @@ def opened(page: Any, url: str) -> tuple[float, int, int]:
 @contextmanager
 def browser(program: str) -> Iterator[Any]:
     """Starts a browser with an empty cache on the disk."""
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as kept:
-        context = playwright.chromium.launch_persistent_context(kept, executable_path=program, args=["--no-sandbox"])
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
+        context = playwright.chromium.launch_persistent_context(profile, executable_path=program, args=["--no-sandbox"])
         yield context
         context.close()
 
@@ -64,8 +64,8 @@ def main() -> int:
                 for visit in visits:
                     before = sum(process.cpu_times()[:2])
                     page = context.new_page()
-                    seen = opened(page, server.url)
-                    visit.append((*seen, sum(process.cpu_times()[:2]) - before))
+                    measured = opened(page, server.url)
+                    visit.append((*measured, sum(process.cpu_times()[:2]) - before))
                     page.close()
     for name, visit in zip(("first visit", "second visit"), visits, strict=True):
         seconds, received, requests, server = (statistics.median(column) for column in zip(*visit, strict=True))

@@ -62,8 +62,8 @@ class Row:
     @property
     def preset(self) -> str | None:
         """The preset in the verdict; None if nothing was compared."""
-        found = re.match(f"(?:{WITHIN}|{BEYOND}) ([a-z0-9_]+)", self.verdict)
-        return found[1] if found else None
+        match = re.match(f"(?:{WITHIN}|{BEYOND}) ([a-z0-9_]+)", self.verdict)
+        return match[1] if match else None
 
     @property
     def within(self) -> bool:
@@ -247,8 +247,8 @@ def _promises(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _all_equal(row: Row) -> bool:
-    found = re.match("([0-9]+) of ([0-9]+)", row.tokens)
-    return not found or found[1] == found[2]
+    match = re.match("([0-9]+) of ([0-9]+)", row.tokens)
+    return not match or match[1] == match[2]
 
 
 def _limits(rows: Sequence[Row]) -> Iterator[str]:

@@ -120,19 +120,19 @@ def outcomes(
     registry: Registry, model: str, candidates: Sequence[str], sources: Sequence[Path | str]
 ) -> dict[str, Found]:
     """Returns the outcomes of each candidate, against the reference in float32 and in float64."""
-    found = {name: Found() for name in candidates}
+    by_name = {name: Found() for name in candidates}
     for name in candidates:
         state = registry.availability(registry.card(model), name.partition(":")[0])
         if state.reason and not state.fetches:
-            found[name].whole.append(Outcome(name, "unavailable", state.reason))
+            by_name[name].whole.append(Outcome(name, "unavailable", state.reason))
     options = ANSWER if answers(registry, model) else None
-    there = [name for name in candidates if not found[name].whole]
-    together = [name for name in there if not name.startswith("vllm")]
-    for names in ([together] if together else []) + [[name] for name in there if name not in together]:
+    available = [name for name in candidates if not by_name[name].whole]
+    in_process = [name for name in available if not name.startswith("vllm")]
+    for names in ([in_process] if in_process else []) + [[name] for name in available if name not in in_process]:
         with contextlib.ExitStack() as stack:
-            usable = [name for name in names if held(stack, registry, model, name)]
+            usable = [name for name in names if opens_session(stack, registry, model, name)]
             for name in ("pytorch:float32", "pytorch:float64") if usable else ():
-                held(stack, registry, model, name)
+                opens_session(stack, registry, model, name)
             for number, source in enumerate(sources if usable else sources[:1]):
                 started = time.perf_counter()
                 with run_parity(
@@ -145,7 +145,7 @@ def outcomes(
                     same_precision=False,
                 ) as run:
                     for outcome in run.outcomes:
-                        found[outcome.name].whole.append(outcome)
+                        by_name[outcome.name].whole.append(outcome)
                 if number < ISOLATED and usable:
                     with run_parity(
                         registry,
@@ -158,14 +158,14 @@ def outcomes(
                         isolated=True,
                     ) as run:
                         for outcome in run.outcomes:
-                            found[outcome.name].alone.append(outcome)
+                            by_name[outcome.name].alone.append(outcome)
                 seconds = time.perf_counter() - started
-                said = f"{model}, {names[0]} to {names[-1]}, {getattr(source, 'name', source)}: {seconds:.0f} s"
-                print(said, file=sys.stderr, flush=True)
-    return found
+                line = f"{model}, {names[0]} to {names[-1]}, {getattr(source, 'name', source)}: {seconds:.0f} s"
+                print(line, file=sys.stderr, flush=True)
+    return by_name
 
 
-def held(stack: contextlib.ExitStack, registry: Registry, model: str, name: str) -> bool:
+def opens_session(stack: contextlib.ExitStack, registry: Registry, model: str, name: str) -> bool:
     """Opens the side's session until the end of the stack; returns whether that worked."""
     side = read_side(name, registry.options_class(model), model).with_default(**SETTINGS)
     try:
@@ -175,11 +175,11 @@ def held(stack: contextlib.ExitStack, registry: Registry, model: str, name: str)
     return True
 
 
-def row(model: str, runtime: str, kind: str, found: Found) -> Row:
+def row(model: str, runtime: str, kind: str, results: Found) -> Row:
     """Returns the row of a candidate: the worst of its outcomes on all inputs."""
-    compared = [each.comparison for each in found.whole if each.comparison]
+    compared = [each.comparison for each in results.whole if each.comparison]
     if not compared:
-        return Row(runtime, kind, phrase(model, runtime, found.whole[0].reason), *[NOTHING] * (len(COLUMNS) - 3))
+        return Row(runtime, kind, phrase(model, runtime, results.whole[0].reason), *[NOTHING] * (len(COLUMNS) - 3))
     far: dict[str, float] = {}
     for stage, value in errors(compared):
         group = group_of(stage)
@@ -187,17 +187,17 @@ def row(model: str, runtime: str, kind: str, found: Found) -> Row:
     groups = [error(far.get(name)) for name in GROUPED]
     top1, equal = agreement(compared), same_tokens(compared)
     return Row(
-        runtime, kind, verdict(found.whole), worst(compared), *groups, top1, equal, *noise(found.whole),
-        isolated(model, runtime, found.alone),
+        runtime, kind, verdict(results.whole), worst(compared), *groups, top1, equal, *noise(results.whole),
+        isolated(model, runtime, results.alone),
     )  # fmt: skip
 
 
-def isolated(model: str, runtime: str, found: Sequence[Outcome]) -> str:
+def isolated(model: str, runtime: str, results: Sequence[Outcome]) -> str:
     """Returns the worst of the isolated stages, marked if it is beyond its limits; or why there is none."""
-    compared = [each.comparison for each in found if each.comparison]
+    compared = [each.comparison for each in results if each.comparison]
     if not compared:
-        return phrase(model, runtime, found[0].reason) if found else NOTHING
-    return worst(compared) + ("" if all(each.status == "within" for each in found) else f", {BEYOND}")
+        return phrase(model, runtime, results[0].reason) if results else NOTHING
+    return worst(compared) + ("" if all(each.status == "within" for each in results) else f", {BEYOND}")
 
 
 def worst(compared: Sequence[Comparison]) -> str:
@@ -222,13 +222,13 @@ def errors(compared: Sequence[Comparison]) -> Iterator[tuple[str, float]]:
                 yield each.stage, each.numbers.relative_l2 if each.numbers and finite else float("inf")
 
 
-def verdict(found: Sequence[Outcome]) -> str:
+def verdict(results: Sequence[Outcome]) -> str:
     """Returns whether it is within its preset, else on how many inputs it is beyond, and at which stages first."""
-    preset = next(each.comparison.tolerances.preset.name for each in found if each.comparison)
-    bad = [each for each in found if each.status != "within"]
+    preset = next(each.comparison.tolerances.preset.name for each in results if each.comparison)
+    bad = [each for each in results if each.status != "within"]
     if not bad:
         return f"{WITHIN} {preset}"
-    return f"{BEYOND} {preset} in {len(bad)} of {len(found)}: {', '.join(dict.fromkeys(map(first, bad)))}"
+    return f"{BEYOND} {preset} in {len(bad)} of {len(results)}: {', '.join(dict.fromkeys(map(first, bad)))}"
 
 
 def first(outcome: Outcome) -> str:
@@ -236,11 +236,11 @@ def first(outcome: Outcome) -> str:
     stage = outcome.verdict.faulty_stage if outcome.verdict else None
     if stage is None or outcome.comparison is None:
         return outcome.sentence.partition("; ")[0]
-    held = outcome.comparison[stage]
-    if held.mismatch:
-        one, other = ("×".join(map(str, shape)) for shape in held.shapes)
+    stage_comparison = outcome.comparison[stage]
+    if stage_comparison.mismatch:
+        one, other = ("×".join(map(str, shape)) for shape in stage_comparison.shapes)
         return f"{stage} ({one} against {other})"
-    return f"{stage} (against float64)" if held.passes else stage
+    return f"{stage} (against float64)" if stage_comparison.passes else stage
 
 
 def phrase(model: str, runtime: str, reason: str) -> str:
@@ -258,24 +258,24 @@ def agreement(compared: Sequence[Comparison]) -> str:
 
 def same_tokens(compared: Sequence[Comparison]) -> str:
     """Returns in how many traces the ids are equal, and how many of the others begin with a near tie."""
-    told = [comparison for comparison in compared if comparison.tokens_agree is not None]
-    if not told:
+    with_tokens = [comparison for comparison in compared if comparison.tokens_agree is not None]
+    if not with_tokens:
         return NOTHING
-    ties = sum(1 for each in told if (first := each.first_id or each.first_token) and first.near_tie)
-    equal = sum(1 for each in told if each.tokens_agree and each.first_id is None)
-    return f"{equal} of {len(told)}" + (f" ({ties} near tie{'s' * (ties > 1)})" if ties else "")
+    ties = sum(1 for each in with_tokens if (first := each.first_id or each.first_token) and first.near_tie)
+    equal = sum(1 for each in with_tokens if each.tokens_agree and each.first_id is None)
+    return f"{equal} of {len(with_tokens)}" + (f" ({ties} near tie{'s' * (ties > 1)})" if ties else "")
 
 
-def noise(found: Sequence[Outcome]) -> tuple[str, str]:
+def noise(results: Sequence[Outcome]) -> tuple[str, str]:
     """Returns noise or the first bug; and the distance from float64 at the end, with its ratio to the reference's."""
-    reports = [each.noise for each in found if each.noise]
+    reports = [each.noise for each in results if each.noise]
     if not reports:
         return NOTHING, NOTHING
     bugs = dict.fromkeys(report.first_bug.stage for report in reports if report.first_bug)
     far, near = (max(getattr(end(report), whose) for report in reports) for whose in ("candidate", "reference"))
     times = far / near if near else float("inf")
-    said = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
-    return f"bug at {', '.join(bugs)}" if bugs else "noise", f"{error(far)} ({said}×)"
+    ratio = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
+    return f"bug at {', '.join(bugs)}" if bugs else "noise", f"{error(far)} ({ratio}×)"
 
 
 def end(report: NoiseReport) -> StageNoise:
@@ -284,9 +284,9 @@ def end(report: NoiseReport) -> StageNoise:
     return next((each for each in rounded if each.stage == "logits"), rounded[-1])
 
 
-def reference_row(found: Sequence[Found]) -> Row:
+def reference_row(results: Sequence[Found]) -> Row:
     """Returns the row of the reference, which has only its own distance from float64."""
-    reports = [each.noise for those in found for each in those.whole if each.noise]
+    reports = [each.noise for those in results for each in those.whole if each.noise]
     far = f"{error(max(end(report).reference for report in reports))} (1.0×)" if reports else NOTHING
     return Row("pytorch", "float32", REFERENCE, *[NOTHING] * (len(COLUMNS) - 5), far, NOTHING)
 
@@ -294,9 +294,9 @@ def reference_row(found: Sequence[Found]) -> Row:
 def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | None = None) -> list[Row]:
     """Returns the rows of a model."""
     every = sides(runtimes)
-    found = outcomes(registry, model, [side for _, _, side in every if side], inputs(registry, model, count))
+    results = outcomes(registry, model, [side for _, _, side in every if side], inputs(registry, model, count))
     rows = [
-        row(model, runtime, kind, found[side]) if side else reference_row(list(found.values()))
+        row(model, runtime, kind, results[side]) if side else reference_row(list(results.values()))
         for runtime, kind, side in every
     ]
     return list(joined(rows))
@@ -304,24 +304,24 @@ def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | 
 
 def joined(rows: Sequence[Row]) -> Iterator[Row]:
     """Yields the rows; neighbours that do not exist for the same reason become one row with all their types."""
-    for (runtime, said), those in groupby(rows, key=lambda row: (row.runtime, row.preset or row.verdict)):
+    for (runtime, reason), those in groupby(rows, key=lambda row: (row.runtime, row.preset or row.verdict)):
         several = list(those)
         if several[0].preset or several[0].verdict == REFERENCE:
             yield from several
         else:
-            yield Row(runtime, ", ".join(row.type for row in several), said, *[NOTHING] * (len(COLUMNS) - 3))
+            yield Row(runtime, ", ".join(row.type for row in several), reason, *[NOTHING] * (len(COLUMNS) - 3))
 
 
 def merged(
-    kept: Mapping[str, Sequence[Row]], made: Mapping[str, Sequence[Row]], runtimes: Sequence[str]
+    old_rows: Mapping[str, Sequence[Row]], new_rows: Mapping[str, Sequence[Row]], runtimes: Sequence[str]
 ) -> dict[str, list[Row]]:
     """Returns the rows of a page, with new rows replacing those of the same models and runtimes."""
-    found = {}
-    for model in dict.fromkeys([*MODELS, *kept, *made]):
-        old = [row for row in kept.get(model, ()) if model not in made or row.runtime not in runtimes]
-        if rows := [*old, *made.get(model, ())]:
-            found[model] = sorted(rows, key=lambda row: list(KINDS).index(row.runtime))
-    return found
+    rows_by_model = {}
+    for model in dict.fromkeys([*MODELS, *old_rows, *new_rows]):
+        old = [row for row in old_rows.get(model, ()) if model not in new_rows or row.runtime not in runtimes]
+        if rows := [*old, *new_rows.get(model, ())]:
+            rows_by_model[model] = sorted(rows, key=lambda row: list(KINDS).index(row.runtime))
+    return rows_by_model
 
 
 def facts() -> dict[str, str]:
@@ -363,8 +363,8 @@ def main() -> None:
     except WorkbenchError as problem:
         sys.exit(f"parity_table: {problem}")
     if chosen.write:
-        kept = read(PAGE.read_text(encoding="utf-8")) if PAGE.is_file() else Page({}, {})
-        page = Page(facts(), merged(kept.tables, tables, chosen.runtimes), kept.planted)
+        saved = read(PAGE.read_text(encoding="utf-8")) if PAGE.is_file() else Page({}, {})
+        page = Page(facts(), merged(saved.tables, tables, chosen.runtimes), saved.planted)
         PAGE.write_text(render(page), encoding="utf-8")
     else:
         print(render(Page(facts(), tables)), end="")

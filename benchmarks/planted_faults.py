@@ -61,18 +61,18 @@ def plant(port: str, folder: Path) -> None:
 
 def judge_all(folder: Path) -> None:
     """Writes the verdict on each dump of a folder."""
-    seen = json.loads((folder / SEEN).read_text(encoding="utf-8"))
-    found: dict[str, Any] = {}
+    groups = json.loads((folder / SEEN).read_text(encoding="utf-8"))
+    verdicts: dict[str, Any] = {}
     with Registry(isolate=False) as registry:
-        for name, group in seen.items():
+        for name, group in groups.items():
             files = [str(folder / each) for each in group["files"]]
             source, stages = group["source"], group["stages"]
             with run_parity(
                 registry, group["model"], source, candidates=files, stages=stages, settings={"threads": 1}
             ) as run:
-                found |= {Path(path).name: _verdict(each) for path, each in zip(files, run.outcomes)}
+                verdicts |= {Path(path).name: _verdict(each) for path, each in zip(files, run.outcomes)}
             print(f"{folder.name}: {name}, {len(files)} ports", file=sys.stderr, flush=True)
-    (folder / VERDICTS).write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / VERDICTS).write_text(json.dumps(verdicts, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def _verdict(outcome: Outcome) -> dict[str, Any]:
@@ -95,13 +95,13 @@ def judged(folder: Path) -> list[Judged]:
     ]
 
 
-def table(found: dict[str, list[Judged]]) -> Iterator[str]:
+def table(results: dict[str, list[Judged]]) -> Iterator[str]:
     """Yields the rows of the table, one for each port and type, and the missed faults below."""
     head = ("port", "type", "faults", "above the spread", "named at the exact stage", "with a hint", "correct ports")
     yield f"| {' | '.join((*head, 'false alarms'))} |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     missed = []
-    for port, all_of in found.items():
+    for port, all_of in results.items():
         for dtype in dict.fromkeys(each.planted.dtype for each in sorted(all_of, key=_order)):
             those = [each for each in all_of if each.planted.dtype == dtype]
             faulty = [each for each in those if each.planted.stage]
@@ -122,9 +122,9 @@ def table(found: dict[str, list[Judged]]) -> Iterator[str]:
         if not planted.stage:
             yield f"- {PORTS[port]}, {planted.dtype}: false alarm at {each.stage} for {planted.how}"
             continue
-        named = f"{each.stage} was named" if each.stage else "not found"
+        outcome = f"{each.stage} was named" if each.stage else "not found"
         size = f"its error is {planted.effect:.1e}, correct ports differ by {planted.spread:.1e}"
-        yield f"- {PORTS[port]}, {planted.dtype}: {planted.how} at {planted.stage}: {named}; {size}"
+        yield f"- {PORTS[port]}, {planted.dtype}: {planted.how} at {planted.stage}: {outcome}; {size}"
 
 
 def _order(each: Judged) -> int:
@@ -158,8 +158,8 @@ def main() -> None:
         if not options.planted:
             plant(port, options.folder)
         judge_all(options.folder / port)
-    found = {port: judged(options.folder / port) for port in PORTS if (options.folder / port / VERDICTS).is_file()}
-    lines = list(table(found))
+    results = {port: judged(options.folder / port) for port in PORTS if (options.folder / port / VERDICTS).is_file()}
+    lines = list(table(results))
     print("\n".join(lines))
     if options.write:
         write(lines)

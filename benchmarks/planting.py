@@ -45,7 +45,7 @@ class Field:
     folder: Path
     seed: int = 0
     _groups: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _held: list[tuple[Planted, Arrays]] = field(default_factory=list)
+    _ports: list[tuple[Planted, Arrays]] = field(default_factory=list)
     _plain: dict[tuple[str, str], Arrays] = field(default_factory=dict)
 
     def group(self, name: str, model: str, source: str, stages: str) -> None:
@@ -55,34 +55,34 @@ class Field:
     def correct(self, group: str, dtype: str, how: str, arrays: Arrays) -> None:
         """Adds a correct port; the first of a group and type is the one that faults are planted in."""
         self._plain.setdefault((group, dtype), arrays)
-        self._held.append((Planted(group, dtype, how), arrays))
+        self._ports.append((Planted(group, dtype, how), arrays))
 
     def faulty(self, group: str, dtype: str, fault: str, stage: str, arrays: Arrays) -> None:
         """Adds a port with a fault, whose first changed stage is `stage`."""
         effect = apart(self._plain[group, dtype][stage], arrays[stage])
-        self._held.append((Planted(group, dtype, fault, stage, effect, self._spread(group, dtype, stage)), arrays))
+        self._ports.append((Planted(group, dtype, fault, stage, effect, self._spread(group, dtype, stage)), arrays))
 
     def _spread(self, group: str, dtype: str, stage: str) -> float:
         plain = self._plain[group, dtype][stage]
         others = [
-            arrays for each, arrays in self._held if not each.stage and (each.group, each.dtype) == (group, dtype)
+            arrays for each, arrays in self._ports if not each.stage and (each.group, each.dtype) == (group, dtype)
         ]
         return max(apart(plain, arrays[stage]) for arrays in others)
 
     def seal(self, digests: Mapping[str, str]) -> None:
         """Writes everything. `digests` names the input of each group, as traces of the reference do."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        order = np.random.default_rng(self.seed).permutation(len(self._held))
-        seen: dict[str, Any] = {name: {**group, "files": []} for name, group in self._groups.items()}
+        order = np.random.default_rng(self.seed).permutation(len(self._ports))
+        groups: dict[str, Any] = {name: {**group, "files": []} for name, group in self._groups.items()}
         sealed = {}
         for number, place in enumerate(order):
-            planted, arrays = self._held[place]
+            planted, arrays = self._ports[place]
             name = f"port-{number:04}.safetensors"
             meta = {"dtype": planted.dtype, "input_digest": digests[planted.group], "runtime": "a port"}
             Trace(arrays, meta).save(self.folder / name)
-            seen[planted.group]["files"].append(name)
+            groups[planted.group]["files"].append(name)
             sealed[name] = asdict(planted)
-        (self.folder / SEEN).write_text(json.dumps(seen, indent=1), encoding="utf-8")
+        (self.folder / SEEN).write_text(json.dumps(groups, indent=1), encoding="utf-8")
         (self.folder / SEALED).write_text(json.dumps(sealed, indent=1), encoding="utf-8")
 
 

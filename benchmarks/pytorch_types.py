@@ -34,10 +34,10 @@ def stages(session: Any) -> list[Mapping[str, np.ndarray]]:
     return [session.trace(path, STAGES) for path in sorted((assets() / "samples").glob("librivox*.wav"))]
 
 
-def farthest(found: list[Mapping[str, np.ndarray]], expected: list[Mapping[str, np.ndarray]]) -> dict[str, float]:
+def farthest(outputs: list[Mapping[str, np.ndarray]], expected: list[Mapping[str, np.ndarray]]) -> dict[str, float]:
     """Returns the largest 1 - cosine of each kind of stage, over samples and layers."""
     far: dict[str, float] = {}
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(outputs, expected, strict=True):
         for stage, array in other.items():
             kind = "encoder.layers" if stage.startswith("encoder.layers.") else stage
             if array.shape == one[stage].shape:  # rows are tokens after CIF
@@ -66,17 +66,17 @@ def main() -> int:
             continue
         print(f"\n| `{card.id}`, {len(strings)} strings | word error rate | transcripts unlike float32's "
               "| 1 - cosine on real speech, at most |\n| --- | --- | --- | --- |")  # fmt: skip
-        known: tuple[list[str], list[Mapping[str, np.ndarray]]] | None = None
+        reference: tuple[list[str], list[Mapping[str, np.ndarray]]] | None = None
         for kind in ("float32", *(options.dtype or ("bfloat16", "float16"))):
             settings = Settings(threads=options.threads, device=options.device, dtype=kind)
             session = open_here(SessionSpec(card.id, card.family, "pytorch", directory, settings))
-            found, shown = texts(session, strings), stages(session)
+            transcripts, outputs = texts(session, strings), stages(session)
             session.close()
-            known = known or (found, shown)
-            unlike = sum(one != other for one, other in zip(found, known[0], strict=True))
-            far = ", ".join(f"{stage} {off:.0e}" for stage, off in farthest(shown, known[1]).items() if off)
-            print(f"| {kind} | {rate(found, strings):.2%} | {unlike} | {far} |", flush=True)
-            good = good and abs(rate(found, strings) - rate(known[0], strings)) <= GOAL
+            reference = reference or (transcripts, outputs)
+            unlike = sum(one != other for one, other in zip(transcripts, reference[0], strict=True))
+            far = ", ".join(f"{stage} {off:.0e}" for stage, off in farthest(outputs, reference[1]).items() if off)
+            print(f"| {kind} | {rate(transcripts, strings):.2%} | {unlike} | {far} |", flush=True)
+            good = good and abs(rate(transcripts, strings) - rate(reference[0], strings)) <= GOAL
     print(f"\nword error rates within {GOAL:.1%} of float32's: {'yes' if good else 'no'}")
     return 0 if good else 1
 

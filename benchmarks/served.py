@@ -40,9 +40,9 @@ class Server:
     process: subprocess.Popen[str]
     folder: Path  # of the benchmark
     tempdir: Path  # the server's temporary folder
-    said: list[str] = field(default_factory=list)  # what it wrote
+    lines: list[str] = field(default_factory=list)  # what it wrote
 
-    def held(self) -> dict[str, int]:
+    def resources(self) -> dict[str, int]:
         """Returns what the server holds: processes, memory in MB (its own alone too), open files, temporary files."""
         server = psutil.Process(self.process.pid)
         family = [server, *server.children(recursive=True)]
@@ -81,7 +81,7 @@ def served(mode: str = "public", limits: Mapping[str, float] = MANY, page: bool 
             text=True,
         )
         server = Server(f"http://127.0.0.1:{port}", process, folder, tempdir)
-        threading.Thread(target=_hear, args=(server,), daemon=True).start()
+        threading.Thread(target=_read_lines, args=(server,), daemon=True).start()
         try:
             _wait(server)
             yield server
@@ -94,14 +94,14 @@ def served(mode: str = "public", limits: Mapping[str, float] = MANY, page: bool 
 def _free_port() -> int:
     import socket
 
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
-def _hear(server: Server) -> None:
+def _read_lines(server: Server) -> None:
     for line in server.process.stderr or ():
-        server.said.append(line)
+        server.lines.append(line)
         if "/v1" in line and "answer" in line:
             server.url = line.split("/v1")[0]
 
@@ -114,7 +114,7 @@ def _wait(server: Server) -> None:
                 return
         except httpx.HTTPError:
             time.sleep(0.2)
-    raise SystemExit(f"the server did not start: {''.join(server.said[-5:])}")
+    raise SystemExit(f"the server did not start: {''.join(server.lines[-5:])}")
 
 
 def transcribe(client: httpx.Client, model: str, path: Path) -> tuple[int, str]:

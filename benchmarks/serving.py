@@ -28,8 +28,8 @@ GOAL = 3.0  # on processors
 
 def one_by_one(session: OpenSession, sounds: list[Sound], **options: Any) -> tuple[float, IDS]:
     """Transcribes one after another; returns the seconds for all, and the ids of each."""
-    found = [transcribe(session, [sound], 1, **options) for sound in sounds]
-    return sum(seconds for seconds, _ in found), tuple(ids for _, each in found for ids in each)
+    results = [transcribe(session, [sound], 1, **options) for sound in sounds]
+    return sum(seconds for seconds, _ in results), tuple(ids for _, each in results for ids in each)
 
 
 def measure(
@@ -43,22 +43,22 @@ def measure(
     if reference is not None:
         ways["PyTorch, one after another"] = lambda: one_by_one(reference, sounds, **options)
         ways[f"PyTorch, batch of {len(sounds)}"] = lambda: transcribe(reference, sounds, len(sounds), **options)
-    taken: dict[str, list[float]] = {way: [] for way in ways}
+    times: dict[str, list[float]] = {way: [] for way in ways}
     ids: dict[str, IDS] = {}
     for turn in range(runs + 1):
         for way in ways if turn % 2 else reversed(ways):
             seconds, ids[way] = ways[way]()
             if turn:  # the first turn warms up
-                taken[way].append(seconds)
+                times[way].append(seconds)
     speech = sum(len(samples) / rate for samples, rate in sounds)
     print(f"{len(sounds)} recordings, {speech:.0f} s of speech")
-    for way, seen in taken.items():
-        middle = statistics.median(seen)
+    for way, measured in times.items():
+        middle = statistics.median(measured)
         print(
             f"{way:28} {len(sounds) / middle:6.1f} recordings/s, {speech / middle:6.1f} s of speech/s "
-            f"({min(seen):.2f} to {max(seen):.2f} s)"
+            f"({min(measured):.2f} to {max(measured):.2f} s)"
         )
-    alone, together, *others = taken.values()
+    alone, together, *others = times.values()
     ratio = statistics.median(one / many for one, many in zip(alone, together, strict=True))
     print(f"vLLM at once against one after another: {ratio:.2f} (median of {runs} pairs; goal: at least {goal:g})")
     if others:

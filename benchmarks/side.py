@@ -18,7 +18,7 @@ import numpy as np
 SAMPLE_RATE = 16000
 
 
-def ours(directory: Path, features: np.ndarray, device: str, dtype: str) -> Callable[[], list[int]]:
+def workbench_forward(directory: Path, features: np.ndarray, device: str, dtype: str) -> Callable[[], list[int]]:
     """Returns a function that runs this project's network on features [frames, 560] and returns the decoded ids.
 
     Args:
@@ -55,7 +55,7 @@ def ours(directory: Path, features: np.ndarray, device: str, dtype: str) -> Call
     return lambda: paraformer.network(tensor).logits[0].argmax(-1).tolist()  # type: ignore[index]
 
 
-def funasr(directory: Path, features: np.ndarray, device: str, dtype: str) -> Callable[[], list[int]]:
+def funasr_forward(directory: Path, features: np.ndarray, device: str, dtype: str) -> Callable[[], list[int]]:
     """Returns a function that runs the original package's model from features to ids, in float32."""
     import torch
     from funasr import AutoModel
@@ -101,7 +101,7 @@ def main() -> None:
         print(json.dumps(values), file=answers, flush=True)
 
     started = time.perf_counter()
-    forward = {"ours": ours, "funasr": funasr}[side](
+    forward = {"ours": workbench_forward, "funasr": funasr_forward}[side](
         Path(directory), np.load(features, allow_pickle=False), device, dtype
     )
     torch.set_num_threads(int(threads))

@@ -89,9 +89,9 @@ class Space:
 
     def check_programs(self) -> None:
         """Prints which packages of packages.txt this machine lacks; a Space installs them as root."""
-        wanted = (ROOT / "packages.txt").read_text().split()
-        lacking = [each for each in wanted if shutil.which(each) is None]
-        print(f"packages.txt: {', '.join(wanted)}" + (f"; NOT HERE: {', '.join(lacking)}" if lacking else ", all here"))
+        names = (ROOT / "packages.txt").read_text().split()
+        lacking = [each for each in names if shutil.which(each) is None]
+        print(f"packages.txt: {', '.join(names)}" + (f"; NOT HERE: {', '.join(lacking)}" if lacking else ", all here"))
 
     def copy(self) -> None:
         """Copies the committed files, as an upload to a Space does."""
@@ -105,17 +105,19 @@ class Space:
     def install(self, python: str) -> None:
         """Makes the environment; prints how long that took, and of what the most memory was."""
         shutil.rmtree(self.environment, ignore_errors=True)
-        wanted = self.folder / "requirements.txt"
-        wanted.write_text("".join(_reachable((self.app / "requirements.txt").read_text().splitlines(keepends=True))))
-        for told, command in (
+        requirements = self.folder / "requirements.txt"
+        requirements.write_text(
+            "".join(_reachable((self.app / "requirements.txt").read_text().splitlines(keepends=True)))
+        )
+        for step, command in (
             ("an empty environment", [python, "-m", "venv", str(self.environment)]),
-            ("requirements.txt", [str(self.environment / "bin/pip"), "install", "-r", str(wanted)]),
+            ("requirements.txt", [str(self.environment / "bin/pip"), "install", "-r", str(requirements)]),
         ):
-            with _measured(told) as measured:
+            with _measured(step) as measured:
                 measured.process = process = self.start(command, "install.log", PIP_PROGRESS_BAR="off")
                 process.wait()
             if process.returncode:
-                raise SystemExit(f"{told}: {' '.join(command)} failed; see {self.folder / 'install.log'}")
+                raise SystemExit(f"{step}: {' '.join(command)} failed; see {self.folder / 'install.log'}")
         subprocess.run(["touch", str(self.complete)], check=True)
 
     def use(self) -> int:
@@ -139,8 +141,8 @@ class Space:
             finally:
                 page.send_signal(signal.SIGTERM)
                 status = page.wait(120)
-        left = sorted(path.name for path in self.temporary.iterdir())
-        print(f"SIGTERM: ended with status {status}; left in the temporary folder: {', '.join(left) or 'nothing'}")
+        remaining = sorted(path.name for path in self.temporary.iterdir())
+        print(f"SIGTERM: ended with status {status}; left in the temporary folder: {', '.join(remaining) or 'nothing'}")
         written = (self.folder / "page.log").read_text(errors="replace")
         print(f"the page wrote:\n{written}" if "Traceback" in written else "no traceback in what the page wrote")
         return 0 if fine and took <= START_SECONDS and not status and "Traceback" not in written else 1
@@ -151,7 +153,7 @@ class _Measured:
 
 
 @contextmanager
-def _measured(told: str) -> Iterator[_Measured]:
+def _measured(label: str) -> Iterator[_Measured]:
     """Prints at the end of the block how long it took, and the largest memory of all processes of its process."""
     measured, done, peak = _Measured(), threading.Event(), 0
 
@@ -170,7 +172,7 @@ def _measured(told: str) -> Iterator[_Measured]:
         seconds = time.perf_counter() - started
         done.set()
         watcher.join()
-        print(f"{told}: {seconds:.0f} s, at most {peak / 1e9:.2f} GB at once", flush=True)
+        print(f"{label}: {seconds:.0f} s, at most {peak / 1e9:.2f} GB at once", flush=True)
 
 
 def _tree_bytes(process: subprocess.Popen[bytes]) -> int:
@@ -199,9 +201,9 @@ def _reachable(lines: Sequence[str]) -> Iterator[str]:
 def _free_port() -> int:
     import socket
 
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def _wait(address: str, page: subprocess.Popen[bytes], log: Path) -> None:
@@ -224,8 +226,8 @@ def _ask(address: str) -> bool:
 
     client = Client(address, verbose=False)
     started = time.perf_counter()
-    found: Sequence[Mapping[str, Any]] = client.predict(handle_file(str(SAMPLE)), [MODEL], api_name="/transcribe")
-    print(f"transcript after {time.perf_counter() - started:.1f} s: {found[0]['text']}", flush=True)
+    rows: Sequence[Mapping[str, Any]] = client.predict(handle_file(str(SAMPLE)), [MODEL], api_name="/transcribe")
+    print(f"transcript after {time.perf_counter() - started:.1f} s: {rows[0]['text']}", flush=True)
     started = time.perf_counter()
     run: Mapping[str, Any] = client.predict(
         audio=handle_file(str(SAMPLE)), model=MODEL, reference="pytorch", candidates=["gguf"], api_name="/compare"

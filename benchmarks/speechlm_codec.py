@@ -38,9 +38,9 @@ def source_of(size: str) -> CodecSource:
     """Returns the demo's codec, or one of transformers' default sizes with random weights."""
     if size == "demo":
         model = read_speechlm(assets() / "demo-speechlm")
-        found = codec_source(model, read_tensors(model.weights))
-        assert found is not None
-        return found
+        source = codec_source(model, read_tensors(model.weights))
+        assert source is not None
+        return source
     import transformers
 
     torch.manual_seed(0)
@@ -58,19 +58,19 @@ def processor_seconds(codec: Any, codes: np.ndarray) -> float:
 def measure(size: str, frames: int, runs: int, threads: int) -> None:
     """Prints both sides' processor seconds and their ratio."""
     torch.set_num_threads(threads)
-    found = source_of(size)
-    theirs = OnPyTorch(found.settings, found.tensors, STREAMS, torch.device("cpu"), found.where, found.files)
+    source = source_of(size)
+    on_pytorch = OnPyTorch(source.settings, source.tensors, STREAMS, torch.device("cpu"), source.where, source.files)
     with tempfile.TemporaryDirectory() as folder:
-        part = plan_codec(found.settings, found.tensors, STREAMS, found.where, found.files)
+        part = plan_codec(source.settings, source.tensors, STREAMS, source.where, source.files)
         out = Path(folder) / "codec.gguf"
         write([Plan("speechlm-audio", part.values, part.tensors)], "f32", out)
-        ours = Xcodec(read_gguf(out), STREAMS, threads)
-        codes = np.random.default_rng(0).integers(0, theirs.codes, (frames, STREAMS))
-        one, other = theirs.decode(codes), ours.decode(codes)  # warms both up
+        on_gguf = Xcodec(read_gguf(out), STREAMS, threads)
+        codes = np.random.default_rng(0).integers(0, on_pytorch.codes, (frames, STREAMS))
+        one, other = on_pytorch.decode(codes), on_gguf.decode(codes)  # warms both up
         apart = float(np.linalg.norm(other - one) / np.linalg.norm(one))
-        pairs = [(processor_seconds(ours, codes), processor_seconds(theirs, codes)) for _ in range(runs)]
-        ours.close()
-    ratios = sorted(mine / other for mine, other in pairs)
+        pairs = [(processor_seconds(on_gguf, codes), processor_seconds(on_pytorch, codes)) for _ in range(runs)]
+        on_gguf.close()
+    ratios = sorted(gguf_seconds / other for gguf_seconds, other in pairs)
     gguf, pytorch = (statistics.median(each) for each in zip(*pairs, strict=True))
     print(
         f"{size}, {frames} frames, {threads} thread{'s' * (threads > 1)}: GGUF {gguf:.4f}, PyTorch {pytorch:.4f} "

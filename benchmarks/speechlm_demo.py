@@ -53,8 +53,8 @@ def pocketsphinx() -> Hear | None:
         decoder.start_utt()
         decoder.process_raw((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes(), full_utt=True)
         decoder.end_utt()
-        found = decoder.hyp()
-        return str(found.hypstr) if found else ""
+        hypothesis = decoder.hyp()
+        return str(hypothesis.hypstr) if hypothesis else ""
 
     return recognise
 
@@ -82,16 +82,16 @@ def speed(checkpoint: Path, threads: int) -> None:
 
     The session is the one that every user has, in a process of its own. Each request has 5 words.
     """
-    asked = [f"say {words_of(digits)}" for digits in strings_to_say(400) if len(digits) == 4][:20]
+    requests = [f"say {words_of(digits)}" for digits in strings_to_say(400) if len(digits) == 4][:20]
     with Registry() as registry, registry.open(str(checkpoint), "pytorch", threads=threads) as session:
-        session.converse(asked[0], modalities="audio", seed=1)  # loads the model
+        session.converse(requests[0], modalities="audio", seed=1)  # loads the model
         seconds, firsts, started = 0.0, [], time.perf_counter()
-        for text in asked:
-            sent, first = time.perf_counter(), None
+        for text in requests:
+            sent_at, first = time.perf_counter(), None
             for event in session.converse_stream(text, modalities="audio", seed=1):
                 if isinstance(event, AudioPiece) and len(event.samples):
                     seconds += len(event.samples) / event.sample_rate
-                    first = first or time.perf_counter() - sent
+                    first = first or time.perf_counter() - sent_at
             firsts.append(first or np.nan)
         passed = time.perf_counter() - started
     print(

@@ -108,36 +108,36 @@ def language_file(model: SpeechLmModel, parts: SpeechLmTensors, kind: str, out: 
 def answers(network: Any, model: SpeechLmModel, texts: Sequence[str], cfg: float) -> list[np.ndarray]:
     """Returns the rows of the answers at temperature 0, markers and closing rows included."""
     plan = AnswerPlan("text_audio", text_temperature=0.0, audio_temperature=0.0, cfg=cfg, max_audio_rows=400)
-    layout, found = model.layout, []
+    layout, rows = model.layout, []
     for text in texts:
         ids = [layout.bos, layout.user, layout.text, *model.tokenizer.ids(text), layout.eos, layout.assistant]
         prompt = np.array([layout.row(number) for number in ids])
         steps = list(answer_steps(network, [prompt], plan))
-        found.append(np.array([step.ids for step in steps if step.phase is not Phase.MARKER]))
-    return found
+        rows.append(np.array([step.ids for step in steps if step.phase is not Phase.MARKER]))
+    return rows
 
 
-def kept(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> str:
+def equal_answers(candidate: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> str:
     """Returns how many answers are equal, and how far the others go before they part."""
     shares = []
-    for one, other in zip(ours, theirs, strict=True):
+    for one, other in zip(candidate, reference, strict=True):
         both = min(len(one), len(other))
         apart = np.flatnonzero((one[:both] != other[:both]).any(axis=1))
         shares.append(1.0 if one.shape == other.shape and not len(apart) else (apart[0] if len(apart) else both) / both)
     equal = sum(share == 1.0 for share in shares)
     rest = [share for share in shares if share < 1.0]
-    told = f"; the others part after {statistics.median(rest):.0%} of their rows" if rest else ""
-    return f"{equal:3} of {len(shares)} answers equal{told}"
+    rest_text = f"; the others part after {statistics.median(rest):.0%} of their rows" if rest else ""
+    return f"{equal:3} of {len(shares)} answers equal{rest_text}"
 
 
-def heard(rows: Sequence[np.ndarray], digits: Sequence[Sequence[int]], layout: SpeechLayout, codec: Any) -> str:
+def error_rate(rows: Sequence[np.ndarray], digits: Sequence[Sequence[int]], layout: SpeechLayout, codec: Any) -> str:
     """Returns the word error rate of what demo/sensevoice hears of the answers' audio."""
     hear, scores = sensevoice(), []
-    for row, said in zip(rows, digits, strict=True):
+    for row, spoken_digits in zip(rows, digits, strict=True):
         audio = row[(row[:, 0] >= layout.codec_first) & (row[:, 1:] >= layout.codec_first).all(axis=1)]
         codes = aligned(audio, layout)
         samples = codec.decode(codes) if len(codes) else np.zeros(0, np.float32)
-        scores.append(score(words_of(said), hear(np.concatenate([PADDING, samples, PADDING]))))
+        scores.append(score(words_of(spoken_digits), hear(np.concatenate([PADDING, samples, PADDING]))))
     return f"; word error rate {pool_scores(scores).wer or 0:.2%}"
 
 
@@ -150,16 +150,16 @@ def measure_types(count: int, listen: bool) -> None:
     texts = [f"say {words_of(each)}" for each in digits]
     expected = {cfg: answers(reference, model, texts, cfg) for cfg in (1.0, 3.0)}
     if listen:
-        print(f"PyTorch float32{heard(expected[1.0], digits, model.layout, codec)}")
+        print(f"PyTorch float32{error_rate(expected[1.0], digits, model.layout, codec)}")
     with tempfile.TemporaryDirectory() as folder:
         for part in (None, *PARTS):
             for kind in TYPES if part is None else ("f16", "q8_0", "q5_0", "q4_0"):
                 file = read_gguf(language_file(model, parts, kind, Path(folder) / "it.gguf", part))
                 network = SpeechLmNetwork(file, model.language, model.layout, None, threads=1)
-                found = {cfg: answers(network, model, texts, cfg) for cfg in expected}
-                told = ", ".join(f"cfg {cfg:g}: {kept(found[cfg], expected[cfg])}" for cfg in found)
-                more = heard(found[1.0], digits, model.layout, codec) if listen and part is None else ""
-                print(f"{part or 'whole file':>15} {kind:5} {told}{more}", flush=True)
+                rows = {cfg: answers(network, model, texts, cfg) for cfg in expected}
+                line = ", ".join(f"cfg {cfg:g}: {equal_answers(rows[cfg], expected[cfg])}" for cfg in rows)
+                more = error_rate(rows[1.0], digits, model.layout, codec) if listen and part is None else ""
+                print(f"{part or 'whole file':>15} {kind:5} {line}{more}", flush=True)
                 network.close()
 
 
@@ -177,18 +177,20 @@ def measure_speed(size: str, kinds: Sequence[str], rows: int, runs: int, threads
         layout = asdict(model.layout)
         network = parts = None  # type: ignore[assignment]  # frees the memory for the two sides
         for kind, file in files.items():
-            given = {"layout": layout, "threads": threads}
+            settings = {"layout": layout, "threads": threads}
             sides = [
-                _Side({**given, "runtime": "pytorch", "place": place}),
-                _Side({**given, "runtime": "gguf", "place": str(file)}),
+                _Side({**settings, "runtime": "pytorch", "place": place}),
+                _Side({**settings, "runtime": "gguf", "place": str(file)}),
             ]
             for cfg in (1.0, 3.0):
-                found = [[side.ask(cfg, rows) for side in sides] for _ in range(runs + 1)][1:]  # the first warms up
-                theirs, ours = (statistics.median(each["rows"] for each in side) for side in zip(*found, strict=True))
-                peaks = [max(each["peak"] for each in side) for side in zip(*found, strict=True)]
-                ratios = sorted(ours["rows"] / theirs["rows"] for theirs, ours in found)
+                measured = [[side.ask(cfg, rows) for side in sides] for _ in range(runs + 1)][1:]  # the first warms up
+                pytorch, gguf = (
+                    statistics.median(each["rows"] for each in side) for side in zip(*measured, strict=True)
+                )
+                peaks = [max(each["peak"] for each in side) for side in zip(*measured, strict=True)]
+                ratios = sorted(gguf["rows"] / pytorch["rows"] for pytorch, gguf in measured)
                 print(
-                    f"{size} {kind} cfg {cfg:g}: {ours:.1f} rows/s, PyTorch float32 {theirs:.1f} rows/s, ratio "
+                    f"{size} {kind} cfg {cfg:g}: {gguf:.1f} rows/s, PyTorch float32 {pytorch:.1f} rows/s, ratio "
                     f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}); peak memory "
                     f"{peaks[1] / 1e6:.0f} MB, PyTorch {peaks[0] / 1e6:.0f} MB",
                     flush=True,
@@ -200,8 +202,8 @@ def measure_speed(size: str, kinds: Sequence[str], rows: int, runs: int, threads
 class _Side:
     """A process of `benchmarks.speechlm_side`."""
 
-    def __init__(self, given: dict[str, Any]):
-        command = [sys.executable, "-m", "benchmarks.speechlm_side", json.dumps(given)]
+    def __init__(self, settings: dict[str, Any]):
+        command = [sys.executable, "-m", "benchmarks.speechlm_side", json.dumps(settings)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, cfg: float, rows: int) -> dict[str, float]:

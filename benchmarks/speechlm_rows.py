@@ -81,11 +81,11 @@ class Timed:
         state = self.network.open(parts)
         feed = state.feed
 
-        def timed(rows: np.ndarray, wanted: NeededLogits) -> Scores:
+        def timed(rows: np.ndarray, needed: NeededLogits) -> Scores:
             started = time.perf_counter()
-            found = feed(rows, wanted)
+            scores = feed(rows, needed)
             self.seconds.append(time.perf_counter() - started)
-            return found
+            return scores
 
         state.feed = timed  # type: ignore[method-assign]
         return state
@@ -106,15 +106,15 @@ def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, f
 def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
     """Rows per second of forward passes alone."""
     layout = network.layout
-    wanted = NeededLogits(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
+    needed = NeededLogits(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
     state, row = network.open([prompt(network)]), (layout.pads + 1)[None]
-    state.feed(row, wanted)
+    state.feed(row, needed)
     if cfg != 1:
         state.split()
-        state.feed(row, wanted)
+        state.feed(row, needed)
     started = time.perf_counter()
     for _ in range(rows - 1):
-        state.feed(row, wanted)
+        state.feed(row, needed)
     return (rows - 1) / (time.perf_counter() - started)
 
 
@@ -142,13 +142,13 @@ def main() -> int:
         network = random_network(chosen.size, chosen.dtype)
     worst = 1.0
     for cfg in (1.0, 3.0):
-        found = [
+        measured = [
             (*generated(network, chosen.rows, cfg), bare(network, chosen.rows, cfg)) for _ in range(chosen.runs + 1)
         ][1:]  # the first warms up
-        ours, share, alone = (statistics.median(side) for side in zip(*found, strict=True))
+        generated_rate, share, alone = (statistics.median(side) for side in zip(*measured, strict=True))
         worst = min(worst, share)
         print(f"cfg {cfg:g}: {share:.3f} of the time in forward passes (goal {GOAL}); ", end="")
-        print(f"{ours:.1f} rows/s generated, {alone:.1f} rows/s of bare passes")
+        print(f"{generated_rate:.1f} rows/s generated, {alone:.1f} rows/s of bare passes")
     return int(worst < GOAL)
 
 

@@ -35,7 +35,7 @@ OTHERS: tuple[tuple[dict[str, Any], int], ...] = (  # settings, and conversation
 
 
 @dataclass(frozen=True)
-class Asked:
+class Exchange:
     """One turn: the messages so far, the options, and PyTorch's answer."""
 
     messages: tuple[dict[str, Any], ...]
@@ -43,25 +43,25 @@ class Asked:
     answer: Answer
 
 
-def request(rng: np.random.Generator, recordings: Sequence[Path], spoken: bool) -> dict[str, Any]:
+def request(rng: np.random.Generator, recordings: Sequence[Path], with_speech: bool) -> dict[str, Any]:
     """Returns a message of the user: about a recording, or in writing."""
-    if spoken:
-        told = [{"type": "audio", "audio": str(recordings[int(rng.integers(len(recordings)))])}]
+    if with_speech:
+        content = [{"type": "audio", "audio": str(recordings[int(rng.integers(len(recordings)))])}]
         message = str(rng.choice(["", "repeat", "backwards", "write"]))
-        return {"role": "user", "content": [*told, {"type": "text", "text": message}] if message else told}
+        return {"role": "user", "content": [*content, {"type": "text", "text": message}] if message else content}
     digits = " ".join(WORDS[number] for number in rng.integers(0, 10, int(rng.integers(1, 5))))
     voice = str(rng.choice(["", " in the voice of lucas", " in the voice of slt"]))
     return {"role": "user", "content": f"{rng.choice(['say', 'write'])} {digits}{voice}"}
 
 
-def ask(session: OpenSession, count: int, recordings: Sequence[Path], temperature: float) -> list[Asked]:
+def ask(session: OpenSession, count: int, recordings: Sequence[Path], temperature: float) -> list[Exchange]:
     """Holds the conversations."""
-    asked = []
+    exchanges = []
     for number in range(count):
         rng = np.random.default_rng(number)
         messages: list[dict[str, Any]] = []
         for turn in range(1 + number % 4):
-            messages.append(request(rng, recordings, spoken=turn == 0 and number % 3 == 0))
+            messages.append(request(rng, recordings, with_speech=turn == 0 and number % 3 == 0))
             options = {
                 "modalities": MODALITIES[(number + turn) % 3],
                 "temperature": temperature,
@@ -70,9 +70,9 @@ def ask(session: OpenSession, count: int, recordings: Sequence[Path], temperatur
                 "max_audio_rows": 80,
             }
             answer = session.converse(list(messages), **options)
-            asked.append(Asked(tuple(messages), options, answer))
+            exchanges.append(Exchange(tuple(messages), options, answer))
             messages.append(answer.message())
-    return asked
+    return exchanges
 
 
 def equal(one: Answer, other: Answer) -> bool:
@@ -81,22 +81,22 @@ def equal(one: Answer, other: Answer) -> bool:
     return one.token_ids == other.token_ids and one.finish == other.finish and np.array_equal(*rows)
 
 
-def compare(session: OpenSession, asked: Sequence[Asked], at_once: int) -> bool:
+def compare(session: OpenSession, exchanges: Sequence[Exchange], at_once: int) -> bool:
     """Prints how many answers are PyTorch's, and how many are the same a second time; returns whether all are."""
 
-    def answer(turn: Asked) -> Answer:
+    def answer(turn: Exchange) -> Answer:
         return session.converse(list(turn.messages), **turn.options)
 
     with ThreadPoolExecutor(at_once) as pool:
-        first, again = (list(pool.map(answer, asked)) for _ in range(2))
-    same = sum(equal(turn.answer, found) for turn, found in zip(asked, first, strict=True))
+        first, again = (list(pool.map(answer, exchanges)) for _ in range(2))
+    same = sum(equal(turn.answer, actual) for turn, actual in zip(exchanges, first, strict=True))
     repeated = sum(map(equal, first, again))
-    rows = sum(0 if found.streams is None else len(found.streams) for found in first)
+    rows = sum(0 if actual.streams is None else len(actual.streams) for actual in first)
     print(
-        f"{session.runtime}: {same} of {len(asked)} answers ({rows} rows) are PyTorch's, {repeated} the same again",
+        f"{session.runtime}: {same} of {len(exchanges)} answers ({rows} rows) are PyTorch's, {repeated} the same again",
         flush=True,
     )
-    return same == repeated == len(asked)
+    return same == repeated == len(exchanges)
 
 
 def main() -> int:
@@ -109,11 +109,11 @@ def main() -> int:
     recordings = sorted(path for path in options.samples.glob("*.wav") if path.stat().st_size < 320_000)
     with Registry() as registry:
         with registry.open(MODEL, "pytorch", threads=1) as session:
-            asked = ask(session, options.conversations, recordings, options.temperature)
-            fine = [compare(session, asked, 1)]
+            exchanges = ask(session, options.conversations, recordings, options.temperature)
+            fine = [compare(session, exchanges, 1)]
         for settings, at_once in OTHERS:
             with registry.open(MODEL, threads=1, **settings) as session:
-                fine.append(compare(session, asked, at_once))
+                fine.append(compare(session, exchanges, at_once))
     return 0 if all(fine) else 1
 
 

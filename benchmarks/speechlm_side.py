@@ -27,19 +27,19 @@ from workbench.system.memory import peak_resident_bytes
 PROMPT = 60  # positions
 
 
-def network_of(given: dict[str, Any]) -> Any:
+def network_of(settings: dict[str, Any]) -> Any:
     """Returns the network of a side."""
-    if given["runtime"] == "gguf":
-        file = read_gguf(given["place"])
-        layout = SpeechLayout(**given["layout"])
-        return SpeechLmNetwork(file, language_config(file), layout, None, given["threads"])
+    if settings["runtime"] == "gguf":
+        file = read_gguf(settings["place"])
+        layout = SpeechLayout(**settings["layout"])
+        return SpeechLmNetwork(file, language_config(file), layout, None, settings["threads"])
     import torch
 
-    torch.set_num_threads(given["threads"])
-    if given["place"] != "random":
+    torch.set_num_threads(settings["threads"])
+    if settings["place"] != "random":
         from workbench.runtimes.pytorch.speechlm import open_speechlm
 
-        return open_speechlm(Path(given["place"]), Settings(threads=given["threads"]))[1]
+        return open_speechlm(Path(settings["place"]), Settings(threads=settings["threads"]))[1]
     from benchmarks.speechlm_gguf import random_model
     from workbench.runtimes.pytorch.language import LanguageModel
     from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork as OnPyTorch
@@ -70,8 +70,8 @@ def main() -> None:
     network = network_of(json.loads(sys.argv[1]))
     for line in sys.stdin:
         cfg, rows = line.split()
-        found = rows_per_second(network, int(rows), float(cfg))
-        print(json.dumps({"rows": found, "peak": peak_resident_bytes()}), flush=True)
+        rate = rows_per_second(network, int(rows), float(cfg))
+        print(json.dumps({"rows": rate, "peak": peak_resident_bytes()}), flush=True)
 
 
 if __name__ == "__main__":

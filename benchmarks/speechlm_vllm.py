@@ -36,14 +36,14 @@ from workbench.speech.plan import AnswerPlan
 
 GOAL = 4.0
 ALONE, TOGETHER = "one after another", "all at once"
-SAID = ("three", "seven", "one", "nine", "two")
+DIGIT_WORDS = ("three", "seven", "one", "nine", "two")
 DEMO = Path(__file__).parents[1] / "assets" / "demo-speechlm"
 
 
 def answer(session: ConversationSession, rows: int, number: int, cfg: float) -> np.ndarray:
     """Returns the rows of one answer [rows, streams]."""
     network: Any = session.network
-    turns = [Turn("user", text=f"say {' '.join(SAID[: 1 + number % len(SAID)])}")]
+    turns = [Turn("user", text=f"say {' '.join(DIGIT_WORDS[: 1 + number % len(DIGIT_WORDS)])}")]
     prompt = prompt_parts(turns, network.layout, session.described.tokenizer.ids, network.context)
     plan = AnswerPlan(
         "audio",
@@ -61,8 +61,8 @@ def answer(session: ConversationSession, rows: int, number: int, cfg: float) -> 
 def timed(work: Callable[[], list[np.ndarray]]) -> tuple[float, list[np.ndarray]]:
     """Returns (rows per second, what was answered)."""
     started = time.perf_counter()
-    found = work()
-    return sum(map(len, found)) / (time.perf_counter() - started), found
+    answers = work()
+    return sum(map(len, answers)) / (time.perf_counter() - started), answers
 
 
 def measure(

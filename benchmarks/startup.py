@@ -37,9 +37,9 @@ def import_seconds() -> float:
 
 def answer_seconds() -> float:
     """Returns the seconds from the page's start to its first answer."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     started = time.perf_counter()
     page = subprocess.Popen([sys.executable, "app.py", "--port", str(port)], cwd=ROOT, stdout=subprocess.DEVNULL)
     try:

@@ -130,29 +130,35 @@ def measure(hours: float, width: int, runs: int) -> None:
         page.goto(url)
         page.wait_for_selector("#models input")
         uploaded: list[float] = []
-        page.on("response", lambda found: uploaded.append(time.perf_counter()) if "/upload?" in found.url else None)
+        page.on(
+            "response", lambda response: uploaded.append(time.perf_counter()) if "/upload?" in response.url else None
+        )
         page.set_input_files("#recordings input[type=file]", str(path))
         page.wait_for_selector(".timeline[data-ready=part], .timeline[data-ready=whole]")
         first = time.perf_counter()
         page.wait_for_selector(".timeline[data-ready=whole]")
-        whole = time.perf_counter()
+        complete = time.perf_counter()
         print(f"{hours:g} h of WAV at {RATE} Hz, {path.stat().st_size / 1e6:.0f} MB, window {width} px")
-        print(f"from the upload's end: first picture {first - uploaded[-1]:.2f} s, whole {whole - uploaded[-1]:.2f} s")
+        print(
+            f"from the upload's end: first picture {first - uploaded[-1]:.2f} s, whole {complete - uploaded[-1]:.2f} s"
+        )
         page.locator("#run").click()
         page.wait_for_selector("#timeline .names button >> nth=1", state="attached")
         page.wait_for_timeout(1500)
         page.evaluate("document.querySelector('.timeline').timeline.stage.scrollIntoView()")
         for view in (7200 * hours / 4, 600, 20, 0.5):
             gaps = [gap for _ in range(runs) for gap in page.evaluate(PAN, [min(view, 3600 * hours / 2), 3])]
-            told = f"median {statistics.median(gaps):.1f} ms, 95 % within {sorted(gaps)[int(0.95 * len(gaps))]:.1f} ms"
-            print(f"panning, {view:g} s in view: {1000 * len(gaps) / sum(gaps):.0f} frames a second ({told})")
-        heard = page.evaluate(PLAY, 8)
-        off = [abs(each) for each, _ in heard]
-        lit = sum(bool(word) for _, word in heard)
+            figures = (
+                f"median {statistics.median(gaps):.1f} ms, 95 % within {sorted(gaps)[int(0.95 * len(gaps))]:.1f} ms"
+            )
+            print(f"panning, {view:g} s in view: {1000 * len(gaps) / sum(gaps):.0f} frames a second ({figures})")
+        beeps = page.evaluate(PLAY, 8)
+        off = [abs(each) for each, _ in beeps]
+        lit = sum(bool(word) for _, word in beeps)
         print(
-            f"{len(heard)} beeps: cursor off by {1000 * statistics.median(off):.0f} ms (most {1000 * max(off):.0f} ms)"
+            f"{len(beeps)} beeps: cursor off by {1000 * statistics.median(off):.0f} ms (most {1000 * max(off):.0f} ms)"
         )
-        print(f"word lit in the frame after the beep: {lit} of {len(heard)}")
+        print(f"word lit in the frame after the beep: {lit} of {len(beeps)}")
         browser.close()
     next(pages, None)
     shutil.rmtree(folder)

@@ -30,9 +30,9 @@ def checkpoint(folder: Path, seed: int | None) -> Path:
     config = Qwen3Config.from_pretrained(DEMO / "Qwen3-demo")
     model = Qwen3ForCausalLM(config)
     if seed is None:
-        held = torch.load(DEMO / "model.pt", map_location="cpu", weights_only=True)
+        tensors = torch.load(DEMO / "model.pt", map_location="cpu", weights_only=True)
         model.load_state_dict(
-            {k.removeprefix("llm."): v for k, v in held.items() if k.startswith("llm.")}, strict=False
+            {k.removeprefix("llm."): v for k, v in tensors.items() if k.startswith("llm.")}, strict=False
         )
     else:
         torch.manual_seed(seed)
@@ -61,7 +61,7 @@ class Dump:
     """Keeps what passes through a port's modules, under the names of stages."""
 
     def __init__(self, model: Any):
-        self.found: dict[str, list[np.ndarray]] = {}
+        self.arrays: dict[str, list[np.ndarray]] = {}
         self.row = 0  # of the batch
         self._hooks = []
         config = model.config
@@ -88,18 +88,20 @@ class Dump:
         self._watch(model.lm_head, "logits")
 
     def _watch(self, module: nn.Module, stage: str, head: int = 0) -> None:
-        def keep(module: nn.Module, given: Any, out: Any) -> None:
+        def keep(module: nn.Module, inputs: Any, out: Any) -> None:
             out = out[0] if isinstance(out, tuple) else out
             rows = out[self.row].detach().float()
-            self._keep(stage, rows.unflatten(-1, (-1, head)) if head else rows)
+            self._record(stage, rows.unflatten(-1, (-1, head)) if head else rows)
 
         module.register_forward_hook(keep)
 
     def _enters(self, module: nn.Module, stage: str) -> None:
-        module.register_forward_pre_hook(lambda module, given: self._keep(stage, given[0][self.row].detach().float()))
+        module.register_forward_pre_hook(
+            lambda module, inputs: self._record(stage, inputs[0][self.row].detach().float())
+        )
 
-    def _keep(self, stage: str, rows: torch.Tensor) -> None:
-        self.found.setdefault(stage, []).append(rows.numpy().copy())
+    def _record(self, stage: str, rows: torch.Tensor) -> None:
+        self.arrays.setdefault(stage, []).append(rows.numpy().copy())
 
 
 def run(model: Any, ids: np.ndarray, pieces: int = 1, padded: int = 0, threads: int = 1) -> dict[str, np.ndarray]:
@@ -115,11 +117,11 @@ def run(model: Any, ids: np.ndarray, pieces: int = 1, padded: int = 0, threads: 
             mask[1, :padded] = 0
             dump.row = 1
             model(batch, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0), use_cache=False)
-            return {name: each[0][padded:] for name, each in dump.found.items()}
+            return {name: each[0][padded:] for name, each in dump.arrays.items()}
         cache = None
         for piece in tokens.tensor_split(pieces, dim=1):
             cache = model(piece, past_key_values=cache, use_cache=pieces > 1).past_key_values
-    return {name: np.concatenate(each) for name, each in dump.found.items()}
+    return {name: np.concatenate(each) for name, each in dump.arrays.items()}
 
 
 def attending(
@@ -155,10 +157,10 @@ def attending(
             k, v = (each.repeat(1, groups, 1, 1) for each in (k, v))
         scores = q @ k.transpose(2, 3) * (module.scaling if scale is None else scale)
         count = scores.shape[-1]
-        shown = torch.ones(count, count, dtype=torch.bool).tril(sees)
+        visible = torch.ones(count, count, dtype=torch.bool).tril(sees)
         if window:
-            shown &= torch.ones_like(shown).triu(1 - window)
-        scores = scores.masked_fill(~shown, -math.inf)
+            visible &= torch.ones_like(visible).triu(1 - window)
+        scores = scores.masked_fill(~visible, -math.inf)
         if sink:
             scores = torch.cat([scores, torch.zeros_like(scores[..., :1])], -1)
         weights = scores.to(getattr(torch, soft)).softmax(-1).to(q.dtype)[..., :count]
@@ -196,8 +198,8 @@ def _in_parts(module: nn.Linear, order: torch.Tensor) -> Callable[[torch.Tensor]
     def forward(x: torch.Tensor) -> torch.Tensor:
         one, other = order.chunk(2)
         wide = x[..., one].float() @ weight[:, one].float().T + x[..., other].float() @ weight[:, other].float().T
-        found = wide.to(x.dtype)
-        return found if module.bias is None else found + module.bias
+        product = wide.to(x.dtype)
+        return product if module.bias is None else product + module.bias
 
     return forward
 
@@ -211,9 +213,9 @@ def input_of(place: Path) -> list[dict[str, Any]]:
     """Returns text, ids and digest of each prompt, read off a trace of the reference: all ports hear the same."""
     from workbench.registry.registry import Registry
 
-    found = []
+    inputs = []
     with Registry() as registry, registry.open(str(place), runtime="pytorch", threads=1) as session:
         for text in PROMPTS:
             trace = session.trace(text, stages="prompt.tokens,llm.embeddings")
-            found.append({"text": text, "ids": trace["prompt.tokens"].tolist(), "digest": trace.meta["input_digest"]})
-    return found
+            inputs.append({"text": text, "ids": trace["prompt.tokens"].tolist(), "digest": trace.meta["input_digest"]})
+    return inputs

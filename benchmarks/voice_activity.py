@@ -62,7 +62,7 @@ KINDS = {
 }
 
 
-def spoken(speakers: Sequence[str], data: Path) -> Iterator[tuple[str, list[Take]]]:
+def takes_by_speaker(speakers: Sequence[str], data: Path) -> Iterator[tuple[str, list[Take]]]:
     """Yields speakers and their takes of single digits; synthetic voices under the program's name."""
     takes = load_fsdd(data)
     for name in speakers or sorted({take.speaker for take in takes}):
@@ -117,7 +117,7 @@ def without_speech(name: str, level: float) -> np.ndarray:
     return samples * np.float32(10 ** (level / 20))
 
 
-def heard(session: Session, samples: np.ndarray, vad: str) -> str:
+def transcript_of(session: Session, samples: np.ndarray, vad: str) -> str:
     """Returns the transcript with that detector."""
     return session.transcribe((quantised(samples), SAMPLE_RATE), vad=vad).text
 
@@ -144,13 +144,13 @@ def main() -> None:
     assert directory is not None
     session = open_here(SessionSpec(card.id, card.family, "pytorch", directory, Settings(threads=1)))
 
-    speakers = list(spoken(options.speakers, options.data))
+    speakers = list(takes_by_speaker(options.speakers, options.data))
     head = " | ".join(options.vad)
     rule = " | ".join("---" for _ in options.vad)
     print(f"| recording | level, dB | words | {head} |\n| --- | --- | --- | {rule} |")
     sums: dict[str, list[Score]] = {vad: [] for vad in options.vad}
     for name in options.kinds:
-        made = [
+        recorded = [
             recording(takes, KINDS[name], options.seconds, (options.seed, place))
             for place, (_, takes) in enumerate(speakers)
         ]
@@ -158,12 +158,13 @@ def main() -> None:
             cells = []
             for vad in options.vad:
                 scores = [
-                    score(text, heard(session, samples * np.float32(10 ** (level / 20)), vad)) for samples, text in made
+                    score(text, transcript_of(session, samples * np.float32(10 ** (level / 20)), vad))
+                    for samples, text in recorded
                 ]
                 sums[vad] += scores
                 rates = pool_scores(scores)
                 cells.append(f"{rates.wer:.1%}")
-            words = sum(len(text.split()) for _, text in made)
+            words = sum(len(text.split()) for _, text in recorded)
             print(f"| {name} | {level:g} | {words} | {' | '.join(cells)} |", flush=True)
     cells = [f"{pool_scores(scores).wer:.1%}" for scores in sums.values()]
     print(f"| all | | | {' | '.join(cells)} |")
@@ -171,7 +172,9 @@ def main() -> None:
     print(f"\n| {NOISE_SECONDS:g} s without speech | power, dB | words written: {head} |\n| --- | --- | {rule} |")
     for name in NOISES:
         for level in NOISE_LEVELS if name != "silence" else (-100.0,):
-            written = [str(len(heard(session, without_speech(name, level), vad).split())) for vad in options.vad]
+            written = [
+                str(len(transcript_of(session, without_speech(name, level), vad).split())) for vad in options.vad
+            ]
             print(f"| {name} | {level:g} | {' | '.join(written)} |", flush=True)
 
 

@@ -97,7 +97,8 @@ def measure(session: OpenSession, sounds: Sequence[Sound], batch: int, runs: int
     for size in sizes:
         speeds = rates[size]
         print(
-            f"batch {size}: {statistics.median(speeds):6.1f} s of speech per second ({min(speeds):.1f} to {max(speeds):.1f})"
+            f"batch {size}: {statistics.median(speeds):6.1f} s of speech per second "
+            f"({min(speeds):.1f} to {max(speeds):.1f})"
         )
     # Ratios of consecutive runs, as other work on the machine varies.
     ratio = statistics.median(many / one for one, many in zip(rates[1], rates[batch], strict=True))

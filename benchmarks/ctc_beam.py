@@ -31,10 +31,10 @@ WORDS, FOLLOWERS, SENTENCES = 2000, 20, 4000
 ALPHA, BONUS = 0.5, 1.0
 
 PAIRS = (
-    ("pyctcdecode, no model", "ours, no model"),
-    ("NeMo, token 3-gram", "ours, token 3-gram"),
-    ("flashlight, lexicon, word 4-gram", "ours, token 3-gram"),
-    ("flashlight, lexicon, word 4-gram", "ours, lexicon, word 4-gram"),
+    ("pyctcdecode, no model", "workbench, no model"),
+    ("NeMo, token 3-gram", "workbench, token 3-gram"),
+    ("flashlight, lexicon, word 4-gram", "workbench, token 3-gram"),
+    ("flashlight, lexicon, word 4-gram", "workbench, lexicon, word 4-gram"),
 )
 
 
@@ -221,10 +221,10 @@ def compare(vocabulary: int, utterances: int, repeat: int) -> dict[tuple[str, st
     plain = CtcDecoder(vocabulary, 0, options)
     grammar = CtcDecoder(vocabulary, 0, options, token_lm=token_lm)
     spelling = CtcDecoder(vocabulary, 0, options, lexicon=task.lexicon, word_lm=word_lm)
-    runs["ours, no model"] = lambda kind: workbench_run(task, kind, BATCH, plain)
-    runs["ours, token 3-gram"] = lambda kind: workbench_run(task, kind, BATCH, grammar)
-    runs["ours, token 3-gram, one at a time"] = lambda kind: workbench_run(task, kind, 1, grammar)
-    runs["ours, lexicon, word 4-gram"] = lambda kind: workbench_run(task, kind, BATCH, spelling)
+    runs["workbench, no model"] = lambda kind: workbench_run(task, kind, BATCH, plain)
+    runs["workbench, token 3-gram"] = lambda kind: workbench_run(task, kind, BATCH, grammar)
+    runs["workbench, token 3-gram, one at a time"] = lambda kind: workbench_run(task, kind, 1, grammar)
+    runs["workbench, lexicon, word 4-gram"] = lambda kind: workbench_run(task, kind, BATCH, spelling)
     with tempfile.TemporaryDirectory() as folder:
         try:
             import pyctcdecode  # noqa: F401

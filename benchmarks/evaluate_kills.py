@@ -172,8 +172,8 @@ def main() -> None:
         check(corpus, Path(folder) / "quiet", Path(folder) / "killed", len(models))
         summary = ", ".join(f"{count} × {kind}" for kind, count in sorted(kills.items()))
         print(
-            f"{parsed.recordings} recordings, {len(models)} models, {sum(kills.values())} kills ({summary}): each exactly "
-            f"once, equal to the undisturbed run; {quiet:.0f} s undisturbed, {killed:.0f} s with kills"
+            f"{parsed.recordings} recordings, {len(models)} models, {sum(kills.values())} kills ({summary}): each "
+            f"exactly once, equal to the undisturbed run; {quiet:.0f} s undisturbed, {killed:.0f} s with kills"
         )
 
 

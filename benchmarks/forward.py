@@ -118,7 +118,7 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     features = Frontend(model.frontend, cmvn)(speech(options.audio)).features
     np.save(folder / "features.npy", features)
     where = (directory, folder / "features.npy", options.threads, options.device, options.dtype)
-    sides = [Side("ours", sys.executable, *where)]
+    sides = [Side("workbench", sys.executable, *where)]
     if not options.alone:
         sides.append(Side("funasr", options.peer_python, *where))
     for turn in range(options.runs + 1):
@@ -134,8 +134,8 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     how = f"{options.threads} threads, {options.device}"
     print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {how}, {options.runs} runs")
     print(f"encoder arithmetic {work:.0f} GFLOP; at this machine's {rate:.0f} GFLOP/s in {options.dtype}: "
-          f"{work / rate:.3f} s, {100 * work / rate / sides[0].median:.0f} % of ours")  # fmt: skip
-    for name, side in zip(("ours", "funasr"), sides, strict=False):
+          f"{work / rate:.3f} s, {100 * work / rate / sides[0].median:.0f} % of the workbench's time")  # fmt: skip
+    for name, side in zip(("workbench", "funasr"), sides, strict=False):
         times = [run["seconds"] for run in side.runs[1:]]
         loaded, peak = side.loaded["loaded_megabytes"], side.runs[-1]["peak_megabytes"]
         print(f"{name}: median {side.median:.3f} s ({min(times):.3f} to {max(times):.3f})")
@@ -158,7 +158,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", help="of both sides (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of our products")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"), default="float32", help="of the workbench's products"
+    )
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with funasr (default: this one)")
     parser.add_argument("--alone", action="store_true", help="measure only this project")
     options = parser.parse_args()

@@ -78,13 +78,13 @@ def measure(directory: Path, options: argparse.Namespace) -> bool:
         draw.integers(options.prompt // 2, options.prompt + 1, options.batch) if options.batch > 1 else [options.prompt]
     )
     prompt = language.prompt([draw.integers(0, config.vocabulary, length).tolist() for length in lengths])
-    rates: dict[str, list[float]] = {"ours": [], "transformers": []}
-    firsts: dict[str, list[float]] = {"ours": [], "transformers": []}
+    rates: dict[str, list[float]] = {"workbench": [], "transformers": []}
+    firsts: dict[str, list[float]] = {"workbench": [], "transformers": []}
     same = True
     for turn in range(options.runs + 1):
         ids: dict[str, np.ndarray] = {}
-        for side in ("ours", "transformers") if turn % 2 else ("transformers", "ours"):
-            if side == "ours":
+        for side in ("workbench", "transformers") if turn % 2 else ("transformers", "workbench"):
+            if side == "workbench":
                 first, seconds, ids[side] = run_workbench(language, prompt, options.tokens)
             else:
                 first, _ = run_transformers(language, prompt, 1)
@@ -92,7 +92,7 @@ def measure(directory: Path, options: argparse.Namespace) -> bool:
             if turn:  # the first warms up
                 rates[side].append(options.tokens * options.batch / seconds)
                 firsts[side].append(first)
-        same = same and np.array_equal(ids["ours"], ids["transformers"])
+        same = same and np.array_equal(ids["workbench"], ids["transformers"])
     parameters = sum(parameter.numel() for parameter in language.network.parameters())
     print(
         f"## {parameters / 1e6:.0f} M parameters, {options.dtype}, batch {options.batch}, prompts of at most "
@@ -105,7 +105,7 @@ def measure(directory: Path, options: argparse.Namespace) -> bool:
             f"{side:13}{median:8.1f} tokens/s ({min(speeds):.1f} to {max(speeds):.1f}), first token after {first:.3f} s"
         )
     # Ratios of consecutive runs, as other work on the machine varies.
-    pairs = [a / b for a, b in zip(rates["ours"], rates["transformers"], strict=True)]
+    pairs = [a / b for a, b in zip(rates["workbench"], rates["transformers"], strict=True)]
     ratio = statistics.median(pairs)
     print(f"ratio        {ratio:8.2f} (median of {options.runs} pairs; goal: at least {GOAL})")
     print(f"ids equal    {'yes' if same else 'no':>8}")

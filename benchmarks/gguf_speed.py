@@ -79,7 +79,7 @@ def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> f
 
     model = read_sensevoice(directory)
     np.save(folder / "features.npy", Frontend(model.frontend, None)(speech(None)).features)
-    side = Side("ours", sys.executable, directory, folder / "features.npy", threads)
+    side = Side("workbench", sys.executable, directory, folder / "features.npy", threads)
     for _ in range(runs + 1):
         side.run()
     assert side.process.stdin is not None
@@ -97,12 +97,13 @@ def report(kind: str, own_turns: list[Turn], peer_turns: list[Turn], reference: 
         f"{middle:.2f} s ({low:.2f} to {high:.2f})"
         for middle, (low, high) in zip((seconds, other), spread, strict=True)
     ]
-    print(f"{kind}: ours {sides[0]}, peer {sides[1]}, ratio {seconds / other:.3f}{goal}")
+    print(f"{kind}: workbench {sides[0]}, peer {sides[1]}, ratio {seconds / other:.3f}{goal}")
     totals = [statistics.median(turn.total for turn in turns) for turns in (own_turns, peer_turns)]
     peaks = [max(turn.peak for turn in turns) for turns in (own_turns, peer_turns)]
     print(f"  with loading {totals[0]:.2f} and {totals[1]:.2f} s, ratio {totals[0] / totals[1]:.3f}; "
           f"peak memory {peaks[0]:.0f} and {peaks[1]:.0f} MB, ratio {peaks[0] / peaks[1]:.3f}")  # fmt: skip
-    print(f"  to our PyTorch in float32 {seconds / reference:.2f}, to the matrix rate {seconds / ideal:.2f}; "
+    print(f"  to the workbench's PyTorch in float32 {seconds / reference:.2f}, "
+          f"to the matrix rate {seconds / ideal:.2f}; "
           f"ids equal: {own_turns[-1].ids == peer_turns[-1].ids}")  # fmt: skip
 
 
@@ -125,14 +126,14 @@ def main() -> None:
         print(f"SenseVoice, {SECONDS:.0f} s of speech, {options.threads} threads, {options.runs} turns; "
               f"peer: {options.peer.name if options.peer else 'stand-in'}")  # fmt: skip
         print(f"encoder arithmetic {work:.0f} GFLOP, at {rate:.0f} GFLOP/s {work / rate:.2f} s; "
-              f"our PyTorch in float32 {reference:.2f} s")  # fmt: skip
+              f"the workbench's PyTorch in float32 {reference:.2f} s")  # fmt: skip
         for kind in options.types:
             [file] = writer.write(sensevoice.plans(directory, "workbench"), kind, folder / f"{kind}.gguf")
             own_turns, peer_turns = [], []
             for turn in range(options.runs):
                 for first in (turn % 2, 1 - turn % 2):
                     if first:
-                        own_turns.append(workbench_turn("ours", file, folder / "speech.wav", options.threads))
+                        own_turns.append(workbench_turn("workbench", file, folder / "speech.wav", options.threads))
                     elif options.peer:
                         peer_turns.append(peer_turn(options.peer, file, folder / "speech.wav"))
                     else:

@@ -136,29 +136,29 @@ def measure(path: Path, options: argparse.Namespace) -> bool:
     """Runs both sides alternately and prints the results; returns whether the goal is met."""
     with both(path, options) as (language, llama):
         draw = np.random.default_rng(1)
-        rates: dict[str, list[float]] = {"ours": [], "Llama": []}
-        firsts: dict[str, list[float]] = {"ours": [], "Llama": []}
+        rates: dict[str, list[float]] = {"workbench": [], "Llama": []}
+        firsts: dict[str, list[float]] = {"workbench": [], "Llama": []}
         same = True
         for turn in range(options.runs + 1):
             prompt = draw.integers(0, language.config.vocabulary, options.prompt).tolist()
             ids: dict[str, list[int]] = {}
-            for side in ("ours", "Llama") if turn % 2 else ("Llama", "ours"):
-                run, model = (run_workbench, language) if side == "ours" else (run_llama, llama)
+            for side in ("workbench", "Llama") if turn % 2 else ("Llama", "workbench"):
+                run, model = (run_workbench, language) if side == "workbench" else (run_llama, llama)
                 first, seconds, ids[side] = run(model, prompt, options.tokens)
                 if turn:  # the first warms up
                     rates[side].append(options.tokens / seconds)
                     firsts[side].append(first)
-            same = same and ids["ours"] == ids["Llama"]
+            same = same and ids["workbench"] == ids["Llama"]
     print(
         f"## {path.name}, {path.stat().st_size / 1e6:.0f} MB, prompts of {options.prompt} tokens, {options.tokens} new "
         f"tokens, {options.threads} threads, {options.runs} runs"
     )
     for side, speeds in rates.items():
         print(
-            f"{side:13}{statistics.median(speeds):8.1f} tokens/s ({min(speeds):.1f} to {max(speeds):.1f}), first token after "
-            f"{statistics.median(firsts[side]):.3f} s"
+            f"{side:13}{statistics.median(speeds):8.1f} tokens/s ({min(speeds):.1f} to {max(speeds):.1f}), first token "
+            f"after {statistics.median(firsts[side]):.3f} s"
         )
-    ratio = statistics.median(a / b for a, b in zip(rates["ours"], rates["Llama"], strict=True))
+    ratio = statistics.median(a / b for a, b in zip(rates["workbench"], rates["Llama"], strict=True))
     print(f"ratio        {ratio:8.2f} (median of {options.runs} pairs; goal: at least {GOAL})")
     print(f"ids equal    {'yes' if same else 'no':>8}", flush=True)
     return ratio >= GOAL and same

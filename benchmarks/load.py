@@ -143,8 +143,8 @@ def main() -> None:
             p95 = ordered[int(0.95 * (len(ordered) - 1))] if ordered else float("nan")
             middle = statistics.median(ordered) if ordered else float("nan")
             print(
-                f"{label}: {result.answers} answers, {result.wrong} wrong, {result.refused} refused, {len(result.failed)} "
-                f"failed; short ones: median {middle:.2f} s, 95th percentile {p95:.2f} s",
+                f"{label}: {result.answers} answers, {result.wrong} wrong, {result.refused} refused, "
+                f"{len(result.failed)} failed; short ones: median {middle:.2f} s, 95th percentile {p95:.2f} s",
                 flush=True,
             )
             for model, times in sorted(result.models.items()):

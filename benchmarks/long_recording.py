@@ -86,7 +86,7 @@ def main() -> int:
     """Measures and prints; returns 1 beyond the goal."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vad", type=Path, required=True, help="directory with the ONNX file of an FSMN-VAD")
-    parser.add_argument("--dtype", default="auto", help="of our products (default: auto)")
+    parser.add_argument("--dtype", default="auto", help="of the workbench's products (default: auto)")
     parser.add_argument("--device", default="cpu", help="of both sides (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=2)
@@ -102,20 +102,20 @@ def main() -> int:
                  "--device", options.device]  # fmt: skip
         workbench_command = [sys.executable, "-m", "workbench", *map(str, words), "--format", "json"]
         funasr_command = [options.peer_python, "-c", FUNASR, *map(str, (model, vad, wav, threads, options.device))]
-        seconds: dict[str, list[float]] = {"ours": [], "funasr": []}
+        seconds: dict[str, list[float]] = {"workbench": [], "funasr": []}
         outputs = {}
         for turn in range(options.runs):
-            sides = [("ours", workbench_command), ("funasr", funasr_command)]
+            sides = [("workbench", workbench_command), ("funasr", funasr_command)]
             for side, command in sides if turn % 2 else sides[::-1]:
                 elapsed, outputs[side] = timed(command)
                 seconds[side].append(elapsed)
                 print(f"{side}: {elapsed:.1f} s", flush=True)
     middle = {side: statistics.median(times) for side, times in seconds.items()}
-    written = len(json.loads(outputs["ours"])["text"].replace(" ", "")), int(outputs["funasr"].split()[-1])
+    written = len(json.loads(outputs["workbench"])["text"].replace(" ", "")), int(outputs["funasr"].split()[-1])
     conditions = f"{threads} threads, {options.device}, {options.dtype}"
     print(f"{options.minutes:g} minutes, {conditions}; characters: {written[0]} and {written[1]}")
-    ratio = middle["ours"] / middle["funasr"]
-    print(f"medians {middle['ours']:.1f} and {middle['funasr']:.1f} s, ratio {ratio:.3f} (goal: at most {GOAL})")
+    ratio = middle["workbench"] / middle["funasr"]
+    print(f"medians {middle['workbench']:.1f} and {middle['funasr']:.1f} s, ratio {ratio:.3f} (goal: at most {GOAL})")
     return int(ratio > GOAL)
 
 

@@ -1,7 +1,7 @@
 """One side of `benchmarks.forward` in a separate process: loads a model, then times a forward pass per line of stdin.
 
-It prints one JSON object per line. `ours` needs this project, `funasr` only the original package and torch, so that the
-two may be in different environments.
+It prints one JSON object per line. `workbench` needs this project, `funasr` only the original package and torch, so
+that the two may be in different environments.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def resident_megabytes() -> float:
 
 
 def main() -> None:
-    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads, device, type of our products."""
+    """Runs the side; arguments: side, checkpoint directory, features (.npy), threads, device, dtype of the products."""
     side, directory, features, threads, device, dtype = sys.argv[1:]
     answers = sys.stdout
     sys.stdout = sys.stderr  # the original package prints while it loads
@@ -101,7 +101,7 @@ def main() -> None:
         print(json.dumps(values), file=answers, flush=True)
 
     started = time.perf_counter()
-    forward = {"ours": workbench_forward, "funasr": funasr_forward}[side](
+    forward = {"workbench": workbench_forward, "funasr": funasr_forward}[side](
         Path(directory), np.load(features, allow_pickle=False), device, dtype
     )
     torch.set_num_threads(int(threads))

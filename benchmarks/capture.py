@@ -98,18 +98,18 @@ def captured(turn: Turn, sessions: dict[str, OpenSession], sound: Path, folder: 
 
 def report(plain_turns: list[Turn], captured_turns: list[Turn]) -> None:
     """Prints medians, ratios and memory."""
-    for what, values in (("seconds", attrgetter("seconds")), ("seconds of processors", attrgetter("work"))):
+    for label, values in (("seconds", attrgetter("seconds")), ("seconds of processors", attrgetter("work"))):
         for name in captured_turns[0].seconds:
             sides = [
                 f"{kind} {statistics.median(values(turn)[name] for turn in turns):.2f}"
                 for kind, turns in (("plain", plain_turns), ("captured", captured_turns))
                 if name in turns[0].seconds
             ]
-            print(f"{name}, {what}: {', '.join(sides)}")
+            print(f"{name}, {label}: {', '.join(sides)}")
         pairs = zip(plain_turns, captured_turns, strict=True)
         ratios = sorted(sum(values(two).values()) / sum(values(one).values()) for one, two in pairs)
         print(
-            f"captured and compared to plain, {what}: {statistics.median(ratios):.2f} "
+            f"captured and compared to plain, {label}: {statistics.median(ratios):.2f} "
             f"({ratios[0]:.2f} to {ratios[-1]:.2f}; goal: at most {GOAL_RATIO:.0f})"
         )
     peaks = [

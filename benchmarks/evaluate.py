@@ -57,8 +57,8 @@ def loop_cost(recordings: Sequence[str], model: str) -> Cost:
     runtime, _, quantization = rest.partition("|")
     with Registry() as registry:
         size = usual_batch(choose_models(registry, [model], {}, {})[0])
-        how: dict[str, Any] = {"quantization": quantization} if quantization else {}
-        with registry.open(name, runtime or None, threads=1, **how) as session:
+        settings: dict[str, Any] = {"quantization": quantization} if quantization else {}
+        with registry.open(name, runtime or None, threads=1, **settings) as session:
             warm = int(WARM * len(recordings))
             session.transcribe_batch(recordings[:warm])
             children = [each for each in psutil.Process().children() if _spent(each) > 0]
@@ -113,7 +113,7 @@ def main() -> None:
     for name, samples in costs.items():
         best[name] = min(each.clock for each in samples)
         middle[name] = Cost(
-            *(statistics.median(getattr(each, what) for each in samples) for what in Cost.__annotations__)
+            *(statistics.median(getattr(each, field) for each in samples) for field in Cost.__annotations__)
         )
         each = middle[name]
         print(f"{name:10}{best[name]:17.2f}{each.clock:15.2f}{each.work:8.2f}{each.driver:8.2f}")

@@ -26,14 +26,14 @@ Fault = Callable[[Port, int, np.random.Generator], str]
 INPUTS, FAULTY_INPUTS, TYPE = 5, 2, "float32"
 
 
-def run(port: Port, features: np.ndarray, queries: tuple[int, ...], **how: Any) -> dict[str, np.ndarray]:
+def run(port: Port, features: np.ndarray, queries: tuple[int, ...], **options: Any) -> dict[str, np.ndarray]:
     """Returns the stages of a recording.
 
     Args:
         how: `threads`; `padded`, frames behind it in a batch of two.
     """
-    torch.set_num_threads(how.get("threads", 1))
-    speech, padded = torch.from_numpy(features)[None], how.get("padded", 0)
+    torch.set_num_threads(options.get("threads", 1))
+    speech, padded = torch.from_numpy(features)[None], options.get("padded", 0)
     lengths = torch.tensor([len(features)])
     dump = Dump(port, 1 if padded else 0, len(features) + len(queries))
     if padded:
@@ -254,13 +254,13 @@ def main() -> None:
         digests[group] = digest
         inputs[group] = features, queries
         field.group(group, MODEL, str(path), STAGES)
-        for how, ways in (
+        for description, ways in (
             ("1 thread", {}),
             ("2 threads", {"threads": 2}),
             ("padded", {"padded": int(draw.integers(1, 20))}),
             ("padded, 2 threads", {"padded": int(draw.integers(20, 50)), "threads": 2}),
         ):
-            field.correct(group, TYPE, how, run(Port(network()), features, queries, **ways))
+            field.correct(group, TYPE, description, run(Port(network()), features, queries, **ways))
         port = reordered(Port(network()), draw)
         field.correct(group, TYPE, "other orders of sums", run(port, features, queries))
     groups = list(inputs)[:FAULTY_INPUTS]

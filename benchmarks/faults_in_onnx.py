@@ -363,8 +363,8 @@ def main() -> None:
         digests[group], inputs[group] = digest, (features, queries)
         field.group(group, MODEL, str(path), STAGES)
         for optimise, threads in (("DISABLE_ALL", 1), ("ENABLE_ALL", 1), ("ENABLE_BASIC", 2), ("ENABLE_ALL", 2)):
-            how = f"{optimise.lower()}, {threads} threads"
-            field.correct(group, TYPE, how, graph.run(features, queries, optimise, threads))
+            description = f"{optimise.lower()}, {threads} threads"
+            field.correct(group, TYPE, description, graph.run(features, queries, optimise, threads))
     groups = list(inputs)[:FAULTY_INPUTS]
     draw = np.random.default_rng(options.seed)
     for name, edit in EDITS.items():

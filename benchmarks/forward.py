@@ -117,10 +117,10 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     features = Frontend(model.frontend, cmvn)(speech(options.audio)).features
     np.save(folder / "features.npy", features)
-    where = (directory, folder / "features.npy", options.threads, options.device, options.dtype)
-    sides = [Side("workbench", sys.executable, *where)]
+    arguments = (directory, folder / "features.npy", options.threads, options.device, options.dtype)
+    sides = [Side("workbench", sys.executable, *arguments)]
     if not options.alone:
-        sides.append(Side("funasr", options.peer_python, *where))
+        sides.append(Side("funasr", options.peer_python, *arguments))
     for turn in range(options.runs + 1):
         for side in sides if turn % 2 else reversed(sides):
             side.run()
@@ -131,8 +131,8 @@ def measure(family: str, options: argparse.Namespace, folder: Path) -> None:
     file = model.checkpoint.weights.stat().st_size / 2**20
     frames = len(features) + (4 if family == "sensevoice" else 0)
     work, rate = gigaflops(model.encoder, frames), matrix_rate(options.threads, options.dtype, options.device)
-    how = f"{options.threads} threads, {options.device}"
-    print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {how}, {options.runs} runs")
+    conditions = f"{options.threads} threads, {options.device}"
+    print(f"## {family}, {SECONDS:.0f} s of speech ({frames} frames), {conditions}, {options.runs} runs")
     print(f"encoder arithmetic {work:.0f} GFLOP; at this machine's {rate:.0f} GFLOP/s in {options.dtype}: "
           f"{work / rate:.3f} s, {100 * work / rate / sides[0].median:.0f} % of the workbench's time")  # fmt: skip
     for name, side in zip(("workbench", "funasr"), sides, strict=False):

@@ -79,11 +79,13 @@ def main() -> None:
                 [path] = writer.write(plans, kind, Path(folder) / "it.gguf")
                 session = open_here(SessionSpec(card.id, card.family, "gguf", path, settings))
                 transcripts = texts(session, strings)
-                far = max(1 - cosine(a, b) for a, b in zip(encoded(session, strings[:TRACED]), outputs, strict=True))
+                distance = max(
+                    1 - cosine(a, b) for a, b in zip(encoded(session, strings[:TRACED]), outputs, strict=True)
+                )
                 session.close()
                 unlike = sum(one != other for one, other in zip(transcripts, reference, strict=True))
                 size = path.stat().st_size / 1e6
-            print(f"| {kind} | {size:.1f} | {rate(transcripts, strings):.2%} | {unlike} | {far:.0e} |", flush=True)
+            print(f"| {kind} | {size:.1f} | {rate(transcripts, strings):.2%} | {unlike} | {distance:.0e} |", flush=True)
 
 
 if __name__ == "__main__":

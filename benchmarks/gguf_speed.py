@@ -65,11 +65,11 @@ def peer_turn(program: Path, file: Path, wav: Path) -> Turn:
     """Runs FunASR's C++ runtime, which prints how long it computed."""
     command = [str(part) for part in (program, "-m", file, "-a", wav, "--ids")]
     document = json.loads(subprocess.run([sys.executable, "-S", "-c", WATCH, *command], capture_output=True).stdout)
-    done = re.search(r"done ([\d.]+)s", document["said"])
-    if document["status"] or not done:
+    match = re.search(r"done ([\d.]+)s", document["said"])
+    if document["status"] or not match:
         raise SystemExit(f"{program.name} failed: {document['said'][-300:]}")
     ids = tuple(int(number) for number in re.findall(r"\b\d+\b", document["said"].split("[sensevoice]")[0]))
-    return Turn(float(done[1]), document["seconds"], document["kilobytes"] / 1000, ids)
+    return Turn(float(match[1]), document["seconds"], document["kilobytes"] / 1000, ids)
 
 
 def pytorch_seconds(directory: Path, folder: Path, runs: int, threads: int) -> float:

@@ -22,10 +22,10 @@ WARM = 100  # calls before the first figures
 PIECE = b'"' + b"x" * (1 << 20) + b'",'
 
 
-def print_resources(server: Server, what: str, started: float) -> None:
+def print_resources(server: Server, label: str, started: float) -> None:
     """Prints what the server holds now."""
     time.sleep(2.0)  # whatever ends after the last answer
-    print(f"{what} ({time.monotonic() - started:.0f} s): {json.dumps(server.resources())}", flush=True)
+    print(f"{label} ({time.monotonic() - started:.0f} s): {json.dumps(server.resources())}", flush=True)
 
 
 def visit(client: httpx.Client, number: int) -> None:

@@ -62,7 +62,7 @@ def by_page(url: str) -> Iterator[Ask]:
 
     client, uploaded = Client(url, verbose=False), {}
 
-    def ask(model: str, path: Path) -> tuple[int, str]:
+    def send(model: str, path: Path) -> tuple[int, str]:
         if path not in uploaded:
             with path.open("rb") as file:
                 answer = httpx.post(f"{url}/gradio_api/upload", files={"files": (path.name, file)}, timeout=600)
@@ -74,22 +74,22 @@ def by_page(url: str) -> Iterator[Ask]:
         return (200, row["text"]) if "text" in row else (500, str(row)[:200])
 
     try:
-        yield ask
+        yield send
     finally:
         client.close()
 
 
 def visit(
-    url: str, number: int, paths: list[Path], alone: dict[Any, str], end: float, result: RoundResult, page: bool
+    url: str, number: int, paths: list[Path], expected: dict[Any, str], end: float, result: RoundResult, page: bool
 ) -> None:
     """One visitor: asks, waits a moment, asks again."""
     draw = random.Random(number)
-    with (by_page if page else by_route)(url) as ask:
+    with (by_page if page else by_route)(url) as send:
         while time.monotonic() < end:
             model, path = draw.choice(MODELS), draw.choice(paths)
             started = time.perf_counter()
             try:
-                status, text = ask(model, path)
+                status, text = send(model, path)
             except httpx.HTTPError as error:
                 with result.lock:
                     result.failed.append(repr(error)[:100])
@@ -102,7 +102,7 @@ def visit(
                     result.failed.append(text)
                 else:
                     result.answers += 1
-                    result.wrong += text != alone[model, path]
+                    result.wrong += text != expected[model, path]
                     if "long" not in path.name:
                         result.seconds.append(took)
                         result.models.setdefault(model, []).append(took)
@@ -110,12 +110,12 @@ def visit(
 
 
 def round_of(
-    url: str, visitors: int, pages: int, seconds: float, paths: list[Path], alone: dict[Any, str]
+    url: str, visitors: int, pages: int, seconds: float, paths: list[Path], expected: dict[Any, str]
 ) -> RoundResult:
     """Lets all visitors send requests for a time; returns their results."""
     result, end = RoundResult(), time.monotonic() + seconds
     with concurrent.futures.ThreadPoolExecutor(visitors) as pool:
-        for each in [pool.submit(visit, url, n, paths, alone, end, result, n < pages) for n in range(visitors)]:
+        for each in [pool.submit(visit, url, n, paths, expected, end, result, n < pages) for n in range(visitors)]:
             each.result()
     return result
 
@@ -132,10 +132,10 @@ def main() -> None:
         short = short_recordings()
         long = long_recording(server.folder, LONG_SECONDS)
         with httpx.Client(base_url=server.url, timeout=600) as client:
-            alone = {(m, p): transcribe(client, m, p) for m in MODELS for p in (*short, long)}
-        bad = [answer for answer in alone.values() if answer[0] != 200]
+            alone_answers = {(m, p): transcribe(client, m, p) for m in MODELS for p in (*short, long)}
+        bad = [answer for answer in alone_answers.values() if answer[0] != 200]
         assert not bad, bad
-        texts = {key: text for key, (_, text) in alone.items()}
+        texts = {key: text for key, (_, text) in alone_answers.items()}
         before = server.resources()
         for label, paths in (("short alone", short), ("short and long", [*short * 3, long])):
             result = round_of(server.url, options.visitors, pages, options.seconds, paths, texts)

@@ -76,10 +76,10 @@ def write_vad(source: Path, directory: Path) -> Path:
 def timed(command: list[str]) -> tuple[float, str]:
     """Returns the seconds of a process, and what it printed."""
     started = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command[:4])} failed: {done.stderr[-500:]}")
-    return time.perf_counter() - started, done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command[:4])} failed: {process.stderr[-500:]}")
+    return time.perf_counter() - started, process.stdout
 
 
 def main() -> int:

@@ -189,8 +189,8 @@ class Judge:
     def judged(self, port: Trace) -> tuple[NoiseReport, tuple[Measurement, ...]]:
         """Returns the verdict on one input, and the measurements for a verdict over several."""
         spread = noise_by_spread(self.reference, port, self.clean)
-        alone = noise_or_bug(self.reference, port, self.float64) if self.precision == "float32" else spread
-        return alone, measurements_of(spread, ORDERS)
+        by_float64 = noise_or_bug(self.reference, port, self.float64) if self.precision == "float32" else spread
+        return by_float64, measurements_of(spread, ORDERS)
 
     def above(self, wrong: Trace, stage: str) -> bool:
         """Returns whether a fault changes its stage by more than the clean spread at the median position.

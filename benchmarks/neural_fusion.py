@@ -64,7 +64,7 @@ class Counted:
         self.distinct.update(zip(states.tolist(), symbols.tolist(), strict=True))
 
 
-def alone(session: Any) -> ScoreTexts:
+def one_by_one(session: Any) -> ScoreTexts:
     """Returns a way to score texts that gives each text a pass of its own and remembers nothing."""
 
     def score_texts(texts: Sequence[str], *, end: bool = True) -> Sequence[TextScore]:
@@ -151,11 +151,11 @@ def main() -> None:
     passes.clear()
     few = sounds[: arguments.alone]
     if few:
-        again, seconds = decoded(NeuralModel(alone(session), words, most=1), few, options, 1)
-        same = [one.words for one in again] == [other.words for other in best[: len(few)]]
-        off = max(abs(one.score - other.score) for one, other in zip(again, best))
+        uncached, seconds = decoded(NeuralModel(one_by_one(session), words, most=1), few, options, 1)
+        same = [one.words for one in uncached] == [other.words for other in best[: len(few)]]
+        largest_difference = max(abs(one.score - other.score) for one, other in zip(uncached, best))
         print(f"alone, {len(few)} utterances: {1000 * seconds / len(few):.0f} ms an utterance and {len(passes)} passes")
-        print(f"  their words are equal: {same}; scores differ by {off:.1e} at most")
+        print(f"  their words are equal: {same}; scores differ by {largest_difference:.1e} at most")
 
 
 if __name__ == "__main__":

@@ -190,20 +190,25 @@ def _summary(rows: Sequence[Row]) -> Iterator[Sequence[str]]:
     order = list(dict.fromkeys((row.runtime, each) for row in rows for each in row.type.split(", ")))
     compared = sorted(_compared(rows), key=lambda row: order.index(kind(row)))
     for (runtime, of), group in groupby(compared, kind):
-        those = list(group)
-        far = {name: max((row.errors[name] for row in those if name in row.errors), default=None) for name in GROUPED}
-        preset = PRESETS[str(those[0].preset)]
-        beyond = [row for row in those if not row.within]
-        tokens = [list(map(int, re.findall("[0-9]+", row.tokens)[:2])) for row in those if row.tokens != NOTHING]
+        rows_of_group = list(group)
+        largest = {
+            name: max((row.errors[name] for row in rows_of_group if name in row.errors), default=None)
+            for name in GROUPED
+        }
+        preset = PRESETS[str(rows_of_group[0].preset)]
+        beyond = [row for row in rows_of_group if not row.within]
+        tokens = [
+            list(map(int, re.findall("[0-9]+", row.tokens)[:2])) for row in rows_of_group if row.tokens != NOTHING
+        ]
         yield (
             runtime,
             of,
-            str(len(those)),
+            str(len(rows_of_group)),
             preset.name,
             error(preset.limits.relative_l2),
-            *(error(far[name]) for name in GROUPED),
+            *(error(largest[name]) for name in GROUPED),
             f"{sum(equal for equal, _ in tokens)} of {sum(count for _, count in tokens)}",
-            WITHIN if not beyond else f"{BEYOND} for {len(beyond)} of {len(those)} models",
+            WITHIN if not beyond else f"{BEYOND} for {len(beyond)} of {len(rows_of_group)} models",
         )
 
 
@@ -253,8 +258,8 @@ def _all_equal(row: Row) -> bool:
 
 def _limits(rows: Sequence[Row]) -> Iterator[str]:
     rounded = [row for row in _compared(rows) if row.preset != "f32" and not _all_equal(row)]
-    where = ", ".join(dict.fromkeys(f"{row.runtime} {row.type}" for row in rounded))
-    differ = f"; here they differ in some traces of {where}" if where else ", although they are equal here"
+    candidates = ", ".join(dict.fromkeys(f"{row.runtime} {row.type}" for row in rounded))
+    differ = f"; here they differ in some traces of {candidates}" if candidates else ", although they are equal here"
     yield f"Equal tokens in types coarser than float32{differ}."
     if any("predictor.embeddings (" in row.verdict for row in rows):
         yield (

@@ -180,11 +180,11 @@ def row(model: str, runtime: str, kind: str, results: Found) -> Row:
     compared = [each.comparison for each in results.whole if each.comparison]
     if not compared:
         return Row(runtime, kind, phrase(model, runtime, results.whole[0].reason), *[NOTHING] * (len(COLUMNS) - 3))
-    far: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for stage, value in errors(compared):
         group = group_of(stage)
-        far[group] = max(far.get(group, 0.0), value)
-    groups = [error(far.get(name)) for name in GROUPED]
+        largest[group] = max(largest.get(group, 0.0), value)
+    groups = [error(largest.get(name)) for name in GROUPED]
     top1, equal = agreement(compared), same_tokens(compared)
     return Row(
         runtime, kind, verdict(results.whole), worst(compared), *groups, top1, equal, *noise(results.whole),
@@ -272,10 +272,12 @@ def noise(results: Sequence[Outcome]) -> tuple[str, str]:
     if not reports:
         return NOTHING, NOTHING
     bugs = dict.fromkeys(report.first_bug.stage for report in reports if report.first_bug)
-    far, near = (max(getattr(end(report), whose) for report in reports) for whose in ("candidate", "reference"))
-    times = far / near if near else float("inf")
+    candidate_distance, reference_distance = (
+        max(getattr(end(report), side) for report in reports) for side in ("candidate", "reference")
+    )
+    times = candidate_distance / reference_distance if reference_distance else float("inf")
     ratio = f"{times:,.0f}" if times >= 10 else f"{times:.1f}"
-    return f"bug at {', '.join(bugs)}" if bugs else "noise", f"{error(far)} ({ratio}×)"
+    return f"bug at {', '.join(bugs)}" if bugs else "noise", f"{error(candidate_distance)} ({ratio}×)"
 
 
 def end(report: NoiseReport) -> StageNoise:
@@ -286,9 +288,9 @@ def end(report: NoiseReport) -> StageNoise:
 
 def reference_row(results: Sequence[Found]) -> Row:
     """Returns the row of the reference, which has only its own distance from float64."""
-    reports = [each.noise for those in results for each in those.whole if each.noise]
-    far = f"{error(max(end(report).reference for report in reports))} (1.0×)" if reports else NOTHING
-    return Row("pytorch", "float32", REFERENCE, *[NOTHING] * (len(COLUMNS) - 5), far, NOTHING)
+    reports = [each.noise for result in results for each in result.whole if each.noise]
+    distance = f"{error(max(end(report).reference for report in reports))} (1.0×)" if reports else NOTHING
+    return Row("pytorch", "float32", REFERENCE, *[NOTHING] * (len(COLUMNS) - 5), distance, NOTHING)
 
 
 def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | None = None) -> list[Row]:
@@ -304,8 +306,8 @@ def table(registry: Registry, model: str, runtimes: Sequence[str], count: int | 
 
 def joined(rows: Sequence[Row]) -> Iterator[Row]:
     """Yields the rows; neighbours that do not exist for the same reason become one row with all their types."""
-    for (runtime, reason), those in groupby(rows, key=lambda row: (row.runtime, row.preset or row.verdict)):
-        several = list(those)
+    for (runtime, reason), group in groupby(rows, key=lambda row: (row.runtime, row.preset or row.verdict)):
+        several = list(group)
         if several[0].preset or several[0].verdict == REFERENCE:
             yield from several
         else:

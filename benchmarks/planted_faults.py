@@ -103,9 +103,9 @@ def table(results: dict[str, list[Judged]]) -> Iterator[str]:
     missed = []
     for port, all_of in results.items():
         for dtype in dict.fromkeys(each.planted.dtype for each in sorted(all_of, key=_order)):
-            those = [each for each in all_of if each.planted.dtype == dtype]
-            faulty = [each for each in those if each.planted.stage]
-            correct = [each for each in those if not each.planted.stage]
+            of_dtype = [each for each in all_of if each.planted.dtype == dtype]
+            faulty = [each for each in of_dtype if each.planted.stage]
+            correct = [each for each in of_dtype if not each.planted.stage]
             above = [each for each in faulty if each.above]
             exact = [each for each in above if each.exact]
             share = f"{len(exact)} of {len(above)} ({100 * len(exact) / max(len(above), 1):.0f} %)"

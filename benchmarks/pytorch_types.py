@@ -36,14 +36,14 @@ def stages(session: Any) -> list[Mapping[str, np.ndarray]]:
 
 def farthest(outputs: list[Mapping[str, np.ndarray]], expected: list[Mapping[str, np.ndarray]]) -> dict[str, float]:
     """Returns the largest 1 - cosine of each kind of stage, over samples and layers."""
-    far: dict[str, float] = {}
+    largest: dict[str, float] = {}
     for one, other in zip(outputs, expected, strict=True):
         for stage, array in other.items():
             kind = "encoder.layers" if stage.startswith("encoder.layers.") else stage
             if array.shape == one[stage].shape:  # rows are tokens after CIF
-                off = 1 - cosine(one[stage].astype(np.float64), array.astype(np.float64))
-                far[kind] = max(far.get(kind, 0.0), off)
-    return far
+                distance = 1 - cosine(one[stage].astype(np.float64), array.astype(np.float64))
+                largest[kind] = max(largest.get(kind, 0.0), distance)
+    return largest
 
 
 def main() -> int:
@@ -74,8 +74,10 @@ def main() -> int:
             session.close()
             reference = reference or (transcripts, outputs)
             unlike = sum(one != other for one, other in zip(transcripts, reference[0], strict=True))
-            far = ", ".join(f"{stage} {off:.0e}" for stage, off in farthest(outputs, reference[1]).items() if off)
-            print(f"| {kind} | {rate(transcripts, strings):.2%} | {unlike} | {far} |", flush=True)
+            distances = ", ".join(
+                f"{stage} {distance:.0e}" for stage, distance in farthest(outputs, reference[1]).items() if distance
+            )
+            print(f"| {kind} | {rate(transcripts, strings):.2%} | {unlike} | {distances} |", flush=True)
             good = good and abs(rate(transcripts, strings) - rate(reference[0], strings)) <= GOAL
     print(f"\nword error rates within {GOAL:.1%} of float32's: {'yes' if good else 'no'}")
     return 0 if good else 1

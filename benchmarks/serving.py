@@ -58,11 +58,11 @@ def measure(
             f"{way:28} {len(sounds) / middle:6.1f} recordings/s, {speech / middle:6.1f} s of speech/s "
             f"({min(measured):.2f} to {max(measured):.2f} s)"
         )
-    alone, together, *others = times.values()
-    ratio = statistics.median(one / many for one, many in zip(alone, together, strict=True))
+    single, concurrent, *of_pytorch = times.values()
+    ratio = statistics.median(one / many for one, many in zip(single, concurrent, strict=True))
     print(f"vLLM at once against one after another: {ratio:.2f} (median of {runs} pairs; goal: at least {goal:g})")
-    if others:
-        against = statistics.median(other / many for other, many in zip(others[-1], together, strict=True))
+    if of_pytorch:
+        against = statistics.median(other / many for other, many in zip(of_pytorch[-1], concurrent, strict=True))
         print(f"vLLM at once against PyTorch's batch: {against:.2f}")
     differ = [number for number, each in enumerate(zip(*ids.values(), strict=True)) if len(set(each)) > 1]
     print("ids equal" if not differ else f"ids differ in {len(differ)} recordings, first in number {differ[0]}")

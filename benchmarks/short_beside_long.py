@@ -44,7 +44,7 @@ def main() -> None:
         long, shorts = long_recording(server.folder, 60 * options.minutes), short_recordings()
         for model in options.models:
             timed(one, model, shorts[0])  # loads it
-            alone = {path: timed(other, model, path) for path in shorts}
+            times_alone = {path: timed(other, model, path) for path in shorts}
             long_alone = timed(one, model, long)
             running = threads.submit(timed, one, model, long)
             time.sleep(HEAD_START)
@@ -54,13 +54,13 @@ def main() -> None:
                 seconds, text = timed(other, model, path)
                 if not running.done():
                     beside.append(seconds)
-                same &= text == alone[path][1]
+                same &= text == times_alone[path][1]
             same &= running.result()[1] == long_alone[1]
             ordered = sorted(beside) or [float("nan")]
             print(
                 f"{model}: long {long_alone[0]:.1f} s alone, {running.result()[0]:.1f} s beside; short ones "
-                f"{statistics.median(each for each, _ in alone.values()):.2f} s alone, {len(beside)} beside: median "
-                f"{statistics.median(ordered):.2f} s, longest {ordered[-1]:.2f} s; "
+                f"{statistics.median(each for each, _ in times_alone.values()):.2f} s alone, {len(beside)} beside: "
+                f"median {statistics.median(ordered):.2f} s, longest {ordered[-1]:.2f} s; "
                 f"texts {'equal' if same else 'DIFFER'}",
                 flush=True,
             )

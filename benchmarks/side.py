@@ -33,25 +33,25 @@ def workbench_forward(directory: Path, features: np.ndarray, device: str, dtype:
     from workbench.runtimes.pytorch.products import arithmetic_of
 
     settings = Settings(device=device, dtype=dtype)
-    where = prepare(settings)
-    tensor = torch.from_numpy(features)[None].to(where)
-    arithmetic = arithmetic_of(settings, where)
+    target = prepare(settings)
+    tensor = torch.from_numpy(features)[None].to(target)
+    arithmetic = arithmetic_of(settings, target)
     if is_sensevoice(directory):
         from workbench.decoding.ctc import collapse, greedy
         from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
         from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice, SenseVoiceRunner
 
         queries = query_ids(SenseVoiceOptions())
-        if where.type != "cpu":
-            on_device = SenseVoiceOnDevice(read_sensevoice(directory), where, arithmetic)
+        if target.type != "cpu":
+            on_device = SenseVoiceOnDevice(read_sensevoice(directory), target, arithmetic)
             return lambda: [token.id for token in collapse(on_device.best_paths([features], queries, 0, None)[0].ids)]
-        sensevoice = SenseVoiceRunner(read_sensevoice(directory), where, arithmetic)
+        sensevoice = SenseVoiceRunner(read_sensevoice(directory), target, arithmetic)
         rows = torch.tensor([queries])
         return lambda: [token.id for token in greedy(sensevoice.network(tensor, rows)[0].float().numpy())]
     from workbench.families.paraformer import read_paraformer
     from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 
-    paraformer = ParaformerRunner(read_paraformer(directory), where, arithmetic)
+    paraformer = ParaformerRunner(read_paraformer(directory), target, arithmetic)
     return lambda: paraformer.network(tensor).logits[0].argmax(-1).tolist()  # type: ignore[index]
 
 

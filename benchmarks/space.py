@@ -155,11 +155,11 @@ class _Measured:
 @contextmanager
 def _measured(label: str) -> Iterator[_Measured]:
     """Prints at the end of the block how long it took, and the largest memory of all processes of its process."""
-    measured, done, peak = _Measured(), threading.Event(), 0
+    measured, finished, peak = _Measured(), threading.Event(), 0
 
     def look() -> None:
         nonlocal peak
-        while not done.wait(LOOK_SECONDS):
+        while not finished.wait(LOOK_SECONDS):
             if measured.process is not None:
                 peak = max(peak, _tree_bytes(measured.process))
 
@@ -170,7 +170,7 @@ def _measured(label: str) -> Iterator[_Measured]:
         yield measured
     finally:
         seconds = time.perf_counter() - started
-        done.set()
+        finished.set()
         watcher.join()
         print(f"{label}: {seconds:.0f} s, at most {peak / 1e9:.2f} GB at once", flush=True)
 

@@ -67,7 +67,7 @@ def measure(size: str, frames: int, runs: int, threads: int) -> None:
         on_gguf = Xcodec(read_gguf(out), STREAMS, threads)
         codes = np.random.default_rng(0).integers(0, on_pytorch.codes, (frames, STREAMS))
         one, other = on_pytorch.decode(codes), on_gguf.decode(codes)  # warms both up
-        apart = float(np.linalg.norm(other - one) / np.linalg.norm(one))
+        difference = float(np.linalg.norm(other - one) / np.linalg.norm(one))
         pairs = [(processor_seconds(on_gguf, codes), processor_seconds(on_pytorch, codes)) for _ in range(runs)]
         on_gguf.close()
     ratios = sorted(gguf_seconds / other for gguf_seconds, other in pairs)
@@ -75,7 +75,7 @@ def measure(size: str, frames: int, runs: int, threads: int) -> None:
     print(
         f"{size}, {frames} frames, {threads} thread{'s' * (threads > 1)}: GGUF {gguf:.4f}, PyTorch {pytorch:.4f} "
         f"processor seconds per second of sound; ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to "
-        f"{ratios[-1]:.2f}); relative L2 {apart:.1e}"
+        f"{ratios[-1]:.2f}); relative L2 {difference:.1e}"
     )
 
 

@@ -72,7 +72,8 @@ def say(demo: Demo, speaker: Speaker, count: int) -> None:
             takes = ((digits, demo.sound(delayed(speaker.say(voice, digits), LAYOUT))) for digits in strings)
             row = [f"the voice's takes through the codec {rates_of(takes, recognise).wer:6.1%}"]
             row += [
-                f"{how} {measure_saying(demo, voice, strings, recognise, choice).wer:6.1%}" for how, choice in choices
+                f"{label} {measure_saying(demo, voice, strings, recognise, choice).wer:6.1%}"
+                for label, choice in choices
             ]
             print(f"says, {voice}, heard by {name}: {', '.join(row)}", flush=True)
 

@@ -122,8 +122,12 @@ def equal_answers(candidate: Sequence[np.ndarray], reference: Sequence[np.ndarra
     shares = []
     for one, other in zip(candidate, reference, strict=True):
         both = min(len(one), len(other))
-        apart = np.flatnonzero((one[:both] != other[:both]).any(axis=1))
-        shares.append(1.0 if one.shape == other.shape and not len(apart) else (apart[0] if len(apart) else both) / both)
+        differing = np.flatnonzero((one[:both] != other[:both]).any(axis=1))
+        shares.append(
+            1.0
+            if one.shape == other.shape and not len(differing)
+            else (differing[0] if len(differing) else both) / both
+        )
     equal = sum(share == 1.0 for share in shares)
     rest = [share for share in shares if share < 1.0]
     rest_text = f"; the others part after {statistics.median(rest):.0%} of their rows" if rest else ""
@@ -132,12 +136,12 @@ def equal_answers(candidate: Sequence[np.ndarray], reference: Sequence[np.ndarra
 
 def error_rate(rows: Sequence[np.ndarray], digits: Sequence[Sequence[int]], layout: SpeechLayout, codec: Any) -> str:
     """Returns the word error rate of what demo/sensevoice hears of the answers' audio."""
-    hear, scores = sensevoice(), []
+    transcribe, scores = sensevoice(), []
     for row, spoken_digits in zip(rows, digits, strict=True):
         audio = row[(row[:, 0] >= layout.codec_first) & (row[:, 1:] >= layout.codec_first).all(axis=1)]
         codes = aligned(audio, layout)
         samples = codec.decode(codes) if len(codes) else np.zeros(0, np.float32)
-        scores.append(score(words_of(spoken_digits), hear(np.concatenate([PADDING, samples, PADDING]))))
+        scores.append(score(words_of(spoken_digits), transcribe(np.concatenate([PADDING, samples, PADDING]))))
     return f"; word error rate {pool_scores(scores).wer or 0:.2%}"
 
 

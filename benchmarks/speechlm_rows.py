@@ -94,12 +94,12 @@ class Timed:
 def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, float]:
     """Rows per second of an answer of audio, from its second row on, and the share of the time in forward passes."""
     plan = AnswerPlan("audio", min_audio_rows=rows, max_audio_rows=rows, cfg=cfg, audio_temperature=0.8, audio_top_k=20)
-    began, watched = 0.0, Timed(network)
+    started, watched = 0.0, Timed(network)
     for step in answer_steps(watched, [prompt(network)], plan):  # type: ignore[arg-type]
-        if step.phase is Kind.AUDIO and not began:
-            began = time.perf_counter()
+        if step.phase is Kind.AUDIO and not started:
+            started = time.perf_counter()
             watched.seconds.clear()
-    passed = time.perf_counter() - began
+    passed = time.perf_counter() - started
     return (rows - 1) / passed, sum(watched.seconds) / passed
 
 
@@ -145,10 +145,10 @@ def main() -> int:
         measured = [
             (*generated(network, chosen.rows, cfg), bare(network, chosen.rows, cfg)) for _ in range(chosen.runs + 1)
         ][1:]  # the first warms up
-        generated_rate, share, alone = (statistics.median(side) for side in zip(*measured, strict=True))
+        generated_rate, share, bare_rate = (statistics.median(side) for side in zip(*measured, strict=True))
         worst = min(worst, share)
         print(f"cfg {cfg:g}: {share:.3f} of the time in forward passes (goal {GOAL}); ", end="")
-        print(f"{generated_rate:.1f} rows/s generated, {alone:.1f} rows/s of bare passes")
+        print(f"{generated_rate:.1f} rows/s generated, {bare_rate:.1f} rows/s of bare passes")
     return int(worst < GOAL)
 
 

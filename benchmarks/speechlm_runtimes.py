@@ -54,7 +54,7 @@ def request(rng: np.random.Generator, recordings: Sequence[Path], with_speech: b
     return {"role": "user", "content": f"{rng.choice(['say', 'write'])} {digits}{voice}"}
 
 
-def ask(session: OpenSession, count: int, recordings: Sequence[Path], temperature: float) -> list[Exchange]:
+def converse(session: OpenSession, count: int, recordings: Sequence[Path], temperature: float) -> list[Exchange]:
     """Holds the conversations."""
     exchanges = []
     for number in range(count):
@@ -88,9 +88,9 @@ def compare(session: OpenSession, exchanges: Sequence[Exchange], at_once: int) -
         return session.converse(list(turn.messages), **turn.options)
 
     with ThreadPoolExecutor(at_once) as pool:
-        first, again = (list(pool.map(answer, exchanges)) for _ in range(2))
+        first, second = (list(pool.map(answer, exchanges)) for _ in range(2))
     same = sum(equal(turn.answer, actual) for turn, actual in zip(exchanges, first, strict=True))
-    repeated = sum(map(equal, first, again))
+    repeated = sum(map(equal, first, second))
     rows = sum(0 if actual.streams is None else len(actual.streams) for actual in first)
     print(
         f"{session.runtime}: {same} of {len(exchanges)} answers ({rows} rows) are PyTorch's, {repeated} the same again",
@@ -109,7 +109,7 @@ def main() -> int:
     recordings = sorted(path for path in options.samples.glob("*.wav") if path.stat().st_size < 320_000)
     with Registry() as registry:
         with registry.open(MODEL, "pytorch", threads=1) as session:
-            exchanges = ask(session, options.conversations, recordings, options.temperature)
+            exchanges = converse(session, options.conversations, recordings, options.temperature)
             fine = [compare(session, exchanges, 1)]
         for settings, at_once in OTHERS:
             with registry.open(MODEL, threads=1, **settings) as session:

@@ -58,11 +58,11 @@ def prompt_of(layout: SpeechLayout) -> np.ndarray:
 def rows_per_second(network: Any, rows: int, cfg: float) -> float:
     """Returns the rows per second of an answer of audio, from its second row on."""
     plan = AnswerPlan("audio", min_audio_rows=rows, max_audio_rows=rows, cfg=cfg, audio_temperature=0.8, audio_top_k=20)
-    began = 0.0
+    started = 0.0
     for step in answer_steps(network, [prompt_of(network.layout)], plan):
-        if step.phase is Kind.AUDIO and not began:
-            began = time.perf_counter()
-    return (rows - 1) / (time.perf_counter() - began)
+        if step.phase is Kind.AUDIO and not started:
+            started = time.perf_counter()
+    return (rows - 1) / (time.perf_counter() - started)
 
 
 def main() -> None:

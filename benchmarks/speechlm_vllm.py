@@ -75,13 +75,13 @@ def measure(
         for run in range(runs + 1):
             for cfg in guidance:
                 one_answer = partial(answer, session, rows if run else 5, cfg=cfg)
-                alone, one = timed(lambda ask=one_answer: list(map(ask, numbers)))
-                together, all_of = timed(lambda ask=one_answer: list(pool.map(ask, numbers)))
-                if not all(map(np.array_equal, one, all_of)):
+                rate_alone, answers_alone = timed(lambda converse=one_answer: list(map(converse, numbers)))
+                rate_together, answers_together = timed(lambda converse=one_answer: list(pool.map(converse, numbers)))
+                if not all(map(np.array_equal, answers_alone, answers_together)):
                     raise SystemExit("the answers differ")
                 if run:  # the first one compiles
-                    speeds[ALONE, cfg].append(alone)
-                    speeds[TOGETHER, cfg].append(together)
+                    speeds[ALONE, cfg].append(rate_alone)
+                    speeds[TOGETHER, cfg].append(rate_together)
     for (way, cfg), each in speeds.items():
         runs_of_it = ", ".join(f"{speed:.0f}" for speed in each)
         print(f"{way}, cfg {cfg:g}: {statistics.median(each):.0f} rows/s (runs: {runs_of_it})")

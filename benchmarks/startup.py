@@ -73,9 +73,9 @@ def main() -> int:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     import_seconds()  # the first fills the disk cache for both
     pairs = [(import_seconds(), answer_seconds()) for _ in range(rounds)]
-    alone, page = (statistics.median(column) for column in zip(*pairs))
-    print(f"import gradio          {alone:6.2f} s   (median of {rounds})")
-    print(f"page answers           {page:6.2f} s")
+    import_time, page_time = (statistics.median(column) for column in zip(*pairs))
+    print(f"import gradio          {import_time:6.2f} s   (median of {rounds})")
+    print(f"page answers           {page_time:6.2f} s")
     # Ratios of consecutive runs, as other work on the machine varies.
     ratio = statistics.median(after / before for before, after in pairs)
     print(f"ratio                  {ratio:6.2f}     (median of {rounds} pairs; promised: at most {RATIO})")

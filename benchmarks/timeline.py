@@ -99,9 +99,9 @@ def served() -> Iterator[str]:
     def stream(self: Any, audio: str, **options: Any) -> Iterator[Any]:
         count = 7200
         parts = []
-        for begin in range(0, count, 10):
-            tokens = tuple(Token(1, f" w{n}", float(n), n + BEEP, 0.8) for n in range(begin, begin + 10))
-            parts.append(Segment(begin, begin + 10.0, "".join(each.text for each in tokens).strip(), tokens))
+        for first in range(0, count, 10):
+            tokens = tuple(Token(1, f" w{n}", float(n), n + BEEP, 0.8) for n in range(first, first + 10))
+            parts.append(Segment(first, first + 10.0, "".join(each.text for each in tokens).strip(), tokens))
         text = " ".join(part.text for part in parts)
         yield Transcript(self.model, self.runtime, text, None, tuple(parts), (), float(count), 0.1, 1.0)
 
@@ -153,10 +153,11 @@ def measure(hours: float, width: int, runs: int) -> None:
             )
             print(f"panning, {view:g} s in view: {1000 * len(gaps) / sum(gaps):.0f} frames a second ({figures})")
         beeps = page.evaluate(PLAY, 8)
-        off = [abs(each) for each, _ in beeps]
+        offsets = [abs(each) for each, _ in beeps]
         lit = sum(bool(word) for _, word in beeps)
         print(
-            f"{len(beeps)} beeps: cursor off by {1000 * statistics.median(off):.0f} ms (most {1000 * max(off):.0f} ms)"
+            f"{len(beeps)} beeps: cursor off by {1000 * statistics.median(offsets):.0f} ms "
+            f"(most {1000 * max(offsets):.0f} ms)"
         )
         print(f"word lit in the frame after the beep: {lit} of {len(beeps)}")
         browser.close()

@@ -43,8 +43,8 @@ def test_click_and_dc_offset_do_not_affect_the_gain() -> None:
     quiet = bursts_of_tone(-50.0)
     clicked = quiet.copy()
     clicked[RATE // 2 : RATE // 2 + 800] = 0.9  # 50 ms
-    far = amplified(clicked)[2 * RATE : 3 * RATE]
-    assert 10 * np.log10(np.mean((far - far.mean()) ** 2)) == pytest.approx(ENOUGH_DB, abs=0.3)
+    distant = amplified(clicked)[2 * RATE : 3 * RATE]
+    assert 10 * np.log10(np.mean((distant - distant.mean()) ** 2)) == pytest.approx(ENOUGH_DB, abs=0.3)
     np.testing.assert_allclose(amplified(quiet + np.float32(0.3)), amplified(quiet), atol=1e-3)
 
 

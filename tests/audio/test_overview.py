@@ -171,9 +171,13 @@ def test_damaged_track_is_readable_at_any_position_before_the_damage(tmp_path: P
     soundfile.write(path, 0.3 * np.random.default_rng(0).standard_normal(160_000), 16_000)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    there = len(read(path).samples)
-    for first in (there + 4000, 40_000):  # beyond the damage, and across it
+    readable = len(read(path).samples)
+    for first in (readable + 4000, 40_000):  # beyond the damage, and across it
         track = open_track(path)
-        assert len(track.read(first, 100_000)) == max(there - first, 0)
-        assert (len(track.read(0, 160_000)), len(track.read(100, 50)), len(track.read(there, 50))) == (there, 50, 0)
+        assert len(track.read(first, 100_000)) == max(readable - first, 0)
+        assert (len(track.read(0, 160_000)), len(track.read(100, 50)), len(track.read(readable, 50))) == (
+            readable,
+            50,
+            0,
+        )
         track.close()

@@ -402,7 +402,7 @@ def test_reading_hours_of_sound_holds_the_samples_in_memory_once(
         "print(len(read(sys.argv[1]).samples), peak_resident_bytes() >> 20)"
     )
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", script, path], cwd=root, capture_output=True, text=True, check=True)
-    samples, peak_megabytes = map(int, done.stdout.split())
+    process = subprocess.run([sys.executable, "-c", script, path], cwd=root, capture_output=True, text=True, check=True)
+    samples, peak_megabytes = map(int, process.stdout.split())
     assert samples == hours * 3600 * RATE
     assert peak_megabytes < limit

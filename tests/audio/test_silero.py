@@ -108,13 +108,13 @@ def test_progress_ends_at_one_and_an_exception_in_the_callback_stops_detection()
 def test_concurrent_threads_are_served_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(silero, "_BLOCK", 50)
     recordings = [noisy_tones(10.0 + n)[n * 100 :] for n in range(4)]
-    alone = [silero_probabilities(samples) for samples in recordings]
+    expected = [silero_probabilities(samples) for samples in recordings]
     order: list[int] = []
     with ThreadPoolExecutor(4) as pool:
-        together = list(
+        concurrent = list(
             pool.map(lambda n: silero_probabilities(recordings[n], lambda fraction: order.append(n)), range(4))
         )
-    for one, other in zip(alone, together, strict=True):
+    for one, other in zip(expected, concurrent, strict=True):
         np.testing.assert_array_equal(one, other)
     changes = sum(one != other for one, other in pairwise(order))
     assert len(order) > 4 and changes == 3
@@ -170,7 +170,7 @@ print(time.process_time() - start, peak_resident_bytes() >> 20)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of a process the Linux way")
 def test_half_an_hour_of_silence_is_processed_within_time_and_memory_limits() -> None:
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=root, capture_output=True, text=True, check=True)
-    seconds, peak_megabytes = map(float, done.stdout.split())
+    process = subprocess.run([sys.executable, "-c", SCRIPT], cwd=root, capture_output=True, text=True, check=True)
+    seconds, peak_megabytes = map(float, process.stdout.split())
     assert seconds < 15
     assert peak_megabytes < 1200

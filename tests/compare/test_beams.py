@@ -56,8 +56,8 @@ def test_different_hypothesis_is_named_with_its_score(second: Any, sentence: str
 
 
 def test_same_hypotheses_in_another_order_are_named() -> None:
-    far = {"steps.2.beams.scores": np.array([-1.0, -1.5, -2.0, -3.0])}
-    verdict = judge(compare(trace(**far), trace([(1, 8), (0, 7)], **far)))
+    scores = {"steps.2.beams.scores": np.array([-1.0, -1.5, -2.0, -3.0])}
+    verdict = judge(compare(trace(**scores), trace([(1, 8), (0, 7)], **scores)))
     assert "The same hypotheses in another order" in verdict.sentence
 
 

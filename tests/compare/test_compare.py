@@ -343,13 +343,13 @@ def test_log_probabilities_after_the_first_different_token_are_ignored() -> None
 def test_missing_alternatives_raise_a_warning() -> None:
     trace = computed()
     reference, candidate = reporting(trace, SAME), reporting(trace, SAME)
-    for one, other, whose in (
+    for one, other, lacking_side in (
         (reference, without(candidate, "tokens.alternatives", "tokens.logprobs"), "candidate"),
         (without(reference, "tokens.logprobs"), candidate, "reference"),
     ):
         comparison = compare(one, other)
         assert comparison.within
-        assert comparison.warnings == (f"not compared, since the {whose} does not have them: tokens.logprobs",)
+        assert comparison.warnings == (f"not compared, since the {lacking_side} does not have them: tokens.logprobs",)
     assert compare(reference, without(candidate, "tokens.alternatives")).warnings == (
         "not compared, since the candidate does not name the tokens (tokens.alternatives): tokens.logprobs",
     )

@@ -48,20 +48,20 @@ def test_holm_correction_matches_its_definition(ps: list[float]) -> None:
         assert corrected == pytest.approx(expected, abs=1e-12) and corrected >= p
 
 
-def together(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tuple[Consistency, int]:
+def judge_inputs(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tuple[Consistency, int]:
     """The verdict over inputs with a small fault, and how many inputs show it alone."""
-    measurements, alone = [], 0
+    measurements, found_alone = [], 0
     for number in range(inputs):
         half = Half(1000 * seed + number)
         report = half.judged(half.computed(lambda x: fault_size * NOISE * x, at))
-        alone += report.first_bug is not None
+        found_alone += report.first_bug is not None
         measurements.append(measurements_of(report, ORDERS))
-    return consistency(measurements), alone
+    return consistency(measurements), found_alone
 
 
 def test_small_fault_is_found_over_several_inputs_at_its_stage() -> None:
-    verdict, alone = together(1.4, 8)
-    assert alone == 0
+    verdict, found_alone = judge_inputs(1.4, 8)
+    assert found_alone == 0
     assert verdict.first_fault and verdict.first_fault.stage == STAGES[1]
     assert verdict.sentence.startswith(
         f"{STAGES[1]} is the first stage in error over 8 inputs: at the median position, "
@@ -78,12 +78,12 @@ def test_small_fault_is_found_over_several_inputs_at_its_stage() -> None:
 
 def test_clean_inputs_report_no_fault() -> None:
     for seed in range(6):
-        verdict, _ = together(0.0, 5, seed)
+        verdict, _ = judge_inputs(0.0, 5, seed)
         assert verdict.first_fault is None and verdict.sentence.startswith("No stage is in error over 5 inputs")
 
 
 def test_report_states_the_least_number_of_inputs() -> None:
-    verdict, _ = together(1.4, 2)
+    verdict, _ = judge_inputs(1.4, 2)
     assert verdict.first_fault is None and verdict.least_inputs == 4
     assert verdict.sentence.endswith("; a fault near the noise needs at least 4 inputs to show.")
     least = (1 / (ORDERS + 1)) ** verdict.least_inputs * len(verdict.stages)

@@ -239,19 +239,19 @@ DIVIDED = {
     st.integers(2, 40),
     st.integers(2, 12),
 )
-def test_unknown_faults_get_no_explanation(where: str, kind: str, seed: int, rows: int, half: int) -> None:
+def test_unknown_faults_get_no_explanation(stage: str, kind: str, seed: int, rows: int, half: int) -> None:
     draw = np.random.default_rng(seed)
     shapes = {name: (rows, DIVIDED[name], 8) if name in DIVIDED else (rows, 2 * half) for name in (*FLAT, *DIVIDED)}
     reference = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     candidate = {name: each * (1 + 1e-7 * draw.standard_normal(each.shape)) for name, each in reference.items()}
-    x = reference[where].astype(np.float64)
-    candidate[where] = OTHER[kind](x.reshape(rows, -1), draw).reshape(x.shape)
+    x = reference[stage].astype(np.float64)
+    candidate[stage] = OTHER[kind](x.reshape(rows, -1), draw).reshape(x.shape)
     assert explained(candidate, reference) is None
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(6, 40), st.integers(4, 24), st.integers(0, 8))
-def test_explanation_is_found_despite_rounding(seed: int, rows: int, columns: int, which: int) -> None:
+def test_explanation_is_found_despite_rounding(seed: int, rows: int, columns: int, number: int) -> None:
     draw = np.random.default_rng(seed)
     reference = {
         name: draw.standard_normal((rows, columns)).astype(np.float32) for name in ("llm.layers.0", "llm.norm")
@@ -262,7 +262,7 @@ def test_explanation_is_found_despite_rounding(seed: int, rows: int, columns: in
         (lambda x: np.roll(x, 1, axis=0), "rows shifted"), (lambda x: reference["llm.norm"], "already normed"),
         (lambda x: -x, "factor"), (lambda x: np.exp(x), "function"), (lambda x: x[:, ::-1], "channels reversed"),
         (lambda x: x[:, order] if (order != np.arange(columns)).any() else x[:, ::-1], ""),
-    ][which]  # fmt: skip
+    ][number]  # fmt: skip
     hint = explained({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
     assert hint is not None and (not change[1] or hint.kind == change[1])
 
@@ -273,8 +273,8 @@ def test_correct_step_gets_no_hint_when_its_input_is_wrong() -> None:
     small = {name: right[name] for name in names}
     weight = (small["llm.norm"] / rms(small["llm.layers.2"].astype(np.float64)))[0]
     small["llm.norm"] = (rms(small["llm.layers.2"].astype(np.float64)) * weight).astype(np.float32)
-    off = small["llm.layers.2"] + 9e-5 * np.random.default_rng(3).standard_normal(small["llm.norm"].shape)
-    wrong = {"llm.layers.2": off, "llm.norm": rms(off) * weight}
+    noisy = small["llm.layers.2"] + 9e-5 * np.random.default_rng(3).standard_normal(small["llm.norm"].shape)
+    wrong = {"llm.layers.2": noisy, "llm.norm": rms(noisy) * weight}
     tolerance = Tolerances(find_preset("f32"), (("llm.norm", {"relative_l2": 1e-6}),))
     candidate = {name: np.asarray(each, np.float32) for name, each in wrong.items()}
     verdict = judge(compare(Trace(small, {}), Trace(candidate, {}), tolerance))
@@ -309,9 +309,11 @@ def test_float64_reference_rules_out_a_hint_within_tolerance_only() -> None:
     peer = trace(rounded(x, 2e-4), "float16")
     for error, kind in ((2e-4, "factor"), (0.008, None)):
         candidate = trace(rounded(2 * x, error), "float16")
-        alone = compare(reference, candidate)
-        assert alone.stages[0].explanation and alone.stages[0].explanation.kind == "factor"
-        stage = with_hints(alone, noise_or_bug(reference, candidate, exact, peer=peer), reference, candidate).stages[0]
+        comparison = compare(reference, candidate)
+        assert comparison.stages[0].explanation and comparison.stages[0].explanation.kind == "factor"
+        stage = with_hints(
+            comparison, noise_or_bug(reference, candidate, exact, peer=peer), reference, candidate
+        ).stages[0]
         assert (stage.explanation.kind if stage.explanation else stage.hint) == kind
 
 

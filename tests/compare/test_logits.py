@@ -98,11 +98,11 @@ def test_log_softmax_and_softmax_are_recognised(error: float) -> None:
 def test_near_tie_needs_small_margins_on_both_sides() -> None:
     r = np.array([[0.0, 5.0, 5.0 - 1e-5, 1.0]])
     c = np.array([[0.0, 5.0, 5.0 + 1e-5, 1.0]])
-    near = choice_at(r, c, 0)
-    assert near is not None and (near.reference_token, near.candidate_token) == (1, 2)
-    assert near.reference_margin == pytest.approx(1e-5) and near.candidate_margin == pytest.approx(1e-5)
-    assert near.spread == pytest.approx(r[0].std())
-    assert near.is_near_tie(1e-4) and not near.is_near_tie(1e-8)
+    tie = choice_at(r, c, 0)
+    assert tie is not None and (tie.reference_token, tie.candidate_token) == (1, 2)
+    assert tie.reference_margin == pytest.approx(1e-5) and tie.candidate_margin == pytest.approx(1e-5)
+    assert tie.spread == pytest.approx(r[0].std())
+    assert tie.is_near_tie(1e-4) and not tie.is_near_tie(1e-8)
     clear = choice_at(r, np.array([[0.0, 5.0, 6.0, 1.0]]), 0)
     assert clear is not None and not clear.is_near_tie(1e-4)
     assert choice_at(r, r, 0) is None

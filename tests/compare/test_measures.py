@@ -84,7 +84,7 @@ def test_values_at_the_ends_of_float64_neither_overflow_nor_vanish(
     both: tuple[np.ndarray, np.ndarray], exponent: int
 ) -> None:
     flat = [each.astype(np.float64) for each in both]
-    plain, far = measure(*flat), measure(*(np.ldexp(each, exponent) for each in flat))
+    plain, scaled = measure(*flat), measure(*(np.ldexp(each, exponent) for each in flat))
     for name in (
         "values",
         "relative_l2",
@@ -95,10 +95,10 @@ def test_values_at_the_ends_of_float64_neither_overflow_nor_vanish(
         "factor_residual",
         "identical",
     ):
-        assert getattr(far, name) == pytest.approx(getattr(plain, name), rel=1e-12, abs=1e-12), name
+        assert getattr(scaled, name) == pytest.approx(getattr(plain, name), rel=1e-12, abs=1e-12), name
     for name in ("max_abs", "mean_abs", "reference_rms", "by_position", "by_channel"):
         expected = np.ldexp(getattr(plain, name), exponent)
-        np.testing.assert_allclose(getattr(far, name), expected, rtol=1e-9, atol=5e-324, err_msg=name)
+        np.testing.assert_allclose(getattr(scaled, name), expected, rtol=1e-9, atol=5e-324, err_msg=name)
 
 
 def test_equal_arrays_with_float64_min_have_zero_distance() -> None:

@@ -62,8 +62,8 @@ def test_exact_reference_allows_float32_rounding() -> None:
 
 
 def test_reference_far_from_float64_is_reported() -> None:
-    off = computed(faults={"encoder.layers.2": lambda x: 1.1 * x})
-    report = noise_or_bug(off, computed(), computed("float64"))
+    faulty = computed(faults={"encoder.layers.2": lambda x: 1.1 * x})
+    report = noise_or_bug(faulty, computed(), computed("float64"))
     assert report.stages[4].reference_is_off
     assert report.sentence.startswith(
         "at encoder.layers.2 the distance of the reference from float64 is 0.1, more than"
@@ -148,12 +148,12 @@ def test_fault_barely_within_its_bound_is_named_before_the_stage_of_growth(isola
     names = ["encoder.input", "encoder.layers.0", "encoder.layers.1", "encoder.layers.2"]
     x = {name: draw.standard_normal((4000, 8)) for name in names}
 
-    def off(*errors: float) -> dict[str, np.ndarray]:
+    def scaled(*errors: float) -> dict[str, np.ndarray]:
         return {name: x[name] * (1 + error) for name, error in zip(names, errors)}
 
     metas = ({}, {"isolated": isolated}, {"isolated": isolated, "dtype": "float64"})
     bound = 1e-6 * (ALONE if isolated else END_TO_END).typical
-    sides = [off(1e-6, 1e-6, 1e-6, 1e-6), off(1e-6, 0.9 * bound, 3 * bound, 9 * bound), x]
+    sides = [scaled(1e-6, 1e-6, 1e-6, 1e-6), scaled(1e-6, 0.9 * bound, 3 * bound, 9 * bound), x]
     report = noise_or_bug(*[Trace(side, META | {"dtype": "float32"} | meta) for side, meta in zip(sides, metas)])
     if isolated:  # where nothing grows
         assert [each.stage for each in report.bugs] == names[2:]
@@ -179,31 +179,35 @@ def test_quantised_weights_do_not_widen_front_end_bounds(key: str) -> None:
 def test_float32_stages_of_a_float64_trace_and_later_ones_have_wider_bounds() -> None:
     draw = np.random.default_rng(0)
     x, y = (draw.standard_normal((30, 20)) for _ in range(2))
-    far = 3e-6 * draw.standard_normal(x.shape)
+    error = 3e-6 * draw.standard_normal(x.shape)
     stages = [
         {"frontend.fbank": x.astype(np.float32), "encoder.input": y},
-        {"frontend.fbank": x + far, "encoder.input": y + far},
+        {"frontend.fbank": x + error, "encoder.input": y + error},
         {"frontend.fbank": x.astype(np.float32), "encoder.input": y},
     ]
     metas = ({"dtype": "float32"}, {"dtype": "float32"}, {"dtype": "float64"})
     sides = [Trace(stage, META | meta) for stage, meta in zip(stages, metas)]
     assert noise_or_bug(*sides).first_bug is None
-    own = noise_or_bug(sides[0], Trace({**stages[0], "encoder.input": y + far}, META), sides[2])
+    own = noise_or_bug(sides[0], Trace({**stages[0], "encoder.input": y + error}, META), sides[2])
     assert own.first_bug and own.first_bug.stage == "encoder.input"
     fault = noise_or_bug(sides[0], Trace({**stages[0], "frontend.fbank": x * (1 + 9 * FRONT_END)}, META), sides[2])
     assert fault.first_bug and fault.first_bug.stage == "frontend.fbank"
 
 
 def test_bugs_after_an_inaccurate_reference_stage_are_not_reported() -> None:
-    def off(x: np.ndarray) -> np.ndarray:
+    def faulty(x: np.ndarray) -> np.ndarray:
         return 1.1 * x
 
     late = noise_or_bug(
-        computed(faults={"encoder.layers.2": off}), computed(faults={"encoder.layers.4": off}), computed("float64")
+        computed(faults={"encoder.layers.2": faulty}),
+        computed(faults={"encoder.layers.4": faulty}),
+        computed("float64"),
     )
     assert late.first_bug is None and late.bugs == () and "noise cannot be told from a bug" in late.sentence
     early = noise_or_bug(
-        computed(faults={"encoder.layers.4": off}), computed(faults={"encoder.layers.2": off}), computed("float64")
+        computed(faults={"encoder.layers.4": faulty}),
+        computed(faults={"encoder.layers.2": faulty}),
+        computed("float64"),
     )
     assert early.first_bug and early.first_bug.stage == "encoder.layers.2"
 

@@ -68,8 +68,8 @@ def test_each_precision_fails_the_next_stricter_preset(dtype: str, stricter: str
     ],
 )
 def test_preset_follows_the_coarsest_precision_of_the_traces(metas: list[dict], name: str, reason: str) -> None:
-    preset, why = preset_of(*metas)
-    assert (preset.name, why) == (name, reason)
+    preset, stated_reason = preset_of(*metas)
+    assert (preset.name, stated_reason) == (name, reason)
 
 
 def test_rules_change_stage_limits_in_order() -> None:

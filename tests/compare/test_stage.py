@@ -29,8 +29,8 @@ def test_passing_limits_are_met_and_tight(reference: np.ndarray, error: np.ndarr
     if any(math.isinf(value) for value in comparison.measured.values()):
         return
     assert set(limits) == set(comparison.measured)
-    again = compare_stage(stage, reference, reference + error, Tolerances(EXACT, (("*", limits),)).of(stage))
-    assert again.passes, (limits, comparison.measured)
+    at_limits = compare_stage(stage, reference, reference + error, Tolerances(EXACT, (("*", limits),)).of(stage))
+    assert at_limits.passes, (limits, comparison.measured)
     for name, limit in limits.items():
         value = comparison.measured[name]
         assert limit == value == 0 or (

@@ -42,8 +42,8 @@ def test_verdict_names_no_faulty_step_for_a_prompt_fault_or_no_fault() -> None:
 
 
 def test_float64_finds_a_faulty_step_within_tolerance() -> None:
-    off = trace(steps__3__llm__layers__0=8e-5)
-    verdict = judge(compare(trace(), off), noise_or_bug(trace(), off, trace("float64")))
+    faulty = trace(steps__3__llm__layers__0=8e-5)
+    verdict = judge(compare(trace(), faulty), noise_or_bug(trace(), faulty, trace("float64")))
     assert verdict.faulty_stage == "steps.3.llm.layers.0" and verdict.found_by == "float64"
 
 

@@ -124,8 +124,12 @@ def test_bug_is_named_before_the_stage_where_it_exceeds_tolerance() -> None:
     assert verdict.faulty_stages == ("encoder.layers.3",)
     assert verdict.sentence.startswith("encoder.layers.3 is the first stage in error, though within tolerance f32")
     assert "encoder.output is the first stage beyond tolerance: relative L2 0.01, limit 0.0001" in verdict.sentence
-    alone = judge(comparison)
-    assert (alone.faulty_stage, alone.found_by, alone.first_bug) == ("encoder.output", "tolerance", None)
+    without_float64 = judge(comparison)
+    assert (without_float64.faulty_stage, without_float64.found_by, without_float64.first_bug) == (
+        "encoder.output",
+        "tolerance",
+        None,
+    )
 
 
 def test_fault_found_by_tolerance_and_float64_is_reported_once() -> None:
@@ -180,12 +184,12 @@ def test_error_similar_to_the_peer_model_is_within() -> None:
     x, y = draw.standard_normal((2, 400, 30))
     truth = {"encoder.layers.0": x, "encoder.output": y}
 
-    def off(seed: int, dtype: str, error: float) -> Trace:
+    def noisy(seed: int, dtype: str, error: float) -> Trace:
         noise = np.random.default_rng(seed).standard_normal((400, 30))
         return Trace({"encoder.layers.0": x + error * noise, "encoder.output": y * (1 + 1e-9)}, META | {"dtype": dtype})
 
     reference, exact = (Trace(truth, META | {"dtype": dtype}) for dtype in ("float32", "float64"))
-    peer, port = off(1, "bfloat16", 0.08), off(2, "bfloat16", 0.08)
+    peer, port = noisy(1, "bfloat16", 0.08), noisy(2, "bfloat16", 0.08)
     noise = noise_or_bug(reference, port, exact, peer=peer)
     verdict = judge(compare(reference, port), noise)
     assert verdict.within and verdict.faulty_stage is None and verdict.first_divergent == "encoder.layers.0"
@@ -196,8 +200,8 @@ def test_error_similar_to_the_peer_model_is_within() -> None:
     assert verdict.sentence.startswith(sentence)
     by_preset = judge(compare(reference, port, Tolerances(PRESETS["bf16"])), noise)
     assert not by_preset.within and ", so no stage is at fault." in by_preset.sentence
-    far = off(2, "bfloat16", 0.4)
-    bug = judge(compare(reference, far), noise_or_bug(reference, far, exact, peer=peer))
+    distant = noisy(2, "bfloat16", 0.4)
+    bug = judge(compare(reference, distant), noise_or_bug(reference, distant, exact, peer=peer))
     assert not bug.within and bug.faulty_stage == "encoder.layers.0"
 
 

@@ -105,13 +105,13 @@ UNKNOWN: dict[str, Change] = {
 
 
 @pytest.mark.parametrize(
-    "kind, where",
+    "kind, position",
     [("F32", "row 5, columns 32 to 63"), ("Q8_0", "1 block of 32 values (the first is row 5, columns 32 to 63)")],
 )
-def test_position_of_a_wrong_block_is_named(kind: str, where: str) -> None:
+def test_position_of_a_wrong_block_is_named(kind: str, position: str) -> None:
     own = random_weights(1, tails=30)
     difference = difference_of(own, stored(one_block(own), kind), kind)
-    assert difference and difference.sentence == f"is 2 times the checkpoint's in {where}"
+    assert difference and difference.sentence == f"is 2 times the checkpoint's in {position}"
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -39,14 +39,14 @@ def test_gguf_file_gives_the_same_configuration_and_tokenizer_as_the_checkpoint(
     tiny, file = forms[form]
     model = read_speechlm(tiny.directory)
     with unpacked(file) as directory:
-        again = read_speechlm(directory, weights=file.path)
+        from_gguf = read_speechlm(directory, weights=file.path)
     for name in ("layout", "settings", "tower", "defaults"):
-        assert getattr(again, name) == getattr(model, name), name
-    assert again.codec and model.codec
-    assert replace(again.codec, directory=None, where="") == replace(model.codec, directory=None, where="")
+        assert getattr(from_gguf, name) == getattr(model, name), name
+    assert from_gguf.codec and model.codec
+    assert replace(from_gguf.codec, directory=None, where="") == replace(model.codec, directory=None, where="")
     text = "say three seven one, <|eos|>!"
-    assert again.tokenizer.ids(text) == model.tokenizer.ids(text)
-    assert again.weights == (file.path,) and file.architecture == "speechlm" and file.text(HALF) == "qwen3"
+    assert from_gguf.tokenizer.ids(text) == model.tokenizer.ids(text)
+    assert from_gguf.weights == (file.path,) and file.architecture == "speechlm" and file.text(HALF) == "qwen3"
 
 
 @pytest.mark.parametrize("form", ["directory", "release"])
@@ -74,9 +74,9 @@ def test_tokenizer_from_vocab_and_merges_files_gives_the_same_ids(tmp_path: Path
     (folder / "tokenizer.json").unlink()
     two = read_speechlm(tiny.directory).tokenizer
     with unpacked(read_gguf(speechlm_file(tiny.directory))) as directory:
-        again = read_speechlm(directory, weights=tiny.directory).tokenizer
-    assert expected == two.ids(text) == again.ids(text)
-    assert again.text(expected) == two.text(expected)
+        from_gguf = read_speechlm(directory, weights=tiny.directory).tokenizer
+    assert expected == two.ids(text) == from_gguf.ids(text)
+    assert from_gguf.text(expected) == two.text(expected)
 
 
 def test_output_heads_of_tied_embeddings_equal_embedding_rows(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ SHAPE = (9, 96)
 VALUES = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 
 
-def plan_of(values: np.ndarray = VALUES, before: Callable[[int], None] = lambda first: None, **others: object) -> Plan:
+def plan_of(
+    values: np.ndarray = VALUES, before: Callable[[int], None] = lambda first: None, **settings: object
+) -> Plan:
     """One matrix; `before` is told the first row of each stretch before that is read."""
 
     def rows(first: int, last: int) -> np.ndarray:
@@ -33,7 +35,7 @@ def plan_of(values: np.ndarray = VALUES, before: Callable[[int], None] = lambda 
         return values[first:last]
 
     tensor = PlannedTensor("it.weight", values.shape, Kind.MATRIX, rows)
-    return Plan("made-up", {}, [tensor], **others)  # type: ignore[arg-type]
+    return Plan("made-up", {}, [tensor], **settings)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -167,7 +169,7 @@ def test_peak_memory_is_far_below_the_largest_tensor(name: str, tmp_path: Path) 
 
     path = tmp_path / "model.pt"
     torch.save({"it.weight": torch.full((50_000, 2048), 0.5)}, path)  # 410 MB
-    done = subprocess.run([sys.executable, "-c", LARGE, str(path), name], capture_output=True, text=True, check=True)
+    process = subprocess.run([sys.executable, "-c", LARGE, str(path), name], capture_output=True, text=True, check=True)
     path.unlink()
     (tmp_path / "it.gguf").unlink()
-    assert int(done.stdout) < 80e6, f"grew by {int(done.stdout) / 1e6:.0f} MB"
+    assert int(process.stdout) < 80e6, f"grew by {int(process.stdout) / 1e6:.0f} MB"

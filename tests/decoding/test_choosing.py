@@ -87,7 +87,7 @@ def test_stop_token_is_not_chosen_before_min_new_tokens() -> None:
     logits = np.zeros((1, 20), np.float32)
     logits[0, [3, 11, 7]] = 9, 8, 1
     choose = TokenSampler(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id that the vocabulary has not got
-    assert [int(choose(np.zeros((1, done), np.int64), logits)[0]) for done in range(4)] == [7, 7, 3, 3]
+    assert [int(choose(np.zeros((1, count), np.int64), logits)[0]) for count in range(4)] == [7, 7, 3, 3]
 
 
 def test_sampled_token_frequencies_match_the_probabilities() -> None:

@@ -18,7 +18,7 @@ SCORES = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 4)), ele
 
 def collapsed(path: tuple[int, ...], blank: int) -> list[int]:
     """The definition: repeats removed first, then blanks."""
-    without_repeats = [path[0], *(now for before, now in pairwise(path) if now != before)]
+    without_repeats = [path[0], *(step for previous, step in pairwise(path) if step != previous)]
     return [token for token in without_repeats if token != blank]
 
 

@@ -66,9 +66,9 @@ def test_missing_texts_are_scored_in_one_call_and_cached() -> None:
     first, states = model.advance(start, np.array([0, 1, 0, 4]))
     assert states[0] == states[2] and len(set(states.tolist())) == 3 and first[0] == first[2]
     assert texts.asked == [(("one", "two", "one two"), False)]
-    again, same = model.advance(start, np.array([4, 0, 1, 1]))
+    repeated, same = model.advance(start, np.array([4, 0, 1, 1]))
     assert len(texts.asked) == 1 and same.tolist() == states[[3, 0, 1, 1]].tolist()
-    assert again.tolist() == first[[3, 0, 1, 1]].tolist() and again.dtype == np.float64 and same.dtype == np.int64
+    assert repeated.tolist() == first[[3, 0, 1, 1]].tolist() and repeated.dtype == np.float64 and same.dtype == np.int64
     _, other = model.advance(states[:1], np.array([1]))
     assert other[0] != states[3], "another history with the same text"
     model.advance(np.array([states[0], states[3]]), np.array([0, 0]))
@@ -99,8 +99,8 @@ def test_cache_is_bounded_and_evicted_states_stay_valid() -> None:
     assert max(len(model._states), len(model._sums), len(model._ends)) <= 10
     request_count = len(texts.asked)
     assert model.words_of(int(state[0])) == [WORDS[word % 4] for word in range(100)]
-    again, _ = model.advance(np.array([model.start]), np.array([1]))
-    assert again[0] == first[0] and texts.asked[request_count:] == [(("two",), False)], "it was forgotten"
+    repeated, _ = model.advance(np.array([model.start]), np.array([1]))
+    assert repeated[0] == first[0] and texts.asked[request_count:] == [(("two",), False)], "it was forgotten"
     expected = texts.score("two one", False).total - texts.score("two", False).total
     assert model.advance(first_state, np.array([0]))[0][0] == pytest.approx(expected)
 

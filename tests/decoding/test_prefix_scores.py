@@ -56,7 +56,7 @@ class Counted(PrefixScorer):
         return True
 
 
-def alone(row: Sequence[int]) -> list[float]:
+def slow_scores(row: Sequence[int]) -> list[float]:
     return [logprob(row[:place], row[place]) for place in range(1, len(row))]
 
 
@@ -72,7 +72,7 @@ def test_row_scores_with_shared_prefixes_equal_scores_of_each_row_alone(
     scorer = Counted(room, most_rows)
     for rows in calls:
         scores = scorer.score(rows)
-        assert [each.tolist() for each in scores] == [alone(row) for row in rows]
+        assert [each.tolist() for each in scores] == [slow_scores(row) for row in rows]
         assert all(each.dtype == np.float64 for each in scores)
     assert scorer.most <= max(2 * room, LONGEST), "a longer row is computed alone"
 
@@ -104,7 +104,7 @@ def test_failed_scoring_leaves_the_cache_consistent() -> None:
     with pytest.raises(ValueError, match="out of memory"):
         scorer.score([[0, 1, 2]])
     scorer.broken = False
-    assert scorer.score([[0, 1, 2]])[0].tolist() == alone([0, 1, 2])
+    assert scorer.score([[0, 1, 2]])[0].tolist() == slow_scores([0, 1, 2])
 
 
 def test_prefix_tree_nodes_are_numbered_from_the_root() -> None:

@@ -217,10 +217,10 @@ def test_config_sections_that_are_not_mappings_are_refused(section: str, directo
 def test_invalid_encoder_values_are_refused(
     key: str, value: Any, message: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
-    it = write(tmp_path / "it")
-    edit(it, lambda config: config["encoder_conf"].update({key: value}))
+    checkpoint = write(tmp_path / "it")
+    edit(checkpoint, lambda config: config["encoder_conf"].update({key: value}))
     with pytest.raises(BadInput) as error:
-        read(it)
+        read(checkpoint)
     assert message in sentence(error)
 
 
@@ -254,10 +254,10 @@ def test_known_frontend_names_are_accepted(name: str | None, directory: Path) ->
 def test_unsupported_frontend_settings_are_refused(
     key: str, value: Any, message: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
-    it = write(tmp_path / "it")
-    edit(it, lambda config: config.update({key: value}))
+    checkpoint = write(tmp_path / "it")
+    edit(checkpoint, lambda config: config.update({key: value}))
     with pytest.raises(BadInput) as error:
-        read(it)
+        read(checkpoint)
     assert message in sentence(error)
 
 

@@ -109,15 +109,15 @@ def test_models_command_lists_the_external_family_in_a_new_process(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     command = [sys.executable, "-m", "workbench", "models"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    lines = process.stdout.splitlines()
     card = lines[lines.index("mine: Mine") :]
     assert card[1:4] == [
         "  pytorch: ready",
         "  gguf: Tiny CTC has no gguf network; use pytorch",
         "  vllm: Tiny CTC has no vllm network; use pytorch",
     ]
-    assert "cannot be used" not in done.stdout + done.stderr
+    assert "cannot be used" not in process.stdout + process.stderr
 
 
 def test_external_family_transcribes_and_traces_in_python(package_on_path: None, model: Path) -> None:
@@ -177,8 +177,8 @@ def test_files_shown_in_families_md_are_complete_and_formatted(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     command = [sys.executable, "-m", "ruff", "format", "--check", "--line-length", "120", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout
 
 
 def test_names_listed_in_families_md_exist() -> None:

@@ -234,17 +234,17 @@ def test_release_with_alphabetical_modality_order_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("folder", "what"),
+    ("folder", "message"),
     [("Qwen3-tiny-Base", "language model"), ("Qwen3-Omni-tiny", "audio tower")],
 )
 def test_missing_release_part_raises_unavailable_with_the_download_command(
-    release: Path, folder: str, what: str
+    release: Path, folder: str, message: str
 ) -> None:
     shutil.rmtree(release / folder)
     with pytest.raises(Unavailable) as caught:
         read_speechlm(release)
     assert str(caught.value) == (
-        f"it/train_stage3_tiny.yaml names the {what} tiny/{folder}, which is neither a folder beside it nor in the "
+        f"it/train_stage3_tiny.yaml names the {message} tiny/{folder}, which is neither a folder beside it nor in the "
         f"Hugging Face cache; put it there as {folder}, or run: hf download tiny/{folder}"
     )
 

@@ -119,8 +119,8 @@ def test_intact_gguf_files_are_read(sound: dict[str, Path], tmp_path: Path) -> N
 
 
 def test_the_same_seed_gives_the_same_damage(sound: dict[str, Path]) -> None:
-    first, again = list(damaged(sound["every"])), list(damaged(sound["every"]))
-    assert first == again and len({name for name, _ in first}) == len(first) == 200
+    first, second = list(damaged(sound["every"])), list(damaged(sound["every"]))
+    assert first == second and len({name for name, _ in first}) == len(first) == 200
     assert list(damaged(sound["every"], seed=5)) != first
     content = sound["every"].read_bytes()
     assert all(each != content for _, each in first)

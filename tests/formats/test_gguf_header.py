@@ -146,9 +146,9 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [100, 2**14 + 1, 2**40, 2**64 - 1])
 def test_absurd_counts_are_refused_before_memory_is_allocated(tmp_path: Path, count: int) -> None:
-    for counts, what in (((0, count), "metadata keys"), ((count, 0), "tensors")):
+    for counts, entries in (((0, count), "metadata keys"), ((count, 0), "tensors")):
         path = by_hand(tmp_path / "it.gguf", counts=counts)
-        with pytest.raises(BadInput, match=f"states that it has {count} {what}, more than"):
+        with pytest.raises(BadInput, match=f"states that it has {count} {entries}, more than"):
             read_gguf(path)
     for kind, value in (
         (8, struct.pack("<Q", count)),

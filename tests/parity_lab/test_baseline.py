@@ -39,12 +39,12 @@ def known(fakes: FakeRegistry) -> Iterator[ParityRun]:
         yield run
 
 
-def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
-    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates or ("gguf", "vllm"), **how)  # type: ignore[arg-type]
+def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates or ("gguf", "vllm"), **options)  # type: ignore[arg-type]
 
 
-def worse(before: ParityRun, now: ParityRun, factor: float = 1.5) -> tuple[Regression, ...]:
-    return regressions(json.loads(before.to_json()), now.to_dict(), factor)
+def worse(baseline: ParityRun, current: ParityRun, factor: float = 1.5) -> tuple[Regression, ...]:
+    return regressions(json.loads(baseline.to_json()), current.to_dict(), factor)
 
 
 def test_unchanged_known_error_is_not_a_regression(fakes: FakeRegistry) -> None:
@@ -52,10 +52,10 @@ def test_unchanged_known_error_is_not_a_regression(fakes: FakeRegistry) -> None:
     with parity(fakes, stages="encoder.*") as known:
         assert known.status == 1 and worse(known, known) == ()
         fakes.faults["gguf"] = {BROKEN: lambda x: 1.014 * x}
-        with parity(fakes, stages="encoder.*") as now:
-            assert now.status == 1 and worse(known, now) == ()
-            assert {each.candidate for each in worse(known, now, 1.1)} == {"gguf"}
-            assert worse(now, known, 1.0) == ()
+        with parity(fakes, stages="encoder.*") as current:
+            assert current.status == 1 and worse(known, current) == ()
+            assert {each.candidate for each in worse(known, current, 1.1)} == {"gguf"}
+            assert worse(current, known, 1.0) == ()
 
 
 def test_larger_error_than_the_baseline_is_a_regression(fakes: FakeRegistry, known: ParityRun) -> None:
@@ -81,9 +81,9 @@ def test_stage_newly_beyond_tolerance_and_missing_stage_are_regressions(fakes: F
 def test_error_found_only_by_float64_is_a_regression(fakes: FakeRegistry) -> None:
     with parity(fakes) as clean:
         fakes.faults["gguf"] = {BROKEN: lambda x: x * (1 + 3e-5)}
-        with parity(fakes, preset="f16") as now:
-            assert now["gguf"].verdict and now["gguf"].verdict.found_by == "float64"
-            assert worse(clean, now)[0].sentence.startswith(f"{BROKEN} is in error now")
+        with parity(fakes, preset="f16") as current:
+            assert current["gguf"].verdict and current["gguf"].verdict.found_by == "float64"
+            assert worse(clean, current)[0].sentence.startswith(f"{BROKEN} is in error now")
 
 
 def test_failed_candidate_is_a_regression_and_new_candidate_is_judged_by_its_tolerance(

@@ -44,8 +44,8 @@ def wrong(tmp_path: Path) -> str:
 BESIDE = "this model in bfloat16 in 5 orders of summation, at most"
 
 
-def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
-    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **how)  # type: ignore[arg-type]
+def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **options)  # type: ignore[arg-type]
 
 
 def test_fault_within_the_tolerance_of_half_precision_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
@@ -112,12 +112,12 @@ def test_half_precision_is_detected_from_arithmetic_dtype_not_stored_weights() -
 def test_peer_with_another_precision_input_or_mode_is_refused() -> None:
     port, exact = computed("bfloat16", reverse=True), computed("float64")
     other = Trace(computed("bfloat16"), {"dtype": "bfloat16", "input_digest": "other"})
-    alone = computed("bfloat16", given=computed())
+    isolated = computed("bfloat16", given=computed())
     for peer, message in (
         (computed("float16"), r"has float16 and the candidate bfloat16; expected both in bfloat16, or both in"),
         (computed(), "has float32 and the candidate bfloat16"),
         (other, "and the float64 trace have different inputs"),
-        (alone, "one from substituted stages, one end to end"),
+        (isolated, "one from substituted stages, one end to end"),
     ):
         with pytest.raises(BadInput, match=message):
             noise_or_bug(computed(), port, exact, peer=peer)

@@ -44,8 +44,8 @@ def dump(folder: Path, dtype: str = "float32", meta: dict[str, Any] | None = Non
     return str(path), read_mapping(folder / "names.toml")
 
 
-def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRun:
-    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, isolated=True, **how)  # type: ignore[arg-type]
+def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, isolated=True, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

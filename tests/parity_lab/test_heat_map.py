@@ -23,10 +23,10 @@ Run = Callable[..., ParityRun]
 def ran() -> Iterator[Run]:
     runs: list[ParityRun] = []
 
-    def run(*candidates: str, faults: dict[str, Fault] | None = None, **how: object) -> ParityRun:
+    def run(*candidates: str, faults: dict[str, Fault] | None = None, **options: object) -> ParityRun:
         fakes = FakeRegistry()
         fakes.faults["gguf"] = faults or {}
-        runs.append(run_parity(fakes, "tiny", "a", candidates=candidates, exact=False, **how))  # type: ignore[arg-type]
+        runs.append(run_parity(fakes, "tiny", "a", candidates=candidates, exact=False, **options))  # type: ignore[arg-type]
         return runs[-1]
 
     yield run
@@ -49,13 +49,13 @@ def kinds(row: str) -> list[str]:
 
 
 def test_heat_map_has_a_row_per_stage_and_one_for_logits_predictions(ran: Run) -> None:
-    found = rows(ran("gguf:f32", "pytorch:f64"))
-    group = next(name for name in found if name.startswith("encoder.layers 0 to 7"))
+    by_name = rows(ran("gguf:f32", "pytorch:f64"))
+    group = next(name for name in by_name if name.startswith("encoder.layers 0 to 7"))
     assert "worst of 8" in group
     expected = [*STAGES[: STAGES.index("logits") + 1], "logits, as predictions", *STAGES[STAGES.index("logits") + 1 :]]
-    assert [name for name in found if name != group] == sorted(expected, key=_front)
-    assert "KL" in found["logits, as predictions"] and "top-1\n100 %" in found["logits, as predictions"]
-    assert found["tokens"].count("equal") == 2
+    assert [name for name in by_name if name != group] == sorted(expected, key=_front)
+    assert "KL" in by_name["logits, as predictions"] and "top-1\n100 %" in by_name["logits, as predictions"]
+    assert by_name["tokens"].count("equal") == 2
 
 
 def test_a_stage_that_one_candidate_lacks_has_a_row(ran: Run, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_float64_trace_must_use_the_same_substituted_stages() -> None:
             BadInput, match=r"^the reference was computed from substituted stages and the float64 trace end"
         ):
             noise_or_bug(reference, port, exact)
-    apart = compare(reference, other)
-    assert not apart.isolated and apart.warnings == (
+    comparison = compare(reference, other)
+    assert not comparison.isolated and comparison.warnings == (
         "the reference was computed from the stages of another trace, which is not the candidate",
     )

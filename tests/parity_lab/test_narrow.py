@@ -37,15 +37,15 @@ def registry() -> Iterator[Registry]:
         yield registry
 
 
-def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> Any:
-    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, narrow=True, **how)  # type: ignore[arg-type]
+def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> Any:
+    return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, narrow=True, **options)  # type: ignore[arg-type]
 
 
 def test_faulty_layer_is_traced_in_detail_once_per_side(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = fakes.faults["vllm"] = {"encoder.layers.3": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "vllm") as run:
-        again = [stages for stages, _ in fakes.asked if stages != "*"]
-        assert again == ["encoder.layers.3,encoder.layers.3.*"] * 4  # two candidates, the reference, float64
+        detail_stages = [stages for stages, _ in fakes.asked if stages != "*"]
+        assert detail_stages == ["encoder.layers.3,encoder.layers.3.*"] * 4  # two candidates, the reference, float64
         for outcome in run.outcomes:
             assert outcome.inside and outcome.inside.layer == "encoder.layers.3" and outcome.status == "beyond"
             assert outcome.faulty_stage == "encoder.layers.3"
@@ -59,8 +59,8 @@ def test_each_candidate_is_traced_inside_its_own_faulty_layer(fakes: FakeRegistr
     fakes.faults["gguf"] = {"encoder.layers.3": lambda x: 1.01 * x}
     fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes, "gguf:f32", "vllm") as run:
-        again = [stages for stages, _ in fakes.asked if stages != "*"]
-        assert sorted(again) == sorted(
+        detail_stages = [stages for stages, _ in fakes.asked if stages != "*"]
+        assert sorted(detail_stages) == sorted(
             ["encoder.layers.3,encoder.layers.3.*", "encoder.layers.5,encoder.layers.5.*"] * 3
         )
         for outcome, layer in zip(run.outcomes, ("encoder.layers.3", "encoder.layers.5"), strict=True):

@@ -64,11 +64,11 @@ def test_planted_fault_in_another_model_family_is_named(models: Models, family: 
 def _is_named(model: Candidate, plant: Planter, seed: int) -> None:
     with Parts(model.session, model.reference, seed) as parts:
         planted = plant(parts)
-        verdict, alone = (model.verdict(model.session, isolated) for isolated in (False, True))
+        verdict, isolated_verdict = (model.verdict(model.session, isolated) for isolated in (False, True))
     assert verdict.faulty_stage == planted.stage and not verdict.within, verdict.sentence
     assert verdict.sentence.startswith(f"{planted.stage} is the first stage ")
-    assert alone.faulty_stage == planted.stage and not alone.within, alone.sentence
-    assert strangers(alone, planted) == []
+    assert isolated_verdict.faulty_stage == planted.stage and not isolated_verdict.within, isolated_verdict.sentence
+    assert strangers(isolated_verdict, planted) == []
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, *ELSEWHERE])

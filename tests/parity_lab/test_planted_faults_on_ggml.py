@@ -52,10 +52,10 @@ def test_ggml_model_without_a_fault_is_within_noise(
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_planted_fault_on_ggml_in_float32_is_named(models: Models, family: str, fault: str, tmp_path: Path) -> None:
-    verdict, alone, planted = _found(models[family], family, fault, tmp_path, "f32")
+    verdict, isolated, planted = _judged(models[family], family, fault, tmp_path, "f32")
     assert verdict.faulty_stage == planted.stage, verdict.sentence
-    assert alone.faulty_stage == planted.stage, alone.sentence
-    assert strangers(alone, planted) == []
+    assert isolated.faulty_stage == planted.stage, isolated.sentence
+    assert strangers(isolated, planted) == []
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "f16 overflow in the adaptor"])
@@ -63,14 +63,14 @@ def test_planted_fault_on_ggml_in_float32_is_named(models: Models, family: str, 
 def test_large_planted_faults_on_ggml_in_q8_0_are_named(
     models: Models, family: str, fault: str, tmp_path: Path
 ) -> None:
-    verdict, alone, planted = _found(models[family], family, fault, tmp_path, "q8_0")
+    verdict, isolated, planted = _judged(models[family], family, fault, tmp_path, "q8_0")
     expected = None if fault in HIDDEN[family] else planted.stage
     assert verdict.faulty_stage == SEEN_LATER.get((family, fault), expected), verdict.sentence
-    assert alone.faulty_stage == expected, alone.sentence
-    assert strangers(alone, planted) == []
+    assert isolated.faulty_stage == expected, isolated.sentence
+    assert strangers(isolated, planted) == []
 
 
-def _found(model: Model, family: str, fault: str, folder: Path, quantization: str) -> tuple[Verdict, Verdict, Planted]:
+def _judged(model: Model, family: str, fault: str, folder: Path, quantization: str) -> tuple[Verdict, Verdict, Planted]:
     seed = list(FAULTS).index(fault)
     with Port(family, folder, model.reference, seed, quantization) as port:
         planted = FAULTS[fault](port)

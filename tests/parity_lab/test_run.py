@@ -36,8 +36,8 @@ def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def parity(fakes: FakeRegistry, *candidates: str, source: str = "talk.wav", **how: Any) -> ParityRun:
-    return run_parity(fakes, "tiny", source, candidates=candidates, **how)  # type: ignore[arg-type]
+def parity(fakes: FakeRegistry, *candidates: str, source: str = "talk.wav", **options: Any) -> ParityRun:
+    return run_parity(fakes, "tiny", source, candidates=candidates, **options)  # type: ignore[arg-type]
 
 
 def test_candidates_are_judged_by_the_tolerance_of_their_precision(fakes: FakeRegistry) -> None:

@@ -71,9 +71,9 @@ def test_small_random_paraformer_gives_a_plausible_token_rate(predictor: str, tm
 
 
 def test_checkpoint_weights_are_determined_by_the_seed(tmp_path: Path) -> None:
-    first, again, other = (
+    first, repeated, other = (
         torch.load(write_paraformer(tmp_path / name, SMALL_PARAFORMER, seed) / "model.pt", weights_only=True)
         for name, seed in (("first", 0), ("again", 0), ("other", 1))
     )
-    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all(torch.equal(first[name], repeated[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first if "weight" in name)

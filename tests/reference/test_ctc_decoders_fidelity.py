@@ -34,16 +34,16 @@ WORDS = tuple("".join(word) for length in range(1, FRAMES + 1) for word in produ
 """All words that fit into a recording, so that a lexicon of them forbids nothing."""
 
 
-def require(name: str, how: str = "make reference") -> Any:
+def require(name: str, command: str = "make reference") -> Any:
     """Returns a module of the other side; skips the calling test where its package is not installed."""
     package = name.partition(".")[0]
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"compares with {package}, which is not installed here; to install it: {how}")
+        pytest.skip(f"compares with {package}, which is not installed here; to install it: {command}")
     return importlib.import_module(name)
 
 
-def log_difference(what: str, count: int, difference: float) -> None:
-    logging.getLogger(__name__).info("%s: %d scores, at most %.1e apart", what, count, difference)
+def log_difference(label: str, count: int, difference: float) -> None:
+    logging.getLogger(__name__).info("%s: %d scores, at most %.1e apart", label, count, difference)
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -80,11 +80,11 @@ def word_grammar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def assert_equal_scores(what: str, scores: dict[Any, float], expected: dict[Any, float], tolerance: float) -> None:
+def assert_equal_scores(label: str, scores: dict[Any, float], expected: dict[Any, float], tolerance: float) -> None:
     """Asserts that both have the same hypotheses with the same scores."""
     assert expected and expected.keys() == scores.keys()
     difference = max(abs(scores[key] - expected[key]) for key in expected)
-    log_difference(what, len(expected), difference)
+    log_difference(label, len(expected), difference)
     assert difference < tolerance
 
 

@@ -284,13 +284,13 @@ def test_output_depends_on_the_recording(pair: Pair) -> None:
 def test_batch_output_equals_the_output_of_each_recording_alone(pair: Pair) -> None:
     """The package pads embeddings on the left too; each recording is written as it is alone."""
     recordings = [speech(1), speech(5), speech(2.5)]
-    alone = [pair.compare(samples) for samples in recordings]
+    expected = [pair.compare(samples) for samples in recordings]
     assert [
         list(recognition.ids)
         for recognition in finished(
             pair.pipeline.recognise_stream(recordings, FunasrNanoOptions(max_new_tokens=TOKENS))
         )
-    ] == alone
+    ] == expected
 
 
 def finished(stream: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:

@@ -36,11 +36,11 @@ def test_batched_choice_equals_the_choice_for_each_answer_alone(phase: Phase, te
         for n in range(count)
     ]
     assert len({each.manner for each in due}) == 1
-    together = chosen(main, codec, due, LAYOUT)
-    for n, step in enumerate(together):
+    batched = chosen(main, codec, due, LAYOUT)
+    for n, step in enumerate(batched):
         [own] = chosen(main[n : n + 1], None if codec is None else codec[n : n + 1], [due[n]], LAYOUT)
         assert step.ids.tolist() == own.ids.tolist() and step.phase is own.phase
         assert (step.probabilities is not None) == due[n].probabilities
         if step.probabilities is not None and own.probabilities is not None:
             np.testing.assert_array_equal(step.probabilities, own.probabilities)
-    assert len({tuple(step.ids.tolist()) for step in together}) > 1
+    assert len({tuple(step.ids.tolist()) for step in batched}) > 1

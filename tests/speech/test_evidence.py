@@ -33,8 +33,8 @@ def test_temperature_and_candidate_count_are_recovered_from_the_draw(
         if top_k == 1:
             assert math.isnan(recovered)
         else:
-            apart = np.float64(max(row)) - sorted(row)[-2]
-            assert math.isnan(recovered) or recovered == pytest.approx(temperature, rel=1e-3 if apart < 1e-6 else 1e-6)
+            gap = np.float64(max(row)) - sorted(row)[-2]
+            assert math.isnan(recovered) or recovered == pytest.approx(temperature, rel=1e-3 if gap < 1e-6 else 1e-6)
 
 
 @given(ROWS, st.floats(0.3, 3), st.integers(2, 6), st.floats(0.001, 0.999))
@@ -45,10 +45,12 @@ def test_draw_margin_is_the_exact_range_with_the_same_choice(
     drawing = draw(logits, temperature, top_k, np.full(len(rows), number))
     for row, room in enumerate(drawing.rooms):
         assume(room > 1e-6)
-        near, far = room * (1 - 1e-6), room + 1e-9
-        at = [draw(logits, temperature, top_k, np.full(len(rows), number + by)).columns[row] for by in (-near, near)]
+        inside, outside = room * (1 - 1e-6), room + 1e-9
+        at = [
+            draw(logits, temperature, top_k, np.full(len(rows), number + by)).columns[row] for by in (-inside, inside)
+        ]
         assert at == [drawing.columns[row]] * 2
-        beyond = [number + by for by in (-far, far) if 0 < number + by < 1]
+        beyond = [number + by for by in (-outside, outside) if 0 < number + by < 1]
         if beyond and room < 1:
             others = {int(draw(logits, temperature, top_k, np.full(len(rows), each)).columns[row]) for each in beyond}
             assert others - {int(drawing.columns[row])}

@@ -40,8 +40,8 @@ def test_disagreements_mark_wrong_words_and_positions_of_missing_words() -> None
     marks = disagreements([first, second])
     assert marks[0].words == {1} and [text for _, text in marks[0].missing] in (["seven"], ["four"])
     assert marks[1].words == {1, 2} and marks[1].missing == ()
-    alone = disagreements([first])
-    assert alone[0].words == frozenset() and alone[0].missing == ()
+    marks_alone = disagreements([first])
+    assert marks_alone[0].words == frozenset() and marks_alone[0].missing == ()
 
 
 @given(TEXTS)

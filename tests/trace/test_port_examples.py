@@ -36,9 +36,9 @@ def needs(program: str) -> str:
     return path
 
 
-def run(*words: str | Path, **how: Any) -> None:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, **how)
-    assert done.returncode == 0, done.stderr
+def run(*words: str | Path, **options: Any) -> None:
+    process = subprocess.run([str(word) for word in words], capture_output=True, text=True, **options)
+    assert process.returncode == 0, process.stderr
 
 
 def check(folder: Path) -> None:

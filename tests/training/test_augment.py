@@ -168,8 +168,8 @@ def test_feature_masks_replace_whole_frames_and_bands_with_the_mean_only(seed, f
 def test_masks_can_be_switched_off():
     features = np.ones((50, 80), dtype=np.float32)
     features[::2] = 0
-    off = MaskOptions(time_masks_per_second=0.0, band_masks=0)
-    np.testing.assert_array_equal(masked(features, np.random.default_rng(0), off), features)
+    no_masks = MaskOptions(time_masks_per_second=0.0, band_masks=0)
+    np.testing.assert_array_equal(masked(features, np.random.default_rng(0), no_masks), features)
 
 
 @given(st.integers(1, 1 << 22))

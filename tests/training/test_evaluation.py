@@ -41,8 +41,8 @@ def test_noise_is_added_to_the_same_strings_at_the_stated_ratio(strings, snr_db)
 
 
 def test_equal_seeds_give_equal_recordings(strings):
-    again = evaluation_strings(TAKES, seed=1, count=40)
-    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(strings, again, strict=True))
+    repeated = evaluation_strings(TAKES, seed=1, count=40)
+    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(strings, repeated, strict=True))
     other = evaluation_strings(TAKES, seed=2, count=40)
     assert [string.digits for string in other] != [string.digits for string in strings]
 

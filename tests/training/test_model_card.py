@@ -41,12 +41,12 @@ def test_continued_model_card_has_new_error_rates_and_describes_every_training_r
     assert f"Of these strings, {CONTINUING.empty_share:.0%} have no digits" in text
     assert "--continue assets/demo-paraformer --other-speech FOLDER" in text and "(carla)" in text
     continue_card(card, text, LATER, [Measured("as recorded", "3 to 7", 300, 0.04)], [], CONTINUING_ROUNDS[-1].corpus)
-    again = card.read_text()
-    assert again.count("## Continued training") == 2 and "5.0%" not in again
-    assert [rounds_in(each) for each in (earlier, text, again)] == [0, 1, 2]
-    assert 'Of the takes of "six", 60%' in again.split("## Continued training")[2]
-    assert "Made from the checkpoint of the section above by" in again
-    assert again.count(MORE_RATES) == 1
+    continued = card.read_text()
+    assert continued.count("## Continued training") == 2 and "5.0%" not in continued
+    assert [rounds_in(each) for each in (earlier, text, continued)] == [0, 1, 2]
+    assert 'Of the takes of "six", 60%' in continued.split("## Continued training")[2]
+    assert "Made from the checkpoint of the section above by" in continued
+    assert continued.count(MORE_RATES) == 1
 
 
 def test_continued_training_uses_the_next_round_options_and_repeats_the_last(tmp_path):

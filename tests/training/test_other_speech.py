@@ -49,9 +49,9 @@ def test_synthetic_speech_has_empty_labels_and_is_cached(tmp_path):
     assert len(first) == 4 and all(take.digits == () and len(take.samples) for take in first)
     [stored] = tmp_path.glob("speech-*.npz")
     written = stored.stat().st_mtime_ns
-    again = synthetic_speech(tmp_path, FEW, each=2)
+    cached = synthetic_speech(tmp_path, FEW, each=2)
     assert stored.stat().st_mtime_ns == written
-    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(first, again, strict=True))
+    assert all(np.array_equal(a.samples, b.samples) for a, b in zip(first, cached, strict=True))
 
 
 def test_backwards_takes_are_reversed_human_takes_with_empty_labels():

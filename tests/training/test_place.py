@@ -20,12 +20,12 @@ def test_a_folder_with_other_files_is_refused_before_any_training(tmp_path: Path
     assert (home / "README.md").read_text() == "mine"
 
 
-@pytest.mark.parametrize("there", ["nothing", "an empty folder", "an earlier checkpoint"])
-def test_new_folder_or_earlier_checkpoint_is_accepted_as_output(there: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["nothing", "an empty folder", "an earlier checkpoint"])
+def test_new_folder_or_earlier_checkpoint_is_accepted_as_output(content: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    if there == "an earlier checkpoint":
+    if content == "an earlier checkpoint":
         tiny_sensevoice(out)
-    elif there == "an empty folder":
+    elif content == "an empty folder":
         out.mkdir()
     with pytest.raises(BadInput, match="no-data"):  # the next thing that is looked for
         train_demo("sensevoice", tmp_path / "no-data", out, DemoOptions(), pytest.fail)

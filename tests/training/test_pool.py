@@ -40,23 +40,23 @@ def test_feature_pool_holds_the_strings_drawn_with_its_seed(pool):
 
 def test_worker_processes_make_the_same_pool(small_shards, tmp_path):
     takes = tone_takes("anna", takes=1)
-    alone = generate_pool(takes, tmp_path / "alone", 20, seed=1, options=OPTIONS, workers=0)
+    expected = generate_pool(takes, tmp_path / "alone", 20, seed=1, options=OPTIONS, workers=0)
     shared = generate_pool(takes, tmp_path / "shared", 20, seed=1, options=OPTIONS, workers=2)
-    assert alone.digits == shared.digits
+    assert expected.digits == shared.digits
     for number in range(20):
-        np.testing.assert_array_equal(alone.log_mel(number), shared.log_mel(number))
+        np.testing.assert_array_equal(expected.log_mel(number), shared.log_mel(number))
 
 
 def test_finished_pool_is_reused_and_unfinished_pool_is_regenerated(pool, monkeypatch, tmp_path):
     monkeypatch.setattr(pools, "_make_shard", lambda *_: pytest.fail("made again"))
-    again = generate_pool(TAKES, pool.directory.parent, 20, seed=5, options=OPTIONS, workers=0)
-    assert again.digits == pool.digits
+    repeated = generate_pool(TAKES, pool.directory.parent, 20, seed=5, options=OPTIONS, workers=0)
+    assert repeated.digits == pool.digits
     with pytest.raises(pytest.fail.Exception, match="made again"):
         generate_pool(TAKES, pool.directory.parent, 20, seed=6, options=OPTIONS, workers=0)
     monkeypatch.undo()
     monkeypatch.setattr(pools, "SHARD", 8)
-    done = generate_pool(TAKES, tmp_path, 20, seed=5, options=OPTIONS, workers=0)
-    (done.directory / "pool.json").unlink()  # as if the run had been stopped
+    finished = generate_pool(TAKES, tmp_path, 20, seed=5, options=OPTIONS, workers=0)
+    (finished.directory / "pool.json").unlink()  # as if the run had been stopped
     assert generate_pool(TAKES, tmp_path, 20, seed=5, options=OPTIONS, workers=0).digits == pool.digits
 
 

@@ -84,16 +84,16 @@ def test_silence_encodes_to_code_zero_and_decodes_to_silence(codec):
 
 
 def test_codes_of_concatenated_clips_equal_the_concatenated_codes(codec, clips):
-    together = encode(codec, np.concatenate(clips))
-    assert np.array_equal(together, np.concatenate([encode(codec, clip) for clip in clips]))
+    joined = encode(codec, np.concatenate(clips))
+    assert np.array_equal(joined, np.concatenate([encode(codec, clip) for clip in clips]))
 
 
 def test_a_saved_codec_gives_the_same_codes_and_sound(codec, clips, tmp_path):
     codec.save_pretrained(tmp_path)
-    again = XcodecModel.from_pretrained(tmp_path).eval()
+    loaded = XcodecModel.from_pretrained(tmp_path).eval()
     codes = encode(codec, clips[1])
-    assert np.array_equal(encode(again, clips[1]), codes)
-    assert np.array_equal(decode(again, codes), decode(codec, codes))
+    assert np.array_equal(encode(loaded, clips[1]), codes)
+    assert np.array_equal(decode(loaded, codes), decode(codec, codes))
 
 
 def test_residual_error_decreases_with_every_codebook():

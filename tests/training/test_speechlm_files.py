@@ -47,9 +47,9 @@ def test_speechlm_family_reads_the_written_checkpoint(folder):
 
 def test_weights_round_trip_through_their_shards(folder):
     directory, tensors = folder
-    again = read_weights(directory)
-    assert again.keys() == tensors.keys()
-    assert all(torch.equal(again[name], tensors[name]) for name in tensors)
+    loaded = read_weights(directory)
+    assert loaded.keys() == tensors.keys()
+    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
     places = json.loads((directory / "model.safetensors.index.json").read_text())["weight_map"]
     assert set(places) == set(tensors)
     assert all(path.stat().st_size < SHARD_BYTES + 100_000 for path in directory.iterdir())

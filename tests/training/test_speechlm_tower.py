@@ -62,11 +62,11 @@ def test_feature_pool_stores_the_digit_spans(pool):
 def test_audio_tower_output_of_a_batch_equals_that_of_each_recording_alone(loss, pool):
     """Recordings in one batch do not see each other."""
     with torch.no_grad():
-        together = loss.network(*_inputs(read_recordings(pool, [0, 1])))
-        alone = [loss.network(*_inputs(read_recordings(pool, [number]))) for number in (0, 1)]
-    first = len(alone[0].last_hidden_state)
+        batched = loss.network(*_inputs(read_recordings(pool, [0, 1])))
+        separate = [loss.network(*_inputs(read_recordings(pool, [number]))) for number in (0, 1)]
+    first = len(separate[0].last_hidden_state)
     # The convolutions see zeros after the end of a recording, padded or not; only the bias of padding reaches its edge.
-    assert torch.allclose(together.last_hidden_state[: first - 1], alone[0].last_hidden_state[:-1], atol=0.1)
+    assert torch.allclose(batched.last_hidden_state[: first - 1], separate[0].last_hidden_state[:-1], atol=0.1)
     batch = read_recordings(pool, [0, 1])
     parts = loss(batch, np.random.default_rng(0))
     assert len(batch.labels) == positions_of(batch.frames.numpy()).sum()

@@ -97,5 +97,7 @@ def test_additional_voices_produce_takes_of_all_digits(monkeypatch, tmp_path):
     monkeypatch.setattr(more_voices, "PICO", ("en-GB",))
     assert more_voices.speak_digits(tmp_path) == 20
     takes = load_fsdd(tmp_path)
-    assert [(take.speaker, take.digit) for take in takes] == [(who, d) for who in ("en-GB", "slt") for d in range(10)]
+    assert [(take.speaker, take.digit) for take in takes] == [
+        (voice, d) for voice in ("en-GB", "slt") for d in range(10)
+    ]
     assert all(0.1 < len(take.samples) / take.sample_rate < 2 for take in takes)

@@ -25,9 +25,9 @@ def latents(codes: np.ndarray, books: np.ndarray) -> np.ndarray:
 
 
 def explained(
-    codes: np.ndarray, books: np.ndarray, others: np.ndarray, candidate_codes: np.ndarray | None = None
+    codes: np.ndarray, books: np.ndarray, candidate_books: np.ndarray, candidate_codes: np.ndarray | None = None
 ) -> Hint | None:
-    reference, candidate = latents(codes, books), latents(codes, others)
+    reference, candidate = latents(codes, books), latents(codes, candidate_books)
     sides = {"codec.codes": codes}, {"codec.codes": codes if candidate_codes is None else candidate_codes}
     return explain(Scene("codec.latents", reference, candidate, 1e-5, *sides), 1.0)
 
@@ -44,9 +44,9 @@ WRONG: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 @pytest.mark.parametrize("stream", range(STREAMS))
 def test_wrong_codebook_is_named_with_its_stream(wrong: str, stream: int) -> None:
     codes, books = random_codes(stream)
-    others = books.copy()
-    others[stream] = WRONG[wrong](books, stream)
-    hint = explained(codes, books, others)
+    changed = books.copy()
+    changed[stream] = WRONG[wrong](books, stream)
+    hint = explained(codes, books, changed)
     assert hint and hint.kind == "codebook" and f"the codebook of stream {stream} is another one" in hint.sentence
 
 
@@ -57,8 +57,8 @@ def test_other_faults_get_no_codebook_hint() -> None:
         two[seed % STREAMS] *= 2
         two[(seed + 1) % STREAMS] *= 0.5
         noise = books + np.random.default_rng(seed).normal(size=books.shape)
-        for others in (two, noise, books[::-1], books[:, ::-1]):
-            assert explained(codes, books, others) is None
+        for changed in (two, noise, books[::-1], books[:, ::-1]):
+            assert explained(codes, books, changed) is None
         one = books.copy()
         one[2] *= 2
         assert explained(codes[:3], books, one) is None  # no code comes twice often enough

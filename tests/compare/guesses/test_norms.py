@@ -25,18 +25,18 @@ def weight_of(stage: str, entering: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "step, whose, entering, norm",
+    "step, source, entering, norm",
     [
         ("input_norm", "llm.layers.1.mlp_norm", "llm.layers.1.attention.residual", NORM),
         ("input_norm", "llm.layers.2.input_norm", "llm.layers.1", NORM),
         ("llm__norm", "llm.layers.2.mlp_norm", "llm.layers.2.attention.residual", "llm.norm"),
     ],
 )
-def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, whose: str, entering: str, norm: str) -> None:
-    other: Any = {step: lambda x, w: rms(x) * weight_of(whose, entering)}
+def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, source: str, entering: str, norm: str) -> None:
+    other: Any = {step: lambda x, w: rms(x) * weight_of(source, entering)}
     hint = explained(stages(noise=1e-7, **other), REFERENCE)
     assert hint is not None and (hint.stage, hint.kind) == (norm, "norm")
-    assert f" with another weight, that of {whose};" in hint.sentence
+    assert f" with another weight, that of {source};" in hint.sentence
 
 
 def test_unknown_norm_weight_is_reported_as_another_weight() -> None:
@@ -52,9 +52,9 @@ def test_layer_norm_with_weight_and_bias_of_another_names_that_norm(aside: tuple
     x = {name: 3 + draw.standard_normal((40, 16)) for name in ("encoder.layers.0", "encoder.layers.1")}
     affine = draw.random((2, 2, 16)) + 0.5
 
-    def norm(entering: str, which: int) -> np.ndarray:
+    def norm(entering: str, number: int) -> np.ndarray:
         centred = x[entering] - x[entering].mean(axis=1, keepdims=True)
-        return np.asarray(rms(centred, 1e-5) * affine[which, 0] + affine[which, 1])
+        return np.asarray(rms(centred, 1e-5) * affine[number, 0] + affine[number, 1])
 
     names = ("encoder.layers.1.input_norm", "encoder.layers.2.mlp_norm")
     reference = {

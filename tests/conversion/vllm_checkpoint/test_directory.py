@@ -65,8 +65,8 @@ def test_vllm_tokenizer_has_one_additional_audio_token(model: ServedModel, tmp_p
     ids = after.ids(f"{text}{AUDIO}{text}")
     assert ids == [*before.ids(text), len(before), *before.ids(text)]
     assert after.text(ids) == before.text(before.ids(text + text)) and len(after) == len(before) + 1
-    again = replace(model, language=read_language_config(tmp_path / "it"))
-    write_directory(again, tmp_path / "again")  # which has the token already
+    reread = replace(model, language=read_language_config(tmp_path / "it"))
+    write_directory(reread, tmp_path / "again")  # which has the token already
     assert len(LanguageTokenizer.read(tmp_path / "again")) == len(after)
 
 
@@ -85,7 +85,7 @@ def test_large_weights_are_split_into_shards(
 def test_interrupted_writing_leaves_no_files_in_the_directory(
     error: type[BaseException], model: ServedModel, tmp_path: Path
 ) -> None:
-    def stop(fraction: float, _said: str) -> None:
+    def stop(fraction: float, _activity: str) -> None:
         if fraction > 0.5:
             raise error
 

@@ -121,9 +121,9 @@ def refusal(directory: Path, out: Path) -> str:
 # Tensors ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", ["tiny", "demo"])
-def test_vllm_tensors_equal_those_of_the_pytorch_runtime(which: str, checkpoint: Path, tmp_path: Path) -> None:
-    directory = checkpoint if which == "tiny" else assets() / "demo-fireredasr"
+@pytest.mark.parametrize("name", ["tiny", "demo"])
+def test_vllm_tensors_equal_those_of_the_pytorch_runtime(name: str, checkpoint: Path, tmp_path: Path) -> None:
+    directory = checkpoint if name == "tiny" else assets() / "demo-fireredasr"
     assert_same(tensors_of(served(directory, tmp_path / "out")), expected_tensors(directory))
 
 

@@ -41,10 +41,10 @@ def test_decoding_in_any_batch_equals_decoding_alone(seed: int, beam_size: int) 
     """Bit for bit: the order of the batch, its other members and their lengths change nothing."""
     problem = narrow(seed, beam_size, frames=20)
     decoder = problem.decoder()
-    together = decoder.decode(problem.batch)
+    batched = decoder.decode(problem.batch)
     backwards = decoder.decode(problem.batch[::-1])
-    assert backwards[::-1] == together
-    assert [decoder.decode([logits])[0] for logits in problem.batch] == together
+    assert backwards[::-1] == batched
+    assert [decoder.decode([logits])[0] for logits in problem.batch] == batched
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -57,8 +57,8 @@ def test_decoding_with_a_large_vocabulary_is_independent_of_the_batch(seed: int)
     options = SearchOptions(beam_size=int(rng.integers(2, 9)), nbest=8, alpha=3.0)
     model = TableModel(vocabulary, rng, order=2)
     decoder = CtcDecoder(vocabulary, 0, options, token_lm=model, lexicon=lexicon if seed > 3 else None)
-    together = decoder.decode(batch)
-    assert together == [decoder.decode([logits])[0] for logits in batch]
+    batched = decoder.decode(batch)
+    assert batched == [decoder.decode([logits])[0] for logits in batch]
     state = decoder.begin()
     decoder.advance(state, batch[0])
     assert list(decoder.explain(batch[0]).hypotheses) == decoder.finish(state)

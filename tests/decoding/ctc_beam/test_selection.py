@@ -18,8 +18,8 @@ THRESHOLDS = st.sampled_from([None, 0.0, 1.0, 2.5, 100.0])
 def living(scores: list[float], size: int, threshold: float | None) -> list[int]:
     """The definition: the best in order of their scores, of equal ones the earlier, and none far below the best."""
     order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
-    far = -np.inf if threshold is None or not scores else max(scores) - threshold
-    return sorted(place for place in order[:size] if scores[place] > -np.inf and scores[place] >= far)
+    floor = -np.inf if threshold is None or not scores else max(scores) - threshold
+    return sorted(place for place in order[:size] if scores[place] > -np.inf and scores[place] >= floor)
 
 
 @given(st.data(), st.integers(1, 5), THRESHOLDS, st.integers(1, 3))

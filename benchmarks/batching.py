@@ -66,13 +66,13 @@ def sample_pieces(count: int, least: float, most: float) -> list[Sound]:
 
 
 def transcribe(session: OpenSession, sounds: Sequence[Sound], batch: int, **options: Any) -> tuple[float, IDS]:
-    """Returns the seconds for all of them, and the ids of each; the options are the model's."""
+    """Returns the seconds for all recordings, and the ids of each; the options are the model's."""
     tokens: dict[int, tuple[int, ...]] = {}
     started = time.perf_counter()
     if batch == 1:
         tokens_alone = tuple(session.transcribe(sound, vad="none", **options).tokens for sound in sounds)
         return time.perf_counter() - started, tokens_alone
-    sized = {"batch_size": batch} if session.model in MODELS else {}  # others choose their batches themselves
+    sized = {"batch_size": batch} if session.model in MODELS else {}  # other models choose their own batches
     for number, event in session.stream_batch(sounds, vad="none", **sized, **options):
         if isinstance(event, Transcript):
             tokens[number] = event.tokens

@@ -33,7 +33,7 @@ Number = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Call:
-    """A number that was said in noise."""
+    """A recording of a spoken number in noise."""
 
     text: str
     samples: np.ndarray
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=150, help="numbers of each kind: listed and others (default: 150)")
     parser.add_argument("--snr", type=float, default=5.0, help="decibels of speech over white noise (default: 5)")
     parser.add_argument("--seed", type=int, default=5, help=f"not {TRAINING_SEED} or {LISTED_SEED} (default: 5)")
-    parser.add_argument("--takes", choices=TAKES, default="odd", help="which takes are heard (default: odd)")
+    parser.add_argument("--takes", choices=TAKES, default="odd", help="which takes to use (default: odd)")
     parser.add_argument("--runtime", default="pytorch")
     parser.add_argument("--beam-size", type=int, default=16)
     parser.add_argument("--alpha", type=float, default=0.8, help="weight of the language model (default: 0.8)")
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def draw_calls(takes: Sequence[Take], count: int, snr_db: float, seed: int) -> list[Call]:
-    """Returns so many calls to listed numbers, and so many to numbers that are not in the list."""
+    """Returns `count` calls to listed numbers, and as many to numbers outside the list."""
     country = found_numbering_plan()
     listed = draw_numbers(country, LISTED, LISTED_SEED)
     others = [number for number in draw_numbers(country, 2 * count, seed) if number not in listed][:count]

@@ -94,7 +94,7 @@ def unseen_voices(count: int = 20) -> list[Take]:
 
 
 def silences(count: int = 30) -> list[Samples]:
-    """Returns digital silence, and noise so quiet that 16 bits hardly hold it."""
+    """Returns digital silence, and noise near the smallest step of 16 bits."""
     rng = np.random.default_rng([SEED, 1])
     lengths = rng.uniform(0.5, 8.0, count)
     quiet = [10.0 ** (rng.uniform(-90.0, -55.0) / 20.0) * (number % 4 > 0) for number in range(count)]
@@ -155,7 +155,7 @@ def at_16_khz(takes: Sequence[Take]) -> list[Samples]:
 
 
 def pieces(folder: Path, most: int = 120) -> list[Samples]:
-    """Returns up to so many pieces, of six seconds at most, of the recordings below a folder: evenly spread."""
+    """Returns evenly spread pieces, of six seconds at most, of the recordings in a folder."""
     takes = recorded_speech(folder)
     chosen = np.unique(np.linspace(0, len(takes) - 1, most).astype(int))
     return at_16_khz([takes[number] for number in chosen])

@@ -35,7 +35,7 @@ from workbench.training.evaluation import CONDITIONS, evaluation_strings, under
 from workbench.training.take_bank import TakeBank
 
 Samples = NDArray[np.float32]
-Sessions = Mapping[str, Transcribes | None]  # by name; None for a model that does not tell how sure it is
+Sessions = Mapping[str, Transcribes | None]  # by name; None for a model that reports no confidence
 TELLING = ("demo-sensevoice", "demo-paraformer")
 
 

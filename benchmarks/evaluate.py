@@ -52,7 +52,7 @@ def _spent(process: psutil.Process) -> float:
 
 
 def loop_cost(recordings: Sequence[str], model: str) -> Cost:
-    """What a plain loop takes."""
+    """Returns the cost of a plain loop for each recording."""
     name, _, rest = model.partition("|")
     runtime, _, quantization = rest.partition("|")
     with Registry() as registry:
@@ -92,7 +92,7 @@ def _met(ok: bool) -> str:
 
 
 def main() -> None:
-    """Measures in turns, and prints what was seen beside the goals."""
+    """Measures in turns, and prints the results beside the goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=int, default=600)
     parser.add_argument("--turns", type=int, default=5)

@@ -82,12 +82,12 @@ def rows(out: Path) -> dict[str, list[str]]:
 
 
 def written(out: Path) -> int:
-    """How many bytes of results there are."""
+    """Returns the bytes of results so far."""
     return sum(each.stat().st_size for each in out.glob(f"{RESULTS}/*/*.jsonl"))
 
 
 def disturb(running: subprocess.Popen[bytes], out: Path, kind: str, rng: random.Random) -> bool:
-    """Waits until some more is written, and a random moment longer, then kills; returns whether it still ran."""
+    """Kills at a random moment after further results are written; returns whether the process still ran."""
     before, waiting = written(out), time.monotonic()
     while running.poll() is None and written(out) == before and time.monotonic() - waiting < 300:
         time.sleep(0.02)
@@ -137,7 +137,7 @@ def kill_and_go_on(
 
 
 def check(corpus: Path, undisturbed: Path, disturbed: Path, models: int) -> None:
-    """Ends the program with a sentence where a recording is missing, there twice, or other than undisturbed."""
+    """Ends the program with an error if a result is missing, duplicate, or unlike the undisturbed run's."""
     count = len(corpus.read_text(encoding="utf-8").splitlines()) - 1
     expected, results = rows(undisturbed), rows(disturbed)
     ids = Counter((line["model"], line["id"]) for lines in results.values() for line in map(json.loads, lines))
@@ -148,7 +148,7 @@ def check(corpus: Path, undisturbed: Path, disturbed: Path, models: int) -> None
 
 
 def main() -> None:
-    """Runs the whole comparison and prints what happened."""
+    """Runs the whole comparison and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=20)

@@ -30,7 +30,7 @@ def run(port: Port, features: np.ndarray, queries: tuple[int, ...], **options: A
     """Returns the stages of a recording.
 
     Args:
-        how: `threads`; `padded`, frames behind it in a batch of two.
+        options: `threads`; `padded`, frames of padding in a batch of two.
     """
     torch.set_num_threads(options.get("threads", 1))
     speech, padded = torch.from_numpy(features)[None], options.get("padded", 0)

@@ -240,7 +240,7 @@ def _activation(kind: str, **attributes: Any) -> Edit:
 
 
 def _times(kind: str, stage: str, times: float) -> Edit:
-    """Another factor of a value: `scores`, or `features` before positions are added."""
+    """Multiplies a value: `scores`, or `features` before positions are added."""
 
     def edit(graph: Graph, n: int, draw: np.random.Generator) -> str:
         number = graph.constant(f"planted-{kind}", times)
@@ -274,7 +274,7 @@ def _negative_soft_axis(graph: Graph, n: int, draw: np.random.Generator) -> str:
 
 
 def _reconnected(node: str, place: int, value: str, stage: str, least: int = 0) -> Edit:
-    """A node's input that comes from elsewhere."""
+    """Connects a node's input to another value."""
 
     def edit(graph: Graph, n: int, draw: np.random.Generator) -> str:
         n = max(n, least)
@@ -288,7 +288,7 @@ def _reconnected(node: str, place: int, value: str, stage: str, least: int = 0) 
 
 
 def _residual(graph: Graph, n: int, draw: np.random.Generator) -> str:
-    """Attention without what it is added to."""
+    """Removes the residual input of attention."""
     n = max(n, 1)
     residual = next(name for name, stage in graph.names.items() if stage == f"encoder.layers.{n}.attention.residual")
     node = next(each for each in graph.model.graph.node if residual in each.output)

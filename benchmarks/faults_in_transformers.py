@@ -147,7 +147,7 @@ def _layer(change: Callable[..., torch.Tensor], stage: str) -> Fault:
 
 
 def _block(layer: Any, x: torch.Tensor, first: float = 1.0, second: float = 1.0, **more: Any) -> torch.Tensor:
-    """The layer with other factors of its two residual connections."""
+    """Computes the layer with other factors of its two residual connections."""
     y = first * x + layer.self_attn(hidden_states=layer.input_layernorm(x), **more)[0]
     return second * y + layer.mlp(layer.post_attention_layernorm(y))
 
@@ -314,7 +314,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def fault_cases(field: Field, places: list[Path], dtypes: list[str], count: int, seed: int) -> None:
-    """Plants `count` faults in each type, at places that are drawn."""
+    """Plants `count` faults in each type, at random places."""
     names = list(FAULTS)
     for dtype in dtypes:
         draw = np.random.default_rng((seed, len(dtype), ord(dtype[0])))

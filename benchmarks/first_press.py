@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _with_page(page: Page, look: float) -> tuple[float, float]:
-    """Starts the page, measures, and ends it."""
+    """Starts the page, measures it, and ends it."""
     page.set_default_timeout(PATIENCE)
     command = [sys.executable, "-m", "workbench", "app", "--port", "0"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -64,7 +64,7 @@ def _with_page(page: Page, look: float) -> tuple[float, float]:
 
 
 def _address(served: subprocess.Popen[str]) -> str:
-    """Returns where the page answers, when it says so."""
+    """Returns the page's address when it prints that."""
     assert served.stdout is not None
     for line in served.stdout:
         if match := ADDRESS.search(line):

@@ -57,7 +57,7 @@ class Port(nn.Module):
 
 
 class Dump:
-    """Keeps what passes through a port, under the names of stages.
+    """Records the values of a port's modules by stage name.
 
     Args:
         row: of the batch.
@@ -112,7 +112,7 @@ class Dump:
 
 
 def inputs_of(recordings: list[Path]) -> dict[Path, tuple[np.ndarray, tuple[int, ...], str]]:
-    """Returns features, query ids and digest of recordings, from the reference's front end: ports share it."""
+    """Returns features, query ids and digest of recordings, from the reference's front end, which all ports use."""
     from workbench.families.sensevoice import SenseVoiceOptions, query_ids
     from workbench.registry.registry import Registry
 

@@ -49,7 +49,7 @@ def write_random(size: str, directory: Path, dtype: str) -> None:
 def run_workbench(
     language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int
 ) -> tuple[float, float, np.ndarray]:
-    """Returns seconds until the first token, seconds in all, and the ids [batch, tokens]."""
+    """Returns seconds to the first token, total seconds, and the ids [batch, tokens]."""
     started = time.perf_counter()
     steps, first = [], 0.0
     for step in language.generate(prompt, Decoding((), max_new_tokens=tokens)):
@@ -59,7 +59,7 @@ def run_workbench(
 
 
 def run_transformers(language: LanguageModel, prompt: Merged[torch.Tensor], tokens: int) -> tuple[float, np.ndarray]:
-    """Returns seconds in all, and the ids [batch, tokens]."""
+    """Returns total seconds, and the ids [batch, tokens]."""
     mask = torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(language.device)
     inputs: dict[str, Any] = {"inputs_embeds": prompt.embeddings, "attention_mask": mask}
     started = time.perf_counter()

@@ -23,13 +23,13 @@ PIECE = b'"' + b"x" * (1 << 20) + b'",'
 
 
 def print_resources(server: Server, label: str, started: float) -> None:
-    """Prints what the server holds now."""
-    time.sleep(2.0)  # whatever ends after the last answer
+    """Prints the server's resources."""
+    time.sleep(2.0)  # for processes that end after the last answer
     print(f"{label} ({time.monotonic() - started:.0f} s): {json.dumps(server.resources())}", flush=True)
 
 
 def visit(client: httpx.Client, number: int) -> None:
-    """One visitor's call, of several kinds in turn."""
+    """Sends one visitor's request, of several kinds in turn."""
     kind, session = number % 5, f"visitor{number}"
     request: dict[str, object]
     if kind == 0:
@@ -50,7 +50,7 @@ def visit(client: httpx.Client, number: int) -> None:
 
 
 def body(megabytes: int) -> Iterator[bytes]:
-    """A list of texts as JSON, of that size."""
+    """Returns a list of texts as JSON, of that size."""
     yield b'{"model": "demo/qwen3", "data": ['
     for _ in range(megabytes):
         yield PIECE

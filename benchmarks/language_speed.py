@@ -111,7 +111,7 @@ def run_llama(llama: Any, prompt: list[int], tokens: int) -> tuple[float, float,
 
 @contextmanager
 def both(path: Path, options: argparse.Namespace) -> Iterator[tuple[LanguageModel, Any]]:
-    """Yields the file as loaded by each side."""
+    """Yields the file's model in each side's program."""
     from llama_cpp import Llama
 
     llama = Llama(

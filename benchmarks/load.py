@@ -33,7 +33,7 @@ REFUSED = (429, 503)
 
 @dataclass
 class RoundResult:
-    """What came of the requests."""
+    """The results of a round's requests."""
 
     seconds: list[float] = field(default_factory=list)  # of short recordings
     models: dict[str, list[float]] = field(default_factory=dict)  # the same by model
@@ -82,7 +82,7 @@ def by_page(url: str) -> Iterator[Ask]:
 def visit(
     url: str, number: int, paths: list[Path], expected: dict[Any, str], end: float, result: RoundResult, page: bool
 ) -> None:
-    """One visitor: asks, waits a moment, asks again."""
+    """Sends one visitor's requests, with short pauses between them."""
     draw = random.Random(number)
     with (by_page if page else by_route)(url) as send:
         while time.monotonic() < end:

@@ -53,7 +53,7 @@ CLEAN_PORTS = 5  # for each input; with two models, four precisions and five inp
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and the stage behind it."""
+    """A fault, and the stage that it changes."""
 
     name: str
     stage: str
@@ -162,7 +162,7 @@ class Model:
         return [assets() / "samples" / f"{name}.wav" for name in RECORDINGS]
 
     def faults(self, session: Any) -> list[Fault]:
-        """Returns what is planted in a session."""
+        """Returns the faults to plant in a session."""
         if self.family == "causal_lm":
             return language_faults(session.writer.language.network.model)
         return encoder_faults(session.recogniser.network.network)
@@ -174,7 +174,7 @@ class Model:
 
 
 class Judge:
-    """What a port is held to on one input."""
+    """The criteria for a port on one input."""
 
     def __init__(self, model: Model, source: Any):
         self.source, self.precision = source, model.precision
@@ -303,7 +303,7 @@ def page(counts: Mapping[tuple[str, str], Count], clean: Mapping[str, tuple[int,
 
 
 def main() -> None:
-    """Measures, prints the page, and writes it where asked."""
+    """Measures, prints the page, and writes it if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
     parsed = parser.parse_args()

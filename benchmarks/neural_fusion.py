@@ -65,7 +65,7 @@ class Counted:
 
 
 def one_by_one(session: Any) -> ScoreTexts:
-    """Returns a way to score texts that gives each text a pass of its own and remembers nothing."""
+    """Returns a way to score texts that computes each text in a separate pass without a cache."""
 
     def score_texts(texts: Sequence[str], *, end: bool = True) -> Sequence[TextScore]:
         scores: list[TextScore] = []
@@ -140,7 +140,7 @@ def main() -> None:
     count, positions = len(passes), sum(passes)
     frames = sum(map(len, sounds))
     print(f"{len(sounds)} utterances, {frames} frames, {sum(len(each.words or ()) for each in best)} words found")
-    print(f"candidates asked for           {model.requests:8}")
+    print(f"candidates requested           {model.requests:8}")
     print(f"  distinct ones                {len(model.distinct):8}")
     print(f"calls of the session           {model.model.calls:8}  of {model.frames} by the search")
     print(f"forward passes                 {count:8}  {positions} positions")

@@ -55,7 +55,7 @@ class Judged:
 
 
 def plant(port: str, folder: Path) -> None:
-    """Lets a planter write its dumps, in a process of its own."""
+    """Runs a planter in a separate process, which writes its dumps."""
     subprocess.run([sys.executable, "-m", f"benchmarks.faults_in_{port}", str(folder / port)], check=True)
 
 

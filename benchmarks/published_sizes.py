@@ -52,14 +52,14 @@ ADAPTOR = {"downsample_rate": 1, "ffn_dim": 2048, "llm_dim": 1024, "encoder_dim"
 
 
 def write_nano(directory: Path, layers: int, device: str) -> None:
-    """Writes a Fun-ASR-Nano whose language model has so many layers."""
+    """Writes a Fun-ASR-Nano whose language model has `layers` layers."""
     sizes = {"audio_encoder_conf": SANM, "audio_adaptor_conf": ADAPTOR}
     language = {**QWEN3, "num_hidden_layers": layers, "eos_token_id": STOPS, "device": device}
     tiny_funasr_nano(directory, dtype=torch.bfloat16, language_changes=language, **sizes)
 
 
 def write_firered(directory: Path, layers: int, device: str) -> None:
-    """Writes a FireRedASR-LLM whose language model has so many layers, without changes by LoRA."""
+    """Writes a FireRedASR-LLM whose language model has `layers` layers, without LoRA."""
     write_language(directory / LANGUAGE_DIRECTORY, **QWEN2, num_hidden_layers=layers, device=device)
     write_statistics(directory / CMVN)
     encoder = {"n_layers_enc": CONFORMER.n_layers, "n_head": CONFORMER.n_head, "d_model": CONFORMER.d_model,

@@ -40,10 +40,10 @@ class Server:
     process: subprocess.Popen[str]
     folder: Path  # of the benchmark
     tempdir: Path  # the server's temporary folder
-    lines: list[str] = field(default_factory=list)  # what it wrote
+    lines: list[str] = field(default_factory=list)  # its output
 
     def resources(self) -> dict[str, int]:
-        """Returns what the server holds: processes, memory in MB (its own alone too), open files, temporary files."""
+        """Returns the server's resources: processes, memory in MB (its own alone too), open files, temporary files."""
         server = psutil.Process(self.process.pid)
         family = [server, *server.children(recursive=True)]
         memory = []

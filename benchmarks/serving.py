@@ -35,7 +35,7 @@ def one_by_one(session: OpenSession, sounds: list[Sound], **options: Any) -> tup
 def measure(
     engine: OpenSession, reference: OpenSession | None, sounds: list[Sound], runs: int, goal: float, **options: Any
 ) -> bool:
-    """Runs all ways in turns, with options of the models, and prints the results; returns whether the goal is met."""
+    """Measures all ways in turns, with options of the models; prints the results; returns whether the goal is met."""
     ways = {
         "vLLM, one after another": lambda: one_by_one(engine, sounds, **options),
         f"vLLM, {len(sounds)} at once": lambda: transcribe(engine, sounds, len(sounds), **options),

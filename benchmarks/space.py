@@ -40,7 +40,7 @@ START_SECONDS = 20.0  # promised
 SPACE = {"SYSTEM": "spaces", "SPACE_ID": "owner/name", "SPACE_HOST": "owner-name.hf.space", "SPACE_TITLE": "name"}
 MODEL, SAMPLE = "demo/sensevoice", SAMPLES / "three_seven_one.wav"
 INDEX = "--extra-index-url "
-LOOK_SECONDS = 0.5  # between two looks at the memory
+LOOK_SECONDS = 0.5  # between two measurements of the memory
 
 
 def main() -> int:
@@ -103,7 +103,7 @@ class Space:
             subprocess.run(["chown", "-R", f"{self.user}:", str(self.app)], check=True)
 
     def install(self, python: str) -> None:
-        """Makes the environment; prints how long that took, and of what the most memory was."""
+        """Creates the environment; prints the seconds and the largest memory of each step."""
         shutil.rmtree(self.environment, ignore_errors=True)
         requirements = self.folder / "requirements.txt"
         requirements.write_text(
@@ -121,7 +121,7 @@ class Space:
         subprocess.run(["touch", str(self.complete)], check=True)
 
     def use(self) -> int:
-        """Starts the page, asks it for a transcript and a parity run, and ends it; returns 1 where that fails."""
+        """Starts the page, requests a transcript and a parity run, and ends it; returns 1 on failure."""
         port, started = _free_port(), time.perf_counter()
         python = str(self.environment / "bin/python")
         with _measured("the page, from its start to its end") as measured:
@@ -154,7 +154,7 @@ class _Measured:
 
 @contextmanager
 def _measured(label: str) -> Iterator[_Measured]:
-    """Prints at the end of the block how long it took, and the largest memory of all processes of its process."""
+    """Prints at the end of the block its seconds, and the largest memory of the process and its children."""
     measured, finished, peak = _Measured(), threading.Event(), 0
 
     def look() -> None:
@@ -176,7 +176,7 @@ def _measured(label: str) -> Iterator[_Measured]:
 
 
 def _tree_bytes(process: subprocess.Popen[bytes]) -> int:
-    """Returns the memory of a process and of those that it has started."""
+    """Returns the memory of a process and its children."""
     with suppress(psutil.Error):
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
         return sum(share_bytes(each.pid) for each in family)
@@ -191,9 +191,9 @@ def _reachable(lines: Sequence[str]) -> Iterator[str]:
             try:
                 urllib.request.urlopen(f"{address}/torch/", timeout=10).close()
             except urllib.error.HTTPError:
-                pass  # it answers, if not for this package
+                pass  # it answers, though not for this package
             except OSError:
-                print(f"left out, as it does not answer here: {address}")
+                print(f"omitted, as it does not answer here: {address}")
                 continue
         yield line
 

@@ -80,7 +80,7 @@ def measure(size: str, frames: int, runs: int, threads: int) -> None:
 
 
 def main() -> int:
-    """Runs the measurement that was asked for."""
+    """Runs the chosen measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", choices=("demo", "published"), default="demo")
     parser.add_argument("--frames", type=int, default=250)

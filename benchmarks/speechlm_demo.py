@@ -75,13 +75,13 @@ def say(demo: Demo, speaker: Speaker, count: int) -> None:
                 f"{label} {measure_saying(demo, voice, strings, recognise, choice).wer:6.1%}"
                 for label, choice in choices
             ]
-            print(f"says, {voice}, heard by {name}: {', '.join(row)}", flush=True)
+            print(f"says, {voice}, transcribed by {name}: {', '.join(row)}", flush=True)
 
 
 def speed(checkpoint: Path, threads: int) -> None:
-    """Prints how much faster than real time a loaded session says 20 strings, and how soon one hears the first of it.
+    """Prints how much faster than real time a loaded session says 20 strings, and the time until the first audio.
 
-    The session is the one that every user has, in a process of its own. Each request has 5 words.
+    The session runs in a separate process, as for every user. Each request has 5 words.
     """
     requests = [f"say {words_of(digits)}" for digits in strings_to_say(400) if len(digits) == 4][:20]
     with Registry() as registry, registry.open(str(checkpoint), "pytorch", threads=threads) as session:
@@ -114,9 +114,12 @@ def main() -> None:
     demo = Demo.read(options.checkpoint)
     recordings = recordings_to_hear(held_out, options.strings)
     for instruction in ("", "write"):
-        print(f"writes, told {instruction!r}: {measure_writing(demo, recordings, instruction).wer:.1%}", flush=True)
+        print(
+            f"writes, instruction {instruction!r}: {measure_writing(demo, recordings, instruction).wer:.1%}", flush=True
+        )
     print(
-        f"says back, heard by demo/sensevoice: {measure_repeating(demo, recordings, sensevoice()).wer:.1%}", flush=True
+        f"repeats, transcribed by demo/sensevoice: {measure_repeating(demo, recordings, sensevoice()).wer:.1%}",
+        flush=True,
     )
     say(demo, Speaker.of(demo.codec, voice_clips(human)), options.strings)
     speed(options.checkpoint, options.threads)

@@ -118,7 +118,7 @@ def answers(network: Any, model: SpeechLmModel, texts: Sequence[str], cfg: float
 
 
 def equal_answers(candidate: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> str:
-    """Returns how many answers are equal, and how far the others go before they part."""
+    """Returns how many answers are equal, and the share of rows before the others differ."""
     shares = []
     for one, other in zip(candidate, reference, strict=True):
         both = min(len(one), len(other))
@@ -135,7 +135,7 @@ def equal_answers(candidate: Sequence[np.ndarray], reference: Sequence[np.ndarra
 
 
 def error_rate(rows: Sequence[np.ndarray], digits: Sequence[Sequence[int]], layout: SpeechLayout, codec: Any) -> str:
-    """Returns the word error rate of what demo/sensevoice hears of the answers' audio."""
+    """Returns the word error rate of demo/sensevoice's transcripts of the answers' audio."""
     transcribe, scores = sensevoice(), []
     for row, spoken_digits in zip(rows, digits, strict=True):
         audio = row[(row[:, 0] >= layout.codec_first) & (row[:, 1:] >= layout.codec_first).all(axis=1)]
@@ -219,12 +219,12 @@ class _Side:
         return document
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the process."""
         self._process.communicate()
 
 
 def main() -> int:
-    """Runs the measurement that was asked for."""
+    """Runs the chosen measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("types", "speed"))
     parser.add_argument("--answers", type=int, default=50)

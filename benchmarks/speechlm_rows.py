@@ -70,7 +70,7 @@ def random_network(size: str, dtype: str) -> SpeechLmNetwork:
 
 
 class Timed:
-    """A network whose sequences note how long their forward passes take."""
+    """A network that measures the forward passes of its sequences."""
 
     def __init__(self, network: SpeechLmNetwork):
         self.network, self.layout, self.context = network, network.layout, network.context
@@ -92,7 +92,7 @@ class Timed:
 
 
 def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, float]:
-    """Rows per second of an answer of audio, from its second row on, and the share of the time in forward passes."""
+    """Returns an audio answer's rows per second, from the second row on, and the share of time in forward passes."""
     plan = AnswerPlan("audio", min_audio_rows=rows, max_audio_rows=rows, cfg=cfg, audio_temperature=0.8, audio_top_k=20)
     started, watched = 0.0, Timed(network)
     for step in answer_steps(watched, [prompt(network)], plan):  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, f
 
 
 def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
-    """Rows per second of forward passes alone."""
+    """Returns the rows per second of forward passes alone."""
     layout = network.layout
     needed = NeededLogits(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
     state, row = network.open([prompt(network)]), (layout.pads + 1)[None]
@@ -119,14 +119,14 @@ def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
 
 
 def prompt(network: SpeechLmNetwork) -> np.ndarray:
-    """Positions of text, with the marker of the answer at the end."""
+    """Returns positions of text, with the marker of the answer at the end."""
     layout = network.layout
     ids = layout.text_first + np.arange(PROMPT) % (layout.text_end - layout.text_first)
     return np.array([layout.row(int(number)) for number in (*ids, layout.assistant)])
 
 
 def main() -> int:
-    """Runs both sides in turns and prints what they reached."""
+    """Runs both sides in turns and prints their rates."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", type=Path, help="a checkpoint directory; by default random weights")
     parser.add_argument("--size", choices=SIZES, default="demo", help="of the random weights")

@@ -44,7 +44,7 @@ class Exchange:
 
 
 def request(rng: np.random.Generator, recordings: Sequence[Path], with_speech: bool) -> dict[str, Any]:
-    """Returns a message of the user: about a recording, or in writing."""
+    """Returns a user message: a recording with an instruction, or a text."""
     if with_speech:
         content = [{"type": "audio", "audio": str(recordings[int(rng.integers(len(recordings)))])}]
         message = str(rng.choice(["", "repeat", "backwards", "write"]))
@@ -55,7 +55,7 @@ def request(rng: np.random.Generator, recordings: Sequence[Path], with_speech: b
 
 
 def converse(session: OpenSession, count: int, recordings: Sequence[Path], temperature: float) -> list[Exchange]:
-    """Holds the conversations."""
+    """Holds the conversations; returns all turns."""
     exchanges = []
     for number in range(count):
         rng = np.random.default_rng(number)

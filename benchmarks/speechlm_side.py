@@ -50,7 +50,7 @@ def network_of(settings: dict[str, Any]) -> Any:
 
 
 def prompt_of(layout: SpeechLayout) -> np.ndarray:
-    """Positions of text, with the marker of the answer at the end."""
+    """Returns positions of text, with the marker of the answer at the end."""
     ids = layout.text_first + np.arange(PROMPT) % (layout.text_end - layout.text_first)
     return np.array([layout.row(int(number)) for number in (*ids, layout.assistant)])
 
@@ -66,7 +66,7 @@ def rows_per_second(network: Any, rows: int, cfg: float) -> float:
 
 
 def main() -> None:
-    """Works through stdin."""
+    """Runs a measurement for each line of stdin."""
     network = network_of(json.loads(sys.argv[1]))
     for line in sys.stdin:
         cfg, rows = line.split()

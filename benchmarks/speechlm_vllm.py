@@ -59,7 +59,7 @@ def answer(session: ConversationSession, rows: int, number: int, cfg: float) -> 
 
 
 def timed(work: Callable[[], list[np.ndarray]]) -> tuple[float, list[np.ndarray]]:
-    """Returns (rows per second, what was answered)."""
+    """Returns (rows per second, the answers)."""
     started = time.perf_counter()
     answers = work()
     return sum(map(len, answers)) / (time.perf_counter() - started), answers

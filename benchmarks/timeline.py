@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 RATE = 8000  # Hz; keeps the file small
-BEEP = 0.3  # seconds, at the begin of each second
+BEEP = 0.3  # seconds, at the start of each second
 
 # Runs in the page. Pans for some seconds, a step in each frame, and returns the milliseconds between frames.
 PAN = """async ([width, seconds]) => {
@@ -114,7 +114,7 @@ def served() -> Iterator[str]:
 
 
 def measure(hours: float, width: int, runs: int) -> None:
-    """Prints what was measured."""
+    """Measures and prints the figures."""
     from playwright.sync_api import sync_playwright
 
     folder = Path(tempfile.mkdtemp(prefix="workbench-"))

@@ -58,7 +58,7 @@ def opened(place: Path, dtype: str, kernel: str = "eager") -> Any:
 
 
 class Dump:
-    """Keeps what passes through a port's modules, under the names of stages."""
+    """Records the outputs of a port's modules by stage name."""
 
     def __init__(self, model: Any):
         self.arrays: dict[str, list[np.ndarray]] = {}
@@ -210,7 +210,7 @@ def prompt_ids(place: Path, number: int) -> np.ndarray:
 
 
 def input_of(place: Path) -> list[dict[str, Any]]:
-    """Returns text, ids and digest of each prompt, read off a trace of the reference: all ports hear the same."""
+    """Returns text, ids and digest of each prompt, from a trace of the reference, for all ports."""
     from workbench.registry.registry import Registry
 
     inputs = []

@@ -37,7 +37,7 @@ UNSEEN = (VoiceSetting("espeak-ng", "en-gb-x-rp+Denis", 50, 150), VoiceSetting("
 
 @dataclass(frozen=True)
 class Kind:
-    """The rules to make a recording of takes."""
+    """The rules that make a recording from takes."""
 
     pauses: tuple[float, float]  # seconds between groups of takes
     group: tuple[int, int] = (1, 1)  # takes in a group
@@ -63,7 +63,7 @@ KINDS = {
 
 
 def takes_by_speaker(speakers: Sequence[str], data: Path) -> Iterator[tuple[str, list[Take]]]:
-    """Yields speakers and their takes of single digits; synthetic voices under the program's name."""
+    """Yields speakers and their takes of single digits; synthetic voices have the program's name."""
     takes = load_fsdd(data)
     for name in speakers or sorted({take.speaker for take in takes}):
         voices = [voice for voice in UNSEEN if voice.program == name]

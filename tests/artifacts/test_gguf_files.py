@@ -81,7 +81,7 @@ def test_real_conversion_writes_a_gguf_of_the_predicted_size_without_importing_t
     assert offers["q8_0"] == QuantizationOffer("q8_0", path.stat().st_size, True, False)
     assert offers["f32"].default and not offers["f32"].converted
     size = offers["f32"].nbytes
-    assert converted(tiny, "sensevoice").stat().st_size == size  # known to the byte before it was made
+    assert converted(tiny, "sensevoice").stat().st_size == size  # predicted to the byte before the conversion
     assert not list(path.parent.glob(".*"))
 
 
@@ -211,7 +211,7 @@ def test_the_remains_of_an_interrupted_conversion_are_removed(tiny: Path, calls:
     (folder / ".workbench-0.part").touch()
     converted(tiny, "sensevoice", "bf16")
     assert sorted(path.name for path in folder.iterdir()) == ["about.json", "tiny-bf16.gguf", "tiny-f16.gguf"]
-    (folder / "about.json").write_text("{")  # damaged: nothing is known of the files
+    (folder / "about.json").write_text("{")  # damaged, so the size of the files is unknown
     assert converted(tiny, "sensevoice", "bf16").is_file()
     assert sorted(path.name for path in folder.iterdir()) == ["about.json", "tiny-bf16.gguf"]
 
@@ -314,7 +314,7 @@ def test_failed_child_process_raises_an_error_with_the_cause(
 
 
 def test_unresponsive_child_is_killed_when_the_caller_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops by itself when its stdin closes; one that does not is ended."""
+    """A child stops by itself when its stdin closes; the caller kills one that does not stop."""
     monkeypatch.setattr(process, "ENDING_SECONDS", 0.2)
     monkeypatch.setattr(process, "BEAT_SECONDS", 0.01)
     monkeypatch.setattr(process, "CHILD", ("-c", FAKE.format("time.sleep(60)")))

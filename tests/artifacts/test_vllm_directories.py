@@ -30,7 +30,7 @@ def cache_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """Files that nothing here looks into."""
+    """A checkpoint directory whose files no test reads."""
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.yaml").write_text("model: FunASRNano")
     (tmp_path / "tiny" / "model.pt").write_bytes(b"weights")
@@ -95,7 +95,7 @@ def test_checkpoints_with_the_same_contents_share_one_directory(tiny: Path, cach
     other = tiny.parent / "elsewhere" / "tiny"
     shutil.copytree(tiny, other)
     assert served_directory(other, "funasr_nano") == first and len(calls) == 1
-    (other / "model.pt").write_bytes(b"changed")  # of as many bytes
+    (other / "model.pt").write_bytes(b"changed")  # with as many bytes
     second = served_directory(other, "funasr_nano")
     assert second != first and first.is_dir() and len(calls) == 2
     (tiny / "model.pt").write_bytes(b"changed")
@@ -140,7 +140,7 @@ def test_cancelled_conversion_leaves_no_files(tmp_path: Path, cache_home: Path) 
     directory = tiny_funasr_nano(tmp_path / "tiny")
 
     def stop(_fraction: float, activity: str) -> None:
-        if activity.startswith(("preparing", "writing")):  # of the process
+        if activity.startswith(("preparing", "writing")):  # activities of the child process
             raise Cancelled("the call was stopped")
 
     with pytest.raises(Cancelled):

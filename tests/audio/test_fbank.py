@@ -34,7 +34,7 @@ def mel_filters(size: int, bands: int = 80, low: float = 20.0) -> np.ndarray:
 
 
 def slow_fbank(samples: np.ndarray, length: int = 400, shift: int = 160) -> np.ndarray:
-    """Frame by frame as the Kaldi documentation defines it, for samples with full scale 1."""
+    """Returns the filter bank frame by frame as Kaldi's documentation defines it, for samples with full scale 1."""
     scaled = samples.astype(np.float64) * 32768
     length = min(length, len(scaled))
     size = 1 << (length - 1).bit_length()

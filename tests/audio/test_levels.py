@@ -13,7 +13,7 @@ RATE = 16_000
 
 
 def bursts_of_tone(level: float, seconds: float = 4.0) -> np.ndarray:
-    """Every other second a tone whose mean power is `level` dB of full scale."""
+    """Returns a tone in every other second; its mean power is `level` dB of full scale."""
     time = np.arange(round(seconds * RATE)) / RATE
     tone = np.sqrt(2) * np.sin(2 * np.pi * 400 * time) * (time % 2 < 1)
     return (tone * 10 ** (level / 20)).astype(np.float32)

@@ -17,7 +17,7 @@ DAMAGED, CUT = "parts of it are damaged or missing", "its end is missing"
 
 
 def ogg(subtype: str, path: Path) -> list[bytes]:
-    """The pages of ten seconds of noise."""
+    """Returns the pages of ten seconds of noise."""
     soundfile.write(
         path, 0.1 * np.random.default_rng(0).standard_normal(10 * RATE), RATE, format="OGG", subtype=subtype
     )
@@ -35,7 +35,7 @@ def ogg(subtype: str, path: Path) -> list[bytes]:
         (lambda pages: b"".join(pages), ""),
         (lambda pages: b"".join(pages) + b"TAG and more", ""),
         (lambda pages: b"".join(pages + pages), ""),  # a chain
-        (lambda pages: b"".join(pages[:2] + pages[4:]), ""),  # recorded from a station, which had begun before
+        (lambda pages: b"".join(pages[:2] + pages[4:]), ""),  # recorded from a station whose stream started earlier
         (lambda pages: b"".join(pages[:-1]), CUT),
         (lambda pages: b"".join(pages)[:-10], CUT),
         (lambda pages: b"".join(pages[:-1]) + pages[-1][:20], CUT),
@@ -63,7 +63,7 @@ def test_a_cut_file_is_read_with_a_note(subtype: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [65_532, 65_533, 65_534, 65_535, 65_536, 200_001])
 def test_a_page_after_any_number_of_lost_bytes_is_found(lost: int, tmp_path: Path) -> None:
-    """A page may begin in one piece of the search and end in the next: a cut file and damage are told apart by it."""
+    """A page that crosses two pieces of the search still distinguishes damage from a truncated file."""
     path = tmp_path / "noise.ogg"
     pages = ogg("VORBIS", path)
     path.write_bytes(b"".join([*pages[:4], bytes(1 + lost), *pages[4:]]))

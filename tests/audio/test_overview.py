@@ -49,7 +49,7 @@ def finished(track: ArrayTrack) -> Overview:
 
 
 def slow_peaks(samples: np.ndarray, rate: int, level: int) -> np.ndarray:
-    """Least and greatest sample of the columns: those of 10 ms begin at the sample at or before their time."""
+    """Returns each column's least and greatest sample; a 10 ms column starts at the sample at or before its time."""
     finer = 2 ** max(-level, 0)
     edges = [n * rate // (100 * finer) for n in range(len(samples) * 100 * finer // rate + 2)]
     columns = [samples[a:b] for a, b in pairwise(edges)]
@@ -77,7 +77,7 @@ def test_spectrogram_tiles_match_the_fbank_of_the_recognisers() -> None:
     overview = finished(ArrayTrack(samples, 16000))
     codes = overview.mels(0, 0)
     assert codes.shape == (100, 80) and codes.dtype == np.uint8
-    # A column's middle is 5 ms behind its begin; a frame's, 12.5 ms: frame n of samples moved by 7.5 ms is column n.
+    # A column's middle is 5 ms after its start, a frame's 12.5 ms: frame n of samples moved by 7.5 ms is column n.
     frames = fbank(np.concatenate([np.zeros(120, dtype=np.float32), samples / np.float32(32768)]))
     displayed = MEL_LOW + codes[1:98] * (MEL_HIGH - MEL_LOW) / 255
     assert np.abs(displayed - frames[1:98]).max() <= 0.5 * (MEL_HIGH - MEL_LOW) / 255 + 1e-3

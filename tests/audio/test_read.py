@@ -21,7 +21,7 @@ needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs 
 
 
 def sentence(source: object) -> str:
-    """The one sentence of the `BadInput` that reading must raise."""
+    """Returns the message of the `BadInput` that reading must raise."""
     with pytest.raises(BadInput) as caught:
         read(source)  # type: ignore[arg-type]
     text = str(caught.value)

@@ -27,7 +27,7 @@ from workbench.core.errors import BadInput
 TONE = (0.3 * np.sin(np.arange(8000) * 0.1)).astype(np.float32)
 NOISE = np.random.default_rng(0).bytes(20_000)
 FOREIGN = ("libsndfile", "ffmpeg", "possibly a pipe", "Invalid", "Error", "Internal", "malformed", "moov", "traceback")
-AT_ONCE = 20.0  # seconds, on a busy machine; a pipe without a writer would be waited for without end
+AT_ONCE = 20.0  # seconds, on a busy machine; opening a pipe without a writer would block forever
 
 
 def encoded(container: str, samples: np.ndarray = TONE, subtype: str | None = None) -> bytes:
@@ -37,7 +37,7 @@ def encoded(container: str, samples: np.ndarray = TONE, subtype: str | None = No
 
 
 def wav(at: int, form: str, value: int) -> bytes:
-    """A WAV file with another number in its header."""
+    """Returns a WAV file with another number in its header."""
     changed = bytearray(encoded("WAV"))
     struct.pack_into(form, changed, at, value)
     return bytes(changed)

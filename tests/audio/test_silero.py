@@ -25,7 +25,7 @@ from workbench.audio.silero import (  # noqa: E402
 
 
 def noisy_tones(seconds: float) -> np.ndarray:
-    """Harmonics that come and go: not speech, but enough to move the network's state."""
+    """Returns harmonics that start and stop, which change the network's state as speech does."""
     time = np.arange(round(seconds * 16_000)) / 16_000
     voice = sum(np.sin(2 * np.pi * 120 * k * time) / k for k in range(1, 20)) * (np.sin(2 * np.pi * 0.7 * time) > 0)
     return (0.1 * voice + 0.01 * np.random.default_rng(0).standard_normal(len(time))).astype(np.float32)

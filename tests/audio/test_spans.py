@@ -25,13 +25,13 @@ def span_lists(draw: st.DrawFn) -> list[Span]:
 
 
 def on_a_grid(spans: list[Span]) -> list[Span]:
-    """The spans with edges whose sums are exact, without empty ones."""
+    """Returns the spans that are not empty, with edges whose sums are exact."""
     exact = [Span(round(span.start * 64) / 64, round(span.end * 64) / 64) for span in spans]
     return [span for span in exact if span.end > span.start]
 
 
 def covered(spans: list[Span]) -> set[int]:
-    """Every sample of a coarse comb that the spans cover; a sample covered twice would be counted by `total`."""
+    """Returns the samples of a coarse comb that the spans cover; `total` would count a sample twice."""
     return {tooth for span in spans for tooth in range(-(-span.slice.start // 997) * 997, span.slice.stop, 997)}
 
 

@@ -152,7 +152,7 @@ def test_different_layer_counts_are_refused_unless_stages_are_selected_or_forced
 
 
 def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
-    """Two traces whose logits differ in one row, so little or much that the best two of it change places."""
+    """Returns two traces and the row in which the two best tokens change places, by margins of `size`."""
     trace = computed()
     logits = trace["logits"].astype(np.float64)
     best, second = np.argsort(logits[row])[::-1][:2]
@@ -195,7 +195,7 @@ def test_tokens_that_differ_at_a_clear_choice_do_not_pass() -> None:
 
 
 def test_near_tie_of_ctc_frames_is_a_near_tie_of_tokens() -> None:
-    """Frames of a CTC model, more than tokens: `1 1 blank 2`, and `1 1 blank 3` by a near tie in the last frame."""
+    """CTC has more frames than tokens: `1 1 blank 2`, and `1 1 blank 3` by a near tie in the last frame."""
     logits = np.zeros((4, 5), np.float32)
     logits[[0, 1, 2, 3], [1, 1, 0, 2]] = 9
     logits[3, 3] = 9 - 1e-5
@@ -244,7 +244,7 @@ def test_first_llm_token_uses_the_logits_of_the_last_prompt_row() -> None:
 
 
 def test_speech_placeholder_in_the_prompt_gives_no_row_for_later_tokens() -> None:
-    """Or a row in the middle of the prompt would be taken for the one after it."""
+    """Otherwise the comparison would use a row in the middle of the prompt."""
     reference, candidate, row = nudged(1e-6, row=23)
     prompt = {"prompt.tokens": np.array([5, -1, 6])}
     traces = [
@@ -256,7 +256,7 @@ def test_speech_placeholder_in_the_prompt_gives_no_row_for_later_tokens() -> Non
 
 
 def reporting(trace: Trace, *steps: tuple[list[int], list[float]], **changes: Any) -> Trace:
-    """A trace that holds no logits but the likeliest tokens of each step."""
+    """Returns a trace with the likeliest tokens of each step instead of logits."""
     stages = {stage: trace[stage] for stage in trace if stage != "logits"}
     stages["tokens"] = np.array([ids[0] for ids, _ in steps])
     stages["tokens.alternatives"] = np.array([ids for ids, _ in steps])

@@ -28,7 +28,7 @@ from workbench.compare.spread import ORDERS
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 6)), min_size=1, max_size=7))
 def test_sign_test_matches_the_sum_over_all_outcomes(pairs: list[tuple[bool, int]]) -> None:
-    """The slow definition: the chances of all outcomes with at least as many inputs."""
+    """The slow definition adds the probabilities of all outcomes with at least as many inputs."""
     farther, clean = zip(*pairs)
     expected = 0.0
     for outcome in itertools.product([False, True], repeat=len(pairs)):
@@ -49,7 +49,7 @@ def test_holm_correction_matches_its_definition(ps: list[float]) -> None:
 
 
 def judge_inputs(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> tuple[Consistency, int]:
-    """The verdict over inputs with a small fault, and how many inputs show it alone."""
+    """Returns the verdict over inputs with a small fault, and how many inputs show it alone."""
     measurements, found_alone = [], 0
     for number in range(inputs):
         half = Half(1000 * seed + number)

@@ -14,7 +14,7 @@ IDS = st.lists(st.integers(0, 4), max_size=12)
 
 
 def distance(one: list[int], other: list[int]) -> int:
-    """Levenshtein's, the obvious way."""
+    """Returns the Levenshtein distance by its definition."""
     row = list(range(len(other) + 1))
     for n, a in enumerate(one, 1):
         last, row[0] = row[0], n

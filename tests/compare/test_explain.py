@@ -27,7 +27,7 @@ BEFORE = "llm.layers.0"
 
 
 def explained(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray] | None = None) -> Hint | None:
-    """What a verdict says of a candidate."""
+    """Returns the verdict's explanation of a candidate."""
     candidate = {name: np.asarray(each, np.float32) for name, each in candidate.items()}
     return judge(compare(Trace(reference or REFERENCE, {}), Trace(candidate, {}))).explanation
 

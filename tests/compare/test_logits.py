@@ -157,7 +157,7 @@ def one_hot(path: list[int], vocabulary: int = 6) -> np.ndarray:
 
 
 def ids(path: list[int], blank: int) -> np.ndarray:
-    """What CTC makes of a path, the obvious way."""
+    """Returns the tokens of a CTC path by the definition."""
     tokens, last = [], None
     for token in path:
         if token != last and token != blank:
@@ -169,7 +169,7 @@ def ids(path: list[int], blank: int) -> np.ndarray:
 @pytest.mark.parametrize(
     "reference, candidate, row",
     [
-        ([0, 1, 1, 0, 2], [0, 1, 0, 0, 3], 4),  # another token; that a run is shorter decided nothing
+        ([0, 1, 1, 0, 2], [0, 1, 0, 0, 3], 4),  # another token; the shorter run decided nothing
         ([0, 1, 0, 0, 2], [0, 1, 0, 3, 2], 3),  # one more
         ([0, 1, 0, 1, 2], [0, 1, 1, 1, 2], 2),  # two that have become one
         ([1, 0, 0], [1, 0, 2], 2),  # one at the end

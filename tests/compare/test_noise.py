@@ -71,7 +71,7 @@ def test_reference_far_from_float64_is_reported() -> None:
 
 
 def traces(*arrays: np.ndarray, stage: str = "encoder.output", isolated: bool = False) -> list[Trace]:
-    """Reference, candidate, and the reference in float64, of one stage."""
+    """Returns traces of one stage: reference, candidate, and the reference in float64."""
     metas = ({}, {"isolated": isolated}, {"isolated": isolated, "dtype": "float64"})
     return [
         Trace({stage: array}, META | {"dtype": "float32"} | meta) for array, meta in zip(arrays, metas, strict=True)
@@ -237,7 +237,7 @@ def test_third_trace_without_float64_or_the_same_input_is_refused() -> None:
 
 
 def test_spoken_answer_noise_is_reported_at_the_llm_states_not_the_codec() -> None:
-    """The codec's decoder begins anew with ids, so its sound does not hold the language model's error."""
+    """The codec's decoder starts from ids, so its sound does not contain the language model's error."""
     draw = np.random.default_rng(0)
     states, sound = draw.standard_normal((20, 30)), draw.standard_normal(3200)
     one, other, truth = (

@@ -20,7 +20,7 @@ from workbench.trace.trace import Trace
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 STAGES = "frontend.*,encoder.*,predictor.*,adaptor.*,decoder.*,llm.*,logits,ctc.*"
 EPS = 1e-3
-# Of each family a norm, by its name in the network of what hears or of what writes, and the first stage it changes.
+# One norm for each family: its name in the encoder or the language model, and the first stage that it changes.
 PLANTED = {
     "sensevoice": ("encoder.encoders.0.norm1", "encoder.layers.1.fsmn"),
     "paraformer": ("decoder.decoders.0.feed_forward.norm", "decoder.layers.0"),

@@ -29,7 +29,7 @@ def dump(kind: str, **others: np.ndarray) -> Trace:
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 def test_half_precision_is_detected_from_values(kind: str) -> None:
-    """The front end and the logits may be float32 all the same."""
+    """The front end and the logits may still be float32."""
     precision = precision_of(dump(kind))
     assert (
         precision.name == kind and precision.is_half and precision.reason == f"every value is a number that {kind} has"

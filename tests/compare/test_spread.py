@@ -34,7 +34,7 @@ class Half:
         return Trace(dict(zip(STAGES, arrays)), META | {"dtype": dtype})
 
     def computed(self, fault: Callable[[np.ndarray], np.ndarray] | None = None, at: int = 1) -> Trace:
-        """With a fault in the output of a stage, which later stages inherit."""
+        """Returns a trace with a fault in the output of a stage; later stages inherit it."""
         arrays, error = [], np.zeros_like(self.truth[0])
         for number, x in enumerate(self.truth):
             size = np.sqrt(np.mean(x**2, axis=1, keepdims=True))
@@ -88,7 +88,7 @@ def test_constant_shift_is_found_by_the_mean_over_positions() -> None:
 
 
 def test_mean_error_over_positions_matches_its_definition() -> None:
-    """Where no position stands out, and where one does."""
+    """Also if one position is far larger than the others."""
     draw = np.random.default_rng(1)
     x = draw.standard_normal((30, 5))
     error = 0.01 * np.sign(draw.standard_normal((30, 5)))

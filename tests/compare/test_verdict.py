@@ -166,7 +166,7 @@ def test_isolated_comparison_names_every_faulty_stage() -> None:
 def test_stage_beyond_tolerance_is_no_fault_if_float64_shows_only_rounding() -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((400, 30))
-    rounded = [x + 2e-4 * draw.standard_normal(x.shape) for _ in range(2)]  # as a network that amplifies it has it
+    rounded = [x + 2e-4 * draw.standard_normal(x.shape) for _ in range(2)]  # as in a network that amplifies rounding
     for dtype, found_by in (("float32", None), ("float16", "tolerance")):
         reference, candidate, exact = (
             Trace({"encoder.output": array}, META | {"dtype": kind})

@@ -30,14 +30,14 @@ class Read:
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The small files that travelled."""
+        """Returns the small files stored in the GGUF file."""
         contents = [self.keys[f"workbench.file.{number}"] for number in range(len(self.keys["workbench.files"]))]
         plain = [content.encode() if isinstance(content, str) else bytes(content) for content in contents]
         return dict(zip(self.keys["workbench.files"], plain, strict=True))
 
 
 def converted_file(directory: Path, family: str, quantization: str, out: Path, layout: str = "workbench") -> list[Read]:
-    """Converts a checkpoint, checks that the size was told right before, and reads what came out."""
+    """Converts a checkpoint, checks the predicted size, and reads the written files."""
     plans = plans_of(directory, family, layout)
     paths, _ = convert(plans, quantization, out)
     assert [path.stat().st_size for path in paths] == [plan.file_bytes(quantization) for plan in plans]
@@ -45,14 +45,14 @@ def converted_file(directory: Path, family: str, quantization: str, out: Path, l
 
 
 def stored_as(values: np.ndarray, quantization: str) -> np.ndarray:
-    """The bytes of an array in a type, made in one piece by the gguf package; f16 by numpy."""
+    """Returns the bytes of an array in a type, converted at once by the gguf package, or by numpy for f16."""
     if quantization == "f16":
         return values.astype(np.float16)
     return quants.quantize(np.ascontiguousarray(values, dtype=np.float32), GGMLQuantizationType[quantization.upper()])
 
 
 def flat(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str] | None = None) -> dict[str, np.ndarray]:
-    """Torch tensors as float32 arrays, depthwise kernels [D, 1, K] turned into [K, D]."""
+    """Returns torch tensors as float32 arrays, with depthwise kernels [D, 1, K] as [K, D]."""
     arrays = {}
     for name, tensor in tensors.items():
         array = tensor.detach().float().numpy()
@@ -65,7 +65,7 @@ def flat(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str] | None = 
 
 
 def assert_holds(read: Read, expected: Mapping[str, np.ndarray], others: Sequence[str] = ()) -> None:
-    """Every tensor is there with its shape, and holds what its type makes of the numbers; no others are there."""
+    """Asserts that the file has exactly these tensors, with their shapes and the values rounded to their types."""
     assert set(read.types) == {*expected, *others}
     for name, array in expected.items():
         assert read.shapes[name] == array.shape, name

@@ -50,7 +50,7 @@ def test_convert_writes_a_directory_for_vllm(tmp_path: Path, capsys: pytest.Capt
     assert printed.err.endswith(f"api_server --model {out})\n") and printed.err.count("\n") == 1
     assert json.loads((out / "config.json").read_text())["architectures"] == ["SpeechWorkbenchFunASRNano"]
     language = str(tiny_language(tmp_path / "tiny"))
-    capsys.readouterr()  # transformers draws a bar
+    capsys.readouterr()  # transformers prints a progress bar
     for words, message in (
         (["demo/funasr-nano"], "--out is missing; give the directory to write"),
         (["demo/funasr-nano", "--out", str(out)], "it is a directory with files in it; expected a new one"),

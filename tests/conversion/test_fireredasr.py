@@ -24,7 +24,7 @@ from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read
 
 
 def expected_tensors(directory: Path) -> dict[str, np.ndarray]:
-    """As PyTorch computes with: encoder and adapter, the merged language half, CMVN."""
+    """Returns the tensors that PyTorch computes with: encoder, adapter, merged language model and CMVN."""
     checkpoint = read_checkpoint(directory)
     half = open_fireredasr_language(checkpoint, torch.device("cpu"), "float32")
     language = {name: value for name, value in half.network.state_dict().items() if "rotary" not in name}
@@ -43,7 +43,7 @@ def test_demo_fireredasr_is_converted_in_every_quantisation(name: str, tmp_path:
     (read,) = converted_file(directory, "fireredasr", name, tmp_path / "it.gguf")
     expected = expected_tensors(directory)
     assert {each: array.shape for each, array in expected.items()} == read.shapes
-    # Sums made in stretches may round otherwise, so quantised values are compared with what a step allows.
+    # Sums in chunks may round otherwise, so quantised values may differ by a quantisation step.
     tolerance = {"f32": 1e-6, "f16": 1e-3, "bf16": 8e-3, "q8_0": 8e-3}.get(name, 0.13)
     for each, array in expected.items():
         allowed = 1e-6 if read.types[each] == "f32" else tolerance

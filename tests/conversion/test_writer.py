@@ -28,7 +28,7 @@ VALUES = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
 def plan_of(
     values: np.ndarray = VALUES, before: Callable[[int], None] = lambda first: None, **settings: object
 ) -> Plan:
-    """One matrix; `before` is told the first row of each stretch before that is read."""
+    """Returns a plan of one matrix; it calls `before` with the first row of each chunk before reading the chunk."""
 
     def rows(first: int, last: int) -> np.ndarray:
         before(first)

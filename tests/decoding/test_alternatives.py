@@ -17,7 +17,7 @@ LOGITS = st.one_of(st.floats(-80, 80), st.sampled_from([0.0, 1.0, -np.inf, np.na
 
 
 def slowly(logits: list[float], count: int) -> list[tuple[int, float]]:
-    """(id, log-probability) of each, by sorting everything and summing exactly."""
+    """Returns (id, log-probability) of the likeliest ids, by a full sort and an exact sum."""
     scores = [-math.inf if math.isnan(logit) else logit for logit in logits]
     order = sorted(range(len(scores)), key=lambda number: (-scores[number], number))[:count]
     most = max(scores)

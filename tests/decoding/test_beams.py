@@ -74,7 +74,9 @@ def transformers_result(ids: torch.Tensor, decoding: Decoding, limit: int = 12) 
     ],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
+@pytest.mark.filterwarnings(
+    "ignore:Passing `repetition_penalty` with `inputs_embeds`"
+)  # the test compares this combination
 def test_the_result_matches_transformers(changes: dict[str, Any]) -> None:
     decoding = replace(DECODING, **changes)
     for seed in range(12):

@@ -27,7 +27,7 @@ ANY = Decoding(STOPS, temperature=1.0)
 
 
 def transformers_scores(decoding: Decoding, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """The scores after transformers' own processors."""
+    """Returns the scores after transformers' own processors."""
     processors: list[Any] = []
     if decoding.repetition_penalty != 1.0:
         processors.append(RepetitionPenaltyLogitsProcessor(decoding.repetition_penalty))
@@ -86,7 +86,7 @@ def test_greedy_choice_is_the_first_of_the_likeliest_tokens() -> None:
 def test_stop_token_is_not_chosen_before_min_new_tokens() -> None:
     logits = np.zeros((1, 20), np.float32)
     logits[0, [3, 11, 7]] = 9, 8, 1
-    choose = TokenSampler(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id that the vocabulary has not got
+    choose = TokenSampler(Decoding((*STOPS, 500), min_new_tokens=2))  # one stop id is outside the vocabulary
     assert [int(choose(np.zeros((1, count), np.int64), logits)[0]) for count in range(4)] == [7, 7, 3, 3]
 
 

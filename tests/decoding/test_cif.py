@@ -24,7 +24,7 @@ def both(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> tuple[np.ndarra
 
 @given(WEIGHTS, st.integers(0, 2))
 def test_cif_embeddings_equal_those_of_pytorch(weights: list[float], more: int) -> None:
-    """Also of tokens that the weights do not complete."""
+    """Also for tokens that the weights do not complete."""
     alphas = np.array(weights, dtype=np.float32)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
     embeddings, expected = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)) + more)

@@ -32,7 +32,7 @@ def test_greedy_ctc_equals_the_best_of_all_paths(scores: np.ndarray, blank: int)
 
 @given(SCORES)
 def test_greedy_ctc_spans_equal_the_forced_alignment_of_its_tokens(scores: np.ndarray) -> None:
-    """Of all paths that collapse to the found tokens, the best one has each token on the frames that were reported."""
+    """The best path that collapses to the decoded tokens has each token on the frames of its span."""
     frames, vocabulary = scores.shape
     spans = greedy(scores)
     ids = [token.id for token in spans]

@@ -35,7 +35,7 @@ class Texts:
 
 
 def sums(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float]:
-    """The score of each history, word by word with the others, and its end."""
+    """Returns each history's score with its end, computed word by word in a batch."""
     states = np.full(len(histories), model.start, dtype=np.int64)
     scores = np.zeros(len(histories))
     for place in range(max(map(len, histories), default=0)):
@@ -51,7 +51,7 @@ def sums(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float
     most=st.sampled_from([1, 3, 99]),
 )
 def test_sum_of_word_scores_equals_the_whole_text_score(histories: list[list[int]], most: int) -> None:
-    """Whatever is remembered; and an upper bound of 0 is not to be relied on."""
+    """For any size of the cache."""
     texts = Texts()
     model = NeuralModel(texts, WORDS, most=most)
     for _ in range(2):

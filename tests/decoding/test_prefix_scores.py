@@ -15,12 +15,12 @@ from workbench.decoding.prefix_scores import PrefixScorer, PrefixTree
 
 
 def logprob(before: Sequence[int], token: int) -> float:
-    """Of a model that any change of any earlier token changes."""
+    """Returns a log-probability that depends on every earlier token."""
     return -random.Random(repr((list(before), token))).expovariate(1.0)
 
 
 class Counted(PrefixScorer):
-    """Computes one node after another, and refuses what it has computed or has no parent of."""
+    """Computes one node after another; refuses a node computed before or without its parent."""
 
     def __init__(self, room: int, most_rows: int = 100):
         super().__init__(room, most_rows)
@@ -90,7 +90,7 @@ def test_shared_prefix_is_computed_once() -> None:
 
 
 def test_prefix_tree_size_is_bounded() -> None:
-    """Also where nothing new is computed, as all that is asked for are other last tokens."""
+    """Also if only the last tokens differ, so that no new prefix is computed."""
     scorer = Counted(4)
     for token in range(1000):
         scorer.score([[0, token]])

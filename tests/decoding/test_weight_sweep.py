@@ -40,7 +40,7 @@ def test_weight_pair_errors_equal_those_of_the_selected_candidates(
 
 
 def right_above(weight: float, units: int = 10) -> NBestList:
-    """A recording that is heard rightly where the first weight is above some value, and wrongly else."""
+    """Returns an n-best list whose best candidate is right only if the first weight is above a value."""
     return NBestList((Candidate(weight, 0.0, 0.0, units // 2), Candidate(0.0, 1.0, 0.0, 0)), units)
 
 

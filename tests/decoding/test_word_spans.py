@@ -34,7 +34,7 @@ def test_earlier_words_get_the_longest_spelling() -> None:
     assert word_spans([1, 2, 3, 4], ["a", "b"], lexicon) == [(0, 3), (3, 4)]
     assert word_spans([1, 2, 3, 4, 3, 4], ["a", "b", "b"], lexicon) == [(0, 3), (3, 4), (4, 6)]
     assert word_spans([1, 2, 3, 4], ["a", "b"], Lexicon(("a", "b"), (lexicon.pronunciations[0], ((3, 4),)))) == [
-        (0, 2),  # the longest one would leave too little for the next word
+        (0, 2),  # the longest match would leave too few tokens for the next word
         (2, 4),
     ]
 

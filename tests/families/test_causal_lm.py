@@ -35,12 +35,12 @@ def model(checkpoint: Path) -> CausalLmModel:
 
 @pytest.fixture
 def directory(checkpoint: Path, tmp_path: Path) -> Path:
-    """One to be changed."""
+    """A copy of the checkpoint that the test may change."""
     return shutil.copytree(checkpoint, tmp_path / "it")
 
 
 def written(model: CausalLmModel, prompt: Any, **options: Any) -> str:
-    """The prompt as the model gets it."""
+    """Returns the prompt as the model receives it."""
     ids = token_prompt(model, prompt, CausalLmOptions(**{"max_new_tokens": 10, **options})).ids
     return model.tokenizer.text(ids, special=True)
 

@@ -41,7 +41,7 @@ def language(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(tmp_path: Path, language: Path) -> Path:
-    """A checkpoint whose torch files are empty: nothing here opens them."""
+    """A checkpoint whose torch files are empty, as no test opens them."""
     directory = tmp_path / "FireRedASR-LLM-L"
     directory.mkdir()
     for name in FILES:
@@ -296,7 +296,7 @@ def test_recording_longer_than_the_positional_encoding_is_refused(directory: Pat
 
 
 def served(language: Path, out: Path, section: Any) -> Path:
-    """The language model's files with the speech half's beside them."""
+    """A directory for vLLM: the language model's files, and the speech encoder's beside them."""
     out.mkdir()
     for file in language.iterdir():
         (out / file.name).write_bytes(file.read_bytes())

@@ -46,7 +46,7 @@ def model_of(directory: Path) -> FireRedAsrModel:
 
 
 def written(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
-    """What transformers makes of the template."""
+    """Returns the prompt that transformers renders from the template."""
     prompt: str = model.tokenizer._tokenizer.apply_chat_template(
         messages, chat_template=chat_template(model), tokenize=False, add_generation_prompt=True
     )

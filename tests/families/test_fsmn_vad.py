@@ -64,7 +64,7 @@ frontend_conf: {{fs: 16000, window: hamming, n_mels: 80, frame_length: 25, frame
 
 
 def samples_of(frames: int) -> int:
-    """The length of a recording that has so many frames of 10 ms."""
+    """Returns the samples of a recording with that number of 10 ms frames."""
     return (frames - 1) * 160 + 400
 
 
@@ -75,7 +75,7 @@ def decide(
     decibels: np.ndarray | None = None,
     samples: int | None = None,
 ) -> list[tuple[int, int]]:
-    """The spans in milliseconds."""
+    """Returns the segments in milliseconds."""
     levels = np.full(len(silence), -20.0) if decibels is None else decibels
     spans = find_spans(silence, levels, samples_of(len(silence)) if samples is None else samples, config, options)
     return [(round(span.start * 1000), round(span.end * 1000)) for span in spans]
@@ -89,7 +89,7 @@ def silence_except(frames: int, *speech: tuple[int, int]) -> np.ndarray:
 
 
 def track(seed: int, seconds: int) -> np.ndarray:
-    """A wandering probability of silence, as noisy as a bad recording's."""
+    """Returns a slowly varying probability of silence, as noisy as a bad recording's."""
     rng = np.random.default_rng(seed)
     frames = seconds * 100 - 2
     silence, at, speaking = np.empty(frames), 0, False
@@ -126,7 +126,7 @@ def test_speech_shorter_than_the_detection_window_gives_no_segment() -> None:
 
 
 def test_pause_ends_a_segment_only_if_longer_than_the_end_silence() -> None:
-    # A pause of 1 s: the schedule asks for 2 s at first, a caller may ask for less.
+    # A pause of 1 s: the schedule requires 2 s at first, and a caller may require less.
     silence = silence_except(1500, (100, 400), (500, 800))
     assert decide(silence) == [(740, 8160)]
     assert decide(silence, options=TALK) == [(740, 4160), (4740, 8160)]
@@ -139,7 +139,7 @@ def test_short_pause_ends_a_segment_after_one_minute() -> None:
     silence = 1 - silence_except(9998, (0, 2000), *pauses)
     assert decide(silence) == [(19740, 65100), (65100, 80100), (80100, 99980)]
     assert len(decide(silence[:5998])) == 1
-    # Fed one sample less than the minute, the original does not look at its state there.
+    # With one sample less than the minute, the original does not check its state there.
     assert len(decide(silence[:6900], samples=60 * RATE - 1)) == 1
 
 
@@ -159,7 +159,7 @@ def test_single_utterance_mode_returns_only_the_first_segment() -> None:
     single = DetectorConfig(single_utterance=True)
     silence = silence_except(2000, (100, 400), (800, 1200))
     assert decide(silence, single, TALK) == [(740, 4160)]
-    assert decide(silence_except(2000, (500, 900)), single, TALK) == []  # begins later than the 3 s it is given
+    assert decide(silence_except(2000, (500, 900)), single, TALK) == []  # starts after the 3 s that it has
 
 
 def test_speech_threshold_is_lower_with_the_silence_schedule() -> None:

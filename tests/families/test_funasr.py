@@ -78,7 +78,7 @@ def test_configuration_json_takes_precedence_over_yaml_and_default_names(directo
     assert checkpoint.weights == directory / "other.pt"
     assert checkpoint.file("frontend_conf", "cmvn_file") == directory / "other.mvn"
     assert checkpoint.section("frontend_conf")["dither"] == 0.5
-    assert checkpoint.file("tokenizer_conf", "bpemodel") is None  # named, but absent: the original leaves it out too
+    assert checkpoint.file("tokenizer_conf", "bpemodel") is None  # configured but absent: the original omits it too
 
 
 def test_missing_cmvn_file_named_in_configuration_json_is_refused(directory: Path) -> None:
@@ -279,7 +279,7 @@ def test_model_name_that_is_not_a_known_string_is_refused(model: Any, directory:
 
 
 def test_named_pipe_as_config_yaml_is_refused_without_waiting(tmp_path: Path) -> None:
-    """Reading it would wait for ever."""
+    """Reading a named pipe would block forever."""
     os.mkfifo(tmp_path / "config.yaml")
     (tmp_path / "model.pt").write_bytes(b"")
     with pytest.raises(BadInput) as raised:

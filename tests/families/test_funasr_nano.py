@@ -47,7 +47,7 @@ def model(directory: Path) -> FunasrNanoModel:
     return read_funasr_nano(directory)
 
 
-# How many embeddings stand in the prompt.
+# The number of embeddings in the prompt.
 
 
 @pytest.mark.parametrize(("frames", "tokens"), [(1, 1), (8, 1), (9, 2), (17, 3), (53, 7), (500, 63)])
@@ -95,7 +95,7 @@ def test_every_language_is_an_accepted_option_value() -> None:
 
 
 def prompt(model: FunasrNanoModel, **options: Any) -> tuple[str, str]:
-    """The prompt as text, before the speech and behind it."""
+    """Returns the prompt's text before and after the speech."""
     ids = prompt_ids(model, FunasrNanoOptions(**options)).tolist()
     place = ids.index(SPEECH)
     assert ids.count(SPEECH) == 1
@@ -149,7 +149,7 @@ def test_language_model_path_of_another_machine_is_resolved_in_the_checkpoint(tm
 
 
 def edit(directory: Path, section: str, **changes: Any) -> None:
-    """Changes a section of `config.yaml`; None takes an entry out."""
+    """Changes a section of `config.yaml`; None removes an entry."""
     import yaml
 
     path = directory / "config.yaml"
@@ -163,7 +163,7 @@ def without_language(directory: Path) -> None:
 
 
 def without_end(directory: Path) -> None:
-    """Renames the token that ends a turn, wherever the tokenizer has it."""
+    """Renames the token that ends a turn everywhere in the tokenizer's files."""
     for path in (directory / LANGUAGE_DIRECTORY).glob("tokenizer*.json"):
         path.write_text(path.read_text(encoding="utf-8").replace("<|im_end|>", "<|finish|>"), encoding="utf-8")
 

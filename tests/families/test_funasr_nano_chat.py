@@ -43,7 +43,7 @@ def model() -> FunasrNanoModel:
 
 
 def written(model: FunasrNanoModel, messages: list[dict[str, Any]], **variables: Any) -> str:
-    """What transformers makes of the template."""
+    """Returns the prompt that transformers renders from the template."""
     prompt: str = model.tokenizer._tokenizer.apply_chat_template(
         messages, chat_template=chat_template(model), tokenize=False, add_generation_prompt=True, **variables
     )

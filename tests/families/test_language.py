@@ -30,7 +30,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(checkpoint: Path, tmp_path: Path) -> Path:
-    """One to be broken."""
+    """A copy of the checkpoint that the test may damage."""
     return shutil.copytree(checkpoint, tmp_path / "it")
 
 
@@ -194,7 +194,7 @@ def test_ids_without_a_token_decode_to_empty_text(tokenizer: LanguageTokenizer) 
 
 @given(st.text())
 def test_encoded_text_decodes_to_the_same_text(tokenizer: LanguageTokenizer, text: str) -> None:
-    """But for Unicode's composition, which the tokenizer does, and what reads like a special token."""
+    """Except Unicode composition, which the tokenizer normalises, and text that looks like a special token."""
     import unicodedata
 
     text = unicodedata.normalize("NFC", text.replace("<", ""))

@@ -32,7 +32,7 @@ SAMPLE = ROOT / "assets" / "samples" / "three_seven_one.wav"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages with the family of the page, on no path yet."""
+    """A folder of packages with the page's family, not on Python's path."""
     folder = tmp_path_factory.mktemp("site")
     tiny_ctc(folder)
     return folder
@@ -47,14 +47,14 @@ def model(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def package_on_path(site: Path) -> Iterator[None]:
-    """The package is where Python looks."""
+    """Puts the package on Python's path."""
     with on_the_path(site):
         yield
 
 
 @pytest.fixture
 def listed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A card of the checkpoint in the user's list; its id."""
+    """Adds a card of the checkpoint to the user's list; returns its id."""
     file = tmp_path / "models.toml"
     source = f"source = {{ directory = {json.dumps(str(model))} }}"
     file.write_text(f'[[model]]\nid = "mine"\nname = "Mine"\nfamily = "tiny_ctc"\n{source}\n')

@@ -46,7 +46,7 @@ CPU = torch.device("cpu")
         ("第 2 0 2 6 年", "第2026年"),
         ("x 光 y 光", "x光y光"),
         ("he@@ 中 llo 国", "中hello国"),  # a word goes on after a Chinese character, which comes first
-        ("中 国 he@@", "中国he"),  # what was begun at the end is kept
+        ("中 国 he@@", "中国he"),  # an unfinished last word stays
         ("one tw@@", "one tw"),
         ("<s> 你 <unk> 好 </s> <blank>", "你好"),
         ("a <unk> b", "AB"),
@@ -61,12 +61,12 @@ FRAME = 0.06
 
 
 def edges(*frames: int, length: int = 40) -> list[float]:
-    """What the integrator shows where it fires at these frames."""
+    """Returns the integrator's values if it fires at these frames."""
     return [1.0 if number in frames else 0.5 for number in range(length)]
 
 
 def test_token_times_are_computed_from_start_peaks() -> None:
-    """Shifted by 1.5 frames back; a token lasts to the next start, the last one half into what follows."""
+    """Starts move back by 1.5 frames; a token lasts to the next start, the last one to half of the rest."""
     times = peak_times(edges(3, 8, 11), 2, FRAME, fires_at_start=True)
     assert times == [
         (pytest.approx(1.5 * FRAME), pytest.approx(6.5 * FRAME)),
@@ -216,7 +216,7 @@ def test_trace_has_the_expected_stages_and_shapes(predictor: str, tmp_path: Path
 
 
 def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:
-    """Some are so short that no token is counted."""
+    """Some recordings are so short that the model counts no token."""
     model = opened(write_paraformer(tmp_path / "it", ODD_PARAFORMER))
     recognitions = [
         model.recognise(noise(1.0)[0][:length], ParaformerOptions()) for length in (1, 2, 399, 400, 401, 560, 8000)

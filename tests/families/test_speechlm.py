@@ -43,7 +43,7 @@ def release(released: TinySpeechLm, tmp_path: Path) -> Path:
 
 
 def check_model(model: SpeechLmModel, checkpoint: TinySpeechLm) -> None:
-    """Compares what was read with what was written."""
+    """Asserts that the model equals the written checkpoint."""
     assert model.layout == checkpoint.layout
     assert model.settings["vocab_size"] == checkpoint.layout.vocabulary == len(checkpoint.tensors["lm_head.weight"])
     assert (model.hidden_size, model.context) == (32, 600)
@@ -345,7 +345,7 @@ ODD = [None, -1, 0, 1.5, True, "", "warm", [], ["x"], [[]], [0.5], {}, {"x": 1},
 
 
 def check_refused_plainly(directory: Path) -> None:
-    """Reads a damaged checkpoint: it works, or ends in one sentence."""
+    """Reads a damaged checkpoint; asserts that it works or raises a one-line error."""
     message = ""
     try:
         answer_plan(read_speechlm(directory), SpeechLmOptions())
@@ -355,14 +355,14 @@ def check_refused_plainly(directory: Path) -> None:
 
 
 def entries(content: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The places of all values in nested mappings."""
+    """Returns the paths of all values in nested mappings."""
     own = [path] if path else []
     inner = content.items() if isinstance(content, dict) else ()
     return [*own, *(entry for name, value in inner for entry in entries(value, (*path, name)))]
 
 
 def with_odd_values(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The mapping with one value replaced, for every place and some of the odd values."""
+    """Yields the mapping with one value replaced, for every path and some of the odd values."""
     draw = random.Random(1)
     for place in entries(content):
         for odd in draw.sample(ODD, 4):

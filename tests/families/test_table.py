@@ -17,7 +17,7 @@ TABLE = ROOT / "workbench" / "families" / "table.py"
 
 
 def families_in(node: ast.expr) -> set[str]:
-    """The families that the elements, keys or values of a literal name, as `fsmn_vad` or as `fsmn-vad`."""
+    """Returns the families named in a literal's elements, keys or values, as `fsmn_vad` or as `fsmn-vad`."""
     if isinstance(node, ast.Dict):
         elements: list[ast.expr | None] = [*node.keys, *node.values]
     elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):
@@ -29,7 +29,7 @@ def families_in(node: ast.expr) -> set[str]:
 
 
 def tables_in(root: Path) -> Iterator[str]:
-    """Literals that name two families or more, outside the table and the families' own files."""
+    """Yields literals that name two families or more, outside the table and the families' own files."""
     for path in sorted(each for room in ("workbench", "panels") for each in (root / room).rglob("*.py")):
         if path.stem in NAMES or path.relative_to(root) == TABLE.relative_to(ROOT):
             continue
@@ -61,7 +61,7 @@ def test_a_planted_table_is_found(text: str, tmp_path: Path) -> None:
 
 
 def parts(family: Family) -> Iterator[str]:
-    """All lazy names of a family."""
+    """Returns all lazy names of a family."""
     yield from (cell.module for cell in family.cells.values() if cell.module)
     yield from family.vllm.classes.values()
     yield from family.gguf.layouts.values()

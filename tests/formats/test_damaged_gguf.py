@@ -29,7 +29,7 @@ VAD = dict.fromkeys(("input_affine_dim", "linear_dim", "proj_dim", "lorder", "ou
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Sound files of every layout, small enough to be damaged hundreds of times."""
+    """Intact files of every layout, small enough for hundreds of damaged copies."""
     folder = tmp_path_factory.mktemp("sound")
     tiny_gguf(folder / "qwen3.gguf", quantization="q8_0")
     files = {"qwen3": folder / "qwen3.gguf", "every": every_kind(folder / "every.gguf")}
@@ -41,7 +41,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def every_kind(path: Path) -> Path:
-    """A file with a value of every kind, and a tensor of many types."""
+    """Writes a file with a value of every kind and tensors of many types; returns its path."""
     writer = GGUFWriter(path, "sensevoice-small")
     for kind in gguf.GGUFValueType:
         if kind not in (gguf.GGUFValueType.ARRAY, gguf.GGUFValueType.STRING):
@@ -76,7 +76,7 @@ def read_all(path: Path) -> None:
 
 
 def check(error: BadInput) -> None:
-    """That an error is a sentence, on one line, of a length that can be read."""
+    """Asserts that an error is one readable line."""
     text = str(error)
     assert "\n" not in text and len(text) < 600 and text.isprintable()
 
@@ -91,7 +91,7 @@ def test_damaged_gguf_files_are_read_or_refused_within_a_second(
     sound: dict[str, Path], tmp_path: Path, layout: str
 ) -> None:
     refused, path = 0, tmp_path / "damaged.gguf"
-    if layout == "nano":  # its language half is looked for beside it
+    if layout == "nano":  # the reader expects its language model beside it
         (tmp_path / "language.gguf").write_bytes(sound["qwen3"].read_bytes())
     for name, content in damaged(sound[layout]):
         path.write_bytes(content)
@@ -105,7 +105,7 @@ def test_damaged_gguf_files_are_read_or_refused_within_a_second(
             except Exception as error:
                 raise AssertionError(f"{layout}, {name}: {error!r}") from error
             assert time.process_time() - started < 1, name
-    assert refused > 100  # most damage is seen before anything is asked for
+    assert refused > 100  # the reader detects most damage before it reads a value
 
 
 def test_intact_gguf_files_are_read(sound: dict[str, Path], tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_field_map_of_a_gguf_file_matches_its_content(sound: dict[str, Path]) ->
 
 @pytest.fixture(scope="module")
 def head(sound: dict[str, Path]) -> tuple[bytes, int]:
-    """A sound file, and where its weights begin."""
+    """Returns an intact file's content and the offset of its weights."""
     return sound["every"].read_bytes(), map_of(sound["every"]).data
 
 

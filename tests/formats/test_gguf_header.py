@@ -105,7 +105,7 @@ def test_lazily_skipped_texts_of_any_length_are_read_correctly(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], after: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.formats.gguf_header._WINDOW", 16)  # so that they lie across its edges
+        patch.setattr("workbench.formats.gguf_header._WINDOW", 16)  # so that they cross its edges
         path = tmp_path_factory.getbasetemp() / "texts.gguf"
         values = struct.pack("<IQ", 8, len(texts)) + b"".join(text(each) for each in texts)
         by_hand(path, [key("texts", 9, values), key("after", 0, bytes([after]))])

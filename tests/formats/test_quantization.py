@@ -48,7 +48,7 @@ def test_auto_quantisation_is_f32_below_4_gb_and_f16_above() -> None:
     small, large = {"f32": 3_999_999_999, "f16": 2_000_000_000}, {"f32": 4_000_000_000, "f16": 2_000_000_000}
     assert resolve_quantization("auto", small) == "f32"
     assert resolve_quantization("auto", large) == "f16"
-    assert resolve_quantization("auto", {"f32": 5 * 10**9}) == "f32"  # of which there is nothing else
+    assert resolve_quantization("auto", {"f32": 5 * 10**9}) == "f32"  # the type has no other bits
     assert resolve_quantization("f16", small) == "f16"
     with pytest.raises(BadInput, match=r"q4_0.*expected one of auto, f32, f16"):
         resolve_quantization("q4_0", small)

@@ -33,7 +33,7 @@ def fakes() -> FakeRegistry:
 
 @pytest.fixture
 def known(fakes: FakeRegistry) -> Iterator[ParityRun]:
-    """A run with a fault that everybody knows of."""
+    """A baseline run with a known fault."""
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.01 * x}
     with parity(fakes) as run:
         yield run

@@ -30,13 +30,13 @@ def fakes() -> FakeRegistry:
 
 @pytest.fixture
 def port(tmp_path: Path) -> str:
-    """A right port in bfloat16."""
+    """A correct port in bfloat16."""
     return str(computed("bfloat16", reverse=True).save(tmp_path / "port.safetensors"))
 
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> str:
-    """One with a fault that the tolerance of bfloat16 lets pass."""
+    """A port with a fault within the tolerance of bfloat16."""
     trace = computed("bfloat16", reverse=True, faults={"encoder.layers.3": lambda x: 1.02 * x})
     return str(trace.save(tmp_path / "wrong.safetensors"))
 

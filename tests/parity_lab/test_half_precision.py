@@ -67,7 +67,7 @@ class Half(Model):
         return trace
 
     def ported(self) -> Trace:
-        """The session's trace, with attention of torch's own."""
+        """Returns the session's trace with torch's own attention."""
         with mock.patch.object(arithmetic, "_Stepwise", contextlib.nullcontext):
             return self.traced(self.session)
 
@@ -92,7 +92,7 @@ Models = Mapping[str, Half]
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_correct_half_precision_ports_are_judged_as_noise(models: Models, family: str) -> None:
-    """Fifty in all, and of each family PyTorch's own kernels."""
+    """Fifty ports, and PyTorch's own kernels for each family."""
     model, traces = models[family], []
     for seed in range(SEEDS):
         with Port(seed) as port:
@@ -129,7 +129,7 @@ def swapped_rows(parts: Parts) -> str:
     head = parts.language.lm_head  # type: ignore[union-attr]
     weight, logits = head.weight.detach().clone(), parts.reference["logits"]
     other = None
-    while other is None:  # tokens that no training text has are all alike
+    while other is None:  # tokens without training text have equal logits
         first = parts.one_of(len(weight))
         apart = np.median(np.abs(logits - logits[:, first : first + 1]), axis=0) / np.sqrt(np.mean(logits**2))
         nearest = int(np.abs(apart - 0.05).argmin())

@@ -40,7 +40,7 @@ class Parts(HTMLParser):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ParityRun]:
-    """A candidate within, one with a fault from which its tokens differ, one not there, one of another shape."""
+    """A run with a candidate within, one whose tokens differ by a fault, a missing one and one of another shape."""
     fakes = FakeRegistry()
     fakes.family = "causal_lm"
     fakes.missing["vllm"] = f"vLLM is not installed {NASTY}"

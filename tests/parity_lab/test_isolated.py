@@ -16,7 +16,7 @@ from workbench.trace.trace import Trace
 @settings(max_examples=25, deadline=None)
 @given(st.sets(st.integers(0, LAYERS - 1), min_size=1), st.integers(0, 1000), st.sampled_from(["float32", "float16"]))
 def test_isolated_comparison_names_exactly_the_faulty_layers(layers: set[int], seed: int, dtype: str) -> None:
-    """However many there are, and as much as what follows them would inherit of it."""
+    """For any number of faulty layers, and however much later layers would inherit of the error."""
 
     def worse(x: np.ndarray) -> np.ndarray:
         return x + 0.2 * x.std() * np.random.default_rng(seed).standard_normal(x.shape)
@@ -86,7 +86,7 @@ def test_float64_trace_must_use_the_same_mode_as_the_candidate() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_candidate_stages_can_be_substituted_into_the_reference(dtype: str) -> None:
-    """As where a port cannot go on from our stages, and we can from its."""
+    """A port that cannot compute from the reference's stages is compared from its own stages."""
 
     def worse(x: np.ndarray) -> np.ndarray:
         return x + 0.2 * x.std() * np.random.default_rng(1).standard_normal(x.shape)

@@ -32,7 +32,7 @@ def fakes() -> FakeRegistry:
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    """With all sessions in this process, where their code can be altered."""
+    """A registry with all sessions in this process, where the test can alter their code."""
     with Registry(isolate=False) as registry:
         yield registry
 

@@ -22,7 +22,7 @@ FAMILIES = ("sensevoice", "funasr_nano")
 
 
 class Candidate(Model):
-    """With a session in float32, by other kernels, to plant faults in."""
+    """A model with a float32 session by other kernels, in which the tests plant faults."""
 
     def __init__(self, family: str):
         super().__init__(family)

@@ -24,7 +24,7 @@ from workbench.trace.trace import Trace
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    """With all sessions in this process, where their code can be altered."""
+    """A registry with all sessions in this process, where the test can alter their code."""
     with Registry(isolate=False) as registry:
         yield registry
 
@@ -65,7 +65,7 @@ def test_run_and_command_name_the_faulty_stage_of_the_candidate(
 def test_faulty_stage_of_a_saved_trace_is_named(
     registry: Registry, tmp_path: Path, plant: Callable[[Port], Planted]
 ) -> None:
-    """Traced by itself, as in another program, and compared as a file."""
+    """The port's trace is saved, as another program would, and compared as a file."""
     with Port("funasr_nano", tmp_path, Trace({}, {}), seed=3) as port:
         planted = plant(port)
         with port.session() as session:

@@ -22,11 +22,11 @@ from workbench.compare.verdict import Verdict
 
 FAMILIES = ("sensevoice", "funasr_nano")
 
-HIDDEN = {  # by the noise of q8_0: they change the stages behind them by less than that does
+HIDDEN = {  # by the noise of q8_0, which changes later stages more than these faults
     "sensevoice": {"layer-norm eps 1e-5 to 1e-3"},
     "funasr_nano": {"layer-norm eps 1e-5 to 1e-3", "positions from 0 instead of 1"},
 }
-SEEN_LATER = {  # end to end, the stage behind it that changes by more than the noise
+SEEN_LATER = {  # end to end, the first later stage that changes by more than the noise
     ("funasr_nano", "positions from 0 instead of 1"): "encoder.layers.0.attention"
 }
 
@@ -78,6 +78,6 @@ def _judged(model: Model, family: str, fault: str, folder: Path, quantization: s
 
 
 def _verdicts(model: Model, port: Port) -> tuple[Verdict, Verdict]:
-    """End to end and isolated."""
+    """Returns the verdicts end to end and isolated."""
     with port.session() as session:
         return model.verdict(session, isolated=False), model.verdict(session, isolated=True)

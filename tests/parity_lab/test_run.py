@@ -28,7 +28,7 @@ def fakes() -> FakeRegistry:
 
 @pytest.fixture(autouse=True)
 def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that temporary files go to."""
+    """The folder of temporary files."""
     folder = tmp_path / "tempdir"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))
@@ -383,7 +383,7 @@ def test_text_prompt_is_never_read_as_a_path(
     monkeypatch.chdir(tmp_path)
     fakes.family = "causal_lm"
     with parity(fakes, "gguf", source="folder/secret") as run:
-        assert run.source == "folder/secret"  # whether such a file is there is nobody's business
+        assert run.source == "folder/secret"  # does not reveal whether such a file exists
     with pytest.raises(BadInput, match=r"'talk\.wav' is the name of a recording, and tiny continues a text"):
         parity(fakes, "gguf")
     fakes.family = "sensevoice"

@@ -81,7 +81,7 @@ def write_sensevoice(
     configuration: bool = True,
     save: Callable[[dict[str, Tensor], Path], object] = torch.save,
 ) -> Path:
-    """A SenseVoiceSmall checkpoint in `directory`, which is made; returns it.
+    """Writes a SenseVoiceSmall checkpoint to the new folder `directory`; returns the folder.
 
     Args:
         directory: to write to.
@@ -107,7 +107,7 @@ def write_sensevoice(
         "frontend_conf": _frontend_conf(),
     }
     _write_config(directory, config, {"tokenizer_conf": {"bpemodel": bpe}}, cmvn, configuration)
-    (directory / "model.pt").touch()  # the reader asks for it; replaced below
+    (directory / "model.pt").touch()  # the reader needs it; replaced below
     model = read_sensevoice(directory)
     network = SenseVoiceNetwork(model.encoder, len(model.vocabulary)).eval()
     fill(network, seed)
@@ -128,7 +128,7 @@ def write_paraformer(
     configuration: bool = True,
     save: Callable[[dict[str, Tensor], Path], object] = torch.save,
 ) -> Path:
-    """A Paraformer checkpoint (BiCifParaformer with CifPredictorV3) in `directory`, which is made; returns it.
+    """Writes a Paraformer checkpoint (BiCifParaformer with CifPredictorV3) to `directory`; returns the folder.
 
     `upsample_type` and `use_cif1_cnn` are CifPredictorV3's; the other arguments are as in `write_sensevoice`.
     """

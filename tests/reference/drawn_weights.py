@@ -89,7 +89,7 @@ class _Keep:
 
 @torch.no_grad()
 def calibrate_sensevoice(network: SenseVoiceNetwork, model: SenseVoiceModel) -> None:
-    """Lets the query frames emit the tags they stand for, and blank win in part of the others."""
+    """Makes the query frames emit their tags, and blank win in part of the other frames."""
     features = _voice_features(model)
     queries = torch.tensor([query_ids(SenseVoiceOptions())]).expand(len(features), -1)
     keep = _Keep()
@@ -98,7 +98,7 @@ def calibrate_sensevoice(network: SenseVoiceNetwork, model: SenseVoiceModel) -> 
     speech = encoded[:, QUERY_FRAMES:].flatten(0, 1)
     head = network.ctc.ctc_lo
     _centre(head, speech)
-    # The query frames say what they say in the published model: language, emotion, event, text normalisation. The
+    # The query frames emit the tags of the published model: language, emotion, event, text normalisation. The
     # linear discriminant against speech keeps these tags rare elsewhere.
     centre = speech.mean(dim=0)
     spread = torch.cov(speech.T)
@@ -117,7 +117,7 @@ def calibrate_sensevoice(network: SenseVoiceNetwork, model: SenseVoiceModel) -> 
 
 @torch.no_grad()
 def calibrate_paraformer(network: ParaformerNetwork, model: ParaformerModel) -> None:
-    """Lets CIF count about a token in five frames, and no token win everywhere."""
+    """Makes CIF count about one token in five frames, and prevents one token from winning everywhere."""
     features = _voice_features(model)
     predictor = network.predictor
     encoded = network.encoder(features)

@@ -58,7 +58,7 @@ def main() -> None:
     opened = auto_model()(
         model=options.checkpoint, device="cpu", disable_update=True, disable_pbar=True, log_level="ERROR"
     )
-    opened._reset_runtime_configs()  # or it would run copies of what it shows here
+    opened._reset_runtime_configs()  # otherwise it would run copies of the modules that it exposes here
     model, frontend = opened.model, opened.kwargs["frontend"]
     frontend.dither = 0.0
     options.folder.mkdir(parents=True, exist_ok=True)

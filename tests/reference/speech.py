@@ -26,13 +26,13 @@ def recording(name: str) -> np.ndarray:
 
 
 def speech(seconds: float) -> np.ndarray:
-    """So many seconds of the project's own sample recordings one after another, repeated as needed."""
+    """Returns the given seconds of the project's sample recordings in a row, repeated as needed."""
     paths = sorted((assets() / "samples").glob("*.wav"))
     return np.resize(np.concatenate([read(path).samples for path in paths]), round(seconds * RATE))
 
 
 def cosines(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """Cosine of two arrays [frames, width] as a whole, and of the frame where it is least; in float64."""
+    """Returns the cosine of two arrays [frames, width], and the least cosine of a frame, both in float64."""
     assert a.shape == b.shape
     a, b = a.astype(np.float64), b.astype(np.float64)
     rows = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)

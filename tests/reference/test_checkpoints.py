@@ -27,7 +27,7 @@ from workbench.trace.trace import StageFilter
 
 
 def counted(network: torch.nn.Module) -> tuple[int, int]:
-    """Tensors and the numbers in them."""
+    """Returns the number of tensors, and of values in them."""
     state = network.state_dict()
     return len(state), sum(value.numel() for value in state.values())
 

@@ -44,13 +44,13 @@ from workbench.trace.trace import StageFilter
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 
 CONFIG = ConformerConfig(idim=80, n_layers=3, n_head=4, d_model=64, kernel_size=33, pe_maxlen=5000)
-RANK = 64  # the original builds its LoRA layers of this rank, whatever a file says
+RANK = 64  # the original builds its LoRA layers of this rank for any file
 SECONDS = (1.0, 2.51, 6.6, 13.37)
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint both sides read."""
+    """A checkpoint that both sides read."""
     for package in ("fireredasr", "peft", "accelerate", "kaldiio"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(
@@ -94,14 +94,14 @@ def pipeline(directory: Path) -> SpeechLanguagePipeline:
 
 
 def code_rule() -> str:
-    """The length rule of the original code found: its latest computes lengths, its first release sliced the mask."""
+    """Returns the installed original's length rule: the latest code computes lengths, the first slices the mask."""
     subsampling = importlib.import_module("fireredasr.models.module.conformer_encoder").Conv2dSubsampling
     return "head" if "input_lengths" in inspect.signature(subsampling.forward).parameters else "release"
 
 
 @pytest.fixture(params=["release", "head"])
 def rule(request: pytest.FixtureRequest, original: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Either length rule, the original's code made to follow it."""
+    """Each length rule, with the original's code changed to follow it."""
     if request.param == "head" and code_rule() != "head":
         pytest.skip("the FireRedASR code on the path is the first release, which has the rule `release` alone")
     if request.param == "release" and code_rule() == "head":
@@ -125,7 +125,7 @@ def features_of(samples: np.ndarray, directory: Path) -> Tensor:
 
 
 def prompt_of(tokenizer: Any, batch: int = 1) -> tuple[Tensor, Tensor]:
-    """Prompt ids and mask from the original's own template; newer tokenizers give a mapping unless told not to."""
+    """Prompt ids and mask from the original's own template; newer tokenizers return a mapping by default."""
     wrapper = importlib.import_module("fireredasr.tokenizer.llm_tokenizer").LlmTokenizerWrapper
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer, "apply_chat_template", partial(tokenizer.apply_chat_template, return_dict=False))
@@ -134,7 +134,7 @@ def prompt_of(tokenizer: Any, batch: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def samples_of(name: str) -> np.ndarray:
-    """A stretch of real speech: of the project's samples by its seconds, or a recording beside the checkout."""
+    """Returns real speech: seconds of the project's samples, or a recording beside the checkout."""
     return speech(float(name)) if name not in RECORDINGS else recording(name)[: 16000 * 20]
 
 

@@ -154,7 +154,7 @@ class Pair:
             worst[stage] = min(cosine, row)
         LOG.info("%d frames, %d embeddings: least cosines %s", len(trace["frontend.features"]), count, worst)
         assert all(least >= COSINE for least in worst.values()), worst
-        # The original has zeros where the speech goes, as many as embeddings.
+        # The original has one zero for each speech embedding.
         ids = prompt_ids(self.pipeline.encoder.model, chosen).tolist()
         place = ids.index(SPEECH)
         assert [*ids[:place], *[0] * count, *ids[place + 1 :]] == batch["ids"].tolist()
@@ -172,7 +172,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     if importlib.util.find_spec("omegaconf") is None:
         pytest.skip("the original package needs omegaconf, which is not installed here; to install it: make reference")
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # in a network this small a second one computes nothing, and waits where cores are busy
+    torch.set_num_threads(1)  # in a network this small a second thread only waits while cores are busy
     directory = tmp_path_factory.mktemp("nano") / "model"
     network = build_original(directory)
     frontend = original.module("funasr.frontends.wav_frontend").WavFrontend(**CONFIG["frontend_conf"], dither=0.0)
@@ -224,7 +224,7 @@ def build_original(directory: Path) -> Any:
 
 
 def draw_language(llm: torch.nn.Module) -> None:
-    """Weights with which the likeliest token changes from step to step and with what was heard."""
+    """Draws weights with which the likeliest token depends on the step and on the speech."""
     generator = torch.Generator().manual_seed(4)
     for name, parameter in llm.named_parameters():
         if parameter.dim() > 1:
@@ -234,7 +234,7 @@ def draw_language(llm: torch.nn.Module) -> None:
 
 
 def spread_adaptor(directory: Path, network: Any) -> None:
-    """Takes what all embeddings have in common out of the adaptor's last layer: a trained one tells frames apart."""
+    """Subtracts the embeddings' mean in the adaptor's last layer, as a trained adaptor distinguishes frames."""
     model = read_funasr_nano(directory)
     features = torch.from_numpy(Frontend(model.frontend, None)(synthetic_voice(6.0, 1)).features)[None]
     lengths = torch.tensor([features.shape[1]])
@@ -256,7 +256,7 @@ def test_network_has_the_tensor_names_of_the_original_checkpoint(pair: Pair) -> 
 @pytest.mark.parametrize("seconds", [1, 3.3, 6, 20])
 def test_same_output_for_every_length(pair: Pair, seconds: float) -> None:
     ids = pair.compare(speech(seconds))
-    assert len(set(ids)) > 4  # the random model says something, not one thing
+    assert len(set(ids)) > 4  # the random model's output varies
 
 
 @pytest.mark.parametrize("options", PROMPTS, ids=lambda options: "-".join(options) or "plain")
@@ -282,7 +282,7 @@ def test_output_depends_on_the_recording(pair: Pair) -> None:
 
 
 def test_batch_output_equals_the_output_of_each_recording_alone(pair: Pair) -> None:
-    """The package pads embeddings on the left too; each recording is written as it is alone."""
+    """The package also pads embeddings on the left; each recording has the same output in a batch."""
     recordings = [speech(1), speech(5), speech(2.5)]
     expected = [pair.compare(samples) for samples in recordings]
     assert [

@@ -73,7 +73,7 @@ class Pair:
         logits = result.parts["decoder"][0][0].numpy()
         cosine, worst = cosines(trace["encoder.output"], result.encoded)
         assert int(counts) == len(trace["tokens"])
-        assert 0.05 < int(counts) / len(alphas) < 0.4  # as many as speech has, or the comparison would show little
+        assert 0.05 < int(counts) / len(alphas) < 0.4  # the token rate of speech; a lower one would show little
         differences = [
             float(np.abs(trace[stage] - expected).max())
             for stage, expected in (
@@ -90,14 +90,14 @@ class Pair:
         )
         assert min(cosine, worst) >= COSINE
         assert differences[0] <= 2e-6
-        assert differences[1] <= 2e-4  # the original sums in float32, which costs it that much over a minute
+        assert differences[1] <= 2e-4  # the original sums in float32, with this error over a minute
         ids = logits.argmax(axis=1).tolist()
         assert trace["tokens"].tolist() == ids
         pieces = self.pieces_of(ids)
         assert _same_text(str(trace["text"]), pieces)
         if result.result["text"]:
             written, words = _postprocess()(pieces)
-            assert result.result["text"] in (written, " ".join(words))  # with times it puts spaces everywhere
+            assert result.result["text"] in (written, " ".join(words))  # with times it writes a space after each word
         return result
 
     def pieces_of(self, ids: Sequence[int]) -> list[str]:

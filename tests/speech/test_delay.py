@@ -14,7 +14,7 @@ from workbench.speech.layout import SpeechLayout
 
 
 def slow_rows(codes: np.ndarray, layout: SpeechLayout) -> list[list[int]]:
-    """The definition: row r of stream s holds the code of frame r - s, or the stream's pad."""
+    """Returns the rows by the definition: row r of stream s holds the code of frame r - s, or the stream's pad."""
     rows = []
     for row in range(len(codes) + layout.streams - 1 if len(codes) else 0):
         ids = []

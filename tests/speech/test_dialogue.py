@@ -29,7 +29,7 @@ def encode(samples: np.ndarray) -> np.ndarray:
 
 
 def written(turns: list[Turn]) -> list[object]:
-    """One entry for each position: the ids, or the recording for each of its positions."""
+    """Returns one entry for each position: its ids, or the recording that covers it."""
     special = {"system": 4, "user": 5, "assistant": 6}
     positions: list[object] = [[1, 0, 0, 0, 0]]
     for number, turn in enumerate(turns):
@@ -72,7 +72,7 @@ def test_conversation_prompt_matches_the_format_definition(dialogue: list[Turn])
     parts = prompt_parts(dialogue, LAYOUT, text_ids, 10**6, row_count, encode)
     assert flat(parts) == written(dialogue)
     kinds = [isinstance(part, Recording) for part in parts]
-    assert all(one or two for one, two in pairwise(kinds))  # ids side by side are one array
+    assert all(one or two for one, two in pairwise(kinds))  # adjacent ids form one array
     assert all(part.dtype == np.int64 for part in parts if isinstance(part, np.ndarray))
     length = len(flat(parts))
     prompt_parts(dialogue, LAYOUT, text_ids, length + 1, row_count, encode)

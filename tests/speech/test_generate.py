@@ -20,7 +20,7 @@ PROMPT = [np.array([[1, 0, 0, 0, 0], [5, 0, 0, 0, 0]]), np.array([[6, 0, 0, 0, 0
 
 
 def answer(network: FakeNetwork, plan: AnswerPlan, **options: Any) -> tuple[list[Step], str]:
-    """All steps, and why it ended."""
+    """Returns all steps, and the finish reason."""
     steps, generator = [], answer_steps(network, PROMPT, plan, **options)
     while True:
         try:
@@ -30,7 +30,7 @@ def answer(network: FakeNetwork, plan: AnswerPlan, **options: Any) -> tuple[list
 
 
 def slow_answer(network: FakeNetwork, plan: AnswerPlan) -> tuple[list[list[int]], str]:
-    """The definition: full logits over the vocabulary at every step, masks as sets of ids."""
+    """Returns the answer by the definition: full logits at every step, masks as sets of ids."""
     layout = network.layout
     prompt = [tuple(map(int, row)) for part in PROMPT for row in part]
     rows: list[list[int]] = []

@@ -12,7 +12,7 @@ from workbench.speech.phases import Kind, Phase
 
 
 def may_follow(number: int, phase: Phase, layout: SpeechLayout) -> bool:
-    """The definition, for one id of stream 0."""
+    """Returns whether an id of stream 0 may follow, by the definition."""
     if phase.kind is Kind.END or phase.forced is not None:
         return False
     if phase.kind is Kind.MARKER:

@@ -150,7 +150,7 @@ def test_auto_plan_lets_the_model_choose_modality_and_continuation() -> None:
     plan = AnswerPlan("auto")
     assert forced_ids(plan)[1] == Phase(Kind.MARKER)
     assert forced_ids(plan, 7, TEXT, 2)[1].finish == "stop"
-    assert forced_ids(plan, 7, TEXT, 3)[0] == [7, TEXT, 3, 6, 8]  # after <|eot|>, audio is all that is left
+    assert forced_ids(plan, 7, TEXT, 3)[0] == [7, TEXT, 3, 6, 8]  # after <|eot|> only audio remains
     assert forced_ids(plan, 8, CODE, 3)[0] == [8, CODE, 3, 6, 7]
     assert forced_ids(plan, 8, CODE, 3, TEXT, 3)[1].finish == "stop"
 

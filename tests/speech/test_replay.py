@@ -73,7 +73,7 @@ def with_file(name: str, content: bytes) -> bytes:
 
 
 def lying_size() -> bytes:
-    """A zip file whose directory says that a sound is smaller than it is."""
+    """Returns a zip file whose directory understates the size of a recording."""
     content = bytearray(with_file("audio/001.wav", b"RIFF" * 100))
     place = content.rindex(b"audio/001.wav") - 46
     content[place + 24 : place + 28] = (8).to_bytes(4, "little")
@@ -155,7 +155,7 @@ def test_damaged_replay_bundle_is_read_or_raises_one_line_error(data: st.DataObj
 
 
 def refused(content: bytes) -> str | None:
-    """The sentence that a file is refused with, or None."""
+    """Returns the message of the error for a file, or None."""
     try:
         read_bundle(content)
     except BadInput as error:

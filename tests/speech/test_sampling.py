@@ -16,7 +16,7 @@ VALUES = st.sampled_from([-np.inf, -3.0, -1.5, -0.0, 0.0, 0.5, 2.0, 2.5, 40.0]) 
 
 
 def slow_choice(row: list[float], temperature: float, top_k: int, number: float) -> int:
-    """The definition for one row: sort, keep the first, add up probabilities until they pass the number."""
+    """Returns the choice in a row by the definition: the first sorted id whose cumulative share passes `number`."""
     order = sorted(range(len(row)), key=lambda column: (-row[column], column))
     if temperature == 0:
         return order[0]
@@ -40,7 +40,7 @@ def slow_choice(row: list[float], temperature: float, top_k: int, number: float)
 def test_sampled_ids_match_the_slow_definition(
     rows: list[list[float]], temperature: float, top_k: int, data: st.DataObject
 ) -> None:
-    # Numbers between the steps of the cumulative sum: rounding cannot decide there.
+    # These numbers lie between the steps of the cumulative sum, so rounding does not decide.
     numbers = [data.draw(st.sampled_from([0.0, 0.11, 0.3371, 0.7193, 0.98765])) for _ in rows]
     ids = choose(np.array(rows, dtype=np.float32), temperature, top_k, np.array(numbers))
     assert ids.tolist() == [slow_choice(row, temperature, top_k, number) for row, number in zip(rows, numbers)]

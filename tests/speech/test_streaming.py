@@ -55,7 +55,7 @@ def test_joined_chunks_equal_the_whole(frames: int, before: int, after: int, fir
 
 
 def test_understated_codec_context_gives_different_chunks() -> None:
-    """The comparison above can fail."""
+    """Shows that the comparison above can fail."""
     codec, rows = FakeCodec(2, 2), random_rows(30)
     expected = codec.decode(aligned(rows, LAYOUT))
     decode = codec.decode

@@ -28,7 +28,7 @@ any_text = st.one_of(words, chinese, mixed, st.text(max_size=12))
 
 
 def slow_distance(reference: list[str], hypothesis: list[str]) -> int:
-    """Levenshtein's recurrence over the full table."""
+    """Returns the edit distance by Levenshtein's recurrence over the full table."""
     table = [[i + j if i * j == 0 else 0 for j in range(len(hypothesis) + 1)] for i in range(len(reference) + 1)]
     for i, one in enumerate(reference, 1):
         for j, other in enumerate(hypothesis, 1):

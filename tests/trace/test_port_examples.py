@@ -24,7 +24,7 @@ ARRAYS = {"encoder.layers.0": np.arange(21, dtype="f4").reshape(7, 3) / 8, "logi
 
 
 def blocks(language: str) -> list[str]:
-    """The examples in a language, in their order."""
+    """Returns the examples in a language, in their order."""
     text = (ROOT / "docs" / "port.md").read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 

@@ -28,7 +28,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture(autouse=True)
 def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that temporary files go to."""
+    """The folder of temporary files."""
     folder = tmp_path / "tempdir"
     folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(folder))

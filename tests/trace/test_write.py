@@ -49,7 +49,7 @@ def test_safetensors_package_reads_every_written_array(
 
 
 class Counted(Mapping[str, np.ndarray]):
-    """Arrays of a megabyte each that are made when they are asked for."""
+    """Arrays of a megabyte each, created on access."""
 
     def __getitem__(self, name: str) -> np.ndarray:
         return np.full(1 << 18, int(name), np.float32)

@@ -101,7 +101,7 @@ def test_upper_band_mirrors_the_band_below_4_khz_and_leaves_that_band_unchanged(
         assert pitch(low) == pytest.approx(7500, abs=2)
         lost = decibels(power(sine(3500)) / power(high[middle]))
         assert 2 < lost < 30
-        assert decibels(power(sine(500)) / power(low[middle])) > lost + 15  # vowels' strong low notes stay out
+        assert decibels(power(sine(500)) / power(low[middle])) > lost + 15  # without the strong low notes of vowels
 
 
 def test_reverberation_starts_after_the_sound_and_decays():
@@ -162,7 +162,7 @@ def test_feature_masks_replace_whole_frames_and_bands_with_the_mean_only(seed, f
     bands = changed.all(axis=0)
     rest = changed[:, ~bands]
     assert bands.sum() <= 24 or frames <= 10
-    assert (rest.all(axis=1) | ~rest.any(axis=1)).all()  # what is left are whole frames
+    assert (rest.all(axis=1) | ~rest.any(axis=1)).all()  # the remaining frames are complete
 
 
 def test_masks_can_be_switched_off():

@@ -27,5 +27,5 @@ def test_new_folder_or_earlier_checkpoint_is_accepted_as_output(content: str, tm
         tiny_sensevoice(out)
     elif content == "an empty folder":
         out.mkdir()
-    with pytest.raises(BadInput, match="no-data"):  # the next thing that is looked for
+    with pytest.raises(BadInput, match="no-data"):  # the next file that the function checks
         train_demo("sensevoice", tmp_path / "no-data", out, DemoOptions(), pytest.fail)

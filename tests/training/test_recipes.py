@@ -16,7 +16,7 @@ from workbench.training.demo import check_start, more_takes, recipe_of
 from workbench.training.digits import Take, load_fsdd
 from workbench.training.training_run import DemoOptions, TrainingRun
 
-MEGABYTES = 12  # what a demo may weigh
+MEGABYTES = 12  # the largest size of a demo
 PARAMETERS = 6_000_000
 # The demo SpeechLM is larger and transcribes nothing; test_speechlm_recipe is its test.
 TRAINABLE = [name for name, family in FAMILIES.items() if family.recipe and "transcribe" in family.tasks]

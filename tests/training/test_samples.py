@@ -60,13 +60,13 @@ def test_sample_script_reproduces_the_shipped_files(tmp_path):
         if path.suffix == ".wav":
             written, shipped = (soundfile.read(folder / path.name, dtype="int16")[0] for folder in (tmp_path, SAMPLES))
             assert np.abs(written.astype(int) - shipped).max() <= 1  # resamplers may differ in the last bit
-        elif path.name != "manifest.csv":  # what Evaluate begins with
+        elif path.name != "manifest.csv":  # the input of Evaluate
             assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["sensevoice", "paraformer", "funasr-nano", "fireredasr"])
 def test_demo_models_transcribe_the_longest_sample(name):
-    """It is longer than what the demos were trained on; cards of two of them say where to cut it."""
+    """The sample is longer than the demos' training data; the cards of two demos state where to cut it."""
     longest = max(ENTRIES, key=lambda entry: entry["seconds"])
     with Registry() as registry, registry.open(f"demo/{name}", "pytorch", threads=1) as session:
         text = session.transcribe(SAMPLES / longest["file"]).text

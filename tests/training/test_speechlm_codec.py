@@ -40,7 +40,7 @@ def codec(clips):
 
 def test_encoder_channels_hold_the_frame_samples_in_stride_order():
     signal = torch.arange(2.0 * FRAME)[None, None]
-    for stride in (8, 5, 4, 2):  # what a strided convolution of unit vectors does
+    for stride in (8, 5, 4, 2):  # as a strided convolution of unit vectors does
         batch, channels, length = signal.shape
         signal = (
             signal.view(batch, channels, length // stride, stride)
@@ -60,7 +60,7 @@ def test_codec_windows_hold_the_pre_emphasised_samples_around_each_frame():
 
 
 def test_codec_network_gives_the_codes_of_the_nearest_codewords(codec, clips):
-    """Its codes are those of the nearest codewords, and its sound that of their sum."""
+    """The codes are those of the nearest codewords, and the sound is decoded from their sum."""
     books = torch.stack([q.codebook.embed[:, : OPTIONS.hidden] for q in codec.quantizer.quantizers])
     latents = codec.acoustic_encoder(torch.from_numpy(clips[0])[None, None])[0].T
     codes = quantise(latents.detach(), books).numpy()

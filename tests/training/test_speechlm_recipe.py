@@ -12,11 +12,11 @@ from workbench.training.digits import Take
 from workbench.training.speechlm_voices import HUMAN
 from workbench.training.training_run import DemoOptions, TrainingRun
 
-MEGABYTES = 40  # what the demo may weigh
+MEGABYTES = 40  # the largest size of the demo
 
 
 def takes_of_the_voices():
-    """Returns tones as takes of the demo's human voices, with the numbers that it asks for."""
+    """Returns tones as takes of the demo's human voices, with the take numbers that the demo uses."""
     for name, numbers in HUMAN.items():
         for take in tone_takes(name):
             if take.number == 0:

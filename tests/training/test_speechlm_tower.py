@@ -60,7 +60,7 @@ def test_feature_pool_stores_the_digit_spans(pool):
 
 
 def test_audio_tower_output_of_a_batch_equals_that_of_each_recording_alone(loss, pool):
-    """Recordings in one batch do not see each other."""
+    """Recordings in one batch do not affect each other."""
     with torch.no_grad():
         batched = loss.network(*_inputs(read_recordings(pool, [0, 1])))
         separate = [loss.network(*_inputs(read_recordings(pool, [number]))) for number in (0, 1)]

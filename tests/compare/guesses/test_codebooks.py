@@ -61,7 +61,7 @@ def test_other_faults_get_no_codebook_hint() -> None:
             assert explained(codes, books, changed) is None
         one = books.copy()
         one[2] *= 2
-        assert explained(codes[:3], books, one) is None  # no code comes twice often enough
+        assert explained(codes[:3], books, one) is None  # too few rows repeat a code
         assert explained(codes, books, one, candidate_codes=codes + 1) is None  # a sum of other codes
         same = codes.copy()
         same[:, 1] = same[:, 2]

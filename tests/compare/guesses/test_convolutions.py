@@ -14,7 +14,7 @@ KERNEL = DRAW.standard_normal((12, 11))
 
 
 def memory(kernel: np.ndarray, shift: int = 0, times: float = 1.0) -> np.ndarray:
-    """A convolution over time with zeros beyond the ends, plus its input."""
+    """Returns a convolution over time with zeros beyond the ends, plus its input."""
     x, reach = X.reshape(60, 12).astype(np.float64), kernel.shape[1] // 2
     padded = np.pad(x, ((20, 20), (0, 0)))
     parts = (

@@ -19,7 +19,7 @@ from workbench.trace.trace import Trace
 
 @cache
 def sound() -> np.ndarray:
-    """A second of vowel-like sound in noise, not without a mean."""
+    """Returns a second of vowel-like sound in noise with a mean other than zero."""
     draw, time = np.random.default_rng(0), np.arange(16000) / 16000
     voice = sum(np.sin(2 * np.pi * 120 * n * time) / n for n in range(1, 40))
     loud = 0.3 + 0.7 * np.sin(7 * time) ** 2

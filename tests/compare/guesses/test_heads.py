@@ -17,7 +17,7 @@ Q, K, V = (DRAW.standard_normal((14, heads, 8)).astype(np.float32) for heads in 
 
 
 def attended(scale: float = 8**-0.5, sees: int = 0, in_turn: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """The weights, and weights times values."""
+    """Returns attention weights, and the weights times the values."""
     k, v = (np.tile(x, (1, 2, 1)) if in_turn else np.repeat(x, 2, axis=1) for x in (K, V))
     scores = np.einsum("qhd,khd->hqk", Q, k, dtype=np.float64) * scale
     weights = softmax(np.where(np.tril(np.ones((14, 14), bool), sees), scores, -np.inf))

@@ -36,7 +36,7 @@ def test_language_half_of_a_speech_model_is_written_for_vllm(tmp_path: Path) -> 
 def test_safetensors_directory_needs_no_conversion_for_vllm(shards: bool, tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", shards=shards)
     assert loads_as_it_is(directory, "causal_lm") and not loads_as_it_is(directory, "funasr_nano")
-    change_json(directory / "config.json", architectures=None)  # by which vLLM knows what to load
+    change_json(directory / "config.json", architectures=None)  # vLLM chooses the files by it
     assert not loads_as_it_is(directory, "causal_lm")
 
 

@@ -51,7 +51,7 @@ Tensors = dict[str, Tensor]
 
 
 def served(checkpoint: Path, out: Path) -> Path:
-    """The directory for vLLM of a checkpoint."""
+    """Writes a checkpoint's directory for vLLM; returns it."""
     write_directory(plan_of(checkpoint, "fireredasr"), out)
     return out
 
@@ -64,24 +64,24 @@ def tensors_of(directory: Path) -> Tensors:
 
 
 def change_weights(directory: Path, change: Callable[[Tensors], Mapping[str, Tensor]], name: str = WEIGHTS) -> None:
-    """Saves a checkpoint's file again with other tensors."""
+    """Rewrites a checkpoint's file with changed tensors."""
     arguments = dict(read_package(directory / name).arguments)
     write_package(directory / name, arguments, dict(change(stored_in(directory, name))))
 
 
 def stored_in(directory: Path, name: str = WEIGHTS) -> Tensors:
-    """The tensors of a checkpoint's file, in memory: the file may be written again."""
+    """Returns the tensors of a checkpoint's file, in memory, so that the file can be rewritten."""
     return {each: value.clone() for each, value in read_package(directory / name).tensors.items()}
 
 
 def base_of(directory: Path) -> Tensors:
-    """The weights in the language model's directory, in memory."""
+    """Returns the weights of the language model's directory, in memory."""
     weights = directory / LANGUAGE_DIRECTORY / "model.safetensors"
     return {name: value.clone() for name, value in load_file(weights).items()}
 
 
 def expected_tensors(checkpoint: Path) -> Tensors:
-    """What the PyTorch runtime computes with, in float32, by the directory's names."""
+    """Returns the tensors that the PyTorch runtime computes with, in float32, by the directory's names."""
     read = read_checkpoint(checkpoint)
     half = open_fireredasr_language(read, torch.device("cpu"), "float32")
     return {**read.hearing, **{f"llm.{name}": value for name, value in half.network.state_dict().items()}}
@@ -105,7 +105,7 @@ def converted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A checkpoint of one's own, to change."""
+    """A copy of the checkpoint that the test may change."""
     return tiny_fireredasr(tmp_path / "firered")
 
 
@@ -160,7 +160,7 @@ def test_weights_written_in_chunks_and_shards_are_equal(
     assert len(list(out.glob("model-*.safetensors"))) > 2 and not (out / "model.safetensors").exists()
     expected, pieces = tensors_of(converted), tensors_of(out)
     assert set(pieces) == set(expected)
-    for name, value in expected.items():  # sums made in stretches may round otherwise
+    for name, value in expected.items():  # sums in chunks may round otherwise
         torch.testing.assert_close(pieces[name], value, rtol=0, atol=1e-6)
     assert set(json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]) == set(expected)
 

@@ -18,7 +18,7 @@ VOCABULARY, BOUNDARY = 8, 1
 
 
 def peaked_problem(seed: int, threshold: float | None = None) -> tuple[CtcDecoder, list[np.ndarray]]:
-    """A narrow search with n-gram models over outputs that are blank mostly, so that many frames are quiet."""
+    """Returns a narrow search with n-gram models over mostly blank outputs, so that many frames are quiet."""
     rng = np.random.default_rng(seed)
     spellings: dict[tuple[int, ...], None] = {}
     while len(spellings) < 6:

@@ -11,7 +11,7 @@ MOST = 12
 
 
 def the_best(base: np.ndarray, log_probs: np.ndarray, cut: float, most: int) -> list[tuple[int, int]]:
-    """The pairs of a row and a token whose sum reaches the cut, at most so many, of one utterance."""
+    """Returns one utterance's best pairs of row and token whose sum reaches the cut, at most `most`."""
     sums = base[:, None] + log_probs
     pairs = [(row, token) for row, token in np.ndindex(*sums.shape) if sums[row, token] >= max(cut, -1e300)]
     return sorted(sorted(pairs, key=lambda pair: -sums[pair])[:most])
@@ -38,6 +38,6 @@ def test_likely_pairs_equal_the_best_of_all_pairs_above_the_cut(seed: int) -> No
 
 
 def test_all_pairs_are_used_when_fewer_than_the_maximum_exist() -> None:
-    """Where no more pairs exist than are wanted, none is left out."""
+    """If there are fewer pairs than the maximum, the result contains all."""
     pairs = likely_pairs(np.zeros((1, 3)), np.array([[-np.inf, 0.0, 0.0, 0.0, 0.0]]), np.array([-1.0]), MOST)
     assert sorted(zip(pairs.parents.tolist(), pairs.tokens.tolist())) == [(r, t) for r in range(3) for t in range(1, 5)]

@@ -49,7 +49,7 @@ def test_decoding_in_any_batch_equals_decoding_alone(seed: int, beam_size: int) 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_decoding_with_a_large_vocabulary_is_independent_of_the_batch(seed: int) -> None:
-    """Where there are more pairs of hypothesis and token than the search considers, the choice is each one's own."""
+    """If there are more pairs of hypothesis and token than the search considers, each utterance has its own choice."""
     rng = np.random.default_rng(seed)
     vocabulary = 300
     lexicon = Lexicon(tuple("abc"), tuple((tuple(rng.integers(1, vocabulary, size=2).tolist()),) for _ in range(3)))
@@ -186,7 +186,7 @@ def test_phrases_are_counted_leftmost_and_longest(sequences: list[list[int]], te
 
 
 def test_following_word_decides_between_homophones() -> None:
-    """Two words sound alike; the history of the one that the second word needs is kept."""
+    """Two words sound alike; the search keeps the one that the next word needs."""
 
     class Pairs:
         """Knows which word follows which: 0 is likelier first, but 2 follows only 1."""
@@ -213,7 +213,7 @@ def test_following_word_decides_between_homophones() -> None:
 
 
 def test_complete_hypothesis_survives_a_beam_of_one() -> None:
-    """A beam of one follows an unfinished word to the end; the empty hypothesis is still there."""
+    """A beam of one follows an unfinished word to the end, and retains the empty hypothesis."""
     logits = np.log([[0.1, 0.9, 0.0 + 1e-9], [0.1, 0.9, 1e-9]])
     lexicon = Lexicon(("long",), (((1, 2),),))
     decoder = CtcDecoder(3, 0, SearchOptions(beam_size=1), lexicon=lexicon)

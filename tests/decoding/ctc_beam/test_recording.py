@@ -46,7 +46,7 @@ def check(record: SearchRecord, frames: int, problem: Problem) -> None:
         assert len(pruned.ids) <= frame.pruned_count and not living & set(pruned.ids.tolist())
         assert (np.diff(frame.living.total) <= 0).all() and (np.diff(pruned.total) <= 0).all()
         assert (pruned.total <= frame.cut + 1e-9).all()
-        # What is new extends by one token something that lived.
+        # Each new hypothesis extends a surviving one by one token.
         assert all(number in before or record.parents[number] in before for number in living | set(pruned.ids.tolist()))
         for child, parent in frame.merges.tolist():
             assert child in living and record.tokens_of(child)[:-1] == record.tokens_of(parent)

@@ -16,7 +16,7 @@ THRESHOLDS = st.sampled_from([None, 0.0, 1.0, 2.5, 100.0])
 
 
 def living(scores: list[float], size: int, threshold: float | None) -> list[int]:
-    """The definition: the best in order of their scores, of equal ones the earlier, and none far below the best."""
+    """Returns the places of the best scores, the earlier of equal ones, and none below the threshold."""
     order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
     floor = -np.inf if threshold is None or not scores else max(scores) - threshold
     return sorted(place for place in order[:size] if scores[place] > -np.inf and scores[place] >= floor)
@@ -41,7 +41,7 @@ def test_best_hypotheses_within_the_threshold_are_selected(
         first += len(news)
         alone = staying(np.array([olds]), size, threshold, None, 0)[0]
         assert np.flatnonzero(alone).tolist() == living(olds, size, threshold)
-        # Whatever is new and comes has reached the floor of the old ones.
+        # Every accepted new hypothesis has reached the floor of the old ones.
         floor = floor_of(np.array([olds]), size, threshold)[0]
         assert all(news[place] >= floor for place in comes)
 
@@ -68,7 +68,7 @@ def test_a_threshold_drops_hypotheses_by_the_distance_of_their_scores(
 
 @pytest.mark.parametrize("seed, threshold", [(1, 0.5), (4, 1.0), (10, 1.0), (18, 1.0), (19, 2.0), (30, 0.5), (49, 4.0)])
 def test_search_with_a_threshold_and_skipped_frames_equals_the_recorded_search(seed: int, threshold: float) -> None:
-    """A recorded search judges every frame. In these, a hypothesis falls behind where no new one comes."""
+    """A recorded search checks every frame. Here a hypothesis falls below the threshold in a frame without new ones."""
     decoder, batch = peaked_problem(seed, threshold)
     for logits in batch:
         state = decoder.begin()

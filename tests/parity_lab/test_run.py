@@ -224,15 +224,13 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize(
-    "activity_of_stop", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"]
-)
+@pytest.mark.parametrize("phase", ["loading pytorch:float64", "tracing gguf", "comparing gguf: encoder.layers.2"])
 @pytest.mark.parametrize("keeps_files", [False, True])
 def test_stopped_run_leaves_no_files_or_sessions(
-    fakes: FakeRegistry, tempdir: Path, tmp_path: Path, activity_of_stop: str, keeps_files: bool
+    fakes: FakeRegistry, tempdir: Path, tmp_path: Path, phase: str, keeps_files: bool
 ) -> None:
     def stop(share: float, activity: str) -> None:
-        if activity.startswith(activity_of_stop):
+        if activity.startswith(phase):
             raise Stop
 
     folder = tmp_path / "keep" if keeps_files else None

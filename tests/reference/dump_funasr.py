@@ -1,13 +1,13 @@
-"""Dumps what passes between the parts of SenseVoice in the original `funasr` package, under the package's own names.
+"""Dumps the values between the parts of SenseVoice in the original `funasr` package, under the package's own names.
 
     python dump_funasr.py CHECKPOINT SPEECH.wav FOLDER [--itn] [--language LANGUAGE]
 
-A program of its own, as somebody might have it who knows nothing of the workbench: it needs `funasr`, torch, numpy and
-soundfile. Into FOLDER goes a `.npy` file for each part, with the batch dimension that the package has, and `meta.json`.
-`dump_funasr.toml` beside this file tells the workbench which of them is which of its stages:
+A program independent of the workbench: it needs only `funasr`, torch, numpy and soundfile. It writes to FOLDER a `.npy`
+file for each part, with the package's batch dimension, and `meta.json`. `dump_funasr.toml` beside this file maps the
+files to the workbench's stages:
 
-    workbench trace SPEECH.wav --model CHECKPOINT --out ours.safetensors
-    workbench compare ours.safetensors FOLDER --mapping dump_funasr.toml
+    workbench trace SPEECH.wav --model CHECKPOINT --out trace.safetensors
+    workbench compare trace.safetensors FOLDER --mapping dump_funasr.toml
 """
 
 import argparse

@@ -1,5 +1,5 @@
 """Throughput of batched transcription: batch 8 against one at a time, over the same recordings of mixed length.
-SenseVoice and Paraformer choose their batches themselves, so `--batch` is nothing to them but a name in the output.
+SenseVoice and Paraformer choose their own batches, so `--batch` is only a label for them.
 
     python -m benchmarks.batching [--model M ...] [--runtime R [--type T]] [--data D] [--batch B] [--count N] [--runs N]
         [--seconds LEAST MOST] [--dtype T]

@@ -1,8 +1,8 @@
-"""What a beam search with a language model and a list of phrases gains: demo/sensevoice on telephone numbers in noise.
+"""The gain of a beam search with a language model and a list of phrases: demo/sensevoice on telephone numbers in noise.
 
 The numbers are of the grammar of `assets/decoding/telephone.arpa.gz`, drawn with a seed that neither the model's text
-nor the list of phrases has. They are spoken by the speaker that the recogniser never heard; `--takes` chooses half of
-the takes of each digit, so that options can be chosen on one half and measured on the other.
+nor the list of phrases has. The speaker is not in the recogniser's training data; `--takes` chooses half of the takes
+of each digit, so that options can be chosen on one half and measured on the other.
 """
 
 from __future__ import annotations

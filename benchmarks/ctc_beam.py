@@ -2,8 +2,8 @@
 
     python -m benchmarks.ctc_beam [--tokens N ...] [--utterances N] [--repeat N] [--peers DIR]
 
-The outputs are made: sentences of a small random grammar, spelled in tokens, with a peak for each token ("peaked") or
-with peaks that rivals often exceed ("hard"). It prints processor time per utterance of 500 frames, errors, and the
+The outputs are synthetic: sentences of a small random grammar, spelled in tokens, with a peak for each token ("peaked")
+or with peaks that rivals often exceed ("hard"). It prints processor time per utterance of 500 frames, errors, and the
 ratios to the peers that are installed (pyctcdecode, flashlight-text, NeMo with 128 tokens alone, as it takes half a
 minute an utterance with 5000; DIR is a folder of `pip install --target`).
 """

@@ -1,4 +1,4 @@
-"""What a trace of decoding steps costs: seconds and bytes for one step, several and all, beside the prompt's pass.
+"""The cost of a trace of decoding steps: seconds and bytes for one step, several and all, beside the prompt's pass.
 
     python -m benchmarks.decoding_steps --runtimes pytorch,gguf,vllm
     python -m benchmarks.decoding_steps --model demo/fireredasr --audio FILE --beams 3 --runtimes pytorch,gguf

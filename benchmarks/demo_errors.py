@@ -1,4 +1,4 @@
-"""Where the demo recognisers err: on unseen voices, on short strings, and on recordings in which no digit is said.
+"""Where the demo recognisers err: on unseen voices, on short strings, and on recordings without digits.
 
     python -m benchmarks.demo_errors --data FSDD [--voices FOLDER] [--speech FOLDER] [--music FOLDER] [--model FOLDER]
 
@@ -6,7 +6,7 @@ Word error rates are of the speaker that no demo was trained on, of synthetic vo
 that no training used, and of each speaker in `--voices` (files named as in the Free Spoken Digit Dataset). The other
 figures are shares of recordings for which a model writes anything: silence, noises, synthetic music, synthetic speech
 in words and languages that no training used, the two shipped English clips, and the recordings below `--speech` and
-`--music`. Nothing here chose anything in the training. `--model` measures checkpoint directories instead of the shipped
+`--music`. No training decision used these recordings. `--model` measures checkpoint directories instead of the shipped
 demos.
 """
 

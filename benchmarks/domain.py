@@ -2,13 +2,13 @@
 
     python -m benchmarks.domain --data FSDD [--voices FOLDER] [--speech FOLDER ...] [--music FOLDER] [--strings 100]
 
-Columns are models that do not tell how sure they are of their words, and those that do: the check asks them.
+Columns are models without confidences, and models with confidences, which the check uses.
 
-Digits are strings of the speaker that no training heard, as recorded and under each condition of the model cards, of
+Digits are strings of the speaker that no training used, as recorded and under each condition of the model cards, of
 synthetic voices with settings that no training used, and of the speakers in `--voices` (files named as in the Free
 Spoken Digit Dataset). For them the figure is a false alarm. For everything else it is a hit: synthetic speech in words
 and languages that no training used, the two shipped English clips, music, noise, silence, and the recordings below
-`--speech` and `--music`. Nothing here chose anything in the training.
+`--speech` and `--music`. No training decision used these recordings.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How much more two workers compute than one, and what an evaluation costs beside a plain loop.
+"""The gain of two workers over one, and the overhead of an evaluation over a plain loop.
 
     python -m benchmarks.evaluate [--recordings 600] [--turns 5] [--model M]
 
-The loop opens the same model with one thread in a process of its own and gives it the same recordings in the same
-batches; it scores and writes nothing. Loading is left out: an evaluation is measured from its first tenth on. All three
-take turns. Times on the clock need two cores that nothing else uses, so the quickest turn of each is compared.
-Processor times do not, or little: they are those of the session's processes (the work) and of the process that drives
-them (the driver). From them follows what two idle cores can reach, if nobody waits: twice the work of one worker, by
-the work of two and their driver.
+The loop opens the same model with one thread in a separate process and gives it the same recordings in the same
+batches; it scores and writes nothing. The times exclude loading: an evaluation is measured from its first tenth on. All
+three alternate. Times on the clock need two otherwise idle cores, so the quickest turn of each is compared. Processor
+times hardly depend on other load: they are those of the session's processes (the work) and of the process that drives
+them (the driver). They give the largest gain of two idle cores: twice the work of one worker, divided by the work of
+two workers and their driver.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Kills an evaluation at random moments, and compares what comes out with an undisturbed run.
+"""Kills an evaluation at random moments, and compares the results with an undisturbed run.
 
     python -m benchmarks.evaluate_kills [--recordings 2000] [--kills 20] [--workers 2] [--model M]...
 
-Each time `workbench evaluate` goes on, something is killed at a random moment: a worker, the driver, the whole group of
-processes, or all writing by a limit on the size of files, as a full disk does (once). In the end each recording must
-have exactly one result for each model, and the results must be the bytes of an undisturbed run but for `measured`.
+Each time `workbench evaluate` continues, the program kills a worker, the driver or the whole group of processes at a
+random moment; once it stops all writing by a limit on the size of files, as a full disk does. In the end each recording
+must have exactly one result for each model, and the results without `measured` must equal those of an undisturbed run
+byte for byte.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The report of `workbench evaluate` on 100,000 recordings, in a browser: `python -m benchmarks.evaluate_report`.
 
-The results are made up: English words, four models that err now and then. Measured are the time to write the report,
+The results are synthetic: English words, and four models with random errors. It measures the time to write the report,
 its size, the time until the table can be used and until the texts of all rows are read, the longest sort over all
-columns, a search, and frames while scrolling.
-Needs Debian's chromium.
+columns, a search, and frames while scrolling. It needs Debian's chromium.
 """
 
 from __future__ import annotations

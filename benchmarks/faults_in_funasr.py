@@ -2,7 +2,7 @@
 
     python -m benchmarks.faults_in_funasr FOLDER
 
-It knows nothing of the comparison; see `benchmarks.faults_in_transformers`.
+This file is independent of the comparison; see `benchmarks.faults_in_transformers`.
 """
 
 from __future__ import annotations

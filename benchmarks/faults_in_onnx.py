@@ -2,9 +2,9 @@
 
     python -m benchmarks.faults_in_onnx FOLDER
 
-It knows nothing of the comparison; see `benchmarks.faults_in_transformers`. A fault edits initialisers, attributes or
-connections of the graph. The correct ports differ in what ONNX Runtime optimises, in threads and in the order of sums.
-It needs the packages funasr, onnx and onnxruntime, which this project does not depend on.
+This file is independent of the comparison; see `benchmarks.faults_in_transformers`. A fault edits initialisers,
+attributes or connections of the graph. The correct ports differ in what ONNX Runtime optimises, in threads and in the
+order of sums. It needs the packages funasr, onnx and onnxruntime, which this project does not depend on.
 """
 
 from __future__ import annotations

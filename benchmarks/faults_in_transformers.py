@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults_in_transformers FOLDER [--types float32,bfloat16,float16]
 
-It knows nothing of the comparison. A fault edits weights, constants or code of one place of the port and is named by
-the first stage behind that place. The correct ports differ in attention kernel, threads, padding, pieces of the prompt
+This file is independent of the comparison. A fault edits weights, constants or code at one place of the port; its stage
+is the first one after that place. The correct ports differ in attention kernel, threads, padding, pieces of the prompt
 and order of sums.
 """
 

@@ -1,11 +1,10 @@
-"""How long a visitor waits: from the first press of Transcribe on a fresh page to the first transcript, and to all.
+"""A visitor's waiting time from the first press of Transcribe on a fresh page to the first transcript, and to all.
 
     python -m benchmarks.first_press [--runs 3] [--look 0]
 
-Each run starts the page in a process of its own, as `workbench app` does, opens it in Chromium, clicks a sample, looks
-for so many seconds, and presses Transcribe with the ticks that the page has: the four demo models. The times count from
-the press. The goals are 3 s for the first transcript and 8 s for all, on an idle machine; what else ran is for whoever
-writes the figures down, and the load average is printed.
+Each run starts the page in a separate process, as `workbench app` does, opens it in Chromium, clicks a sample, waits
+for `--look` seconds, and presses Transcribe with the page's default choice, the four demo models. The times count from
+the press. The goals are 3 s for the first transcript and 8 s for all, on an idle machine; the load average is printed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""SenseVoice as the package funasr computes it, with the demo's weights; what passes through it, by stage.
+"""SenseVoice as the package funasr computes it, with the demo's weights, and its values by stage.
 
-The package has to be importable (`pip install funasr`); this project does not depend on it.
+The package must be importable (`pip install funasr`); this project does not depend on it.
 """
 
 from __future__ import annotations

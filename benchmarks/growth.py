@@ -1,8 +1,8 @@
-"""What a server grows by: `python -m benchmarks.growth`, the page in public mode.
+"""Growth of a server's resources: `python -m benchmarks.growth`, the page in public mode.
 
 It prints memory, processes, threads, open files and temporary files: before, after 1,000 transcriptions in a row, after
-5,000 calls of visitors who come once (the page, an endpoint, a refused call, an upload), and after four JSON bodies of
-200 MB for the page and the routes (`--mode local` takes them, public mode refuses them).
+5,000 calls of one-time visitors (the page, an endpoint, a refused call, an upload), and after four JSON bodies of 200
+MB for the page and the routes (`--mode local` takes them, public mode refuses them).
 """
 
 from __future__ import annotations

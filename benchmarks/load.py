@@ -1,10 +1,10 @@
-"""How a page serves many visitors at once: `python -m benchmarks.load --visitors 64 --seconds 300`.
+"""Many visitors of a page at once: `python -m benchmarks.load --visitors 64 --seconds 300`.
 
 It starts the page in public mode, lets visitors transcribe short and long recordings with several models, each over a
 connection of its own: seven of eight by OpenAI's route, one of eight by `gradio_client` (`--pages`). It prints whether
-every answer is what the same request gives alone, the median and the 95th percentile of the times of short recordings
-(beside those where all recordings are short), what was refused, and what the server's processes, memory, files and
-temporary files grew by.
+every answer equals that of the same request alone, the median and the 95th percentile of the times of short recordings
+(beside those where all recordings are short), the refused requests, and the growth of the server's processes, memory,
+files and temporary files.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Plants faults near the noise in ports of the demo models, in four precisions, and counts what the verdict names.
 
-Writes `benchmarks/NEAR_NOISE.md`. A port is the PyTorch model with its sums in an order of its own, in float32,
-bfloat16, float16 or with the weights of a q8_0 file; the clean computations that it is held to have other orders. A
-fault *above the spread* changes its stage by more than the clean spread. Run it as `python -m benchmarks.near_noise
---write`; it takes some minutes on one core.
+Writes `benchmarks/NEAR_NOISE.md`. A port is the PyTorch model with its sums in a separate order, in float32, bfloat16,
+float16 or with the weights of a q8_0 file; the clean computations of the comparison have other orders. A fault *above
+the spread* changes its stage by more than the clean spread. Run it as `python -m benchmarks.near_noise --write`; it
+takes some minutes on one core.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a neural language model costs in a CTC beam search, against scoring each candidate alone.
+"""The cost of a neural language model in a CTC beam search, against scoring each candidate alone.
 
     python -m benchmarks.neural_fusion [--model M] [--utterances N] [--beam-size K] [--batch B] [--alone N]
 
 Utterances are strings of spelled digits: logits over letters, drawn with noise from a fixed seed. A candidate is a word
-after a history that the search asks about, or the end after a whole hypothesis. It prints the forward passes of the
+after a history that the search requests, or the end after a complete hypothesis. It prints the forward passes of the
 network and the positions that they compute, the candidates, and their ratio. The first `--alone` utterances are decoded
-once more with a model that gives each candidate a pass by itself; their hypotheses must be equal.
+once more with a model that computes each candidate in a separate pass; their hypotheses must be equal.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     python -m benchmarks.planted_faults FOLDER --only funasr      one port; the others keep their verdicts
     python -m benchmarks.planted_faults FOLDER --write            puts the table into benchmarks/PARITY.md too
 
-The planters (`benchmarks.faults_in_*`) run in processes of their own. This file judges their dumps with `run_parity`,
-as `workbench parity` does, and writes every verdict before it opens the file that says what was planted where.
+The planters (`benchmarks.faults_in_*`) run in separate processes. This file judges their dumps with `run_parity`, as
+`workbench parity` does, and writes every verdict before it opens the sealed file with the planted faults.
 """
 
 from __future__ import annotations

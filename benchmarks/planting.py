@@ -1,8 +1,8 @@
-"""Where a planter leaves its dumps, and what a detector may see of them.
+"""The files of a planter's dumps, and the part of them that a detector may read.
 
-A planter writes traces of correct and of faulty ports of a model, under names that tell nothing, and says in a sealed
-file which is which. The detector reads the traces and which model and input they belong to. The sealed file is opened
-when every verdict is written.
+A planter writes traces of correct and of faulty ports of a model under neutral names, and a sealed file with their
+faults. The detector reads the traces and their model and input. It opens the sealed file after it has written every
+verdict.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Fun-ASR-Nano and FireRedASR-LLM of the published sizes with random weights, to measure an engine's batching with.
+"""Fun-ASR-Nano and FireRedASR-LLM of the published sizes with random weights, to measure an engine's batching.
 
     python -m benchmarks.published_sizes FOLDER [--device cuda] [--layers N]
 
-It writes FOLDER/nano and FOLDER/firered, in bfloat16; `benchmarks.serving --model FOLDER/nano` measures them. What
-they write is nonsense, but it depends on what they hear. `--layers` cuts the language models for a small machine.
+It writes FOLDER/nano and FOLDER/firered, in bfloat16; `benchmarks.serving --model FOLDER/nano` measures them. Their
+output is nonsense, but it depends on the speech. `--layers` cuts the language models for a small machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A server in public mode for the benchmarks that visit it, and what it holds: memory, processes, open files."""
+"""A server in public mode for the benchmarks that send requests to it, and its memory, processes and open files."""
 
 from __future__ import annotations
 

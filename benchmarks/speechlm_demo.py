@@ -1,10 +1,10 @@
-"""Error rates and speed of the shipped demo SpeechLM: what it says, what it writes, what it says back.
+"""Error rates of the shipped demo SpeechLM in saying, writing and repeating, and its speed.
 
-Error rates are measured with the training's generator, which answers in batches; a test holds that it generates what a
-session does. Speed is measured with the session.
+Error rates are measured with the training's generator, which answers in batches; a test checks that it generates the
+same as a session. Speed is measured with the session.
 
-What it says is heard by demo/sensevoice and, where the package is installed, by pocketsphinx with a grammar of digits;
-beside it stand the voices' own takes through the codec, heard by the same.
+demo/sensevoice transcribes the demo's speech, and pocketsphinx with a grammar of digits if the package is installed.
+For comparison they also transcribe the voices' own takes after the codec.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     python -m benchmarks.speechlm_gguf types [--answers N] [--listen]
     python -m benchmarks.speechlm_gguf speed [--size demo|0.6b] [--types T,...] [--rows N] [--runs N]
 
-`types` asks the demo to say strings of digits at temperature 0, and counts the answers whose eight streams are those
-of PyTorch float32 to the last row: for files of one type, and for files of which one part alone has the type (the
-embedding table, the heads of text and codec, the layers). With `--listen`, demo/sensevoice hears what is said: word
-error rates.
+`types` asks the demo to say strings of digits at temperature 0, and counts the answers whose eight streams are those of
+PyTorch float32 to the last row: for files of one type, and for files of which one part alone has the type (the
+embedding table, the heads of text and codec, the layers). With `--listen`, it prints the word error rates of
+demo/sensevoice's transcripts.
 
 `speed` generates rows of audio in a process for each side, in turns, and prints medians and the largest resident
 memory. The model of 0.6 B shape has random weights; it needs some 8 GB of memory and of disk.

@@ -3,9 +3,10 @@
     python -m benchmarks.speechlm_runtimes [--conversations N] [--temperature T] [--samples FOLDER]
 
 Every conversation has one to four turns; a third of the conversations begin with a recording. Text, audio, and text
-followed by audio are asked for in turn. PyTorch answers first. The others get the same messages, with PyTorch's earlier
-answers in them, so one difference does not cause another. Each answer is asked for twice on each runtime, to see that
-equal seeds give equal answers. vLLM takes 16 conversations at a time. Exit status 1 if an answer differs.
+followed by audio are requested in turn. PyTorch answers first. The other runtimes get the same messages, with PyTorch's
+earlier answers in them, so one difference does not cause another. The benchmark requests each answer twice on each
+runtime, to check that equal seeds give equal answers. vLLM takes 16 conversations at a time. Exit status 1 if an answer
+differs.
 """
 
 from __future__ import annotations

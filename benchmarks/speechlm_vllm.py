@@ -3,9 +3,9 @@
     python -m benchmarks.speechlm_vllm [--model M] [--conversations N] [--rows N] [--cfg N] [--runs N] [--threads N]
 
 One engine does both, in turns. Each conversation asks for exactly as many rows of audio, drawn at temperature 0.8 with
-top-k 20, without decoding them to sound, which is the codec's work and the same for both. The streams must be equal
-both ways. With --cfg the same is done once more with guidance, and compared with that without. Medians of the runs;
-exit status 1 if all at once is below four times the rows per second.
+top-k 20, without the codec, whose work is the same for both. The streams must be equal both ways. With --cfg the
+measurement is repeated with guidance, and compared with the one without. It prints medians; exit status 1 if all at
+once is below four times the rows per second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How soon a recording of two hours is seen, how smoothly its timeline pans, how near cursor and lit word are to the
-sound: `python -m benchmarks.timeline [--hours 2] [--width 1280]`.
+"""The timeline with a recording of two hours: time to the first picture, smoothness of panning, distance of cursor and
+lit word from the sound: `python -m benchmarks.timeline [--hours 2] [--width 1280]`.
 
 It makes a recording with a beep in every second, serves the page with a model that writes a word for each beep, and
-looks at it in headless Chromium. What is heard is measured at the media element's output.
+measures in headless Chromium. It measures the sound at the media element's output.
 """
 
 from __future__ import annotations

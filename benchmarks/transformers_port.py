@@ -1,6 +1,6 @@
-"""A plain `transformers` port of Qwen3: checkpoints for it, correct ways to compute it, and what passes through it.
+"""A plain `transformers` port of Qwen3: checkpoints for it, correct ways to compute it, and its stages.
 
-It knows nothing of the comparison.
+This file is independent of the comparison.
 """
 
 from __future__ import annotations

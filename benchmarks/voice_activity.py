@@ -1,10 +1,10 @@
-"""Words that voice activity detection loses, and words that a model writes where nobody speaks.
+"""Words that voice activity detection loses, and words that a model writes in recordings without speech.
 
     python -m benchmarks.voice_activity --data FSDD [--vad V ...] [--levels DB ...] [--kinds K ...] [--speakers S ...]
 
 Long recordings are made of takes of single digits with the pauses of each kind; each level makes them quieter before
 they are rounded to 16 bits. It prints the word error rate per kind, level and detector, beside the rate without a
-detector, for which long recordings are cut at their quietest positions. Then come recordings without speech.
+detector, for which long recordings are cut at their quietest positions. A second table has recordings without speech.
 """
 
 from __future__ import annotations

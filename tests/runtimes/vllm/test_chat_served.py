@@ -45,17 +45,17 @@ ROOT = Path(__file__).parents[3]
 OVERRIDES = ("--hf-overrides", json.dumps({"architectures": [ARCHITECTURE]}))
 LIMITED = ("--middleware", f"{LimitedBody.__module__}.{LimitedBody.__name__}")
 NAMES = ("three_seven_one", "librivox_austen_0880", "long_digits")
-ASKED = "语音转写："  # before the speech, in the demo Fun-ASR-Nano's prompt
+QUESTION = "语音转写："  # before the speech, in the demo Fun-ASR-Nano's prompt
 PAD = "<|fim_pad|>"
 FIM_PAD, END = 475, 458  # in the demo's vocabulary
 WIDTH = 128
-LONG = "size"  # of bad requests the one that is not read
+LONG = "size"  # the bad request whose body is not read
 JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the demo Fun-ASR-Nano makes of a recording on PyTorch."""
+class Reference:
+    """Embeddings, prompt and transcript of a recording, by the demo Fun-ASR-Nano on PyTorch."""
 
     rows: np.ndarray  # as its language model receives them
     prompt: list[int]
@@ -72,25 +72,27 @@ def no_proxy() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an ordinary Qwen3."""
+    """The served directory of an ordinary Qwen3."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("served")))
         return served_directory(assets() / "demo-funasr-nano", "causal_lm")
 
 
 @pytest.fixture(scope="module")
-def served(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    server = RealServer(directory, tmp_path_factory.mktemp("log") / "server.log", more=OVERRIDES + LIMITED)
-    yield server
-    server.kill()
+def server(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    process = RealServer(directory, tmp_path_factory.mktemp("log") / "server.log", more=OVERRIDES + LIMITED)
+    yield process
+    process.kill()
 
 
 @pytest.fixture(scope="module")
-def recordings() -> list[Heard]:
+def recordings() -> list[Reference]:
     with Registry(isolate=False) as registry, registry.open("demo/funasr-nano", "pytorch") as session:
         traces = [session.trace(assets() / "samples" / f"{name}.wav") for name in NAMES]
     return [
-        Heard(trace["adaptor.output"], trace["prompt.tokens"].tolist(), trace["tokens"].tolist(), str(trace["text"]))
+        Reference(
+            trace["adaptor.output"], trace["prompt.tokens"].tolist(), trace["tokens"].tolist(), str(trace["text"])
+        )
         for trace in traces
     ]
 
@@ -102,38 +104,38 @@ def transformers_ids(directory: Path) -> Callable[..., list[int]]:
 
     network = transformers.AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32)
 
-    def ids(parts: Sequence[list[int] | np.ndarray], most: int = 40, least: int = 0) -> list[int]:
+    def ids(parts: Sequence[list[int] | np.ndarray], maximum: int = 40, minimum: int = 0) -> list[int]:
         table = network.get_input_embeddings()
         rows = [
             torch.from_numpy(part) if isinstance(part, np.ndarray) else table(torch.tensor(part, dtype=torch.long))
             for part in parts
         ]
         with torch.no_grad():
-            found = network.generate(
+            output = network.generate(
                 inputs_embeds=torch.cat(rows)[None],
                 attention_mask=torch.ones(1, sum(map(len, rows)), dtype=torch.long),
                 do_sample=False,
-                max_new_tokens=most,
-                min_new_tokens=least,
+                max_new_tokens=maximum,
+                min_new_tokens=minimum,
                 eos_token_id=END,
                 pad_token_id=END,
             )
-        return [int(number) for number in found[0]]
+        return [int(number) for number in output[0]]
 
     return ids
 
 
-def part(content: bytes | str, encoding: str = "npy", **more: Any) -> dict[str, Any]:
+def part(content: bytes | str, encoding: str = "npy", **fields: Any) -> dict[str, Any]:
     data = content if isinstance(content, str) else base64.b64encode(content).decode()
-    return {"type": "embedding", "embedding": {"data": data, "encoding": encoding, **more}}
+    return {"type": "embedding", "embedding": {"data": data, "encoding": encoding, **fields}}
 
 
 def rows(values: np.ndarray, encoding: str = "npy") -> dict[str, Any]:
     return part(write_embedding(values, None, encoding), encoding)
 
 
-def text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, str]:
+    return {"type": "text", "text": content}
 
 
 def body(content: Any, **fields: Any) -> dict[str, Any]:
@@ -147,130 +149,133 @@ def body(content: Any, **fields: Any) -> dict[str, Any]:
     }
 
 
-def posted(served: RealServer, asked: Any, route: str = "/v1/chat/completions") -> Any:
-    return httpx.post(f"{served.url}{route}", json=asked, timeout=300)
+def post(server: RealServer, request: Any, route: str = "/v1/chat/completions") -> Any:
+    return httpx.post(f"{server.url}{route}", json=request, timeout=300)
 
 
-def answered(served: RealServer, asked: Any, route: str = "/v1/chat/completions") -> tuple[list[int], list[int]]:
-    """(the ids of the prompt, those of the answer)."""
-    response = posted(served, asked, route)
+def token_ids(server: RealServer, request: Any, route: str = "/v1/chat/completions") -> tuple[list[int], list[int]]:
+    """Returns the ids of the prompt and those of the answer."""
+    response = post(server, request, route)
     assert response.status_code == 200, response.text
-    whole = response.json()
-    choice = whole["choices"][0]
-    return whole.get("prompt_token_ids") or choice["prompt_token_ids"], choice["token_ids"]
+    answer = response.json()
+    choice = answer["choices"][0]
+    return answer.get("prompt_token_ids") or choice["prompt_token_ids"], choice["token_ids"]
 
 
 @pytest.mark.parametrize("encoding", ["npy", "pt", "safetensors", "npz"])
 @pytest.mark.parametrize("number", range(len(NAMES)))
 def test_embeddings_have_the_transcript_of_their_recording(
-    number: int, encoding: str, served: RealServer, recordings: list[Heard]
+    number: int, encoding: str, server: RealServer, recordings: list[Reference]
 ) -> None:
-    heard = recordings[number]
-    prompt, ids = answered(served, body([text(ASKED), rows(heard.rows, encoding)]))
-    at = heard.prompt.index(-1)
-    assert prompt == heard.prompt[:at] + [FIM_PAD] * len(heard.rows) + heard.prompt[at + 1 :]
-    assert ids == heard.tokens
+    recording = recordings[number]
+    prompt, ids = token_ids(server, body([text(QUESTION), rows(recording.rows, encoding)]))
+    at = recording.prompt.index(-1)
+    assert prompt == recording.prompt[:at] + [FIM_PAD] * len(recording.rows) + recording.prompt[at + 1 :]
+    assert ids == recording.tokens
 
 
 def test_recording_split_into_two_embeddings_gives_the_same_transcript(
-    served: RealServer, recordings: list[Heard]
+    server: RealServer, recordings: list[Reference]
 ) -> None:
-    """In each way of saying where they go; and as float64, float16 and bfloat16 by other programs."""
-    heard = recordings[0]
-    first, second = heard.rows[:1], heard.rows[1:]
+    """With every form of placeholder; also as files of another program, in float64 and float32."""
+    recording = recordings[0]
+    first, second = recording.rows[:1], recording.rows[1:]
     halves = [
-        [text(ASKED), rows(first), rows(second, "pt")],
-        [text(f"{ASKED}{PAD}{PAD}"), rows(first), rows(second)],
-        [rows(first), text(f"{ASKED}{PAD}{PAD}"), rows(second)],
-        [text(ASKED), part(npy(first.astype(np.float64))), part(pt(torch.from_numpy(second)[None]), "pt")],
+        [text(QUESTION), rows(first), rows(second, "pt")],
+        [text(f"{QUESTION}{PAD}{PAD}"), rows(first), rows(second)],
+        [rows(first), text(f"{QUESTION}{PAD}{PAD}"), rows(second)],
+        [text(QUESTION), part(npy(first.astype(np.float64))), part(pt(torch.from_numpy(second)[None]), "pt")],
     ]
-    assert [answered(served, body(content))[1] for content in halves] == [heard.tokens] * len(halves)
+    assert [token_ids(server, body(content))[1] for content in halves] == [recording.tokens] * len(halves)
 
 
 def test_two_recordings_in_one_prompt_give_the_tokens_of_transformers(
-    served: RealServer, recordings: list[Heard], transformers_ids: Callable[..., list[int]]
+    server: RealServer, recordings: list[Reference], transformers_ids: Callable[..., list[int]]
 ) -> None:
     one, other, limits = recordings[0].rows, recordings[1].rows, {"max_tokens": 40, "min_tokens": 8}
-    prompt, ids = answered(served, body([text(ASKED), rows(one), text(ASKED), rows(other)], **limits))
+    prompt, ids = token_ids(server, body([text(QUESTION), rows(one), text(QUESTION), rows(other)], **limits))
     at = [index for index, number in enumerate(prompt) if number == FIM_PAD]
     assert len(at) == len(one) + len(other)
     start, middle = at[0], at[len(one)]
     parts = [prompt[:start], one, prompt[start + len(one) : middle], other, prompt[middle + len(other) :]]
-    assert ids == transformers_ids(parts, least=8)
-    assert ids != answered(served, body([text(ASKED), rows(other), text(ASKED), rows(one)], **limits))[1]
+    assert ids == transformers_ids(parts, minimum=8)
+    assert ids != token_ids(server, body([text(QUESTION), rows(other), text(QUESTION), rows(one)], **limits))[1]
 
 
 @pytest.mark.parametrize("cuts", [(5, 19), (0, 25), (5, 10), (0, 5, 10, 19)])
 def test_rows_of_the_embedding_table_give_the_same_tokens_as_their_text(
-    served: RealServer, directory: Path, cuts: tuple[int, ...]
+    server: RealServer, directory: Path, cuts: tuple[int, ...]
 ) -> None:
-    """Every second stretch of a text as an embedding: the same numbers, and so the same log-probabilities."""
+    """Every second part of a text is an embedding: the same numbers give the same log-probabilities."""
     from safetensors.torch import load_file
 
-    said, tokenizer = "count from three to seven", LanguageTokenizer.read(directory)
+    sentence, tokenizer = "count from three to seven", LanguageTokenizer.read(directory)
     table = load_file(directory / "model.safetensors")["model.embed_tokens.weight"].float().numpy()
-    stretches = [said[start:stop] for start, stop in zip((0, *cuts), (*cuts, len(said)), strict=True)]
+    stretches = [sentence[start:stop] for start, stop in zip((0, *cuts), (*cuts, len(sentence)), strict=True)]
     parts = [
         rows(table[tokenizer.ids(stretch)]) if number % 2 else text(stretch)
         for number, stretch in enumerate(stretches)
         if stretch
     ]
-    asked = {"logprobs": True, "top_logprobs": 5, "max_tokens": 20}
-    plain, ours = (posted(served, body(content, **asked)).json()["choices"][0] for content in (said, parts))
-    assert plain["token_ids"] == ours["token_ids"]
-    theirs, found = ([step["logprob"] for step in each["logprobs"]["content"]] for each in (plain, ours))
-    assert found == pytest.approx(theirs, abs=1e-5)
+    options = {"logprobs": True, "top_logprobs": 5, "max_tokens": 20}
+    plain, mixed = (post(server, body(content, **options)).json()["choices"][0] for content in (sentence, parts))
+    assert plain["token_ids"] == mixed["token_ids"]
+    expected, actual = ([step["logprob"] for step in choice["logprobs"]["content"]] for choice in (plain, mixed))
+    assert actual == pytest.approx(expected, abs=1e-5)
     assert plain["message"]["content"] == "three four five six seven"
 
 
-def test_sixteen_concurrent_requests_equal_single_requests(served: RealServer, recordings: list[Heard]) -> None:
-    """With one embedding, two, none and equal ones, of several lengths."""
+def test_sixteen_concurrent_requests_equal_single_requests(server: RealServer, recordings: list[Reference]) -> None:
+    """The requests have one embedding, two or none, of several lengths, and two of them are equal."""
     random = np.random.default_rng(0)
-    drawn = [0.05 * random.standard_normal((length, WIDTH)).astype(np.float32) for length in (1, 40, 300)]
-    speech = [heard.rows for heard in recordings]
+    random_rows = [0.05 * random.standard_normal((length, WIDTH)).astype(np.float32) for length in (1, 40, 300)]
+    speech = [recording.rows for recording in recordings]
     contents: list[Any] = [
-        *([text(ASKED), rows(values)] for values in (*speech, *drawn, speech[0])),
-        *([text(ASKED), rows(speech[0]), text("and"), rows(values)] for values in (speech[1], drawn[1], drawn[2])),
+        *([text(QUESTION), rows(values)] for values in (*speech, *random_rows, speech[0])),
+        *(
+            [text(QUESTION), rows(speech[0]), text("and"), rows(values)]
+            for values in (speech[1], random_rows[1], random_rows[2])
+        ),
         [rows(speech[2])],
         *("count from three to seven", "one, two", "2 5 9", "nine", "count from one to nine"),
     ]
     assert len(contents) == 16
-    asked = [body(content, min_tokens=20, max_tokens=60) for content in contents]
-    alone = [answered(served, each) for each in asked]
-    with ThreadPoolExecutor(len(asked)) as pool:
-        together = list(pool.map(lambda each: answered(served, each), asked))
-    assert together == alone
-    assert len({tuple(ids) for _, ids in alone}) > 8, "they are not all the same"
+    requests = [body(content, min_tokens=20, max_tokens=60) for content in contents]
+    expected = [token_ids(server, request) for request in requests]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(lambda request: token_ids(server, request), requests))
+    assert answers == expected
+    assert len({tuple(ids) for _, ids in expected}) > 8, "most answers differ"
 
 
 def test_whole_prompt_as_embeddings_gives_the_tokens_of_transformers(
-    served: RealServer, recordings: list[Heard], transformers_ids: Callable[..., list[int]]
+    server: RealServer, recordings: list[Reference], transformers_ids: Callable[..., list[int]]
 ) -> None:
-    """vLLM's own ways, of completions and of chats."""
-    heard = recordings[0]
-    encoded = base64.b64encode(pt(torch.from_numpy(heard.rows))).decode()
-    _, ids = answered(
-        served,
+    """By vLLM's own fields for embeddings, in completions and in chats."""
+    recording = recordings[0]
+    encoded = base64.b64encode(pt(torch.from_numpy(recording.rows))).decode()
+    _, ids = token_ids(
+        server,
         {"model": "far", "prompt_embeds": encoded, "temperature": 0, "max_tokens": 40, "return_token_ids": True},
         "/v1/completions",
     )
-    assert ids == transformers_ids([heard.rows])
-    _, ids = answered(served, body([{"type": "prompt_embeds", "data": encoded}]))
-    assert ids == answered(served, body([rows(heard.rows)]))[1]
+    assert ids == transformers_ids([recording.rows])
+    _, ids = token_ids(server, body([{"type": "prompt_embeds", "data": encoded}]))
+    assert ids == token_ids(server, body([rows(recording.rows)]))[1]
 
 
 def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
-    """By name: the content of a message, and a part of the sentence that refuses it."""
+    """Maps the name of a bad request to the content of its message and a part of the error."""
     good = np.ones((3, WIDTH), dtype=np.float32)
     trap = Trap(tmp_path / "executed")
-    broken = np.full((3, WIDTH), np.nan, dtype=np.float32)
+    with_nan = np.full((3, WIDTH), np.nan, dtype=np.float32)
     bomb = npz(small=True, embedding=np.zeros((1_100_000, 64), dtype=np.float32))
     return {
         "width": ([part(npy(good[:, :100]))], "has the shape (3, 100); the model expects vectors of 128"),
         "empty": ([part(npy(good[:0]))], "has the shape (0, 128), which is empty"),
         "batch": ([part(npy(np.stack([good, good])))], "a batch of 2; expected (tokens, hidden)"),
         "one dimension": ([part(npy(good[0]))], "has the shape (128,); expected (tokens, hidden)"),
-        "nan": ([part(npy(broken))], "NaN or infinite"),
+        "nan": ([part(npy(with_nan))], "NaN or infinite"),
         "infinite": ([part(pt(torch.full((3, WIDTH), float("inf"))), "pt")], "NaN or infinite"),
         "int8": ([part(npy(good.astype(np.int8)))], "holds int8; expected floating-point numbers"),
         "too long": ([rows(np.ones((3000, WIDTH), np.float32))], "is 3000 tokens long; the server takes 2047"),
@@ -301,74 +306,76 @@ def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
     }
 
 
-def sent_at_once(served: RealServer, content: str) -> tuple[int, bytes]:
-    """Returns status and body of the answer. httpx would take 20 s of a core to send the longest content."""
-    with contextlib.closing(http.client.HTTPConnection(urlsplit(served.url).netloc, timeout=300)) as connection:
+def send_at_once(server: RealServer, content: str) -> tuple[int, bytes]:
+    """Returns status and body of the answer; httpx would need 20 s to send the longest content."""
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=300)) as connection:
         connection.request("POST", "/v1/chat/completions", content.encode(), JSON)
         answer = connection.getresponse()
         return answer.status, answer.read()
 
 
 def test_refused_requests_do_not_disturb_a_running_stream(
-    served: RealServer, recordings: list[Heard], tmp_path: Path
+    server: RealServer, recordings: list[Reference], tmp_path: Path
 ) -> None:
-    """A long answer streams on while one bad request after another is refused in a sentence of its own."""
-    heard = recordings[0]
-    refused = {name: (json.dumps(body(content)), said) for name, (content, said) in bad(tmp_path).items()}
-    long = body([text(ASKED), rows(heard.rows)], min_tokens=200, max_tokens=200)
-    _, alone = answered(served, long)
-    found: list[int] = []
-    beside = 0  # requests that came while it streamed
-    with httpx.stream("POST", f"{served.url}/v1/chat/completions", json={**long, "stream": True}, timeout=300) as reply:
+    """A long answer continues while the server refuses bad requests, each with its own one-line error."""
+    recording = recordings[0]
+    bad_requests = {name: (json.dumps(body(content)), reason) for name, (content, reason) in bad(tmp_path).items()}
+    long_request = body([text(QUESTION), rows(recording.rows)], min_tokens=200, max_tokens=200)
+    _, expected = token_ids(server, long_request)
+    streamed: list[int] = []
+    during_stream = 0  # bad requests sent while the answer streamed
+    with httpx.stream(
+        "POST", f"{server.url}/v1/chat/completions", json={**long_request, "stream": True}, timeout=300
+    ) as reply:
         lines = (line.removeprefix("data: ") for line in reply.iter_lines() if line.startswith("data: {"))
 
-        def more(least: int) -> None:
-            while len(found) < least and (line := next(lines, None)) is not None:
+        def read_tokens(count: int) -> None:
+            while len(streamed) < count and (line := next(lines, None)) is not None:
                 for choice in json.loads(line)["choices"]:
-                    found.extend(choice.get("token_ids") or ())
+                    streamed.extend(choice.get("token_ids") or ())
 
-        more(1)
-        for name, (asked, said) in refused.items():
-            beside += served.running() == 1
-            status, answer = sent_at_once(served, asked)
+        read_tokens(1)
+        for name, (request, reason) in bad_requests.items():
+            during_stream += server.running() == 1
+            status, answer = send_at_once(server, request)
             assert status == (413 if name == LONG else 400), (name, answer[:500])
             sentence = json.loads(answer)["error"]["message"]
-            assert said in sentence and "\n" not in sentence and len(sentence) < 900, (name, sentence)
-            more(len(found) + 1)
-        more(1000)
-    assert found == alone and len(found) == 200 and beside > 3
+            assert reason in sentence and "\n" not in sentence and len(sentence) < 900, (name, sentence)
+            read_tokens(len(streamed) + 1)
+        read_tokens(1000)
+    assert streamed == expected and len(streamed) == 200 and during_stream > 3
     assert not (tmp_path / "executed").exists()
-    assert httpx.get(f"{served.url}/health").status_code == 200
-    assert answered(served, body([text(ASKED), rows(heard.rows)]))[1] == heard.tokens
+    assert httpx.get(f"{server.url}/health").status_code == 200
+    assert token_ids(server, body([text(QUESTION), rows(recording.rows)]))[1] == recording.tokens
 
 
-def test_embedding_of_a_refused_request_can_be_sent_again(served: RealServer, recordings: list[Heard]) -> None:
-    """vLLM refuses it when the embedding has been taken; the same embedding is taken again."""
+def test_embedding_of_a_refused_request_can_be_sent_again(server: RealServer, recordings: list[Reference]) -> None:
+    """vLLM refuses the first request after it has read the embedding, and accepts the same embedding again."""
     fresh = np.random.default_rng(7).standard_normal((5, WIDTH)).astype(np.float32)
-    assert posted(served, body([rows(fresh)], max_tokens=5000)).status_code == 400
-    assert posted(served, body([rows(fresh)], max_tokens=5)).status_code == 200
+    assert post(server, body([rows(fresh)], max_tokens=5000)).status_code == 400
+    assert post(server, body([rows(fresh)], max_tokens=5)).status_code == 200
 
 
-def test_client_detects_that_the_server_accepts_embeddings(served: RealServer) -> None:
-    client = Client(Server(served.url, "far"), "mine")
+def test_client_detects_that_the_server_accepts_embeddings(server: RealServer) -> None:
+    client = Client(Server(server.url, "far"), "mine")
     with contextlib.closing(client):
         assert placeholder_there(client, find_service(client, "far")) == PAD
 
 
 def test_example_script_prints_the_transcript_for_recording_and_embedding_files(
-    served: RealServer, recordings: list[Heard], tmp_path: Path
+    server: RealServer, recordings: list[Reference], tmp_path: Path
 ) -> None:
-    """Of a recording, and of files."""
-    example = [sys.executable, str(ROOT / "notebooks" / "inject_client.py"), "--server", f"{served.url}/v1"]
+    """Without arguments the script sends a recording, otherwise the named files."""
+    example = [sys.executable, str(ROOT / "notebooks" / "inject_client.py"), "--server", f"{server.url}/v1"]
     files = [
         write_embedding(half, tmp_path / f"half.{kind}")
         for half, kind in ((recordings[0].rows[:2], "pt"), (recordings[0].rows[2:], "safetensors"))
     ]
-    given = [argument for path in files for argument in ("--embedding", str(path))]
-    for more in ([], given):
-        done = subprocess.run(
-            [*example, *more], capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ}
+    embedding_arguments = [argument for path in files for argument in ("--embedding", str(path))]
+    for arguments in ([], embedding_arguments):
+        process = subprocess.run(
+            [*example, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ}
         )
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert done.stdout.strip() == recordings[0].text
-    assert sorted(tmp_path.iterdir()) == sorted(files), "nothing is left behind"
+        assert process.returncode == 0, process.stderr[-2000:]
+        assert process.stdout.strip() == recordings[0].text
+    assert sorted(tmp_path.iterdir()) == sorted(files), "the script writes no files"

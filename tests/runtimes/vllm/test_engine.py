@@ -52,10 +52,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine(directory: Path) -> Iterator[Engine]:
-    with closing(Engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1))) as opened:
+    with closing(Engine(EngineOptions(directory, "tiny", kv_gigabytes=SPACE, threads=1))) as tiny_engine:
         with forking_engines():
-            opened.start()
-        yield opened
+            tiny_engine.start()
+        yield tiny_engine
 
 
 @pytest.fixture(scope="module")
@@ -68,74 +68,78 @@ def prompts(count: int, seed: int = 0) -> list[list[int]]:
     return [draw.integers(0, VOCABULARY, draw.integers(1, 40)).tolist() for _ in range(count)]
 
 
-def drained(stream: Generator[tuple[int, list[int]], None, list[Finished]], count: int) -> tuple[Any, list[Finished]]:
+def drain(stream: Generator[tuple[int, list[int]], None, list[Finished]], count: int) -> tuple[Any, list[Finished]]:
     ids: list[list[int]] = [[] for _ in range(count)]
     while True:
         try:
             number, tokens = next(stream)
-        except StopIteration as done:
-            return ids, done.value
+        except StopIteration as end:
+            return ids, end.value
         ids[number] += tokens
 
 
-def written(engine: Engine, requests: Sequence[Request], decoding: Decoding) -> list[list[int]]:
-    ids: list[list[int]] = drained(engine.stream(requests, [decoding] * len(requests)), len(requests))[0]
+def generate(engine: Engine, requests: Sequence[Request], decoding: Decoding) -> list[list[int]]:
+    ids: list[list[int]] = drain(engine.stream(requests, [decoding] * len(requests)), len(requests))[0]
     return ids
 
 
-def expected(reference: LanguageModel, ids: Sequence[int], decoding: Decoding) -> list[int]:
+def reference_tokens(reference: LanguageModel, ids: Sequence[int], decoding: Decoding) -> list[int]:
     return [int(step[0]) for step in reference.generate(reference.prompt([ids]), decoding)]
 
 
 def test_tokens_equal_pytorch_alone_and_in_parallel(engine: Engine, reference: LanguageModel) -> None:
-    asked = prompts(24)
+    token_lists = prompts(24)
     decoding = Decoding((3, 4, 5), max_new_tokens=20)
-    theirs = [expected(reference, ids, decoding) for ids in asked]
-    assert written(engine, [Request(ids) for ids in asked], decoding) == theirs
-    assert [written(engine, [Request(ids)], decoding)[0] for ids in asked[:4]] == theirs[:4]
-    assert len({tuple(ids) for ids in theirs}) > 12, "the prompts make a difference"
+    expected = [reference_tokens(reference, ids, decoding) for ids in token_lists]
+    assert generate(engine, [Request(ids) for ids in token_lists], decoding) == expected
+    assert [generate(engine, [Request(ids)], decoding)[0] for ids in token_lists[:4]] == expected[:4]
+    assert len({tuple(ids) for ids in expected}) > 12, "different prompts give different outputs"
 
 
 def test_requests_end_by_stop_token_or_length_limit(engine: Engine, reference: LanguageModel) -> None:
     ids = prompts(1)[0]
-    first = expected(reference, ids, Decoding((), max_new_tokens=6))
-    stopping = Decoding((first[2],), max_new_tokens=6)
-    [[stopped], [end]] = drained(engine.stream([Request(ids)], [stopping]), 1)
-    assert stopped == expected(reference, ids, stopping) and stopped[-1] == first[2], "the end is among the ids"
+    unlimited = reference_tokens(reference, ids, Decoding((), max_new_tokens=6))
+    stopping = Decoding((unlimited[2],), max_new_tokens=6)
+    [[tokens], [end]] = drain(engine.stream([Request(ids)], [stopping]), 1)
+    assert tokens == reference_tokens(reference, ids, stopping) and tokens[-1] == unlimited[2], (
+        "the stop token is among the ids"
+    )
     assert end == Finished("stop", len(ids))
-    [[_], [end]] = drained(engine.stream([Request(ids)], [Decoding((), max_new_tokens=2)]), 1)
+    [[_], [end]] = drain(engine.stream([Request(ids)], [Decoding((), max_new_tokens=2)]), 1)
     assert end.reason == "length"
-    late = Decoding((first[0],), max_new_tokens=6, min_new_tokens=3)
-    assert written(engine, [Request(ids)], late)[0] == expected(reference, ids, late)
+    late_stop = Decoding((unlimited[0],), max_new_tokens=6, min_new_tokens=3)
+    assert generate(engine, [Request(ids)], late_stop)[0] == reference_tokens(reference, ids, late_stop)
 
 
-def _told_all(told: Sequence[AlternativesRecorder], *step: Any) -> None:
-    for each in told:
-        each(*step)
+def record_all(recorders: Sequence[AlternativesRecorder], *step: Any) -> None:
+    for recorder in recorders:
+        recorder(*step)
 
 
 def test_alternatives_equal_the_top_logprobs_of_pytorch(engine: Engine, reference: LanguageModel) -> None:
-    """Of several requests at a time, greedy and drawn: log-probabilities of the logits as they are."""
-    asked = prompts(3, seed=5)
+    """For several requests at a time, greedy and sampled; the log-probabilities are of the unprocessed logits."""
+    token_lists = prompts(3, seed=5)
     greedy = Decoding((), max_new_tokens=6, alternatives=10)
-    drawn = replace(greedy, temperature=1.5, top_k=3, repetition_penalty=1.5, alternatives=4)
-    for decoding, count in ((greedy, 10), (drawn, 4)):
-        told = [AlternativesRecorder(row) for row in range(len(asked))]
-        ids: list[list[int]] = [[] for _ in asked]
-        stream = engine.stream([Request(each) for each in asked], [decoding] * 3, partial(_told_all, told))
+    sampled = replace(greedy, temperature=1.5, top_k=3, repetition_penalty=1.5, alternatives=4)
+    for decoding, count in ((greedy, 10), (sampled, 4)):
+        recorders = [AlternativesRecorder(row) for row in range(len(token_lists))]
+        ids: list[list[int]] = [[] for _ in token_lists]
+        stream = engine.stream(
+            [Request(prompt) for prompt in token_lists], [decoding] * 3, partial(record_all, recorders)
+        )
         for row, tokens in stream:
             ids[row] += tokens
-            assert len(told[row].steps) == len(ids[row]), "told before the token comes"
-        for prompt, written_ids, each in zip(asked, ids, told, strict=True):
-            whole = torch.tensor([[*prompt, *written_ids]])
+            assert len(recorders[row].steps) == len(ids[row]), "alternatives are recorded before the token is yielded"
+        for prompt, output_ids, recorder in zip(token_lists, ids, recorders, strict=True):
+            sequence = torch.tensor([[*prompt, *output_ids]])
             with torch.inference_mode():
-                logits = reference.network(whole).logits[0, len(prompt) - 1 : -1]
+                logits = reference.network(sequence).logits[0, len(prompt) - 1 : -1]
             expected = likeliest(logits.numpy(), count)
-            stages = each.stages()
+            stages = recorder.stages()
             np.testing.assert_allclose(stages["tokens.logprobs"], expected[1], atol=1e-4)
-            assert (stages["tokens.alternatives"] == expected[0]).mean() > 0.95, "but for places within 1e-4"
-            margins, theirs = (found - found[:, :1] for found in (stages["tokens.logprobs"], expected[1]))
-            np.testing.assert_allclose(margins, theirs, atol=1e-4)
+            assert (stages["tokens.alternatives"] == expected[0]).mean() > 0.95, "only ids within 1e-4 may swap places"
+            margins, expected_margins = (values - values[:, :1] for values in (stages["tokens.logprobs"], expected[1]))
+            np.testing.assert_allclose(margins, expected_margins, atol=1e-4)
 
 
 def test_embeddings_alone_or_mixed_with_token_ids_give_the_tokens_of_pytorch(
@@ -144,36 +148,38 @@ def test_embeddings_alone_or_mixed_with_token_ids_give_the_tokens_of_pytorch(
     decoding = Decoding((), max_new_tokens=12)
     ids = prompts(1, seed=3)[0]
     rows = reference.embed(np.array([ids]))[0].numpy()
-    theirs = expected(reference, ids, decoding)
-    assert written(engine, [Request([0] * len(ids), embeddings=rows)], decoding) == [theirs]
-    where = np.arange(len(ids)) % 2 == 0
-    mixed = Request([0 if row else number for row, number in zip(where, ids)], embeddings=rows, is_embedding=where)
-    assert written(engine, [mixed, Request(ids)], decoding) == [theirs, theirs]
-    # Rows that are no token's.
+    expected = reference_tokens(reference, ids, decoding)
+    assert generate(engine, [Request([0] * len(ids), embeddings=rows)], decoding) == [expected]
+    is_embedding = np.arange(len(ids)) % 2 == 0
+    mixed = Request(
+        [0 if row else number for row, number in zip(is_embedding, ids)], embeddings=rows, is_embedding=is_embedding
+    )
+    assert generate(engine, [mixed, Request(ids)], decoding) == [expected, expected]
+    # Rows that are not the embedding of any token.
     foreign = np.random.default_rng(5).normal(size=(7, rows.shape[1])).astype(np.float32)
     merged = Merged(torch.from_numpy(foreign)[None], np.ones((1, 7), bool), np.arange(7)[None])
-    ours = written(engine, [Request([0] * 7, embeddings=foreign)], decoding)
-    assert ours == [[int(step[0]) for step in reference.generate(merged, decoding)]]
+    output = generate(engine, [Request([0] * 7, embeddings=foreign)], decoding)
+    assert output == [[int(step[0]) for step in reference.generate(merged, decoding)]]
 
 
 def test_draws_are_repeatable_by_their_seed(engine: Engine) -> None:
     request = Request(prompts(1)[0])
 
-    def drawn(seed: int) -> list[int]:
-        return written(engine, [request], Decoding((), max_new_tokens=16, temperature=1.0, seed=seed))[0]
+    def draw(seed: int) -> list[int]:
+        return generate(engine, [request], Decoding((), max_new_tokens=16, temperature=1.0, seed=seed))[0]
 
-    assert drawn(1) == drawn(1) != drawn(2)
+    assert draw(1) == draw(1) != draw(2)
 
 
 def test_invalid_requests_are_refused_and_the_engine_stays_ready(engine: Engine) -> None:
     wrong = Request([1, 2], embeddings=np.ones((2, 31), np.float32))
     with pytest.raises(BadInput, match=r"shape \(2, 31\); expected \(2, 32\)"):
-        written(engine, [Request([1]), wrong], Decoding((), max_new_tokens=2))
+        generate(engine, [Request([1]), wrong], Decoding((), max_new_tokens=2))
     with pytest.raises(BadInput, match="the prompt has 256 positions"):
-        written(engine, [Request([1] * 256)], Decoding((), max_new_tokens=1))
+        generate(engine, [Request([1] * 256)], Decoding((), max_new_tokens=1))
     with pytest.raises(BadInput, match="sound"):
-        written(engine, [Request([1], np.zeros(16000, np.float32), 3)], Decoding((), max_new_tokens=2))
-    assert len(written(engine, [Request([1] * 250)], Decoding((), max_new_tokens=512))[0]) == 6, "as many as fit"
+        generate(engine, [Request([1], np.zeros(16000, np.float32), 3)], Decoding((), max_new_tokens=2))
+    assert len(generate(engine, [Request([1] * 250)], Decoding((), max_new_tokens=512))[0]) == 6, "as many as fit"
     assert engine.health().state == "ready"
 
 
@@ -186,33 +192,33 @@ def test_a_closed_stream_is_aborted_in_the_engine(engine: Engine) -> None:
 
 
 def test_next_request_does_not_wait_for_the_cleanup_of_the_previous_one(engine: Engine) -> None:
-    """The end of a stream must not wait for its own cleaning up; a hundred in turn would show it.
+    """A hundred requests in turn would show a stream that waits for its own cleanup before it ends.
 
-    Where it does, every tenth request waits for `ABORT_SECONDS`. Half of that is far more than a busy machine needs.
+    With such a fault every tenth request waits for `ABORT_SECONDS`. Half of that is far more than a busy machine needs.
     """
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for number in range(100):
-        written(engine, [Request([number])], Decoding((), max_new_tokens=1))
-    assert time.perf_counter() - begun < 5 * ABORT_SECONDS
+        generate(engine, [Request([number])], Decoding((), max_new_tokens=1))
+    assert time.perf_counter() - start < 5 * ABORT_SECONDS
 
 
 def test_threads_share_the_engine(engine: Engine, reference: LanguageModel) -> None:
-    asked, decoding = prompts(12, seed=9), Decoding((), max_new_tokens=30)
-    together = threading.Barrier(len(asked))
+    token_lists, decoding = prompts(12, seed=9), Decoding((), max_new_tokens=30)
+    barrier = threading.Barrier(len(token_lists))
 
     def ask(ids: list[int]) -> list[int]:
-        together.wait()
-        return written(engine, [Request(ids)], decoding)[0]
+        barrier.wait()
+        return generate(engine, [Request(ids)], decoding)[0]
 
-    with ThreadPoolExecutor(len(asked)) as pool:
-        ours = list(pool.map(ask, asked))
-    assert ours == [expected(reference, ids, decoding) for ids in asked]
+    with ThreadPoolExecutor(len(token_lists)) as pool:
+        outputs = list(pool.map(ask, token_lists))
+    assert outputs == [reference_tokens(reference, ids, decoding) for ids in token_lists]
 
 
 def test_killed_engine_fails_every_stream_and_restarts_with_the_next_call(
     engine: Engine, reference: LanguageModel
 ) -> None:
-    """The last of this engine's tests, as what it was is gone."""
+    """This test is the last of this engine's tests, as it kills the engine."""
     decoding = Decoding((), max_new_tokens=200)
     streams = [engine.stream([Request([number])], [decoding]) for number in range(8)]
     for stream in streams:
@@ -221,17 +227,21 @@ def test_killed_engine_fails_every_stream_and_restarts_with_the_next_call(
     os.kill(pids[0], signal.SIGKILL)
     for stream in streams:
         with pytest.raises(SessionDied, match=r"the engine of tiny was ended by SIGKILL .*next call starts a new one"):
-            drained(stream, 1)
+            drain(stream, 1)
     assert engine.health().state == "dead"
     ids = prompts(1)[0]
-    short = Decoding((), max_new_tokens=8)
-    said: list[tuple[float, str]] = []
-    with forking_engines(), listening(lambda fraction, activity: said.append((fraction, activity))):
-        assert written(engine, [Request(ids)], short) == [expected(reference, ids, short)]
+    decoding_after = Decoding((), max_new_tokens=8)
+    progress: list[tuple[float, str]] = []
+    with forking_engines(), listening(lambda fraction, activity: progress.append((fraction, activity))):
+        assert generate(engine, [Request(ids)], decoding_after) == [reference_tokens(reference, ids, decoding_after)]
     health = engine.health()
     assert health.state == "ready" and health.startup_seconds > 0 and health.log and health.log.is_file()
     assert not set(health.pids) & set(pids)
-    assert said and all(0 <= fraction < 1 for fraction, _ in said) and said == sorted(said, key=lambda each: each[0])
+    assert (
+        progress
+        and all(0 <= fraction < 1 for fraction, _ in progress)
+        and progress == sorted(progress, key=lambda step: step[0])
+    )
     engine.stop()
     assert not [pid for pid in (*pids, *health.pids) if psutil.pid_exists(pid)]
     assert engine.health().state == "stopped"
@@ -249,10 +259,10 @@ def test_failed_engine_start_raises_one_line_error_with_reason_and_log_path(
 ) -> None:
     options = EngineOptions(directory, "tiny", **{"kv_gigabytes": SPACE, "threads": 1, **changes})
     with closing(Engine(options)) as engine:
-        with pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as refused:
+        with pytest.raises(Unavailable, match=f"vLLM cannot start tiny: .*{reason}") as raised:
             engine.start()
-        assert engine.log is not None and engine.log.is_file() and str(engine.log) in str(refused.value)
-        assert "\n" not in str(refused.value)
+        assert engine.log is not None and engine.log.is_file() and str(engine.log) in str(raised.value)
+        assert "\n" not in str(raised.value)
         health = engine.health()
         assert health.state == "stopped" and health.reason and health.pids == ()
 
@@ -276,6 +286,6 @@ def test_nan_logits_raise_not_finite_and_the_prompt_can_be_traced(tmp_path: Path
             engine.start()
         for _ in range(2):
             with pytest.raises(NotFinite, match="logits are NaN"):
-                written(engine, [Request(ids) for ids in prompts(3)], Decoding((), max_new_tokens=50))
+                generate(engine, [Request(ids) for ids in prompts(3)], Decoding((), max_new_tokens=50))
         stages = prompt_stages(engine, Request(prompts(1)[0]), StageFilter("llm.layers.*"))
     assert not np.isfinite(stages["llm.layers.0"]).all()

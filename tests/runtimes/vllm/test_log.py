@@ -26,17 +26,17 @@ RuntimeError: Engine core initialization failed. See root cause above.
 
 
 def test_output_of_child_processes_is_logged_and_own_output_is_not(capfd: pytest.CaptureFixture[str]) -> None:
-    kept = EngineLog.open("demo/it")
-    assert "demo-it" in kept.path.name
-    with kept.captured():
+    engine_log = EngineLog.open("demo/it")
+    assert "demo-it" in engine_log.path.name
+    with engine_log.captured():
         child = subprocess.Popen(
             [sys.executable, "-c", "input(); print('later', flush=True)"], stdin=subprocess.PIPE, text=True
         )
         os.write(1, b"meanwhile\n")
-    os.write(1, b"ours\n")
+    os.write(1, b"own output\n")
     child.communicate("\n")
-    assert kept.text() == "meanwhile\nlater\n"
-    assert capfd.readouterr().out == "ours\n"
+    assert engine_log.text() == "meanwhile\nlater\n"
+    assert capfd.readouterr().out == "own output\n"
 
 
 def test_the_newest_logs_are_kept() -> None:
@@ -46,10 +46,10 @@ def test_the_newest_logs_are_kept() -> None:
         old.touch()
         os.utime(old, (number, number))
     newest = EngineLog.open("m2")
-    left = {path.name for path in first.path.parent.iterdir()}
-    assert newest.path.name in left and first.path.name in left
-    assert "vllm-old-0.log" not in left and f"vllm-old-{log.KEPT + 4}.log" in left
-    assert len(left) <= log.KEPT + 1
+    names = {path.name for path in first.path.parent.iterdir()}
+    assert newest.path.name in names and first.path.name in names
+    assert "vllm-old-0.log" not in names and f"vllm-old-{log.KEPT + 4}.log" in names
+    assert len(names) <= log.KEPT + 1
 
 
 def test_unwritable_log_folder_raises_unavailable(user_folders: Path) -> None:
@@ -60,38 +60,38 @@ def test_unwritable_log_folder_raises_unavailable(user_folders: Path) -> None:
 
 
 def test_restarted_engine_uses_only_the_log_text_since_its_start() -> None:
-    kept = EngineLog.open("m")
-    kept.path.write_text(FAILED)
-    kept.begin()
-    assert kept.text() == "" and kept.activity() == "vLLM is being loaded"
-    with kept.path.open("a") as file:
+    engine_log = EngineLog.open("m")
+    engine_log.path.write_text(FAILED)
+    engine_log.begin()
+    assert engine_log.text() == "" and engine_log.activity() == "vLLM is being loaded"
+    with engine_log.path.open("a") as file:
         file.write("ValueError: another reason\n")
-    assert reason_of(RuntimeError("Engine core initialization failed."), kept) == "another reason"
-    assert FAILED in kept.path.read_text(), "the earlier life is kept"
+    assert reason_of(RuntimeError("Engine core initialization failed."), engine_log) == "another reason"
+    assert FAILED in engine_log.path.read_text(), "the text before the restart stays"
 
 
 def test_start_activity_is_read_from_the_log() -> None:
-    kept = EngineLog.open("m")
-    assert kept.activity() == "vLLM is being loaded"
-    kept.path.write_text(FAILED)
-    assert kept.activity() == "vLLM is loading the weights"
-    kept.path.unlink()
-    assert kept.activity() == "vLLM is being loaded"
+    engine_log = EngineLog.open("m")
+    assert engine_log.activity() == "vLLM is being loaded"
+    engine_log.path.write_text(FAILED)
+    assert engine_log.activity() == "vLLM is loading the weights"
+    engine_log.path.unlink()
+    assert engine_log.activity() == "vLLM is being loaded"
 
 
 def test_root_cause_of_a_generic_engine_error_is_read_from_the_log() -> None:
-    kept = EngineLog.open("m")
-    kept.path.write_text(FAILED)
-    said = RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
-    assert reason_of(said, kept) == "There is no module or parameter named 'ctc'"
+    engine_log = EngineLog.open("m")
+    engine_log.path.write_text(FAILED)
+    error = RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+    assert reason_of(error, engine_log) == "There is no module or parameter named 'ctc'"
 
 
 def test_pydantic_wrapper_text_is_removed_from_the_reason() -> None:
-    said = ValueError(
+    error = ValueError(
         "1 validation error for ModelConfig\n  Value error, max_model_len is too large [type=value_error, "
         "input_value=ArgsKwargs(...), input_type=ArgsKwargs]\n    For further information visit https://errors"
     )
-    assert reason_of(said, EngineLog.open("m")) == "max_model_len is too large"
+    assert reason_of(error, EngineLog.open("m")) == "max_model_len is too large"
 
 
 def test_reason_of_an_error_without_message_is_its_type() -> None:

@@ -47,17 +47,24 @@ def session(directory: Path) -> Session:
     return open_here(SessionSpec("it", "causal_lm", "pytorch", directory, Settings()))
 
 
-# What is given.
+# Input forms.
 
 
 def test_every_input_form_becomes_the_same_embedding(tmp_path: Path) -> None:
-    one = rows(3)
+    embedding = rows(3)
     path = tmp_path / "e.npy"
-    write_embedding(one.values, path)
+    write_embedding(embedding.values, path)
     content = path.read_bytes()
-    for given_as in (one, one.values, one.values[None], path, content, base64.b64encode(content).decode()):
-        [found] = embeddings_given([given_as])
-        assert found.digest == one.digest
+    for source in (
+        embedding,
+        embedding.values,
+        embedding.values[None],
+        path,
+        content,
+        base64.b64encode(content).decode(),
+    ):
+        [read] = embeddings_given([source])
+        assert read.digest == embedding.digest
     assert embeddings_given(()) == ()
 
 
@@ -80,20 +87,20 @@ def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
         torch.nn.Parameter(values.t()),
         values[:, ::2],
     ):
-        [found] = embeddings_given([tensor])  # type: ignore[list-item]
-        np.testing.assert_array_equal(found.values, tensor.detach().numpy().reshape(tensor.shape[-2:]))
+        [embedding] = embeddings_given([tensor])  # type: ignore[list-item]
+        np.testing.assert_array_equal(embedding.values, tensor.detach().numpy().reshape(tensor.shape[-2:]))
     for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float64):
-        [found] = embeddings_given([values.to(dtype)])  # type: ignore[list-item]
-        np.testing.assert_array_equal(found.values, values.to(dtype).float().numpy())
+        [embedding] = embeddings_given([values.to(dtype)])  # type: ignore[list-item]
+        np.testing.assert_array_equal(embedding.values, values.to(dtype).float().numpy())
     for wrong, reason in (
         (values.to_sparse(), "embedding 1 is a tensor that is not an array: .*; expected a dense one"),
         (values.to("meta"), "embedding 1 is a tensor that is not an array: "),
         (values.int(), "embedding 1 holds int32; expected floating-point numbers"),
         (values[0], r"embedding 1 has the shape \(6,\); expected"),
     ):
-        with pytest.raises(BadInput, match=f"^{reason}") as refused:
+        with pytest.raises(BadInput, match=f"^{reason}") as raised:
             embeddings_given([wrong])  # type: ignore[list-item]
-        assert "\n" not in str(refused.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_invalid_embedding_inputs_are_refused() -> None:
@@ -103,20 +110,20 @@ def test_invalid_embedding_inputs_are_refused() -> None:
         embeddings_given([np.ones(3)])
 
 
-# Where it goes.
+# Placeholders.
 
 
 @given(st.lists(st.integers(0, 5), max_size=8), st.lists(st.integers(1, 4), min_size=8, max_size=8))
 def test_placeholder_is_repeated_for_every_token_of_its_embedding(ids: list[int], lengths: list[int]) -> None:
     count = ids.count(0)
-    given_rows = [rows(length, number, 2) for number, length in enumerate(lengths[:count])]
-    prompt = injected(ids, 0, given_rows)
-    expected, left = [], iter(lengths)
+    embeddings = [rows(length, number, 2) for number, length in enumerate(lengths[:count])]
+    prompt = injected(ids, 0, embeddings)
+    expected, remaining = [], iter(lengths)
     for number in ids:
-        expected += [number] * (next(left) if number == 0 else 1)
+        expected += [number] * (next(remaining) if number == 0 else 1)
     assert prompt.ids == expected and prompt.is_embedding.tolist() == [bool(count) and n == 0 for n in expected]
     if count:
-        np.testing.assert_array_equal(prompt.rows, np.concatenate([each.values for each in given_rows]))
+        np.testing.assert_array_equal(prompt.rows, np.concatenate([embedding.values for embedding in embeddings]))
         with pytest.raises(BadInput, match="expected a trace of the same prompt"):
             prompt.with_ids([*expected, 0])
     assert prompt.with_ids(expected).ids == expected
@@ -124,12 +131,12 @@ def test_placeholder_is_repeated_for_every_token_of_its_embedding(ids: list[int]
 
 def test_prompt_digest_includes_the_embeddings() -> None:
     prompts = [TokenPrompt([1, 0]), injected([1, 0], 0, [rows(1)]), injected([1, 0], 0, [rows(1, seed=5)])]
-    assert len({each.digest for each in prompts}) == 3
+    assert len({prompt.digest for prompt in prompts}) == 3
     assert prompts[1].digest == injected([1, 0], 0, [rows(1)]).digest
 
 
 @pytest.mark.parametrize(
-    ("texts", "count", "said"),
+    ("texts", "count", "message"),
     [
         (
             ["a"],
@@ -145,27 +152,29 @@ def test_prompt_digest_includes_the_embeddings() -> None:
         ([P, "a", P + P], 2, f"the prompt (1 in message 1, 2 in message 3) holds the placeholder {P} 3 times and"),
     ],
 )
-def test_placeholder_count_different_from_embedding_count_is_refused(texts: list[str], count: int, said: str) -> None:
-    with pytest.raises(BadInput) as refused:
+def test_placeholder_count_different_from_embedding_count_is_refused(
+    texts: list[str], count: int, message: str
+) -> None:
+    with pytest.raises(BadInput) as raised:
         check_placeholders(texts, P, count)
-    assert str(refused.value).startswith(said)
+    assert str(raised.value).startswith(message)
 
 
 def test_placeholders_in_a_text_and_in_several_messages_are_replaced(model: CausalLmModel) -> None:
     placeholder = model.tokenizer.id_of(P)
     text = token_prompt(model, f"one {P} two {P}{P}", PLAIN, [rows(2), rows(1), rows(3)])
     assert text.ids.count(placeholder) == 6 and text.placeholder == placeholder  # type: ignore[arg-type]
-    before = model.tokenizer.ids("one ")
-    assert text.ids[: len(before) + 3] == [*before, placeholder, placeholder, model.tokenizer.ids(" two ")[0]]
+    prefix = model.tokenizer.ids("one ")
+    assert text.ids[: len(prefix) + 3] == [*prefix, placeholder, placeholder, model.tokenizer.ids(" two ")[0]]
     messages = [
         {"role": "system", "content": f"Hear {P}."},
         {"role": "user", "content": "And?"},
         {"role": "assistant", "content": "Yes."},
         {"role": "user", "content": f"{P} and {P}"},
     ]
-    given_rows = [rows(2, 1), rows(4, 2), rows(1, 3)]
-    prompt = token_prompt(model, messages, CausalLmOptions(max_new_tokens=8), given_rows)
-    np.testing.assert_array_equal(prompt.rows, np.concatenate([each.values for each in given_rows]))
+    embeddings = [rows(2, 1), rows(4, 2), rows(1, 3)]
+    prompt = token_prompt(model, messages, CausalLmOptions(max_new_tokens=8), embeddings)
+    np.testing.assert_array_equal(prompt.rows, np.concatenate([embedding.values for embedding in embeddings]))
     assert int(prompt.is_embedding.sum()) == 7
     assert model.tokenizer.text(prompt.ids, special=True).count(P) == 7
 
@@ -186,76 +195,82 @@ def test_prompt_with_wrong_count_width_or_length_of_embeddings_is_refused(model:
 def test_placeholder_is_read_from_the_model_configuration(directory: Path, tmp_path: Path) -> None:
     import shutil
 
-    other = shutil.copytree(directory, tmp_path / "other")
-    change_json(other / "config.json", speech_workbench={"placeholder": "<|vision_pad|>"})
-    named = read_causal_lm(other)
-    assert token_prompt(named, "a <|vision_pad|>", PLAIN, [rows(2)]).ids[-1] == named.tokenizer.id_of("<|vision_pad|>")
-    assert token_prompt(named, f"a {P}", PLAIN).embeddings == (), "which is a token as any other then"
-    change_json(other / "config.json", speech_workbench={"placeholder": "<|nothing|>"})
+    copy = shutil.copytree(directory, tmp_path / "other")
+    change_json(copy / "config.json", speech_workbench={"placeholder": "<|vision_pad|>"})
+    configured = read_causal_lm(copy)
+    assert token_prompt(configured, "a <|vision_pad|>", PLAIN, [rows(2)]).ids[-1] == configured.tokenizer.id_of(
+        "<|vision_pad|>"
+    )
+    assert token_prompt(configured, f"a {P}", PLAIN).embeddings == (), (
+        "the default placeholder is an ordinary token here"
+    )
+    change_json(copy / "config.json", speech_workbench={"placeholder": "<|nothing|>"})
     with pytest.raises(BadInput, match=r"^the tokenizer of other has no token <\|nothing\|>, which stands for an emb"):
-        token_prompt(read_causal_lm(other), "a <|nothing|>", PLAIN, [rows(2)])
-    assert token_prompt(read_causal_lm(other), "a <|nothing|>", PLAIN).ids
-    change_json(other / "config.json", speech_workbench={"placeholder": 7})
+        token_prompt(read_causal_lm(copy), "a <|nothing|>", PLAIN, [rows(2)])
+    assert token_prompt(read_causal_lm(copy), "a <|nothing|>", PLAIN).ids
+    change_json(copy / "config.json", speech_workbench={"placeholder": 7})
     with pytest.raises(BadInput, match=r"^placeholder of speech_workbench in other/config.json is 7; expected"):
-        read_causal_lm(other)
+        read_causal_lm(copy)
 
 
 def test_placeholder_dropped_by_the_chat_template_is_refused(directory: Path, tmp_path: Path) -> None:
     import shutil
 
-    other = shutil.copytree(directory, tmp_path / "other")
-    (other / "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
+    copy = shutil.copytree(directory, tmp_path / "other")
+    (copy / "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
     messages = [{"role": "system", "content": P}, {"role": "user", "content": P}]
     with pytest.raises(BadInput, match=r"^of 2 placeholders .* in the prompt, 1 are tokens of what other reads"):
-        token_prompt(read_causal_lm(other), messages, CausalLmOptions(max_new_tokens=8), [rows(1), rows(1)])
+        token_prompt(read_causal_lm(copy), messages, CausalLmOptions(max_new_tokens=8), [rows(1), rows(1)])
 
 
-# What is written.
+# Generated text.
 
 
 def test_text_embeddings_of_the_model_give_the_same_output_as_the_text(session: Session) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
     ids = session.writer.model.tokenizer.ids("three four")  # type: ignore[attr-defined]
-    own = language.embed(np.array([ids]))[0].numpy()
+    embeddings = language.embed(np.array([ids]))[0].numpy()
     plain = session.trace("say three four now", chat=False, max_new_tokens=6)
-    ours = session.trace(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[own])
-    if len(plain["logits"]) == len(ours["logits"]):  # the tokenizer may join a space to a word
-        np.testing.assert_allclose(ours["logits"][-1], plain["logits"][-1], atol=1e-4)
-    assert (ours["prompt.tokens"] == session.writer.model.tokenizer.id_of(P)).sum() == len(ids)  # type: ignore[attr-defined]
-    assert ours.meta["embeddings"] == [
-        {"name": "embedding 1", "shape": list(own.shape), "digest": embedding_of(own).digest}
+    substituted = session.trace(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[embeddings])
+    if len(plain["logits"]) == len(substituted["logits"]):  # the tokenizer may join a space to a word
+        np.testing.assert_allclose(substituted["logits"][-1], plain["logits"][-1], atol=1e-4)
+    assert (substituted["prompt.tokens"] == session.writer.model.tokenizer.id_of(P)).sum() == len(ids)  # type: ignore[attr-defined]
+    assert substituted.meta["embeddings"] == [
+        {"name": "embedding 1", "shape": list(embeddings.shape), "digest": embedding_of(embeddings).digest}
     ]
-    assert ours.meta["input_digest"] != plain.meta["input_digest"]
-    generation = session.generate(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[own])
-    assert generation.tokens == tuple(ours["tokens"]) and generation.prompt_tokens == len(ours["logits"])
+    assert substituted.meta["input_digest"] != plain.meta["input_digest"]
+    generation = session.generate(f"say {P} now", chat=False, max_new_tokens=6, embeddings=[embeddings])
+    assert generation.tokens == tuple(substituted["tokens"]) and generation.prompt_tokens == len(substituted["logits"])
 
 
 def test_trace_with_substituted_stages_requires_the_same_embeddings(session: Session) -> None:
-    asked: dict[str, Any] = {"chat": False, "embeddings": [rows(3)], "max_new_tokens": 2}
-    whole = session.trace(f"a {P}", **asked)
-    isolated = session.trace(f"a {P}", given=whole, **asked)
-    np.testing.assert_array_equal(isolated["logits"], whole["logits"])
+    options: dict[str, Any] = {"chat": False, "embeddings": [rows(3)], "max_new_tokens": 2}
+    full_trace = session.trace(f"a {P}", **options)
+    isolated = session.trace(f"a {P}", given=full_trace, **options)
+    np.testing.assert_array_equal(isolated["logits"], full_trace["logits"])
     with pytest.raises(BadInput):
-        session.trace(f"a {P}", given=whole, chat=False, embeddings=[rows(3, seed=4)], max_new_tokens=2)
+        session.trace(f"a {P}", given=full_trace, chat=False, embeddings=[rows(3, seed=4)], max_new_tokens=2)
 
 
 @pytest.mark.usefixtures("shared_cache")
 @pytest.mark.parametrize(("runtime", "settings"), [("pytorch", {}), ("gguf", {"quantization": "f32"})])
 def test_embeddings_of_speech_give_its_transcript(runtime: str, settings: dict[str, Any]) -> None:
-    """As one and as two side by side, in the speech model's own prompt, in processes of their own."""
+    """As one embedding and as two adjacent ones, in the speech model's own prompt, with isolated sessions."""
     with Registry() as registry:
         with registry.open("demo/funasr-nano", runtime, threads=1, **settings) as nano:
-            heard = nano.trace(SAMPLE, "prompt.text,adaptor.output,tokens,text")
+            speech_trace = nano.trace(SAMPLE, "prompt.text,adaptor.output,tokens,text")
         with registry.open("demo/qwen3", runtime, threads=1, **settings) as language:
-            prompt, values = str(heard["prompt.text"]), heard["adaptor.output"]
-            one = language.generate(prompt, embeddings=[values], chat=False, alternatives=10)
-            two = language.generate(
+            prompt, values = str(speech_trace["prompt.text"]), speech_trace["adaptor.output"]
+            one_embedding = language.generate(prompt, embeddings=[values], chat=False, alternatives=10)
+            two_embeddings = language.generate(
                 prompt.replace(P, P * 2), embeddings=[values[:2], embedding_of(values[2:])], chat=False
             )
-            assert one.tokens == two.tokens == tuple(heard["tokens"].tolist()) and one.text == str(heard["text"])
-            assert [len(step) for step in one.alternatives] == [10] * len(one.tokens)
-            traced = language.trace(prompt, "tokens,llm.embeddings", embeddings=[values], chat=False)
-            assert traced["tokens"].tolist() == list(one.tokens)
+            assert one_embedding.tokens == two_embeddings.tokens == tuple(
+                speech_trace["tokens"].tolist()
+            ) and one_embedding.text == str(speech_trace["text"])
+            assert [len(step) for step in one_embedding.alternatives] == [10] * len(one_embedding.tokens)
+            trace = language.trace(prompt, "tokens,llm.embeddings", embeddings=[values], chat=False)
+            assert trace["tokens"].tolist() == list(one_embedding.tokens)
             with pytest.raises(BadInput, match="once and comes with 2 embeddings"):
                 language.generate(prompt, embeddings=[values, values], chat=False)
 

@@ -26,8 +26,8 @@ SOUND = {"role": "user", "content": [{"type": "audio", "audio": noise(1.0)}]}
 MODES = ("text", "audio", "text_audio", "auto")
 
 
-def whole(streams: np.ndarray) -> np.ndarray:
-    """The audio of all rows, decoded at once, by the plain definition of the delay."""
+def decode_at_once(streams: np.ndarray) -> np.ndarray:
+    """The audio of all rows decoded at once, by the definition of the delay pattern."""
     frames = len(streams) - LAYOUT.streams + 1
     codes = [
         [max(streams[frame + n, n] - LAYOUT.codec_first - n * LAYOUT.layer_size - 1, 0) for n in range(LAYOUT.streams)]
@@ -45,12 +45,12 @@ def test_conversation_session_converses_and_traces() -> None:
 @given(st.sampled_from(MODES), st.integers(0, 50), st.sampled_from([1.0, 3.0]), st.sampled_from([0.0, 3.0]))
 def test_streamed_events_add_up_to_the_answer(modalities: str, seed: int, cfg: float, ends: float) -> None:
     session = fake_conversation(ends=ends)
-    made = AnswerSoFar("fake", "pytorch")
+    so_far = AnswerSoFar("fake", "pytorch")
     *events, answer = session.converse_stream(ASK, modalities=modalities, seed=seed, cfg=cfg)
     assert isinstance(answer, Answer)
     for event in events:
-        made.add(event)
-    collected = made.answer()
+        so_far.add(event)
+    collected = so_far.answer()
     assert collected.token_ids == answer.token_ids and collected.text == answer.text
     assert answer.text == FakeTokenizer().text(n for n in answer.token_ids if LAYOUT.text_first <= n < LAYOUT.text_end)
     if answer.streams is None:
@@ -58,11 +58,11 @@ def test_streamed_events_add_up_to_the_answer(modalities: str, seed: int, cfg: f
         return
     np.testing.assert_array_equal(collected.streams, answer.streams)
     assert answer.audio is not None and answer.sample_rate == 16000
-    np.testing.assert_allclose(answer.audio, whole(answer.streams), atol=1e-5)
+    np.testing.assert_allclose(answer.audio, decode_at_once(answer.streams), atol=1e-5)
     np.testing.assert_array_equal(collected.audio, answer.audio)
     pieces = [event for event in events if isinstance(event, AudioPiece)]
     assert [piece.rows for piece in pieces[: len(answer.streams)]] == list(range(1, len(answer.streams) + 1))
-    assert sum(len(piece.samples) > 0 for piece in pieces) > 2, "audio comes while rows are generated"
+    assert sum(len(piece.samples) > 0 for piece in pieces) > 2, "audio is streamed while rows are generated"
 
 
 def test_answer_has_settings_timings_and_probabilities() -> None:
@@ -78,43 +78,43 @@ def test_answer_has_settings_timings_and_probabilities() -> None:
     assert answer.first_text_seconds is not None and answer.first_audio_seconds is not None
     assert answer.first_text_seconds < answer.first_audio_seconds < answer.compute_seconds
     assert answer.rows_per_second and answer.real_time_factor
-    again = fake_conversation().converse(ASK, **answer.settings)
-    assert again.token_ids == answer.token_ids
-    np.testing.assert_array_equal(again.streams, answer.streams)
+    repeated = fake_conversation().converse(ASK, **answer.settings)
+    assert repeated.token_ids == answer.token_ids
+    np.testing.assert_array_equal(repeated.streams, answer.streams)
     json.loads(answer.to_json())
 
 
 def test_previous_answer_returns_to_the_prompt_unchanged() -> None:
     session = fake_conversation()
     first = session.converse(ASK, modalities="text_audio")
-    both = [*ASK, first.message(), SOUND]
-    second = session.converse(both, modalities="text")
+    dialogue = [*ASK, first.message(), SOUND]
+    second = session.converse(dialogue, modalities="text")
     rows = first.streams
     assert rows is not None
-    spoken = 2 + len(first.text) + 1 + 2 + len(rows) + 1
-    assert second.prompt_rows == first.prompt_rows - 1 + spoken + 2 + 16000 // HEARD + 1 + 1
+    answer_rows = 2 + len(first.text) + 1 + 2 + len(rows) + 1
+    assert second.prompt_rows == first.prompt_rows - 1 + answer_rows + 2 + 16000 // HEARD + 1 + 1
     samples = {"role": "assistant", "content": [{"type": "audio", "audio": noise(0.01)}]}
-    heard = session.converse([*ASK, samples, *ASK], modalities="text")
-    assert heard.prompt_rows == 13 + 2 + (160 // 4 + LAYOUT.streams - 1) + 1 + 12 + 1
+    answer = session.converse([*ASK, samples, *ASK], modalities="text")
+    assert answer.prompt_rows == 13 + 2 + (160 // 4 + LAYOUT.streams - 1) + 1 + 12 + 1
 
 
 def test_closing_the_stream_stops_generation_within_one_row() -> None:
     session = fake_conversation()
     network: Any = session.network
     stream = session.converse_stream(ASK, modalities="audio")
-    made = AnswerSoFar("fake", "pytorch")
-    while made.answer().streams is None or len(made.answer().streams) < 9:  # type: ignore[arg-type]
-        made.add(next(stream))
-    fed = len(network.calls)
+    so_far = AnswerSoFar("fake", "pytorch")
+    while so_far.answer().streams is None or len(so_far.answer().streams) < 9:  # type: ignore[arg-type]
+        so_far.add(next(stream))
+    call_count = len(network.calls)
     stream.close()
-    assert len(network.calls) == fed
-    part = made.answer()
-    assert part.finish == "cancelled" and part.streams is not None and len(part.streams) == 9
-    assert session.converse([*ASK, part.message(), *ASK], modalities="text").text
-    assert part.layout == session.converse(ASK, modalities="text").layout and part.prompt_rows == 14
-    fed = len(network.calls)
-    begun = next(session.converse_stream(ASK, seed=3))
-    assert isinstance(begun, Begun) and begun.settings["seed"] == 3 and len(network.calls) == fed
+    assert len(network.calls) == call_count
+    partial = so_far.answer()
+    assert partial.finish == "cancelled" and partial.streams is not None and len(partial.streams) == 9
+    assert session.converse([*ASK, partial.message(), *ASK], modalities="text").text
+    assert partial.layout == session.converse(ASK, modalities="text").layout and partial.prompt_rows == 14
+    call_count = len(network.calls)
+    start_event = next(session.converse_stream(ASK, seed=3))
+    assert isinstance(start_event, Begun) and start_event.settings["seed"] == 3 and len(network.calls) == call_count
 
 
 def test_answer_without_audio_has_a_note_with_the_reason() -> None:
@@ -124,14 +124,18 @@ def test_answer_without_audio_has_a_note_with_the_reason() -> None:
     answer = fake_conversation(ends=-50.0).converse(ASK, modalities="text_audio", max_tokens=5)
     assert (answer.finish, answer.audio) == ("length", None)
     assert "the answer has no audio: max_tokens, 5, ended the answer before it began" in answer.notes
-    short = fake_conversation(ends=50.0, min_audio_rows=1).converse(ASK, modalities="audio", min_audio_rows=0)
-    assert short.notes == ("the answer has no audio: the model ended it before its first row",)
-    short = fake_conversation(ends=50.0, min_audio_rows=1).converse(ASK, modalities="audio", max_audio_rows=1)
-    assert short.notes == ("the answer has no audio: it has 1 row, too few for one frame",)
+    answer_without_rows = fake_conversation(ends=50.0, min_audio_rows=1).converse(
+        ASK, modalities="audio", min_audio_rows=0
+    )
+    assert answer_without_rows.notes == ("the answer has no audio: the model ended it before its first row",)
+    answer_without_rows = fake_conversation(ends=50.0, min_audio_rows=1).converse(
+        ASK, modalities="audio", max_audio_rows=1
+    )
+    assert answer_without_rows.notes == ("the answer has no audio: it has 1 row, too few for one frame",)
 
 
 @pytest.mark.parametrize(
-    ("messages", "options", "said"),
+    ("messages", "options", "error"),
     [
         (ASK, {"cfg": 0.5}, "option cfg of fake is 0.5; expected 1 to 20"),
         (ASK, {"modalities": "video"}, "option modalities of fake is 'video'; expected one of auto, "),
@@ -175,12 +179,12 @@ def test_answer_without_audio_has_a_note_with_the_reason() -> None:
         ),
     ],
 )
-def test_invalid_conversation_raises_one_line_error(messages: Any, options: Any, said: str) -> None:
+def test_invalid_conversation_raises_one_line_error(messages: Any, options: Any, error: str) -> None:
     session = fake_conversation()
     with pytest.raises(BadInput) as raised:
         session.converse(messages, **options)
-    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
-    assert session.converse(ASK, modalities="text").text, "nothing is lost"
+    assert str(raised.value).startswith(error) and "\n" not in str(raised.value)
+    assert session.converse(ASK, modalities="text").text, "the session still works"
 
 
 def test_recording_length_is_limited_only_by_the_context() -> None:
@@ -193,12 +197,12 @@ def test_recording_length_is_limited_only_by_the_context() -> None:
 
 
 def test_missing_codec_or_audio_encoder_is_reported() -> None:
-    mute = fake_conversation(speaks=False)
-    assert mute.converse(ASK).audio is None and mute.converse(ASK).settings["modalities"] == "text"
+    without_codec = fake_conversation(speaks=False)
+    assert without_codec.converse(ASK).audio is None and without_codec.converse(ASK).settings["modalities"] == "text"
     with pytest.raises(BadInput, match=r"^modalities is audio, and fake-speechlm names no codec, "):
-        mute.converse(ASK, modalities="audio")
+        without_codec.converse(ASK, modalities="audio")
     with pytest.raises(BadInput, match="is audio of the assistant, but the model has no codec"):
-        mute.converse([{"role": "assistant", "content": SOUND["content"]}, *ASK])
+        without_codec.converse([{"role": "assistant", "content": SOUND["content"]}, *ASK])
     with pytest.raises(BadInput, match="cannot be heard, as the model has no audio encoder"):
         fake_conversation(hears=False).converse([SOUND])
 
@@ -252,7 +256,7 @@ def test_trace_has_sampling_details_of_each_id() -> None:
     for name in ("logprobs", "alternatives", "temperatures", "candidates", "rooms"):
         assert trace[f"answer.{name}"].shape[:2] == (steps, LAYOUT.streams)
     assert set(np.round(trace["answer.temperatures"], 6).ravel()) == {0.0, 0.7}
-    # The fake network's embeddings are the rows that it is given.
+    # The embeddings of the fake network are its input rows.
     embedded = trace["answer.embeddings"]
     assert embedded[:, 0].tolist() == list(answer.token_ids) and len(trace["llm.embeddings"]) == answer.prompt_rows
     assert trace.meta["answer"] == answer.settings and trace.meta["layout"] == answer.layout
@@ -263,10 +267,10 @@ def test_trace_has_sampling_details_of_each_id() -> None:
 
 def test_substituted_codes_are_decoded() -> None:
     session = fake_conversation()
-    whole = session.trace(ASK, modalities="audio")
-    alone = session.trace(ASK, given=whole, modalities="audio")
-    np.testing.assert_array_equal(alone["codec.audio"], whole["codec.audio"])
-    assert alone.meta["isolated"] and "tokens" not in alone
-    far = Trace({**whole, "codec.codes": whole["codec.codes"] + 100}, whole.meta)
+    full_trace = session.trace(ASK, modalities="audio")
+    isolated = session.trace(ASK, given=full_trace, modalities="audio")
+    np.testing.assert_array_equal(isolated["codec.audio"], full_trace["codec.audio"])
+    assert isolated.meta["isolated"] and "tokens" not in isolated
+    invalid = Trace({**full_trace, "codec.codes": full_trace["codec.codes"] + 100}, full_trace.meta)
     with pytest.raises(BadInput, match="the codes go from"):
-        session.trace(ASK, given=far, modalities="audio")
+        session.trace(ASK, given=invalid, modalities="audio")

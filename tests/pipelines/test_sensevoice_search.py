@@ -25,15 +25,15 @@ WIDE = SenseVoiceOptions(beam_size=100, nbest=100)
 
 
 class Network:
-    """Gives the logits it was made with, for any recording."""
+    """Returns the same logits for every recording."""
 
     dtype = "float32"
 
     def __init__(self, logits: np.ndarray):
-        self.given = logits
+        self.fixed_logits = logits
 
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
-        yield self.given
+        yield self.fixed_logits
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> SenseVoiceModel:
 
 
 def pipeline(model: SenseVoiceModel, frames: int, **pieces: str) -> SenseVoicePipeline:
-    """A pipeline whose network gives likely pieces by frame, as `f6="▁a"`, and a blank elsewhere."""
+    """A pipeline whose network gives the named piece at a frame, as in `f6="▁a"`, and a blank at all others."""
     logits = np.full((frames, len(model.vocabulary)), -12.0, dtype=np.float32)
     logits[:, 0] = 0.0
     for frame, piece in pieces.items():
@@ -51,35 +51,38 @@ def pipeline(model: SenseVoiceModel, frames: int, **pieces: str) -> SenseVoicePi
 
 
 def test_best_hypothesis_equals_the_greedy_text_for_confident_logits(model: SenseVoiceModel) -> None:
-    hearer = pipeline(model, 21, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
-    greedy, searched = hearer.recognise(SAMPLES, SenseVoiceOptions()), hearer.recognise(SAMPLES, WIDE)
+    recogniser = pipeline(model, 21, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
+    greedy, beam = recogniser.recognise(SAMPLES, SenseVoiceOptions()), recogniser.recognise(SAMPLES, WIDE)
     assert (greedy.text, greedy.hypotheses) == ("a c", ())
     for name in ("text", "language", "tags", "tokens", "ids"):
-        assert getattr(searched, name) == getattr(greedy, name), name
-    assert len(searched.hypotheses) == 100
-    best = searched.hypotheses[0]
+        assert getattr(beam, name) == getattr(greedy, name), name
+    assert len(beam.hypotheses) == 100
+    best = beam.hypotheses[0]
     assert (best.text, best.tokens, best.words, best.lm) == ("a c", greedy.tokens, None, 0.0)
     assert best.score == best.acoustic < 0
-    texts = {(each.text, tuple(token.id for token in each.tokens)) for each in searched.hypotheses}
+    texts = {(hypothesis.text, tuple(token.id for token in hypothesis.tokens)) for hypothesis in beam.hypotheses}
     assert len(texts) == 100
 
 
 def test_hypothesis_scores_match_the_sum_over_all_paths(model: SenseVoiceModel) -> None:
-    """Against all paths: tags and control pieces are taken out after collapsing."""
-    kept = [model.vocabulary.ids[piece] for piece in ("<unk>", "</s>", "▁a", "▁c", "<|en|>", "<|HAPPY|>")]
+    """The reference sums over all paths, and removes tags and control pieces after collapsing."""
+    allowed = [model.vocabulary.ids[piece] for piece in ("<unk>", "</s>", "▁a", "▁c", "<|en|>", "<|HAPPY|>")]
     logits = np.full((4, len(model.vocabulary)), -np.inf, dtype=np.float32)
-    logits[:, kept] = np.random.default_rng(3).normal(size=(4, len(kept)))
-    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    logits[:, allowed] = np.random.default_rng(3).normal(size=(4, len(allowed)))
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     expected: dict[tuple[int, ...], float] = {}
-    for path in product(kept, repeat=4):
+    for path in product(allowed, repeat=4):
         ids = [token.id for token in collapse(np.array(path), model.blank)]
-        spoken = tuple(number for number in ids if is_spoken(model.vocabulary.pieces[number]))
-        expected[spoken] = expected.get(spoken, 0.0) + float(np.prod(chances[range(4), list(path)]))
+        words = tuple(number for number in ids if is_spoken(model.vocabulary.pieces[number]))
+        expected[words] = expected.get(words, 0.0) + float(np.prod(probabilities[range(4), list(path)]))
     options = SenseVoiceOptions(beam_size=500, nbest=500)
-    heard = SenseVoicePipeline(model, None, Network(logits)).recognise(SAMPLES, options)
-    found = {tuple(token.id for token in each.tokens): np.exp(each.acoustic) for each in heard.hypotheses}
-    assert found.keys() == expected.keys()
-    assert found == pytest.approx(expected, abs=1e-6)
+    recognition = SenseVoicePipeline(model, None, Network(logits)).recognise(SAMPLES, options)
+    scores = {
+        tuple(token.id for token in hypothesis.tokens): np.exp(hypothesis.acoustic)
+        for hypothesis in recognition.hypotheses
+    }
+    assert scores.keys() == expected.keys()
+    assert scores == pytest.approx(expected, abs=1e-6)
 
 
 def test_lexicon_words_form_the_text_and_have_times(model: SenseVoiceModel, tmp_path: Path) -> None:
@@ -87,16 +90,16 @@ def test_lexicon_words_form_the_text_and_have_times(model: SenseVoiceModel, tmp_
     lexicon.write_text("Ann\t▁a\nact\t▁a ▁c\nsee\t▁c\nsea\t▁c\n", encoding="utf-8")
     boost = tmp_path / "boost.txt"
     boost.write_text("Ann sea\n", encoding="utf-8")
-    hearer = pipeline(model, 21, f0="<|en|>", f6="▁a", f12="▁c")
+    recogniser = pipeline(model, 21, f0="<|en|>", f6="▁a", f12="▁c")
     options = SenseVoiceOptions(lexicon=str(lexicon), boost=str(boost), nbest=3)
-    heard = hearer.recognise(SAMPLES, options)
-    assert heard.text == "Ann sea" and heard.language == "en"
-    assert [token.text for token in heard.tokens] == [" Ann", " sea"]
-    best = heard.hypotheses[0]
+    recognition = recogniser.recognise(SAMPLES, options)
+    assert recognition.text == "Ann sea" and recognition.language == "en"
+    assert [token.text for token in recognition.tokens] == [" Ann", " sea"]
+    best = recognition.hypotheses[0]
     assert best.words is not None and [word.text for word in best.words] == ["Ann", "sea"]
     assert [(word.start, word.end) for word in best.words] == [(token.start, token.end) for token in best.tokens]
-    assert {each.text for each in heard.hypotheses} == {"Ann sea", "Ann see", "act"}
-    assert heard.hypotheses[1].acoustic == pytest.approx(best.acoustic) and best.score > best.acoustic
+    assert {hypothesis.text for hypothesis in recognition.hypotheses} == {"Ann sea", "Ann see", "act"}
+    assert recognition.hypotheses[1].acoustic == pytest.approx(best.acoustic) and best.score > best.acoustic
 
 
 def test_lexicon_without_a_match_gives_empty_text_with_tags(model: SenseVoiceModel, tmp_path: Path) -> None:
@@ -104,8 +107,10 @@ def test_lexicon_without_a_match_gives_empty_text_with_tags(model: SenseVoiceMod
     lexicon.write_text("never\t</s>\n", encoding="utf-8")
     logits = np.full((6, len(model.vocabulary)), -np.inf, dtype=np.float32)
     logits[0, model.vocabulary.ids["<|en|>"]] = logits[1:, model.vocabulary.ids["▁a"]] = 1.0
-    heard = SenseVoicePipeline(model, None, Network(logits)).recognise(SAMPLES, SenseVoiceOptions(lexicon=str(lexicon)))
-    assert (heard.text, heard.language, heard.hypotheses, heard.tokens) == ("", "en", (), ())
+    recognition = SenseVoicePipeline(model, None, Network(logits)).recognise(
+        SAMPLES, SenseVoiceOptions(lexicon=str(lexicon))
+    )
+    assert (recognition.text, recognition.language, recognition.hypotheses, recognition.tokens) == ("", "en", (), ())
 
 
 def test_session_joins_hypotheses_of_chunks_and_splits_segments_at_words(
@@ -115,16 +120,18 @@ def test_session_joins_hypotheses_of_chunks_and_splits_segments_at_words(
     lexicon.write_text("Ann\t▁a\nsee\t▁c\nsea\t▁c\n", encoding="utf-8")
     session = SpeechSession("it", "fake", pipeline(model, 60, f6="▁a", f40="▁c"))
     options: dict[str, Any] = {"lexicon": str(lexicon), "nbest": 4, "vad": "none", "max_segment_seconds": 4.0}
-    found = session.transcribe((noise(8.0)[0], 16000), **options)
-    words = found.text.split()
-    assert found.text == found.hypotheses[0].text and set(words[::2]) == {"Ann"} and len(words) >= 4
-    assert [segment.text for segment in found.segments] == words, "cut at the pause of two seconds within each chunk"
-    texts = {each.text for each in found.hypotheses}
+    transcript = session.transcribe((noise(8.0)[0], 16000), **options)
+    words = transcript.text.split()
+    assert transcript.text == transcript.hypotheses[0].text and set(words[::2]) == {"Ann"} and len(words) >= 4
+    assert [segment.text for segment in transcript.segments] == words, (
+        "segments end at the pause of two seconds within each chunk"
+    )
+    texts = {hypothesis.text for hypothesis in transcript.hypotheses}
     assert len(texts) == 4 and all(set(text.split()[1::2]) <= {"see", "sea"} for text in texts)
-    assert len({round(each.score, 6) for each in found.hypotheses}) == 1, "homophones"
-    times = [word.start for word in found.hypotheses[0].words or ()]
+    assert len({round(hypothesis.score, 6) for hypothesis in transcript.hypotheses}) == 1, "homophones"
+    times = [word.start for word in transcript.hypotheses[0].words or ()]
     assert times == sorted(times) and times[2] > times[1]  # type: ignore[operator,type-var]
-    assert "hypotheses" in found.to_dict()
+    assert "hypotheses" in transcript.to_dict()
     assert "hypotheses" not in session.transcribe((noise(1.0)[0], 16000)).to_dict()
 
 
@@ -133,8 +140,8 @@ def test_missing_special_words_of_a_language_model_are_noted(model: SenseVoiceMo
     grammar.write_text("\\data\\\nngram 1=1\n\n\\1-grams:\n-0.5\t▁a\n\n\\end\\\n", encoding="utf-8")
     session = SpeechSession("it", "fake", pipeline(model, 60, f6="▁a", f40="▁c"))
     options: dict[str, Any] = {"vad": "none", "max_segment_seconds": 4.0}
-    found = session.transcribe((noise(8.0)[0], 16000), lm=str(grammar), **options)
-    assert [note.split(":")[0] for note in found.notes if "tokens.arpa" in note] == [
+    transcript = session.transcribe((noise(8.0)[0], 16000), lm=str(grammar), **options)
+    assert [note.split(":")[0] for note in transcript.notes if "tokens.arpa" in note] == [
         f"tokens.arpa has no {name}" for name in ("<unk>", "</s>", "<s>")
     ]
     assert not session.transcribe((noise(8.0)[0], 16000), **options).notes
@@ -143,31 +150,31 @@ def test_missing_special_words_of_a_language_model_are_noted(model: SenseVoiceMo
 def test_search_files_are_reread_only_after_a_change(
     model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[object] = []
+    builds: list[object] = []
     original = ctc_head.build_decoder
-    monkeypatch.setattr(ctc_head, "build_decoder", lambda *given: made.append(given) or original(*given))
+    monkeypatch.setattr(ctc_head, "build_decoder", lambda *arguments: builds.append(arguments) or original(*arguments))
     lexicon = tmp_path / "lexicon.txt"
     lexicon.write_text("Ann\t▁a\n", encoding="utf-8")
-    hearer = pipeline(model, 21, f6="▁a")
+    recogniser = pipeline(model, 21, f6="▁a")
     options = SenseVoiceOptions(lexicon=str(lexicon))
-    assert [hearer.recognise(SAMPLES, options).text for _ in range(2)] == ["Ann", "Ann"] and len(made) == 1
+    assert [recogniser.recognise(SAMPLES, options).text for _ in range(2)] == ["Ann", "Ann"] and len(builds) == 1
     lexicon.write_text("Anna\t▁a\n", encoding="utf-8")
-    assert hearer.recognise(SAMPLES, options).text == "Anna" and len(made) == 2
+    assert recogniser.recognise(SAMPLES, options).text == "Anna" and len(builds) == 2
     lexicon.unlink()
     with pytest.raises(BadInput, match=r"lexicon\.txt cannot be read"):
-        hearer.recognise(SAMPLES, options)
+        recogniser.recognise(SAMPLES, options)
 
 
 def test_neural_lm_of_a_search_is_opened_once_and_closed_with_the_pipeline(
     model: SenseVoiceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Session:
-        closed = 0
+        close_count = 0
 
         def close(self) -> None:
-            Session.closed += 1
+            Session.close_count += 1
 
-    opened: list[str] = []
+    opened_paths: list[str] = []
 
     def build(options: Any, pieces: Any, blank: int, open_session: Any) -> Any:
         open_session(options.neural_lm)
@@ -176,17 +183,17 @@ def test_neural_lm_of_a_search_is_opened_once_and_closed_with_the_pipeline(
     class Module:
         @staticmethod
         def open_session(place: Path, name: str, settings: object) -> Session:
-            opened.append(f"{place}")
+            opened_paths.append(f"{place}")
             return Session()
 
     original = ctc_head.build_decoder
     monkeypatch.setattr(ctc_head, "build_decoder", build)
     monkeypatch.setattr(ctc_head, "import_module", lambda name: Module)
-    hearer = pipeline(model, 21, f6="▁a")
+    recogniser = pipeline(model, 21, f6="▁a")
     options = SenseVoiceOptions(neural_lm=str(tmp_path), lexicon="lexicon.txt")
     for _ in range(2):
-        hearer.recognise(SAMPLES, options)
-    assert opened == [str(tmp_path)] and Session.closed == 0
-    hearer.close()
-    hearer.close()
-    assert Session.closed == 1
+        recogniser.recognise(SAMPLES, options)
+    assert opened_paths == [str(tmp_path)] and Session.close_count == 0
+    recogniser.close()
+    recogniser.close()
+    assert Session.close_count == 1

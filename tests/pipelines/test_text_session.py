@@ -26,7 +26,7 @@ STOP = 0
 
 
 class ByteWriter:
-    """A writer whose tokens are bytes; it writes what it was told to."""
+    """A text pipeline whose tokens are bytes; it generates the bytes passed to its constructor."""
 
     dtype = "float32"
     options_class = WritingOptions
@@ -34,7 +34,7 @@ class ByteWriter:
 
     def __init__(self, writes: Sequence[int]):
         self.writes = list(writes)
-        self.written = 0
+        self.written_count = 0
         self.closed = False
 
     def prompt(self, prompt: Any, options: Any, embeddings: Sequence[Embedding] = ()) -> TokenPrompt:
@@ -47,7 +47,7 @@ class ByteWriter:
     ) -> Generator[int, None, None]:
         try:
             for token in self.writes[: options.max_new_tokens]:
-                self.written += 1
+                self.written_count += 1
                 if watch and alternatives:
                     watch(0, (token + np.arange(alternatives)) % 256, 0.0 - np.arange(alternatives))
                 yield token
@@ -107,16 +107,16 @@ def test_pieces_join_to_the_decoded_text_for_any_bytes(writes: list[int]) -> Non
 def test_pieces_of_valid_text_have_no_broken_characters(text: str, cuts: list[int]) -> None:
     """Also where tokens end inside characters and begin inside others."""
     text = text.encode("utf-8", "ignore").decode().replace("\ufffd", "")
-    left, tokens = text.encode(), list[bytes]()
+    remaining, tokens = text.encode(), list[bytes]()
     for cut in cuts:
-        tokens.append(left[:cut])
-        left = left[cut:]
-    tokens.append(left)
-    unfolding = IncrementalDetokenizer(
+        tokens.append(remaining[:cut])
+        remaining = remaining[cut:]
+    tokens.append(remaining)
+    detokenizer = IncrementalDetokenizer(
         lambda ids: b"".join(tokens[number] for number in ids).decode("utf-8", "replace")
     )
-    pieces = [unfolding.add(number) for number in range(len(tokens))]
-    assert "".join(pieces) == text == unfolding.text and unfolding.finish() == ""
+    pieces = [detokenizer.add(number) for number in range(len(tokens))]
+    assert "".join(pieces) == text == detokenizer.text and detokenizer.finish() == ""
     assert not any("\ufffd" in piece for piece in pieces)
 
 
@@ -128,18 +128,18 @@ def test_incremental_decoding_decodes_only_the_last_tokens() -> None:
         longest = max(longest, len(ids))
         return "x" * len(ids)
 
-    unfolding = IncrementalDetokenizer(text_of)
-    assert "".join(unfolding.add(number) for number in range(500)) == "x" * 500 and longest <= 3
+    detokenizer = IncrementalDetokenizer(text_of)
+    assert "".join(detokenizer.add(number) for number in range(500)) == "x" * 500 and longest <= 3
 
 
 def test_a_tokenizer_that_drops_the_first_space_keeps_the_others() -> None:
     """As those of Llama and Mistral do."""
     words = ["▁one", "▁two", "▁three"]
-    unfolding = IncrementalDetokenizer(lambda ids: "".join(words[n] for n in ids).replace("▁", " ").removeprefix(" "))
-    assert [unfolding.add(number) for number in range(3)] == ["one", " two", " three"]
+    detokenizer = IncrementalDetokenizer(lambda ids: "".join(words[n] for n in ids).replace("▁", " ").removeprefix(" "))
+    assert [detokenizer.add(number) for number in range(3)] == ["one", " two", " three"]
 
 
-# What comes with it.
+# Values beside the text.
 
 
 def test_generation_has_tokens_timings_and_finish_reason() -> None:
@@ -149,16 +149,19 @@ def test_generation_has_tokens_timings_and_finish_reason() -> None:
     assert [piece.tokens for piece in pieces] == [(97,), (98,), (STOP,)]
     assert 0 < generation.first_token_seconds <= generation.compute_seconds
     assert generation.to_json().startswith('{"model": "fake", "runtime": "bytes", "text": "ab", "tokens": [97, 98, 0]')
-    _, cut = pieces_of([97, 98, 99], max_new_tokens=2)
-    assert (cut.text, cut.finish) == ("ab", "length")
-    _, silent = pieces_of([])
-    assert (silent.text, silent.tokens, silent.finish) == ("", (), "length")
+    _, truncated = pieces_of([97, 98, 99], max_new_tokens=2)
+    assert (truncated.text, truncated.finish) == ("ab", "length")
+    _, empty = pieces_of([])
+    assert (empty.text, empty.tokens, empty.finish) == ("", (), "length")
 
 
 def test_alternatives_are_reported_per_token_on_request() -> None:
     pieces, generation = pieces_of([97, 98, STOP], alternatives=2)
-    told = [[(each.id, each.text, each.logprob) for each in piece.alternatives] for piece in pieces]
-    assert told[0] == [(97, "<97>", 0.0), (98, "<98>", -1.0)] and told[2][0] == (STOP, "<0>", 0.0)
+    alternatives = [
+        [(alternative.id, alternative.text, alternative.logprob) for alternative in piece.alternatives]
+        for piece in pieces
+    ]
+    assert alternatives[0] == [(97, "<97>", 0.0), (98, "<98>", -1.0)] and alternatives[2][0] == (STOP, "<0>", 0.0)
     assert generation.alternatives == tuple(piece.alternatives for piece in pieces)
     plain, without = pieces_of([97, 98, STOP])
     assert without.alternatives == () and not any(piece.alternatives for piece in plain)
@@ -168,37 +171,37 @@ def test_alternatives_are_reported_per_token_on_request() -> None:
 
 
 def test_tokens_with_zero_probability_are_left_out_of_alternatives() -> None:
-    [one] = alternatives_of(np.array([3, 4]), np.array([-0.1, -np.inf]), str)
-    assert (one.id, one.text, one.logprob) == (3, "3", -0.1)
+    [alternative] = alternatives_of(np.array([3, 4]), np.array([-0.1, -np.inf]), str)
+    assert (alternative.id, alternative.text, alternative.logprob) == (3, "3", -0.1)
 
 
 def test_compute_time_excludes_the_time_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
+    seconds = 0.0
 
-    def passing() -> float:
-        nonlocal now
-        now += 0.001
-        return now
+    def clock() -> float:
+        nonlocal seconds
+        seconds += 0.001
+        return seconds
 
-    monkeypatch.setattr(time, "perf_counter", passing)
+    monkeypatch.setattr(time, "perf_counter", clock)
     stream = session([97, 98, 99])[0].generate_stream("x")
-    given: list[Piece | Generation] = []
+    events: list[Piece | Generation] = []
     for piece in stream:
-        now += 1000.0
-        given.append(piece)
-    assert isinstance(given[-1], Generation) and given[-1].compute_seconds < 1
+        seconds += 1000.0
+        events.append(piece)
+    assert isinstance(events[-1], Generation) and events[-1].compute_seconds < 1
 
 
 # Stopping.
 
 
 def test_closing_the_stream_stops_generation_within_one_token() -> None:
-    made, writer = session([97] * 100)
-    stream = made.generate_stream("x")
+    text_session, writer = session([97] * 100)
+    stream = text_session.generate_stream("x")
     next(stream)
     next(stream)
     stream.close()
-    assert writer.written == 2 and writer.closed
+    assert writer.written_count == 2 and writer.closed
 
 
 def test_stream_without_a_generation_raises_cancelled() -> None:
@@ -211,8 +214,8 @@ def test_stream_without_a_generation_raises_cancelled() -> None:
 
 def test_trace_has_prompt_stages_and_generated_tokens() -> None:
     trace = session([97, 98, STOP])[0].trace("xy")
-    told = ["tokens.alternatives", "tokens.logprobs"]
-    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits", "tokens", *told, "text"]
+    alternative_stages = ["tokens.alternatives", "tokens.logprobs"]
+    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits", "tokens", *alternative_stages, "text"]
     assert trace["tokens.alternatives"][:, 0].tolist() == [97, 98, STOP] and trace["tokens.logprobs"].shape == (3, 10)
     assert trace["prompt.tokens"].tolist() == [120, 121] and trace["tokens"].tolist() == [97, 98, STOP]
     assert str(trace["text"]) == "ab" and trace.meta["dtype"] == "float32"
@@ -221,53 +224,57 @@ def test_trace_has_prompt_stages_and_generated_tokens() -> None:
 
 
 def test_trace_has_only_the_selected_stages() -> None:
-    made, writer = session([97])
-    assert list(made.trace("x", "llm.*")) == ["llm.embeddings"] and writer.written == 0
-    assert list(made.trace("x", "text", max_new_tokens=3)) == ["text"]
-    assert list(made.trace("x", "tokens", temperature=1.0)) == ["tokens"], "drawn, and not for being the likeliest"
+    text_session, writer = session([97])
+    assert list(text_session.trace("x", "llm.*")) == ["llm.embeddings"] and writer.written_count == 0
+    assert list(text_session.trace("x", "text", max_new_tokens=3)) == ["text"]
+    assert list(text_session.trace("x", "tokens", temperature=1.0)) == ["tokens"], "sampled tokens have no alternatives"
     with pytest.raises(BadInput, match=r"^no stage of fake on bytes matches 'encoder\.\*'; see the stages with \*$"):
-        made.trace("x", "encoder.*")
+        text_session.trace("x", "encoder.*")
 
 
 def test_trace_from_given_stages_uses_the_given_prompt_and_generates_no_text() -> None:
-    made, writer = session([97, STOP])
-    whole = made.trace("xy")
-    writer.written = 0
-    given = Trace({**whole, "prompt.tokens": np.array([1, 2, 3])}, whole.meta)
-    trace = made.trace("xy", given=given)
-    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits"] and writer.written == 0
+    text_session, writer = session([97, STOP])
+    full_trace = text_session.trace("xy")
+    writer.written_count = 0
+    given_trace = Trace({**full_trace, "prompt.tokens": np.array([1, 2, 3])}, full_trace.meta)
+    trace = text_session.trace("xy", given=given_trace)
+    assert list(trace) == ["prompt.tokens", "llm.embeddings", "logits"] and writer.written_count == 0
     assert trace["prompt.tokens"].tolist() == [120, 121] and len(trace["llm.embeddings"]) == 3
-    assert trace.meta["isolated"] is True and trace.meta["input_digest"] == whole.meta["input_digest"]
+    assert trace.meta["isolated"] is True and trace.meta["input_digest"] == full_trace.meta["input_digest"]
     with pytest.raises(BadInput, match="the trace to compute from has another input"):
-        made.trace("xz", given=given)
+        text_session.trace("xz", given=given_trace)
     with pytest.raises(BadInput, match=r"matches 'tok\*'; a trace from given stages has no text"):
-        made.trace("xy", "tok*", given=given)
+        text_session.trace("xy", "tok*", given=given_trace)
 
 
 # What is refused.
 
 
 def test_text_session_refuses_to_transcribe() -> None:
-    made, _ = session([])
-    assert isinstance(made, Session) and isinstance(made, Generates) and not isinstance(made, Transcribes)
+    text_session, _ = session([])
+    assert (
+        isinstance(text_session, Session)
+        and isinstance(text_session, Generates)
+        and not isinstance(text_session, Transcribes)
+    )
     for name in ("stream", "stream_batch"):
         with pytest.raises(BadInput, match=r"^fake writes text; to transcribe, open a speech model$"):
-            call_of(made, name)
+            call_of(text_session, name)
 
 
 def test_options_and_prompts_are_checked() -> None:
-    made, writer = session([97])
+    text_session, writer = session([97])
     with pytest.raises(BadInput, match="fake has no option temprature; did you mean temperature"):
-        made.generate("x", temprature=1.0)
+        text_session.generate("x", temprature=1.0)
     with pytest.raises(BadInput, match="the prompt is empty"):
-        made.generate("")
-    assert writer.written == 0
+        text_session.generate("")
+    assert writer.written_count == 0
 
 
 def test_closed_session_raises_an_error() -> None:
-    made, _ = session([97])
-    made.close()
-    for call in (made.generate, made.trace):
+    text_session, _ = session([97])
+    text_session.close()
+    for call in (text_session.generate, text_session.trace):
         with pytest.raises(BadInput, match="the session of fake is closed; open it again"):
             call("x")
 
@@ -276,9 +283,9 @@ def test_closed_session_raises_an_error() -> None:
 
 
 def test_neighbours_of_an_embedding_have_texts_and_a_table_sample() -> None:
-    found = session([])[0].neighbours(np.array([[1.0, 5], [3, 0]]), 2)
-    assert found.ids.tolist() == [[5, 6], [0, 1]] and found.texts == (("<5>", "<6>"), ("<0>", "<1>"))
-    assert found.sample.shape == (256, 2) and found.cosines[0, 0] == pytest.approx(1)
+    neighbours = session([])[0].neighbours(np.array([[1.0, 5], [3, 0]]), 2)
+    assert neighbours.ids.tolist() == [[5, 6], [0, 1]] and neighbours.texts == (("<5>", "<6>"), ("<0>", "<1>"))
+    assert neighbours.sample.shape == (256, 2) and neighbours.cosines[0, 0] == pytest.approx(1)
 
 
 def test_embedding_of_wrong_width_is_refused() -> None:

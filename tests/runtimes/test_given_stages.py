@@ -37,54 +37,54 @@ FAMILIES: dict[str, tuple[Callable[..., Path], Any]] = {
     "causal_lm": (partial(tiny_language, max_position_embeddings=1024), "three seven one"),
 }
 RUNTIMES = ("pytorch", "gguf")
-WRITTEN = {"tokens", "text", "tokens.alternatives", "tokens.logprobs"}
+OUTPUT_STAGES = {"tokens", "text", "tokens.alternatives", "tokens.logprobs"}
 
 
-def opened(family: str, runtime: str, directory: Path, dtype: str = "float32") -> Session:
-    """A session of a checkpoint, on ggml of the file that it is converted to."""
+def open_tiny_session(family: str, runtime: str, directory: Path, dtype: str = "float32") -> Session:
+    """A session of a checkpoint; on ggml, of the file converted from it."""
     if runtime == "gguf":
         plans = importlib.import_module(f"workbench.conversion.{family}").plans(directory, "workbench")
         [directory] = writer.write(plans, "f32", directory.with_suffix(".gguf"))
-    how = Settings(threads=1) if runtime == "gguf" else Settings(threads=1, dtype=dtype)
+    settings = Settings(threads=1) if runtime == "gguf" else Settings(threads=1, dtype=dtype)
     module = importlib.import_module(f"workbench.runtimes.{runtime}.{family}")
-    session: Session = module.open_session(directory, "tiny", how)
+    session: Session = module.open_session(directory, "tiny", settings)
     return session
 
 
 @pytest.fixture(scope="module", params=[(family, runtime) for family in FAMILIES for runtime in RUNTIMES], ids="-".join)
-def traced(
+def traced_session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Session, Any, Trace]]:
-    """A session, an input, and its trace of that end to end."""
+    """A session, an input, and the full trace of that input."""
     family, runtime = request.param
     write, source = FAMILIES[family]
-    with closing(opened(family, runtime, write(tmp_path_factory.mktemp(family) / "it"))) as session:
+    with closing(open_tiny_session(family, runtime, write(tmp_path_factory.mktemp(family) / "it"))) as session:
         yield session, source, session.trace(source)
 
 
-def changed_at(trace: Trace, stage: str) -> Trace:
+def change_stage(trace: Trace, stage: str) -> Trace:
     """The trace with other values at a stage, of the same shape."""
     draw = np.random.default_rng(3)
     value = trace[stage]
     if stage == "prompt.tokens":
-        other = np.where(np.arange(len(value)) == len(value) - 1, value[0], value)
+        changed = np.where(np.arange(len(value)) == len(value) - 1, value[0], value)
     elif stage == "predictor.alphas":
-        other = value * np.float32(1.05)
+        changed = value * np.float32(1.05)
     else:
-        other = value + (draw.standard_normal(value.shape) * max(value.std(), 0.1)).astype(value.dtype)
-    return Trace({**trace, stage: other}, trace.meta)
+        changed = value + (draw.standard_normal(value.shape) * max(value.std(), 0.1)).astype(value.dtype)
+    return Trace({**trace, stage: changed}, trace.meta)
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """Relative L2; infinite for other shapes."""
-    if one.dtype.kind == "U" or one.shape != other.shape:
-        return float(one.shape != other.shape or one != other)
-    a, b = one.astype(np.float64), other.astype(np.float64)
+def difference(expected: np.ndarray, actual: np.ndarray) -> float:
+    """Relative L2 distance; for texts and unequal shapes 1 if they differ, otherwise 0."""
+    if expected.dtype.kind == "U" or expected.shape != actual.shape:
+        return float(expected.shape != actual.shape or expected != actual)
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
     return float(np.linalg.norm(a - b) / max(np.linalg.norm(a), 1e-30))
 
 
 def followers(stage: str, stages: list[str]) -> set[str]:
-    """The stages that a network computes from a stage, and from nothing that comes between."""
+    """The stages that a network computes directly from a stage."""
     if part := re.fullmatch(r"(encoder\.layers\.[0-9]+)\.(fsmn|attention|convolution)", stage):
         return {part[1], *([f"{part[1]}.convolution"] if part[2] == "attention" else [])} & set(stages)
     if stage in ("ctc.posteriors", "prompt.text"):
@@ -92,95 +92,99 @@ def followers(stage: str, stages: list[str]) -> set[str]:
     if stage == "logits":
         return {"ctc.posteriors", "tokens", "text"}
     if stage == "encoder.output" and "predictor.alphas" in stages:
-        attending = {each for each in stages if each.startswith("decoder.layers.")}
+        attending = {name for name in stages if name.startswith("decoder.layers.")}
         return {"predictor.alphas", "predictor.embeddings", *attending}
     if stage == "prompt.tokens":
         return {"llm.embeddings"}
-    main = [each for each in stages if not re.search(r"\.(fsmn|attention|convolution)$|^prompt\.|^ctc\.", each)]
-    later = main[main.index(stage) + 1 :]
-    return {each for each in stages if later and (each == later[0] or each.startswith(f"{later[0]}."))} - WRITTEN
+    main = [name for name in stages if not re.search(r"\.(fsmn|attention|convolution)$|^prompt\.|^ctc\.", name)]
+    later_stages = main[main.index(stage) + 1 :]
+    return {
+        name for name in stages if later_stages and (name == later_stages[0] or name.startswith(f"{later_stages[0]}."))
+    } - OUTPUT_STAGES
 
 
 def test_trace_from_all_its_own_stages_gives_the_same_stages(
-    traced: tuple[Session, Any, Trace], tmp_path: Path
+    traced_session: tuple[Session, Any, Trace], tmp_path: Path
 ) -> None:
-    session, source, whole = traced
-    again = session.trace(source, given=whole.save(tmp_path / "whole.safetensors"))
-    assert again.meta["isolated"] is True and "isolated" not in whole.meta
-    # What a language model writes is not of one stage; what a path of logits gives is.
-    speaks = any(stage.startswith("llm.") for stage in whole)
-    assert set(whole) - set(again) == (WRITTEN if speaks else set())
-    assert {stage: difference(whole[stage], again[stage]) for stage in again} == pytest.approx(
-        dict.fromkeys(again, 0.0), abs=1e-6
+    session, source, full_trace = traced_session
+    repeated = session.trace(source, given=full_trace.save(tmp_path / "whole.safetensors"))
+    assert repeated.meta["isolated"] is True and "isolated" not in full_trace.meta
+    # Generated text depends on several stages; the text of a CTC or CIF path depends on the logits alone.
+    generates_text = any(stage.startswith("llm.") for stage in full_trace)
+    assert set(full_trace) - set(repeated) == (OUTPUT_STAGES if generates_text else set())
+    assert {stage: difference(full_trace[stage], repeated[stage]) for stage in repeated} == pytest.approx(
+        dict.fromkeys(repeated, 0.0), abs=1e-6
     )
 
 
-def test_changed_stage_changes_only_the_stages_computed_from_it(traced: tuple[Session, Any, Trace]) -> None:
-    session, source, whole = traced
-    stages = [stage for stage in whole if whole[stage].dtype.kind != "U" and stage not in WRITTEN]
+def test_changed_stage_changes_only_the_stages_computed_from_it(traced_session: tuple[Session, Any, Trace]) -> None:
+    session, source, full_trace = traced_session
+    stages = [stage for stage in full_trace if full_trace[stage].dtype.kind != "U" and stage not in OUTPUT_STAGES]
     for stage in stages:
-        found = session.trace(source, given=changed_at(whole, stage))
-        differing = {each for each in found if difference(whole[each], found[each]) > 1e-6}
-        expected = followers(stage, list(whole)) & set(found)
+        actual = session.trace(source, given=change_stage(full_trace, stage))
+        differing = {name for name in actual if difference(full_trace[name], actual[name]) > 1e-6}
+        expected = followers(stage, list(full_trace)) & set(actual)
         assert differing <= expected, stage
-        assert differing or not expected - WRITTEN, f"nothing follows {stage}"
+        assert differing or not expected - OUTPUT_STAGES, f"nothing follows {stage}"
 
 
-def test_trace_accepts_a_subset_of_requested_and_given_stages(traced: tuple[Session, Any, Trace]) -> None:
-    """What is neither asked for nor given goes on as ever."""
-    session, source, whole = traced
-    layer = max(stage for stage in whole if re.fullmatch(r"(encoder|llm)\.layers\.[0-9]+", stage))
-    before = next(stage for stage in whole if layer in followers(stage, list(whole)) and "." in stage)
-    other = changed_at(whole, before)
-    found = session.trace(source, layer, given=Trace({before: other[before]}, {}))
-    everything = session.trace(source, layer, given=other)
-    assert list(found) == [layer]
-    assert difference(whole[layer], everything[layer]) > 1e-3
-    parts = [stage for stage in whole if stage.startswith(f"{layer}.")]
-    # Without parts of its own in the way, the layer is the same from one stage as from all.
-    assert parts or difference(everything[layer], found[layer]) < 1e-6
+def test_trace_accepts_a_subset_of_requested_and_given_stages(traced_session: tuple[Session, Any, Trace]) -> None:
+    """Stages that are neither requested nor given are computed as usual."""
+    session, source, full_trace = traced_session
+    layer = max(stage for stage in full_trace if re.fullmatch(r"(encoder|llm)\.layers\.[0-9]+", stage))
+    previous_stage = next(stage for stage in full_trace if layer in followers(stage, list(full_trace)) and "." in stage)
+    changed = change_stage(full_trace, previous_stage)
+    from_one_stage = session.trace(source, layer, given=Trace({previous_stage: changed[previous_stage]}, {}))
+    from_all_stages = session.trace(source, layer, given=changed)
+    assert list(from_one_stage) == [layer]
+    assert difference(full_trace[layer], from_all_stages[layer]) > 1e-3
+    parts = [stage for stage in full_trace if stage.startswith(f"{layer}.")]
+    # Without traced parts inside it, the layer is the same from one given stage as from all.
+    assert parts or difference(from_all_stages[layer], from_one_stage[layer]) < 1e-6
 
 
-def test_stages_of_another_shape_or_input_are_refused(traced: tuple[Session, Any, Trace]) -> None:
-    session, source, whole = traced
-    layer = max(stage for stage in whole if re.fullmatch(r"(encoder|llm)\.layers\.[0-9]+", stage))
-    for other in (whole[layer][:-1], whole[layer][:, :-1], whole[layer].astype("U4")):
+def test_stages_of_another_shape_or_input_are_refused(traced_session: tuple[Session, Any, Trace]) -> None:
+    session, source, full_trace = traced_session
+    layer = max(stage for stage in full_trace if re.fullmatch(r"(encoder|llm)\.layers\.[0-9]+", stage))
+    for invalid in (full_trace[layer][:-1], full_trace[layer][:, :-1], full_trace[layer].astype("U4")):
         with pytest.raises(BadInput, match=rf"^{re.escape(layer)} of the trace to compute from is "):
-            session.trace(source, given=Trace({**whole, layer: other}, whole.meta))
+            session.trace(source, given=Trace({**full_trace, layer: invalid}, full_trace.meta))
     with pytest.raises(BadInput, match="has another input"):
-        session.trace(source, given=Trace(dict(whole), {"input_digest": "0" * 16}))
+        session.trace(source, given=Trace(dict(full_trace), {"input_digest": "0" * 16}))
     with pytest.raises(BadInput, match=r"none of the stages of this pass \(it has blk.0\)"):
-        session.trace(source, given=Trace({"blk.0": whole[layer]}, {}))
+        session.trace(source, given=Trace({"blk.0": full_trace[layer]}, {}))
 
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Trace]]:
-    """Of a family a checkpoint, and its trace on PyTorch; made when it is first asked for."""
+    """Returns the checkpoint of a family and its trace on PyTorch, computed at the first call."""
 
     @cache
-    def made(family: str) -> tuple[Path, Trace]:
+    def compute(family: str) -> tuple[Path, Trace]:
         write, source = FAMILIES[family]
         directory = write(tmp_path_factory.mktemp(family) / "it")
-        with closing(opened(family, "pytorch", directory)) as session:
+        with closing(open_tiny_session(family, "pytorch", directory)) as session:
             return directory, session.trace(source, "*.*,logits,tokens,text")
 
-    return made
+    return compute
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_float64_stages_from_given_float32_stages_differ_by_one_rounding(
     healthy: Callable[[str], tuple[Path, Trace]], family: str
 ) -> None:
-    directory, whole = healthy(family)
+    directory, full_trace = healthy(family)
     source = FAMILIES[family][1]
-    with closing(opened(family, "pytorch", directory, "float64")) as session:
-        exact, alone = session.trace(source, "*.*,logits"), session.trace(source, "*.*,logits", given=whole)
-    assert {alone[stage].dtype for stage in alone if ".layers." in stage} == {np.dtype(np.float64)}
-    far = {stage: difference(alone[stage], whole[stage]) for stage in alone if alone[stage].dtype.kind == "f"}
-    assert max(far.values()) < 3e-6
-    # In all, one stage's rounding is less than that of the whole way to it.
-    last = max(stage for stage in alone if ".layers." in stage and stage.count(".") == 2)
-    assert 0 < far[last] <= difference(exact[last], whole[last])
+    with closing(open_tiny_session(family, "pytorch", directory, "float64")) as session:
+        exact, isolated = session.trace(source, "*.*,logits"), session.trace(source, "*.*,logits", given=full_trace)
+    assert {isolated[stage].dtype for stage in isolated if ".layers." in stage} == {np.dtype(np.float64)}
+    differences = {
+        stage: difference(isolated[stage], full_trace[stage]) for stage in isolated if isolated[stage].dtype.kind == "f"
+    }
+    assert max(differences.values()) < 3e-6
+    # The rounding of one stage is at most that of all stages up to it.
+    last = max(stage for stage in isolated if ".layers." in stage and stage.count(".") == 2)
+    assert 0 < differences[last] <= difference(exact[last], full_trace[last])
 
 
 FAULTS = {
@@ -207,7 +211,7 @@ FAULTS = {
 def test_changed_weight_changes_only_its_own_stage_in_an_isolated_trace(
     healthy: Callable[[str], tuple[Path, Trace]], family: str, tensor: str, runtime: str, tmp_path: Path
 ) -> None:
-    checkpoint, whole = healthy(family)
+    checkpoint, full_trace = healthy(family)
     directory, source = tmp_path / "it", FAMILIES[family][1]
     shutil.copytree(checkpoint, directory)
     weights = torch.load(directory / "model.pt", weights_only=True)
@@ -215,7 +219,9 @@ def test_changed_weight_changes_only_its_own_stage_in_an_isolated_trace(
     draw = torch.Generator().manual_seed(1)
     weights[tensor] = weights[tensor] + 0.3 * torch.randn(weights[tensor].shape, generator=draw)
     torch.save(weights, directory / "model.pt")
-    with closing(opened(family, runtime, directory)) as session:
-        found = session.trace(source, given=whole)
-    far = {stage: difference(whole[stage], found[stage]) for stage in found if stage not in WRITTEN}
-    assert {stage for stage, error in far.items() if error > 1e-4} == {FAULTS[family][tensor]}
+    with closing(open_tiny_session(family, runtime, directory)) as session:
+        actual = session.trace(source, given=full_trace)
+    differences = {
+        stage: difference(full_trace[stage], actual[stage]) for stage in actual if stage not in OUTPUT_STAGES
+    }
+    assert {stage for stage, error in differences.items() if error > 1e-4} == {FAULTS[family][tensor]}

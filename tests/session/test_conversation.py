@@ -32,68 +32,68 @@ EVENTS: tuple[ConversationEvent, ...] = (
 )
 
 
-def collected(events: tuple[ConversationEvent, ...]) -> AnswerSoFar:
+def collect(events: tuple[ConversationEvent, ...]) -> AnswerSoFar:
     ticks = iter(range(100))
-    found = AnswerSoFar("m", "pytorch", {"cfg": 3.0}, clock=lambda: float(next(ticks)))
+    answer = AnswerSoFar("m", "pytorch", {"cfg": 3.0}, clock=lambda: float(next(ticks)))
     for event in events:
-        found.add(event)
-    return found
+        answer.add(event)
+    return answer
 
 
 def test_collected_events_form_a_valid_answer_at_any_time() -> None:
-    made = collected(EVENTS).answer("stop")
-    assert (made.text, made.finish, made.sample_rate, made.settings) == ("three", "stop", 16000, {"cfg": 3.0})
-    assert made.token_ids == (7, 65, 66, 3, 6, 8, 300, 301, 302, 2)
-    assert made.audio is not None and made.streams is not None
-    np.testing.assert_array_equal(made.audio, SAMPLES)
-    np.testing.assert_array_equal(made.streams, ROWS)
-    assert (made.first_text_seconds, made.first_audio_seconds, made.compute_seconds) == (2.0, 6.0, 9.0)
-    assert made.rows_per_second == 1.0 and made.audio_seconds == 0.04 and made.real_time_factor == 225.0
+    answer = collect(EVENTS).answer("stop")
+    assert (answer.text, answer.finish, answer.sample_rate, answer.settings) == ("three", "stop", 16000, {"cfg": 3.0})
+    assert answer.token_ids == (7, 65, 66, 3, 6, 8, 300, 301, 302, 2)
+    assert answer.audio is not None and answer.streams is not None
+    np.testing.assert_array_equal(answer.audio, SAMPLES)
+    np.testing.assert_array_equal(answer.streams, ROWS)
+    assert (answer.first_text_seconds, answer.first_audio_seconds, answer.compute_seconds) == (2.0, 6.0, 9.0)
+    assert answer.rows_per_second == 1.0 and answer.audio_seconds == 0.04 and answer.real_time_factor == 225.0
     for count in range(len(EVENTS)):
-        part = collected(EVENTS[:count]).answer()
-        assert part.finish == "cancelled" and made.text.startswith(part.text)
-        assert made.token_ids[: len(part.token_ids)] == part.token_ids
-        assert (part.audio is None) == (count < 6) and (part.streams is None) == (count < 5)
-        json.loads(part.to_json())
-    whole = Answer(**{**vars(made), "compute_seconds": 0.5})
-    assert collected((*EVENTS, whole)).answer() is whole
+        partial = collect(EVENTS[:count]).answer()
+        assert partial.finish == "cancelled" and answer.text.startswith(partial.text)
+        assert answer.token_ids[: len(partial.token_ids)] == partial.token_ids
+        assert (partial.audio is None) == (count < 6) and (partial.streams is None) == (count < 5)
+        json.loads(partial.to_json())
+    final = Answer(**{**vars(answer), "compute_seconds": 0.5})
+    assert collect((*EVENTS, final)).answer() is final
 
 
 def test_answer_times_exclude_the_loading_time() -> None:
-    begun = Begun({"cfg": 1.0}, 12, {"streams": 2}, 30.0, "q8_0", ("a note",))
-    made = collected((begun, *EVENTS[:6])).answer()
-    assert made.finish == "cancelled" and (made.first_text_seconds, made.first_audio_seconds) == (2.0, 6.0)
-    assert (made.settings, made.prompt_rows, made.layout) == ({"cfg": 1.0}, 12, {"streams": 2})
-    assert (made.load_seconds, made.quantization, made.notes) == (30.0, "q8_0", ("a note",))
+    start_event = Begun({"cfg": 1.0}, 12, {"streams": 2}, 30.0, "q8_0", ("a note",))
+    answer = collect((start_event, *EVENTS[:6])).answer()
+    assert answer.finish == "cancelled" and (answer.first_text_seconds, answer.first_audio_seconds) == (2.0, 6.0)
+    assert (answer.settings, answer.prompt_rows, answer.layout) == ({"cfg": 1.0}, 12, {"streams": 2})
+    assert (answer.load_seconds, answer.quantization, answer.notes) == (30.0, "q8_0", ("a note",))
 
 
 def test_answer_is_exported_as_plain_json() -> None:
     layout = MappingProxyType({"streams": 2, "codec_first": 300})
-    told = json.loads(replace(collected(EVENTS).answer("stop"), layout=layout).to_json())
-    assert told["layout"] == dict(layout)
-    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(told["audio"])), dtype="float32")
+    exported = json.loads(replace(collect(EVENTS).answer("stop"), layout=layout).to_json())
+    assert exported["layout"] == dict(layout)
+    samples, rate = soundfile.read(io.BytesIO(base64.b64decode(exported["audio"])), dtype="float32")
     assert rate == 16000
     np.testing.assert_allclose(samples, SAMPLES, atol=1 / 32768)
-    assert told["streams"] == ROWS.tolist() and told["token_ids"][:3] == [7, 65, 66]
-    assert json.loads(collected(EVENTS[:3]).answer().to_json())["audio"] is None
+    assert exported["streams"] == ROWS.tolist() and exported["token_ids"][:3] == [7, 65, 66]
+    assert json.loads(collect(EVENTS[:3]).answer().to_json())["audio"] is None
 
 
 def test_answer_is_converted_to_the_next_message() -> None:
     def parts(answer: Answer) -> tuple[object, ...]:
         return check_messages([USER, answer.message(), USER])[1].parts
 
-    whole = collected(EVENTS).answer("stop")
-    text, audio = parts(whole)
+    complete = collect(EVENTS).answer("stop")
+    text, audio = parts(complete)
     assert text.text == "three" and isinstance(audio, AudioPart) and audio.streams is not None  # type: ignore[attr-defined]
     np.testing.assert_array_equal(audio.streams, ROWS)
-    assert collected(EVENTS[:3]).answer().message() == {"role": "assistant", "content": "three"}
-    assert collected(()).answer().message() == {"role": "assistant", "content": ""}
-    [heard] = parts(collected((AudioPiece(SAMPLES, 16000, 0),)).answer())
-    assert isinstance(heard, AudioPart) and isinstance(heard.source, tuple) and heard.source[1] == 16000
+    assert collect(EVENTS[:3]).answer().message() == {"role": "assistant", "content": "three"}
+    assert collect(()).answer().message() == {"role": "assistant", "content": ""}
+    [audio_part] = parts(collect((AudioPiece(SAMPLES, 16000, 0),)).answer())
+    assert isinstance(audio_part, AudioPart) and isinstance(audio_part.source, tuple) and audio_part.source[1] == 16000
 
 
 def test_the_last_answer_is_the_result() -> None:
-    answer = collected(EVENTS).answer("stop")
+    answer = collect(EVENTS).answer("stop")
     assert last_answer(iter((*EVENTS, answer))) is answer
     with pytest.raises(Cancelled, match="stopped before it ended"):
         last_answer(iter(EVENTS))

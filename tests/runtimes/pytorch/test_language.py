@@ -39,26 +39,26 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def language(directories: dict[str, Path]) -> LanguageModel:
-    return opened(directories["qwen3"])
+    return open_model(directories["qwen3"])
 
 
-def opened(directory: Path, dtype: str = "float32") -> LanguageModel:
+def open_model(directory: Path, dtype: str = "float32") -> LanguageModel:
     return open_language(read_language_config(directory), CPU, dtype)
 
 
-def generated(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[list[int]]:
-    """The ids of every row, its end included."""
+def generate(language: LanguageModel, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[list[int]]:
+    """The ids of every row, including its stop token."""
     steps = list(language.generate(language.prompt(rows), decoding))
     columns = np.stack(steps, axis=1)
     assert columns.shape[0] == len(rows)
-    for row in columns:  # once ended, a row stays so
+    for row in columns:  # an ended row stays ended
         ended = np.flatnonzero(row == ENDED)
         assert len(ended) == 0 or (row[ended[0] :] == ENDED).all()
     return [row[row != ENDED].tolist() for row in columns]
 
 
 def reference(language: LanguageModel, rows: Sequence[Sequence[int]], stops: Sequence[int], **options: Any) -> Any:
-    """What transformers' generate gives after the same embeddings, padded where it is padded."""
+    """The ids that transformers' generate gives for the same embeddings and padding."""
     prompt = language.prompt(rows)
     network = language.network
     return network.generate(
@@ -70,27 +70,29 @@ def reference(language: LanguageModel, rows: Sequence[Sequence[int]], stops: Seq
     )
 
 
-def watched(language: Any, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[AlternativesRecorder]:
-    """What is told of each row while its tokens come."""
-    found = [AlternativesRecorder(row) for row in range(len(rows))]
+def record_alternatives(language: Any, rows: Sequence[Sequence[int]], decoding: Decoding) -> list[AlternativesRecorder]:
+    """The alternatives recorded for each row during generation."""
+    recorders = [AlternativesRecorder(row) for row in range(len(rows))]
 
     def watch(row: int, ids: np.ndarray, logprobs: np.ndarray) -> None:
-        for each in found:
-            each(row, ids, logprobs)
+        for recorder in recorders:
+            recorder(row, ids, logprobs)
 
     counts = np.zeros(len(rows), int)
     for step in language.generate(language.prompt(rows), decoding, watch):
         counts += step != ENDED
-        assert [len(each.steps) for each in found] == counts.tolist(), "told before the token comes, and of no other"
-    return found
+        assert [len(recorder.steps) for recorder in recorders] == counts.tolist(), (
+            "recorded before the token is yielded, for active rows only"
+        )
+    return recorders
 
 
-def trimmed(ids: torch.Tensor, stops: Sequence[int]) -> list[list[int]]:
-    found = []
+def trim(ids: torch.Tensor, stops: Sequence[int]) -> list[list[int]]:
+    rows = []
     for row in ids.tolist():
-        ends = [place for place, number in enumerate(row) if number in stops]
-        found.append(row[: ends[0] + 1] if ends else row)
-    return found
+        ends = [index for index, number in enumerate(row) if number in stops]
+        rows.append(row[: ends[0] + 1] if ends else row)
+    return rows
 
 
 # Greedy.
@@ -98,52 +100,54 @@ def trimmed(ids: torch.Tensor, stops: Sequence[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_greedy_ids_equal_those_of_transformers(directories: dict[str, Path], kind: str) -> None:
-    language = opened(directories[kind])
-    ours = generated(language, [PROMPT], Decoding((), max_new_tokens=24))
-    assert ours == reference(language, [PROMPT], ()).tolist()
-    assert len(set(ours[0])) > 5, "a model that says the same all the time shows nothing"
+    language = open_model(directories[kind])
+    output = generate(language, [PROMPT], Decoding((), max_new_tokens=24))
+    assert output == reference(language, [PROMPT], ()).tolist()
+    assert len(set(output[0])) > 5, "a model that repeats one token would prove nothing"
 
 
 def test_a_batch_of_mixed_lengths_equals_one_at_a_time(language: LanguageModel) -> None:
     decoding = Decoding(STOPS, max_new_tokens=24)
-    together = generated(language, ROWS, decoding)
-    assert together == [generated(language, [row], decoding)[0] for row in ROWS]
-    assert together == trimmed(reference(language, ROWS, STOPS), STOPS)
-    assert len({len(row) for row in together}) > 1 and any(row[-1] in STOPS for row in together)
+    batch = generate(language, ROWS, decoding)
+    assert batch == [generate(language, [row], decoding)[0] for row in ROWS]
+    assert batch == trim(reference(language, ROWS, STOPS), STOPS)
+    assert len({len(row) for row in batch}) > 1 and any(row[-1] in STOPS for row in batch)
 
 
 def test_alternatives_are_the_top_logprobs_of_the_unmodified_logits(language: LanguageModel) -> None:
-    """Of every row of a batch, until each ends: of the logits as they are, whatever the options make of them."""
-    theirs = reference(language, ROWS, STOPS, return_dict_in_generate=True, output_logits=True)
-    logprobs = [step.double().log_softmax(-1) for step in theirs.logits]
-    for row, told in enumerate(watched(language, ROWS, Decoding(STOPS, max_new_tokens=24, alternatives=5))):
-        for step, (ids, values) in enumerate(told.steps):
+    """For every row of a batch until it ends; the options do not change the log-probabilities."""
+    expected = reference(language, ROWS, STOPS, return_dict_in_generate=True, output_logits=True)
+    logprobs = [step.double().log_softmax(-1) for step in expected.logits]
+    for row, recorder in enumerate(
+        record_alternatives(language, ROWS, Decoding(STOPS, max_new_tokens=24, alternatives=5))
+    ):
+        for step, (ids, values) in enumerate(recorder.steps):
             best = logprobs[step][row].topk(5)
             np.testing.assert_allclose(values, best.values.numpy(), atol=1e-5)
             assert ids.tolist() == best.indices.tolist()
-    drawn = Decoding((), max_new_tokens=1, alternatives=5, temperature=9.0, top_k=2, repetition_penalty=3.0)
-    [(ids, values)] = watched(language, [PROMPT], drawn)[0].steps
+    sampled = Decoding((), max_new_tokens=1, alternatives=5, temperature=9.0, top_k=2, repetition_penalty=3.0)
+    [(ids, values)] = record_alternatives(language, [PROMPT], sampled)[0].steps
     np.testing.assert_allclose(values, logprobs[0][0].topk(5).values.numpy(), atol=1e-5)
 
 
 def test_alternatives_are_recorded_only_on_request_and_never_with_beams(language: LanguageModel) -> None:
-    assert watched_steps(language, Decoding((), max_new_tokens=2)) == 0
+    assert count_recorded_steps(language, Decoding((), max_new_tokens=2)) == 0
     assert len(list(language.generate(language.prompt([PROMPT]), Decoding((), max_new_tokens=2, alternatives=5)))) == 2
     with pytest.raises(BadInput, match=r"^alternatives is 2 and beam_size 3"):
         language.generate(language.prompt([PROMPT]), Decoding((), beam_size=3, alternatives=2), AlternativesRecorder())
 
 
-def watched_steps(language: LanguageModel, decoding: Decoding) -> int:
-    told = AlternativesRecorder()
-    list(language.generate(language.prompt([PROMPT]), decoding, told))
-    return len(told.steps)
+def count_recorded_steps(language: LanguageModel, decoding: Decoding) -> int:
+    recorder = AlternativesRecorder()
+    list(language.generate(language.prompt([PROMPT]), decoding, recorder))
+    return len(recorder.steps)
 
 
 def test_each_row_has_its_own_limit(language: LanguageModel) -> None:
     limits = np.array([3, 1, 7, 5])
-    together = generated(language, ROWS, Decoding((), max_new_tokens=limits))
-    whole = generated(language, ROWS, Decoding((), max_new_tokens=7))
-    assert together == [row[:limit] for row, limit in zip(whole, limits, strict=True)]
+    limited = generate(language, ROWS, Decoding((), max_new_tokens=limits))
+    unlimited = generate(language, ROWS, Decoding((), max_new_tokens=7))
+    assert limited == [row[:limit] for row, limit in zip(unlimited, limits, strict=True)]
 
 
 def test_tokens_are_yielded_one_forward_pass_at_a_time(language: LanguageModel) -> None:
@@ -200,28 +204,28 @@ def test_decoding_options_give_the_same_tokens_as_transformers(
     language: LanguageModel, decoding: dict[str, Any], options: dict[str, Any]
 ) -> None:
     for seed in (1, 2):
-        ours = generated(language, [PROMPT], Decoding(STOPS, max_new_tokens=24, seed=seed, **decoding))
+        output = generate(language, [PROMPT], Decoding(STOPS, max_new_tokens=24, seed=seed, **decoding))
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            theirs = reference(language, [PROMPT], STOPS, **options)
-        assert ours == trimmed(theirs, STOPS)
+            expected = reference(language, [PROMPT], STOPS, **options)
+        assert output == trim(expected, STOPS)
 
 
 def test_decoding_options_change_the_tokens(language: LanguageModel) -> None:
-    plain = generated(language, [PROMPT], Decoding((), max_new_tokens=24))
+    plain = generate(language, [PROMPT], Decoding((), max_new_tokens=24))
     for changed in ({"repetition_penalty": 1.7}, {"temperature": 1.0}):
-        assert generated(language, [PROMPT], Decoding((), max_new_tokens=24, **changed)) != plain  # type: ignore[arg-type]
+        assert generate(language, [PROMPT], Decoding((), max_new_tokens=24, **changed)) != plain  # type: ignore[arg-type]
 
 
 def test_draws_are_repeatable_by_their_seed(language: LanguageModel) -> None:
-    def drawn(seed: int) -> list[list[int]]:
-        torch.manual_seed(99)  # of others; it must neither matter nor be moved
-        before = torch.random.get_rng_state()
-        found = generated(language, ROWS, Decoding((), max_new_tokens=12, temperature=1.0, seed=seed))
-        assert torch.equal(torch.random.get_rng_state(), before)
-        return found
+    def draw(seed: int) -> list[list[int]]:
+        torch.manual_seed(99)  # the global generator has no effect and stays unchanged
+        state = torch.random.get_rng_state()
+        tokens = generate(language, ROWS, Decoding((), max_new_tokens=12, temperature=1.0, seed=seed))
+        assert torch.equal(torch.random.get_rng_state(), state)
+        return tokens
 
-    assert drawn(1) == drawn(1) != drawn(2)
+    assert draw(1) == draw(1) != draw(2)
 
 
 # Stages.
@@ -229,7 +233,7 @@ def test_draws_are_repeatable_by_their_seed(language: LanguageModel) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_traced_stages_equal_a_plain_forward_pass(directories: dict[str, Path], kind: str) -> None:
-    language = opened(directories[kind])
+    language = open_model(directories[kind])
     recorder = Recorder(StageFilter())
     language.trace(language.prompt([PROMPT]), recorder)
     with torch.inference_mode():
@@ -237,10 +241,10 @@ def test_traced_stages_equal_a_plain_forward_pass(directories: dict[str, Path], 
     layers = [f"llm.layers.{number}" for number in range(language.config.layers)]
     assert list(recorder.stages) == ["llm.embeddings", *layers, "llm.norm", "logits"]
     np.testing.assert_array_equal(recorder.stages["logits"], plain.logits[0].numpy())
-    # Theirs: what enters each layer, and at the end the norm's output in place of the last layer's.
+    # transformers returns the input of each layer, and last the output of the norm.
     entering = [recorder.stages[stage] for stage in ("llm.embeddings", *layers[:-1])]
-    for ours, theirs in zip((*entering, recorder.stages["llm.norm"]), plain.hidden_states, strict=True):
-        np.testing.assert_array_equal(ours, theirs[0].numpy())
+    for actual, expected in zip((*entering, recorder.stages["llm.norm"]), plain.hidden_states, strict=True):
+        np.testing.assert_array_equal(actual, expected[0].numpy())
     norm = language.network.model.norm(torch.from_numpy(recorder.stages[layers[-1]]))
     np.testing.assert_allclose(recorder.stages["llm.norm"], norm.numpy(), atol=1e-6)
 
@@ -250,38 +254,38 @@ def test_traced_stages_equal_a_plain_forward_pass(directories: dict[str, Path], 
 def test_each_layer_continues_from_the_given_stage_before_it(
     directories: dict[str, Path], kind: str, dtype: str
 ) -> None:
-    """Of a longer prompt than the own one; against each layer by itself."""
-    language = opened(directories[kind], dtype)
+    """The given stages are of a longer prompt; the reference is each layer by itself."""
+    language = open_model(directories[kind], dtype)
     body, length = language.network.model, 11
     names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(len(body.layers))), "llm.norm", "logits"]
     draw = np.random.default_rng(2)
-    own = Recorder(StageFilter())
-    language.trace(language.prompt([PROMPT + PROMPT[:5]]), own)
-    given = {name: draw.standard_normal(own.stages[name].shape, np.float32) for name in names}
-    recorder = Recorder(StageFilter(), given)
+    full_recorder = Recorder(StageFilter())
+    language.trace(language.prompt([PROMPT + PROMPT[:5]]), full_recorder)
+    given_stages = {name: draw.standard_normal(full_recorder.stages[name].shape, np.float32) for name in names}
+    recorder = Recorder(StageFilter(), given_stages)
     language.trace(language.prompt([PROMPT]), recorder)
     assert list(recorder.stages) == names and len(recorder.stages["llm.embeddings"]) == len(PROMPT)
     positions = torch.arange(length)[None]
-    kept = torch.full((length, length), -torch.inf).triu(1)[None, None].to(language.network.dtype)
+    mask = torch.full((length, length), -torch.inf).triu(1)[None, None].to(language.network.dtype)
     parts = [
         *(
-            lambda x, layer=layer: _output(layer(x, attention_mask=kept, position_embeddings=turns, use_cache=False))
+            lambda x, layer=layer: _output(layer(x, attention_mask=mask, position_embeddings=turns, use_cache=False))
             for layer in body.layers
         ),
         body.norm,
         language.network.lm_head,
     ]
     with torch.inference_mode(), throughout(language.network.dtype):
-        for part, before, stage in zip(parts, names, names[1:]):
-            x = torch.from_numpy(given[before])[None].to(language.network.dtype)
+        for part, previous, stage in zip(parts, names, names[1:]):
+            x = torch.from_numpy(given_stages[previous])[None].to(language.network.dtype)
             turns = body.rotary_emb(x, positions)
             expected = part(x)[0].double().numpy()
             error = np.linalg.norm(recorder.stages[stage] - expected) / np.linalg.norm(expected)
             assert error < {"float32": 2e-6, "float64": 1e-14, "bfloat16": 2e-2}[dtype], stage
 
 
-def _output(found: Any) -> torch.Tensor:
-    return found[0] if isinstance(found, tuple) else found
+def _output(result: Any) -> torch.Tensor:
+    return result[0] if isinstance(result, tuple) else result
 
 
 def test_an_id_outside_the_table_is_refused(language: LanguageModel) -> None:
@@ -297,14 +301,14 @@ def test_trace_removes_its_forward_hooks(language: LanguageModel) -> None:
 
 
 def test_generation_from_changed_prompt_embeddings_equals_transformers(language: LanguageModel) -> None:
-    """What the speech families do: the prompt's embeddings need not come from the table."""
+    """The embeddings of a prompt need not come from the table, as in the speech families."""
     prompt = language.prompt([PROMPT])
     doubled: Merged[torch.Tensor] = Merged(prompt.embeddings * 2, prompt.attention_mask, prompt.positions)
-    found = [step.tolist()[0] for step in language.generate(doubled, Decoding((), max_new_tokens=6))]
-    theirs = language.network.generate(
+    output = [step.tolist()[0] for step in language.generate(doubled, Decoding((), max_new_tokens=6))]
+    expected = language.network.generate(
         inputs_embeds=doubled.embeddings, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=511
     )
-    assert found == theirs[0].tolist()
+    assert output == expected[0].tolist()
 
 
 # Types.
@@ -314,7 +318,7 @@ def test_generation_from_changed_prompt_embeddings_equals_transformers(language:
 def test_half_precision_logits_are_close_to_float32(
     directories: dict[str, Path], language: LanguageModel, dtype: str
 ) -> None:
-    half = opened(directories["qwen3"], dtype)
+    half = open_model(directories["qwen3"], dtype)
     assert half.dtype == dtype and language.dtype == "float32"
     stages = [Recorder(lambda name: name == "logits") for _ in range(2)]
     for model, recorder in zip((language, half), stages, strict=True):
@@ -325,7 +329,7 @@ def test_half_precision_logits_are_close_to_float32(
 
 
 @pytest.mark.parametrize(
-    ("key", "stored", "found"),
+    ("key", "stored", "expected"),
     [
         ("dtype", "bfloat16", "bfloat16"),
         ("torch_dtype", "float16", "float16"),
@@ -333,21 +337,21 @@ def test_half_precision_logits_are_close_to_float32(
         ("dtype", "float64", "float32"),
     ],
 )
-def test_auto_dtype_is_read_from_the_configuration(tmp_path: Path, key: str, stored: str, found: str) -> None:
+def test_auto_dtype_is_read_from_the_configuration(tmp_path: Path, key: str, stored: str, expected: str) -> None:
     directory = tiny_language(tmp_path / "it")
     change_json(directory / "config.json", dtype=None, torch_dtype=None)
     assert language_dtype(directory, "auto") == "float32"
     change_json(directory / "config.json", **{key: stored})
-    assert language_dtype(directory, "auto") == found
+    assert language_dtype(directory, "auto") == expected
     assert language_dtype(directory, "float16") == "float16"
 
 
-# What is wrong with a directory.
+# Invalid directories.
 
 
 def test_unknown_dtype_is_refused(directories: dict[str, Path]) -> None:
     with pytest.raises(BadInput, match=r"^dtype is 'int8'; expected one of float32, bfloat16, float16, float64$"):
-        opened(directories["qwen3"], "int8")
+        open_model(directories["qwen3"], "int8")
 
 
 def change_tensors(directory: Path, **changes: torch.Tensor | None) -> None:
@@ -362,7 +366,7 @@ def test_missing_tensor_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"^it lacks language tensor model\.layers\.1\.mlp\.up_proj\.weight \(and 1 more"
     ):
-        opened(directory)
+        open_model(directory)
 
 
 def test_extra_tensor_is_refused_by_name(tmp_path: Path) -> None:
@@ -371,7 +375,7 @@ def test_extra_tensor_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"^it has language tensor model\.vision\.weight, which its network does not have"
     ):
-        opened(directory)
+        open_model(directory)
 
 
 def test_misshapen_tensor_is_refused_by_name(tmp_path: Path) -> None:
@@ -380,16 +384,16 @@ def test_misshapen_tensor_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"^it: tensor model\.norm\.weight has shape \(31,\); it/config\.json calls for \(32,\)"
     ):
-        opened(directory)
+        open_model(directory)
 
 
-@pytest.mark.parametrize("kept", [0, 7, 1000, -1])
-def test_truncated_weights_raise_one_line_error(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("size", [0, 7, 1000, -1])
+def test_truncated_weights_raise_one_line_error(tmp_path: Path, size: int) -> None:
     directory = tiny_language(tmp_path / "it")
     file = directory / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:kept])
+    file.write_bytes(file.read_bytes()[:size])
     with pytest.raises(BadInput, match=r"^the language model in it cannot be loaded: .") as caught:
-        opened(directory)
+        open_model(directory)
     assert "\n" not in str(caught.value)
 
 
@@ -398,10 +402,10 @@ def test_shards_are_read_and_a_missing_one_is_named(tmp_path: Path, language: La
     files = sorted(directory.glob("*.safetensors"))
     assert len(files) > 1
     decoding = Decoding((), max_new_tokens=8)
-    assert generated(opened(directory), [PROMPT], decoding) == generated(language, [PROMPT], decoding)
+    assert generate(open_model(directory), [PROMPT], decoding) == generate(language, [PROMPT], decoding)
     files[-1].unlink()
     with pytest.raises(BadInput, match=r"^the language model in it cannot be loaded: .") as caught:
-        opened(directory)
+        open_model(directory)
     assert files[-1].name in str(caught.value)
 
 
@@ -409,4 +413,4 @@ def test_directory_without_weights_is_refused(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "it")
     (directory / "model.safetensors").unlink()
     with pytest.raises(BadInput, match=r"cannot be loaded: .*no file named model\.safetensors"):
-        opened(directory)
+        open_model(directory)

@@ -29,7 +29,7 @@ WIDTH = 2
 
 
 class FakeEar:
-    """Hears every sample as an embedding; asks with the tokens 5, 6."""
+    """An audio encoder that makes every sample an embedding; its prompt is the tokens 5, 6."""
 
     options_class = ListeningOptions
     placeholder = SPEECH
@@ -46,10 +46,10 @@ class FakeEar:
             row[: len(samples)] = samples[:, None]
         return self.arrays(frames), counts
 
-    def instructed(self, own: Instruction) -> FakeEar:
-        other = copy.copy(self)
-        other.asks = tuple(map(ord, own.text)) or self.asks
-        return other
+    def instructed(self, instruction: Instruction) -> FakeEar:
+        encoder = copy.copy(self)
+        encoder.asks = tuple(map(ord, instruction.text)) or self.asks
+        return encoder
 
     def prompt_ids(self, options: Any) -> np.ndarray:
         return np.array([self.asks[0], SPEECH, *self.asks[1:]])
@@ -57,30 +57,30 @@ class FakeEar:
     def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
         return Decoding((STOP,), max_new_tokens=10)
 
-    def text(self, written: str) -> str:
-        return written.strip()
+    def text(self, generated: str) -> str:
+        return generated.strip()
 
 
 @dataclass
 class FakeLanguage:
-    """Writes the steps it was given; keeps the prompt, and how many steps were asked for."""
+    """Yields the steps of its constructor; records the prompt and the number of steps requested."""
 
     steps: Sequence[Any]
     arrays: Arrays = torch.from_numpy
     dtype: str = "float32"
-    asked: int = 0
+    step_count: int = 0
     closed: bool = False
     prompt: Merged[Any] | None = None
 
     def embed(self, ids: np.ndarray) -> Any:
-        assert (ids >= 0).all(), "a placeholder is no row of the table"
+        assert (ids >= 0).all(), "a placeholder has no row in the table"
         return self.arrays(np.repeat(ids[..., None], WIDTH, axis=-1).astype(np.float32))
 
     def generate(self, prompt: Merged[Any], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
         self.prompt = prompt
         try:
             for step in self.steps:
-                self.asked += 1
+                self.step_count += 1
                 yield np.array(step)
         finally:
             self.closed = True
@@ -110,76 +110,78 @@ def drain(writing: Generator[list[str], None, list[Recognition]]) -> tuple[list[
     while True:
         try:
             texts.append(next(writing))
-        except StopIteration as done:
-            return texts, done.value
+        except StopIteration as end:
+            return texts, end.value
 
 
 def test_text_grows_with_each_token_until_every_chunk_ends() -> None:
-    hearer, _ = recogniser([0, 1], [2, STOP], [3, ENDED], [STOP, ENDED])
-    assert isinstance(hearer, StreamingRecogniser)
-    texts, heard = drain(hearer.recognise_stream(samples(2, 3), ListeningOptions()))
+    pipeline, _ = recogniser([0, 1], [2, STOP], [3, ENDED], [STOP, ENDED])
+    assert isinstance(pipeline, StreamingRecogniser)
+    texts, recognitions = drain(pipeline.recognise_stream(samples(2, 3), ListeningOptions()))
     assert texts == [["a", "b"], ["ac", "b"], ["acd", "b"], ["acd", "b"]]
-    assert [part.text for part in heard] == ["acd", "b"]
-    assert [part.ids for part in heard] == [(0, 2, 3, STOP), (1, STOP)]
-    assert [[token.text for token in part.tokens] for part in heard] == [["a", "c", "d"], ["b"]]
-    assert all(part.notes == () for part in heard)
+    assert [part.text for part in recognitions] == ["acd", "b"]
+    assert [part.ids for part in recognitions] == [(0, 2, 3, STOP), (1, STOP)]
+    assert [[token.text for token in part.tokens] for part in recognitions] == [["a", "c", "d"], ["b"]]
+    assert all(part.notes == () for part in recognitions)
 
 
 @pytest.mark.parametrize(("arrays", "kind"), [(torch.from_numpy, Tensor), (np.asarray, np.ndarray)])
 def test_prompts_are_left_padded_with_the_frames_of_each_chunk(arrays: Arrays, kind: type) -> None:
-    """On arrays of either kind, as the runtime has them."""
-    hearer, language = recogniser([STOP, STOP], arrays=arrays)
-    _, heard = drain(hearer.recognise_stream(samples(1, 3), ListeningOptions()))
-    assert [part.prompt_tokens for part in heard] == [3, 5]
+    """The arrays are torch tensors or NumPy arrays, depending on the runtime."""
+    pipeline, language = recogniser([STOP, STOP], arrays=arrays)
+    _, recognitions = drain(pipeline.recognise_stream(samples(1, 3), ListeningOptions()))
+    assert [part.prompt_tokens for part in recognitions] == [3, 5]
     assert language.prompt is not None and isinstance(language.prompt.embeddings, kind)
     assert language.prompt.embeddings[..., 0].tolist() == [[0, 0, 5, 0.5, 6], [5, 0.5, 0.5, 0.5, 6]]
     assert language.prompt.positions.tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
 
 
 def test_stop_token_is_not_part_of_the_text() -> None:
-    hearer, _ = recogniser([STOP])
-    texts, [heard] = drain(hearer.recognise_stream(samples(1), ListeningOptions()))
-    assert texts == [[""]] and (heard.text, heard.tokens, heard.ids) == ("", (), (STOP,))
+    pipeline, _ = recogniser([STOP])
+    texts, [recognition] = drain(pipeline.recognise_stream(samples(1), ListeningOptions()))
+    assert texts == [[""]] and (recognition.text, recognition.tokens, recognition.ids) == ("", (), (STOP,))
 
 
 def test_incomplete_character_is_not_shown() -> None:
-    hearer, _ = recogniser([0], [8], [1], [STOP])
-    texts, _ = drain(hearer.recognise_stream(samples(1), ListeningOptions()))
+    pipeline, _ = recogniser([0], [8], [1], [STOP])
+    texts, _ = drain(pipeline.recognise_stream(samples(1), ListeningOptions()))
     assert texts[:2] == [["a"], ["a"]]
 
 
 def test_beam_search_shows_the_best_hypothesis_so_far() -> None:
-    hearer, _ = recogniser([[0], [1]], [[3, 2], [1, STOP]], [[3, 2, STOP], [1, STOP, ENDED]])
-    texts, heard = drain(hearer.recognise_stream(samples(1, 1), ListeningOptions()))
+    pipeline, _ = recogniser([[0], [1]], [[3, 2], [1, STOP]], [[3, 2, STOP], [1, STOP, ENDED]])
+    texts, recognitions = drain(pipeline.recognise_stream(samples(1, 1), ListeningOptions()))
     assert texts == [["a", "b"], ["dc", "b"], ["dc", "b"]]
-    assert [part.ids for part in heard] == [(3, 2, STOP), (1, STOP)]
+    assert [part.ids for part in recognitions] == [(3, 2, STOP), (1, STOP)]
 
 
 def test_text_cut_off_at_max_new_tokens_gives_a_note() -> None:
-    hearer, _ = recogniser([0, STOP], [1, ENDED])
-    _, heard = drain(hearer.recognise_stream(samples(1, 1), ListeningOptions()))
-    assert heard[0].notes == ("a chunk of speech was cut off at max_new_tokens; the transcript may lack its end",)
-    assert heard[1].notes == ()
+    pipeline, _ = recogniser([0, STOP], [1, ENDED])
+    _, recognitions = drain(pipeline.recognise_stream(samples(1, 1), ListeningOptions()))
+    assert recognitions[0].notes == (
+        "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end",
+    )
+    assert recognitions[1].notes == ()
 
 
 def test_closing_the_stream_stops_the_model_at_that_token() -> None:
-    hearer, language = recogniser([0], [1], [2], [STOP])
-    writing = hearer.recognise_stream(samples(1), ListeningOptions())
-    assert next(writing) == ["a"] and language.asked == 1
+    pipeline, language = recogniser([0], [1], [2], [STOP])
+    writing = pipeline.recognise_stream(samples(1), ListeningOptions())
+    assert next(writing) == ["a"] and language.step_count == 1
     writing.close()
-    assert language.asked == 1 and language.closed
+    assert language.step_count == 1 and language.closed
 
 
 def test_recognise_transcribes_a_single_chunk() -> None:
-    hearer, _ = recogniser([0], [STOP])
-    assert hearer.recognise(samples(2)[0], ListeningOptions()).text == "a"
+    pipeline, _ = recogniser([0], [STOP])
+    assert pipeline.recognise(samples(2)[0], ListeningOptions()).text == "a"
 
 
 # Traces from given stages.
 
 
 class TracingLanguage(FakeLanguage):
-    """Keeps the prompt of a trace."""
+    """Records the prompt of a trace."""
 
     def trace(self, prompt: Merged[Any], recorder: Recorder) -> None:
         self.prompt = prompt
@@ -187,37 +189,40 @@ class TracingLanguage(FakeLanguage):
 
 
 class TracingEar(FakeEar):
-    """Records what it hears, and hears what it is given."""
+    """Records its embeddings, or continues from given ones."""
 
     def embeddings(self, stretches: Sequence[np.ndarray], options: Any, recorder: Any = None) -> tuple[Any, np.ndarray]:
         speech, counts = super().embeddings(stretches, options)
         return self.arrays(recorder.put("adaptor.output", np.asarray(speech[0]))[None]), counts
 
 
-def traced(given: dict[str, np.ndarray] | None, arrays: Arrays = torch.from_numpy) -> tuple[dict[str, Any], Any]:
-    """The trace of two samples, and the language model that was asked for it."""
+def trace_from(given: dict[str, np.ndarray] | None, arrays: Arrays = torch.from_numpy) -> tuple[dict[str, Any], Any]:
+    """The trace of two samples, and the language model that computed it."""
     language = TracingLanguage([[0], [STOP]], arrays)
-    hearer = SpeechLanguagePipeline(TracingEar(arrays), language)  # type: ignore[arg-type]
-    return hearer.trace(samples(2)[0], ListeningOptions(), StageFilter("*"), given), language
+    pipeline = SpeechLanguagePipeline(TracingEar(arrays), language)  # type: ignore[arg-type]
+    return pipeline.trace(samples(2)[0], ListeningOptions(), StageFilter("*"), given), language
 
 
 @pytest.mark.parametrize("arrays", [torch.from_numpy, np.asarray])
 def test_prompt_is_merged_from_given_tokens_and_adaptor_output(arrays: Arrays) -> None:
-    own, _ = traced(None, arrays)
-    assert own["llm.embeddings"][:, 0].tolist() == [5, 0.5, 0.5, 6] and own["tokens"].tolist() == [0, STOP]
+    full_trace, _ = trace_from(None, arrays)
+    assert full_trace["llm.embeddings"][:, 0].tolist() == [5, 0.5, 0.5, 6] and full_trace["tokens"].tolist() == [
+        0,
+        STOP,
+    ]
     ids, speech = np.array([7.0, 3.0, SPEECH]), np.array([[1, 0], [2, 0], [3, 0]], np.float32)
-    found, language = traced({"prompt.tokens": ids, "adaptor.output": speech}, arrays)
-    assert found["prompt.tokens"].tolist() == [5, SPEECH, 6] and found["adaptor.output"][:, 0].tolist() == [0.5, 0.5]
-    assert found["llm.embeddings"][:, 0].tolist() == [7, 3, 1, 2, 3] == language.prompt.embeddings[0, :, 0].tolist()
+    trace, language = trace_from({"prompt.tokens": ids, "adaptor.output": speech}, arrays)
+    assert trace["prompt.tokens"].tolist() == [5, SPEECH, 6] and trace["adaptor.output"][:, 0].tolist() == [0.5, 0.5]
+    assert trace["llm.embeddings"][:, 0].tolist() == [7, 3, 1, 2, 3] == language.prompt.embeddings[0, :, 0].tolist()
 
 
 def test_no_text_is_generated_from_given_stages() -> None:
-    found, language = traced({"llm.embeddings": np.ones((4, WIDTH), np.float32)})
-    assert language.asked == 0 and not {"tokens", "text", "tokens.alternatives"} & set(found)
+    trace, language = trace_from({"llm.embeddings": np.ones((4, WIDTH), np.float32)})
+    assert language.step_count == 0 and not {"tokens", "text", "tokens.alternatives"} & set(trace)
 
 
 def test_given_prompt_without_a_speech_placeholder_is_refused() -> None:
     with pytest.raises(
         BadInput, match=r"^adaptor.output does not fit into prompt.tokens of the given trace: row 0 has"
     ):
-        traced({"prompt.tokens": np.array([5, 6])})
+        trace_from({"prompt.tokens": np.array([5, 6])})

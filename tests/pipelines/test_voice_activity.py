@@ -37,46 +37,46 @@ LONG_DIGITS = Path(__file__).parents[2] / "assets" / "samples" / "long_digits.wa
 
 
 def detector(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float]) -> list[int]:
-    """Makes silero find these spans; returns the lengths it is asked about."""
-    asked: list[int] = []
+    """Make silero return these spans; returns a list of the lengths of the recordings it receives."""
+    lengths: list[int] = []
 
     def silero_spans(samples: np.ndarray, options: SileroOptions) -> list[Span]:
         assert options == SileroOptions(**SILERO)
-        asked.append(len(samples))
+        lengths.append(len(samples))
         return [Span(*span) for span in spans]
 
     monkeypatch.setattr("workbench.audio.silero.silero_spans", silero_spans)
     monkeypatch.setattr("workbench.audio.silero.spans_with_resets", lambda samples, options: [])
-    return asked
+    return lengths
 
 
 @pytest.mark.parametrize("vad", ["auto", "none"])
 def test_recording_within_the_limit_is_used_whole_without_vad(monkeypatch: pytest.MonkeyPatch, vad: str) -> None:
-    asked = detector(monkeypatch)
-    found = speech_spans(np.zeros(30 * RATE, np.float32), ListeningOptions(vad=vad))
-    assert found.spans == (Span(0.0, 30.0),) and not found.notes and not asked
+    lengths = detector(monkeypatch)
+    speech = speech_spans(np.zeros(30 * RATE, np.float32), ListeningOptions(vad=vad))
+    assert speech.spans == (Span(0.0, 30.0),) and not speech.notes and not lengths
 
 
 def test_longer_recordings_are_searched_for_speech(monkeypatch: pytest.MonkeyPatch) -> None:
-    near = 2 * PAD_SECONDS + MERGE_SECONDS
-    asked = detector(monkeypatch, (1.0, 2.0), (2.0 + near, 9.0), (9.1 + near, 20.0))
-    found = speech_spans(np.zeros(30 * RATE + 1, np.float32), ListeningOptions())
-    assert found.spans == (Span(1.0 - PAD_SECONDS, 9.0 + PAD_SECONDS), Span(9.1 + near - PAD_SECONDS, 20.5))
-    assert asked == [30 * RATE + 1] and not found.notes
+    merge_gap = 2 * PAD_SECONDS + MERGE_SECONDS
+    lengths = detector(monkeypatch, (1.0, 2.0), (2.0 + merge_gap, 9.0), (9.1 + merge_gap, 20.0))
+    speech = speech_spans(np.zeros(30 * RATE + 1, np.float32), ListeningOptions())
+    assert speech.spans == (Span(1.0 - PAD_SECONDS, 9.0 + PAD_SECONDS), Span(9.1 + merge_gap - PAD_SECONDS, 20.5))
+    assert lengths == [30 * RATE + 1] and not speech.notes
 
 
 def test_explicit_vad_is_applied_to_short_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 2.0))
-    found = speech_spans(np.zeros(4 * RATE, np.float32), ListeningOptions(vad="silero"))
-    assert found.spans == (Span(1.0 - PAD_SECONDS, 2.0 + PAD_SECONDS),)
+    speech = speech_spans(np.zeros(4 * RATE, np.float32), ListeningOptions(vad="silero"))
+    assert speech.spans == (Span(1.0 - PAD_SECONDS, 2.0 + PAD_SECONDS),)
 
 
 def test_short_spans_are_merged_with_their_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 1.3), (5.0, 5.3), (8.0, 8.3), (20.0, 20.3))
     samples = np.zeros(31 * RATE, np.float32)
     assert speech_spans(samples, ListeningOptions()).spans == (Span(0.5, 8.8), Span(19.5, 20.8))
-    short = speech_spans(samples, ListeningOptions(vad="silero", max_segment_seconds=2.0)).spans
-    assert [round(span.seconds, 6) for span in short] == [1.3, 1.3, 1.3, 1.3]
+    short_spans = speech_spans(samples, ListeningOptions(vad="silero", max_segment_seconds=2.0)).spans
+    assert [round(span.seconds, 6) for span in short_spans] == [1.3, 1.3, 1.3, 1.3]
 
 
 def test_padding_excludes_noise_as_loud_as_the_speech(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,25 +96,25 @@ def test_speech_longer_than_max_segment_seconds_is_cut_at_a_pause(monkeypatch: p
     spans = speech_spans(samples, ListeningOptions(max_segment_seconds=20.0)).spans
     assert all(span.seconds <= 20.0 for span in spans)
     assert (spans[0].start, spans[-1].end) == (pytest.approx(1.0), pytest.approx(70.0))
-    assert [one.end for one in spans[:-1]] == [two.start for two in spans[1:]]
+    assert [left.end for left in spans[:-1]] == [right.start for right in spans[1:]]
     assert spans[0].end == pytest.approx(18.0, abs=0.1)
 
 
 @pytest.mark.parametrize("vad", ["auto", "silero"])
 def test_missing_speech_is_reported_in_a_note(vad: str) -> None:
-    found = speech_spans(np.zeros(40 * RATE, np.float32), ListeningOptions(vad=vad))
-    assert found.spans == () and found.notes == ("silero-vad found no speech in the recording",)
+    speech = speech_spans(np.zeros(40 * RATE, np.float32), ListeningOptions(vad=vad))
+    assert speech.spans == () and speech.notes == ("silero-vad found no speech in the recording",)
 
 
 def test_speech_is_found_in_a_long_recording() -> None:
     speech = read(shared("speech/funasr_sample.wav")).samples
     silence = np.zeros(30 * RATE, np.float32)
-    found = speech_spans(np.concatenate([silence, speech, silence]), ListeningOptions())
-    assert found.spans and not found.notes
-    assert found.spans[0].start > 30.0 and found.spans[-1].end < 30.6 + len(speech) / RATE
+    detected = speech_spans(np.concatenate([silence, speech, silence]), ListeningOptions())
+    assert detected.spans and not detected.notes
+    assert detected.spans[0].start > 30.0 and detected.spans[-1].end < 30.6 + len(speech) / RATE
 
 
-def joined(speaker: str, pauses: tuple[float, float], seconds: float) -> np.ndarray:
+def join_takes(speaker: str, pauses: tuple[float, float], seconds: float) -> np.ndarray:
     """Takes of single digits of the speaker with digital silence between them, with a root mean square of 0.05."""
     rng = np.random.default_rng(1)
     takes = [take for take in load_fsdd(shared("fsdd")) if take.speaker == speaker]
@@ -127,7 +127,7 @@ def joined(speaker: str, pauses: tuple[float, float], seconds: float) -> np.ndar
     return (samples * (0.05 / np.sqrt(np.mean(samples**2)))).astype(np.float32)
 
 
-def heard(samples: np.ndarray, vad: str = "silero") -> float:
+def speech_seconds(samples: np.ndarray, vad: str = "silero") -> float:
     return sum(span.seconds for span in speech_spans(samples, ListeningOptions(vad=vad)).spans)
 
 
@@ -135,21 +135,21 @@ def heard(samples: np.ndarray, vad: str = "silero") -> float:
 def test_quiet_speech_is_detected_like_loud_speech(kind: str) -> None:
     vad = kind if kind == "silero" else str(shared("fsmn-vad"))
     samples = read(LONG_DIGITS).samples
-    loud = heard(samples, vad)
+    loud_seconds = speech_seconds(samples, vad)
     for level in (-20.0, -40.0):
         quiet = np.round(samples * 10 ** (level / 20) * 32768) / 32768
-        assert heard(quiet.astype(np.float32), vad) == pytest.approx(loud, rel=0.05)
+        assert speech_seconds(quiet.astype(np.float32), vad) == pytest.approx(loud_seconds, rel=0.05)
     if kind == "silero":
-        assert sum(span.seconds for span in silero_spans(quiet.astype(np.float32))) < 0.3 * loud
+        assert sum(span.seconds for span in silero_spans(quiet.astype(np.float32))) < 0.3 * loud_seconds
 
 
 def test_fsmn_vad_finds_quiet_speech_in_loud_noise() -> None:
     vad = str(shared("fsmn-vad"))
-    speech = joined("nicolas", (0.5, 1.5), 60.0)
+    speech = join_takes("nicolas", (0.5, 1.5), 60.0)
     pink = coloured_noise(len(speech), "pink", np.random.default_rng(2))
     noisy = with_noise(speech, pink, float(np.mean(speech**2)), 5.0)
     quiet = np.round(noisy * 0.01 * 32768) / 32768
-    assert heard(quiet.astype(np.float32), vad) == pytest.approx(heard(noisy, vad), rel=0.03)
+    assert speech_seconds(quiet.astype(np.float32), vad) == pytest.approx(speech_seconds(noisy, vad), rel=0.03)
 
 
 def test_quiet_digits_are_transcribed_as_well_as_without_vad() -> None:
@@ -158,22 +158,22 @@ def test_quiet_digits_are_transcribed_as_well_as_without_vad() -> None:
     directory = local_checkpoint(card)
     assert directory is not None
     session = open_here(SessionSpec(card.id, card.family, "pytorch", directory, Settings(threads=1)))
-    said = json.loads((LONG_DIGITS.parent / "samples.json").read_text())
-    [reference] = [each["text"] for each in said if each["file"] == LONG_DIGITS.name]
+    samples = json.loads((LONG_DIGITS.parent / "samples.json").read_text())
+    [reference] = [sample["text"] for sample in samples if sample["file"] == LONG_DIGITS.name]
     quiet = read(LONG_DIGITS).samples * np.float32(0.01)
-    lost = {
+    word_errors = {
         vad: score(reference, session.transcribe((quiet, RATE), vad=vad).text).words.errors for vad in ("none", "auto")
     }
     session.close()
-    assert lost["auto"] <= lost["none"] + 1
+    assert word_errors["auto"] <= word_errors["none"] + 1
 
 
 def test_speech_missed_by_the_vad_state_is_found_after_a_reset() -> None:
-    samples = joined("jackson", (0.05, 0.3), 60.0)
+    samples = join_takes("jackson", (0.05, 0.3), 60.0)
     stuck = silero_spans(amplified(samples))
-    assert sum(span.seconds for span in stuck) < 10, "the network alone misses this recording"
-    found = speech_spans(samples, ListeningOptions())
-    assert sum(span.seconds for span in found.spans) > 0.9 * len(samples) / RATE and not found.notes
+    assert sum(span.seconds for span in stuck) < 10, "without a reset the network misses most of this recording"
+    speech = speech_spans(samples, ListeningOptions())
+    assert sum(span.seconds for span in speech.spans) > 0.9 * len(samples) / RATE and not speech.notes
 
 
 def test_recording_with_all_loud_parts_detected_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,22 +181,22 @@ def test_recording_with_all_loud_parts_detected_is_not_searched_again(monkeypatc
     expected = silero_spans(samples, SileroOptions(**SILERO))
 
     def spans_with_resets(samples: np.ndarray, options: SileroOptions) -> list[Span]:
-        raise AssertionError("nothing loud was left out")
+        raise AssertionError("no loud part was left out")
 
     monkeypatch.setattr("workbench.audio.silero.spans_with_resets", spans_with_resets)
     monkeypatch.setattr("workbench.pipelines.voice_activity.PAD_SECONDS", 0.0)
     monkeypatch.setattr("workbench.pipelines.voice_activity.MERGE_SECONDS", -1.0)
     monkeypatch.setattr("workbench.pipelines.voice_activity.SHORT_SECONDS", 0.0)
-    found = speech_spans(samples, ListeningOptions(max_segment_seconds=100.0, vad="silero"))
-    assert list(found.spans) == expected
+    speech = speech_spans(samples, ListeningOptions(max_segment_seconds=100.0, vad="silero"))
+    assert list(speech.spans) == expected
 
 
 @pytest.mark.parametrize("level", [-20.0, -40.0, -60.0])
 def test_noise_is_not_detected_as_speech(level: float) -> None:
     hiss = np.random.default_rng(0).standard_normal(40 * RATE).astype(np.float32) * np.float32(10 ** (level / 20))
-    found = speech_spans(hiss, ListeningOptions())
-    assert found.spans == ()
-    assert found.notes == (
+    speech = speech_spans(hiss, ListeningOptions())
+    assert speech.spans == ()
+    assert speech.notes == (
         "silero-vad found no speech in the recording, though 40 s of it are not silent; "
         "if words are missing, try --vad none",
     )
@@ -232,10 +232,10 @@ def test_fsmn_vad_is_thread_safe(tmp_path: Path, kind: str) -> None:
 
         [place] = writer.write(fsmn_vad.plans(place, "workbench"), "f32", tmp_path / "vad.gguf")
     samples = read(shared("fsmn-vad/vad_example.wav")).samples[: 20 * RATE]
-    alone = speech_spans(samples, ListeningOptions(vad=str(place)))
+    expected = speech_spans(samples, ListeningOptions(vad=str(place)))
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda _: speech_spans(samples, ListeningOptions(vad=str(place))), range(8)))
-    assert alone.spans and together == [alone] * 8
+        results = list(pool.map(lambda _: speech_spans(samples, ListeningOptions(vad=str(place))), range(8)))
+    assert expected.spans and results == [expected] * 8
 
 
 def test_fsmn_vad_from_a_gguf_file_gives_the_same_spans(tmp_path: Path) -> None:
@@ -243,24 +243,26 @@ def test_fsmn_vad_from_a_gguf_file_gives_the_same_spans(tmp_path: Path) -> None:
 
     [path] = writer.write(fsmn_vad.plans(shared("fsmn-vad"), "workbench"), "f32", tmp_path / "vad.gguf")
     samples = read(shared("speech/funasr_sample.wav")).samples
-    one, other = (speech_spans(samples, ListeningOptions(vad=str(place))).spans for place in (path, shared("fsmn-vad")))
-    assert one == other and len(one) == 1
+    actual, expected = (
+        speech_spans(samples, ListeningOptions(vad=str(place))).spans for place in (path, shared("fsmn-vad"))
+    )
+    assert actual == expected and len(actual) == 1
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, 800), (0, 0), (300, 300)])
+@pytest.mark.parametrize(("milliseconds", "expected"), [(None, 800), (0, 0), (300, 300)])
 def test_end_silence_ms_option_is_passed_to_fsmn_vad(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: int | None, expected: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, milliseconds: int | None, expected: int
 ) -> None:
-    asked: list[FsmnVadOptions] = []
+    received: list[FsmnVadOptions] = []
 
     class Detector:
         def spans(self, samples: np.ndarray, options: FsmnVadOptions) -> list[Span]:
-            asked.append(options)
+            received.append(options)
             return [Span(1.0, 2.0)]
 
     monkeypatch.setattr(fsmn_vad, "open_detector", lambda place, device: Detector())
-    speech_spans(noise(3.0)[0], ListeningOptions(vad=str(tmp_path), end_silence_ms=given))
-    assert asked == [FsmnVadOptions(end_silence_ms=expected)]
+    speech_spans(noise(3.0)[0], ListeningOptions(vad=str(tmp_path), end_silence_ms=milliseconds))
+    assert received == [FsmnVadOptions(end_silence_ms=expected)]
 
 
 @pytest.mark.parametrize("vad", ["auto", "silero", "none"])
@@ -273,14 +275,14 @@ def test_end_silence_ms_option_is_refused_without_fsmn_vad(vad: str) -> None:
 
 
 def test_fsmn_vad_runs_on_the_device_of_the_recogniser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked: list[tuple[str, str]] = []
+    received: list[tuple[str, str]] = []
 
     class Detector:
         def spans(self, samples: np.ndarray, options: FsmnVadOptions) -> list[Span]:
             return []
 
     def open_detector(place: str, device: str) -> Detector:
-        asked.append((place, device))
+        received.append((place, device))
         return Detector()
 
     monkeypatch.setattr(fsmn_vad, "open_detector", open_detector)
@@ -290,7 +292,7 @@ def test_fsmn_vad_runs_on_the_device_of_the_recogniser(monkeypatch: pytest.Monke
         SpeechSession("m", "pytorch", recogniser, device="cuda:1"),
     ):
         session.transcribe(noise(3.0), vad=str(tmp_path))
-    assert asked == [(str(tmp_path), "cpu"), (str(tmp_path), "cuda:1")]
+    assert received == [(str(tmp_path), "cpu"), (str(tmp_path), "cuda:1")]
 
 
 def test_missing_vad_path_raises_one_line_error(tmp_path: Path) -> None:

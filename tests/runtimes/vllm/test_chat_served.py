@@ -80,7 +80,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    process = RealServer(directory, tmp_path_factory.mktemp("log") / "server.log", more=OVERRIDES + LIMITED)
+    process = RealServer(directory, tmp_path_factory.mktemp("log") / "server.log", extra_arguments=OVERRIDES + LIMITED)
     yield process
     process.kill()
 

@@ -11,14 +11,14 @@ from workbench.runtimes.vllm.remote.client import Client
 
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers of this machine are asked without going through anybody else's."""
+    """Requests to servers of this machine bypass proxies."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture
 def serving() -> Iterator[tuple[FakeServer, Server]]:
-    with fake_server() as served:
-        yield served
+    with fake_server() as fake_and_address:
+        yield fake_and_address
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A server of OpenAI's form on a port that the system gives: it answers what a test tells it to."""
+"""An OpenAI-compatible server on a free port, with answers that a test sets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: a whole body, or pieces of one that are sent one by one."""
+    """An answer: a complete body, or pieces of a body that are sent one by one."""
 
     status: int = 200
     body: bytes = b""
     pieces: Sequence[bytes] | None = None
-    then: str = "end"  # after the pieces: end as one should, drop the connection, or wait until the asker has gone
+    then: str = "end"  # after the pieces: end regularly, drop the connection, or wait until the client disconnects
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -41,7 +41,7 @@ def event(value: Any) -> bytes:
 def chat_events(
     tokens: Sequence[tuple[int, str]], finish: str = "stop", prompt: int = 5, end: int | None = END
 ) -> list[bytes]:
-    """A chat as vLLM streams it: a first event with the role and the prompt, one per token, the usage."""
+    """A chat as vLLM streams it: an event with role and prompt, one event for each token, and the usage."""
     role = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
     events = [event({"choices": [role], "prompt_token_ids": [7] * prompt})]
     for number, text in tokens:
@@ -56,16 +56,16 @@ Answering = Callable[["FakeServer", Any], Reply]
 
 
 class FakeServer:
-    """What it was asked, and what it answers; change `answers` by path, or `models`, `key` and `tokens`."""
+    """Records requests and answers them; tests change `answers` by path, or `models`, `key` and `tokens`."""
 
     def __init__(self) -> None:
         self.models = [MODEL]
         self.key = ""
         self.tokens = {1: "one", 2: " two", END: "<|im_end|>"}
-        self.asked: list[tuple[str, Any]] = []  # path and body
+        self.requests: list[tuple[str, Any]] = []  # path and body
         self.headers: list[Mapping[str, str]] = []
-        self.gone = threading.Event()  # an asker has left in the middle of a stream
-        self.waiting = threading.Semaphore(0)  # released for each stream that waits for its asker to leave
+        self.disconnected = threading.Event()  # set when a client disconnects during a stream
+        self.waiting = threading.Semaphore(0)  # released for each stream that waits for its client to disconnect
         self.answers: dict[str, Answering] = {
             "/v1/models": lambda server, _: as_json({"data": [{"id": name} for name in server.models]}),
             "/tokenize": FakeServer.tokenize,
@@ -82,8 +82,8 @@ class FakeServer:
         return as_json({"prompt": self.tokens[number]})
 
     def reply(self, path: str, body: Any, headers: Mapping[str, str]) -> Reply:
-        if body != {}:  # which is how routes are looked for
-            self.asked.append((path, body))
+        if body != {}:  # an empty body only probes for a route
+            self.requests.append((path, body))
             self.headers.append(headers)
         if self.key and path.startswith("/v1") and headers.get("Authorization") != f"Bearer {self.key}":
             return as_json({"error": "Unauthorized"}, 401)
@@ -104,7 +104,7 @@ COMPLETED = [
 
 @contextmanager
 def fake_server(port: int = 0) -> Iterator[tuple[FakeServer, Server]]:
-    """(the server, where it is) while the block runs."""
+    """Yields the server and its address, and stops it after the block."""
     fake = FakeServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -134,11 +134,11 @@ def fake_server(port: int = 0) -> Iterator[tuple[FakeServer, Server]]:
                     self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 if reply.then == "wait":
                     fake.waiting.release()
-                    self.connection.recv(1)  # nothing, when the other end closes
+                    self.connection.recv(1)  # returns nothing when the client closes the connection
             except OSError:
                 pass
             if reply.then == "wait":
-                fake.gone.set()
+                fake.disconnected.set()
             if reply.then == "end":
                 self.wfile.write(b"0\r\n\r\n")
             else:
@@ -157,7 +157,7 @@ def fake_server(port: int = 0) -> Iterator[tuple[FakeServer, Server]]:
             super().process_request(request, address)
 
         def handle_error(self, *_: object) -> None:
-            pass  # an asker that has gone
+            pass  # a client has disconnected
 
     server = Quiet(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -168,6 +168,6 @@ def fake_server(port: int = 0) -> Iterator[tuple[FakeServer, Server]]:
         server.shutdown()
         server.server_close()
         thread.join()
-        for connection in connections:  # those that were kept open for the next request
+        for connection in connections:  # connections kept alive for a next request
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)

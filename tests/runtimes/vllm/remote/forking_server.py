@@ -1,6 +1,6 @@
-"""vLLM's own server, whose engine is forked and not spawned: a spawned one imports vLLM once more, which takes 12 s.
+"""vLLM's own server with a forked engine: a spawned engine would import vLLM again, which takes 12 s.
 
-The server computes in one thread ($OMP_NUM_THREADS is 1), so a forked engine misses none.
+The server computes in one thread ($OMP_NUM_THREADS is 1), so a forked engine lacks no thread.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ SERVER = "vllm.entrypoints.openai.api_server"
 
 
 def main() -> None:
-    """Runs the server with the arguments of this program."""
+    """Run the server with the arguments of this program."""
     from vllm.platforms import current_platform
 
     check = current_platform.check_and_update_config
 
     def check_and_fork(config: Any) -> None:
         check(config)
-        os.environ[METHOD] = "fork"  # vLLM has asked for spawned processes just now
+        os.environ[METHOD] = "fork"  # vLLM has just chosen spawned processes
 
     type(current_platform).check_and_update_config = staticmethod(check_and_fork)  # type: ignore[assignment]
     with inspecting_here():

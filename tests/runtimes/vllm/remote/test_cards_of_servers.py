@@ -32,8 +32,8 @@ SOUND = (np.zeros(16000, dtype=np.float32), 16000)
 @pytest.fixture(autouse=True)
 def cards(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "".join(
-        f'[[model]]\nid = "far/{name}"\nfamily = "{family}"\nsource = {{ server = "{server.url}/v1"{beside} }}\n'
-        for name, family, beside in (
+        f'[[model]]\nid = "far/{name}"\nfamily = "{family}"\nsource = {{ server = "{server.url}/v1"{fields} }}\n'
+        for name, family, fields in (
             ("funasr_nano", "funasr_nano", ""),
             ("fireredasr", "fireredasr", f', model = "{MODEL}"'),
             ("causal_lm", "causal_lm", ""),
@@ -54,7 +54,7 @@ def test_listing_a_remote_model_sends_no_request(fake: FakeServer) -> None:
     for runtime in ("pytorch", "gguf"):
         state = registry.availability(card, runtime)
         assert not state.ready and state.reason == f"it runs on the server {card.place}, so it is opened as vllm"
-    assert not fake.asked
+    assert not fake.requests
 
 
 def test_family_without_autoregressive_part_is_unavailable_on_a_server(fake: FakeServer) -> None:
@@ -98,7 +98,7 @@ def test_memory_estimate_of_a_remote_session_is_small(server: Server) -> None:
     spec = SessionSpec("far", "causal_lm", "vllm", Path(), Settings(), server)
     assert estimated_bytes(spec) == 0 and weight_bytes(spec) == 0
     speech = SessionSpec("far", "funasr_nano", "vllm", Path(), Settings(), server)
-    assert 0 < estimated_bytes(speech) < PROCESS_BYTES / 2, "it looks for speech before it asks, in a process"
+    assert 0 < estimated_bytes(speech) < PROCESS_BYTES / 2, "voice activity detection runs in a process"
 
 
 def test_remote_speech_session_runs_in_its_own_process(fake: FakeServer) -> None:
@@ -113,70 +113,74 @@ def test_remote_speech_session_runs_in_its_own_process(fake: FakeServer) -> None
             if getattr(event, "text", "") == "one":
                 break
         stream.close()
-        assert fake.gone.wait(60), "the server is told"
-        assert session.pid, "and the process goes on"
+        assert fake.disconnected.wait(60), "the server notices that the client disconnected"
+        assert session.pid, "the process still runs"
 
 
-def waiting(fake: FakeServer) -> Answering:
-    """Lets the server say one word, and then nothing; returns what it answered before."""
-    usual = fake.answers[CHAT]
+def stop_after_one_word(fake: FakeServer) -> Answering:
+    """Make the server send one word and then wait; return its original answer."""
+    original = fake.answers[CHAT]
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
-    return usual
+    return original
 
 
-def begun(session: OpenSession) -> Generator[Piece | Generation, None, None]:
-    """A stream that has given the word."""
+def start_stream(session: OpenSession) -> Generator[Piece | Generation, None, None]:
+    """Returns a stream that has yielded the word."""
     stream = session.generate_stream("count")
     assert any(isinstance(piece, Piece) and piece.text == "one" for piece in stream)
     return stream
 
 
 def test_a_language_model_on_a_server_has_no_process(fake: FakeServer) -> None:
-    before = children()
+    children_before = children()
     with Registry() as registry, registry.open("far/causal_lm") as session:
         assert session.generate("count").text == "one two" and session.load_seconds > 0
-        assert session.pid is None and children() <= before
+        assert session.pid is None and children() <= children_before
         [resident] = registry.residents()
         assert (resident.state, resident.memory_bytes, resident.busy) == ("on the server", 0, False)
         with pytest.raises(BadInput, match="far/causal_lm writes text; to transcribe, open a speech model"):
             session.transcribe(SOUND)
-        usual = waiting(fake)
-        stream = begun(session)
+        original = stop_after_one_word(fake)
+        stream = start_stream(session)
         assert registry.residents()[0].state == "at work" and not registry.unload("far/causal_lm", "vllm")
         stream.close()
-        assert fake.gone.wait(60), "the server is told"
+        assert fake.disconnected.wait(60), "the server notices that the client disconnected"
         assert registry.unload("far/causal_lm", "vllm") and registry.residents()[0].state == "unloaded"
-        fake.answers[CHAT] = usual
+        fake.answers[CHAT] = original
         assert session.generate("count").text == "one two"
         assert registry.unload_idle(0.0) and registry.residents()[0].state == "unloaded"
     assert registry.residents() == []
 
 
 def test_cancel_stops_only_the_calls_of_its_own_session(fake: FakeServer) -> None:
-    waiting(fake)
-    with Registry() as registry, registry.open("far/causal_lm") as mine, registry.open("far/causal_lm") as other:
+    stop_after_one_word(fake)
+    with (
+        Registry() as registry,
+        registry.open("far/causal_lm") as cancelled,
+        registry.open("far/causal_lm") as unaffected,
+    ):
         assert len(registry.residents()) == 1
         reading = threading.Event()
 
         def read() -> None:
-            stream = begun(mine)
+            stream = start_stream(cancelled)
             reading.set()
             list(stream)
 
-        call, kept = Background(read), begun(other)
+        call, other_stream = Background(read), start_stream(unaffected)
         assert reading.wait(PATIENCE)
-        mine.cancel()
+        cancelled.cancel()
         error = call.ended().error
         assert isinstance(error, Cancelled) and str(error) == "generating with far/causal_lm was stopped"
-        next(kept)
-        kept.close()
+        next(other_stream)
+        other_stream.close()
 
 
 def test_closing_ends_calls_to_a_server(fake: FakeServer) -> None:
-    waiting(fake)
+    stop_after_one_word(fake)
     threads = threading.active_count()
     with Registry() as registry:
-        stream = begun(registry.open("far/causal_lm"))
+        stream = start_stream(registry.open("far/causal_lm"))
         registry.close()
         with pytest.raises(SessionDied, match="the session of far/causal_lm on vllm was closed while generating"):
             list(stream)
@@ -191,15 +195,15 @@ def test_remote_session_imports_no_heavy_library(fake: FakeServer) -> None:
             assert session.generate("count").text == "one two"
         print(*({HEAVY!r} & sys.modules.keys()))
     """
-    done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
+    process = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True)
+    assert (process.returncode, process.stdout.split()) == (0, []), process.stderr
 
 
 def test_concurrent_calls_reach_the_server_in_parallel(fake: FakeServer) -> None:
-    together = threading.Barrier(4, timeout=60)
+    barrier = threading.Barrier(4, timeout=60)
 
     def answer(*_: object) -> Reply:
-        together.wait()
+        barrier.wait()
         return Reply(pieces=chat_events([(1, "one")]))
 
     fake.answers[CHAT] = answer
@@ -212,8 +216,8 @@ def test_command_line_lists_and_uses_a_remote_model(
     fake: FakeServer, capsys: pytest.CaptureFixture, tmp_path: Path
 ) -> None:
     assert main(["models", "--json"]) == 0
-    listed = {model["id"]: model for model in json.loads(capsys.readouterr().out)}["far/causal_lm"]
-    assert listed["runtimes"]["vllm"] == {"ready": True, "reason": None}
+    card = {model["id"]: model for model in json.loads(capsys.readouterr().out)}["far/causal_lm"]
+    assert card["runtimes"]["vllm"] == {"ready": True, "reason": None}
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
     place = lines.index("far/causal_lm: far/causal_lm")
@@ -230,5 +234,7 @@ def test_command_line_reports_an_unreachable_server_with_exit_code_3(
     text = (tmp_path / "models.toml").read_text().replace(server.url, "http://nobody.invalid:8000")
     (tmp_path / "models.toml").write_text(text)
     assert main(["generate", "count", "--model", "far/causal_lm"]) == 3
-    said = capsys.readouterr().err.strip().splitlines()
-    assert said[-1].startswith("workbench: the server http://nobody.invalid:8000 of far/causal_lm cannot be reached: ")
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert errors[-1].startswith(
+        "workbench: the server http://nobody.invalid:8000 of far/causal_lm cannot be reached: "
+    )

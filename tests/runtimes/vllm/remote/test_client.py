@@ -28,17 +28,17 @@ from workbench.runtimes.vllm.remote.client import Call, Client
 ASK = Call(CHAT, {"messages": ["hello"]})
 
 
-def streamed(client: Client, *calls: Call) -> list[tuple[int, dict]]:
+def stream_items(client: Client, *calls: Call) -> list[tuple[int, dict]]:
     return [item for item in client.stream(calls or [ASK]) if item is not None]
 
 
-def answers(fake: FakeServer, reply: Reply, path: str = CHAT) -> None:
+def set_answer(fake: FakeServer, reply: Reply, path: str = CHAT) -> None:
     fake.answers[path] = lambda *_: reply
 
 
 @contextlib.contextmanager
-def listening(answer: bytes | None = None) -> Iterator[Server]:
-    """A socket that takes connections, says what is given and hangs up; or that never takes any."""
+def listening(reply: bytes | None = None) -> Iterator[Server]:
+    """A socket that accepts connections, sends the reply, if any, and closes them."""
     with socket.socket() as socket_:
         socket_.bind(("127.0.0.1", 0))
         socket_.listen(8)
@@ -50,7 +50,7 @@ def listening(answer: bytes | None = None) -> Iterator[Server]:
                     connection, _ = socket_.accept()
                     with connection:
                         connection.recv(1 << 16)
-                        connection.sendall(answer or b"")
+                        connection.sendall(reply or b"")
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -62,8 +62,8 @@ def listening(answer: bytes | None = None) -> Iterator[Server]:
 
 def test_answers_have_status_and_parsed_json(client: Client, fake: FakeServer) -> None:
     assert client.ask("GET", "/v1/models").content == {"data": [{"id": "org/model"}]}
-    found = client.ask_all([("POST", CHAT, {}), ("POST", "/nothing", {})])
-    assert [answer.status for answer in found] == [400, 404]
+    responses = client.ask_all([("POST", CHAT, {}), ("POST", "/nothing", {})])
+    assert [answer.status for answer in responses] == [400, 404]
 
 
 def test_a_server_may_be_behind_a_path(server: Server, fake: FakeServer) -> None:
@@ -74,59 +74,60 @@ def test_a_server_may_be_behind_a_path(server: Server, fake: FakeServer) -> None
 
 
 def test_streams_run_in_parallel(client: Client, fake: FakeServer) -> None:
-    """Each answer waits until all are asked: one after another would wait for ever."""
-    together = threading.Barrier(8, timeout=60)
+    """Each answer waits for all eight requests, so sequential requests would never end."""
+    barrier = threading.Barrier(8, timeout=60)
 
     def answer(_: FakeServer, body: dict) -> Reply:
-        together.wait()
+        barrier.wait()
         return Reply(pieces=[event({"number": body["number"]}), DONE])
 
     fake.answers[CHAT] = answer
-    found = streamed(client, *(Call(CHAT, {"number": number}) for number in range(8)))
-    assert sorted(found, key=lambda item: item[0]) == [(number, {"number": number}) for number in range(8)]
+    items = stream_items(client, *(Call(CHAT, {"number": number}) for number in range(8)))
+    assert sorted(items, key=lambda item: item[0]) == [(number, {"number": number}) for number in range(8)]
 
 
 def test_threads_share_a_client(client: Client, fake: FakeServer) -> None:
-    together = threading.Barrier(4, timeout=60)
+    barrier = threading.Barrier(4, timeout=60)
 
     def answer(_: FakeServer, body: dict) -> Reply:
-        together.wait()
+        barrier.wait()
         return Reply(pieces=[event(body), DONE])
 
     fake.answers[CHAT] = answer
-    found: dict[int, list] = {}
+    items: dict[int, list] = {}
     threads = [
-        threading.Thread(target=lambda n=n: found.update({n: streamed(client, Call(CHAT, {"n": n}))})) for n in range(4)
+        threading.Thread(target=lambda n=n: items.update({n: stream_items(client, Call(CHAT, {"n": n}))}))
+        for n in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {n: [(0, {"n": n})] for n in range(4)}
+    assert items == {n: [(0, {"n": n})] for n in range(4)}
 
 
 def test_event_split_into_single_bytes_is_reassembled(client: Client, fake: FakeServer) -> None:
-    whole = b"".join(chat_events([(1, "ü漢")]))
-    answers(fake, Reply(pieces=[whole[i : i + 1] for i in range(len(whole))]))
-    found = streamed(client)
-    assert [value["choices"][0]["delta"]["content"] for _, value in found[:2]] == ["", "ü漢"]
+    content = b"".join(chat_events([(1, "ü漢")]))
+    set_answer(fake, Reply(pieces=[content[i : i + 1] for i in range(len(content))]))
+    items = stream_items(client)
+    assert [value["choices"][0]["delta"]["content"] for _, value in items[:2]] == ["", "ü漢"]
 
 
 def test_data_after_the_done_event_is_ignored(client: Client, fake: FakeServer) -> None:
-    answers(fake, Reply(pieces=[event({"a": 1}), DONE, b"data: no JSON\n\n"]))
-    assert streamed(client) == [(0, {"a": 1})]
+    set_answer(fake, Reply(pieces=[event({"a": 1}), DONE, b"data: no JSON\n\n"]))
+    assert stream_items(client) == [(0, {"a": 1})]
 
 
 def test_a_closed_stream_closes_its_connections(client: Client, fake: FakeServer) -> None:
-    answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
+    set_answer(fake, Reply(pieces=[event({"a": 1})], then="wait"))
     stream = client.stream([ASK, ASK])
     assert [next(stream), next(stream)]
     stream.close()
-    assert fake.gone.wait(60), "by which the server knows that nobody waits"
+    assert fake.disconnected.wait(60), "the server notices that the client disconnected"
 
 
 def test_waiting_stream_yields_none_regularly(client: Client, fake: FakeServer) -> None:
-    answers(fake, Reply(pieces=[], then="wait"))
+    set_answer(fake, Reply(pieces=[], then="wait"))
     with contextlib.closing(client.stream([ASK])) as stream:
         assert [next(stream), next(stream)] == [None, None]
 
@@ -140,12 +141,12 @@ def test_one_failed_stream_closes_the_other_streams(client: Client, fake: FakeSe
 
     fake.answers[CHAT] = answer
     with pytest.raises(BadInput, match="refuses the request"):
-        streamed(client, Call(CHAT, {"bad": False}), Call(CHAT, {"bad": True}))
-    assert fake.gone.wait(60)
+        stream_items(client, Call(CHAT, {"bad": False}), Call(CHAT, {"bad": True}))
+    assert fake.disconnected.wait(60)
 
 
 def test_closing_the_client_ends_running_streams(client: Client, fake: FakeServer) -> None:
-    answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
+    set_answer(fake, Reply(pieces=[event({"a": 1})], then="wait"))
     stream = client.stream([ASK])
     next(stream)
     client.close()
@@ -154,7 +155,7 @@ def test_closing_the_client_ends_running_streams(client: Client, fake: FakeServe
     client.close()
 
 
-# A server that is not there.
+# Unreachable servers.
 
 
 def test_refused_connection_raises_unavailable_with_advice() -> None:
@@ -162,7 +163,7 @@ def test_refused_connection_raises_unavailable_with_advice() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         client = Client(Server(url, ""), "mine")
-        for ask in (lambda: client.ask("GET", "/v1/models"), lambda: streamed(client)):
+        for ask in (lambda: client.ask("GET", "/v1/models"), lambda: stream_items(client)):
             with pytest.raises(Unavailable) as caught:
                 ask()
             assert str(caught.value) == (
@@ -180,20 +181,20 @@ def test_unknown_host_raises_unavailable() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer, said",
+    "answer, message",
     [
         (b"", "closed the connection before its answer was complete; the next call asks again"),
         (b"SSH-2.0-OpenSSH\r\n", "closed the connection before its answer was complete"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "closed the connection before its answer was complete"),
     ],
 )
-def test_server_that_does_not_complete_http_raises_session_died(answer: bytes, said: str) -> None:
+def test_server_that_does_not_complete_http_raises_session_died(answer: bytes, message: str) -> None:
     with listening(answer) as server:
         client = Client(server, "mine")
-        with pytest.raises(SessionDied, match=said):
+        with pytest.raises(SessionDied, match=message):
             client.ask("GET", "/v1/models")
-        with pytest.raises(SessionDied, match=said):
-            streamed(client)
+        with pytest.raises(SessionDied, match=message):
+            stream_items(client)
         client.close()
 
 
@@ -201,7 +202,7 @@ def test_slow_answer_raises_session_died_after_the_time_limit(
     client: Client, fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "ASK_SECONDS", 0.2)
-    answers(fake, Reply(pieces=[b"{"], then="wait"), "/v1/models")
+    set_answer(fake, Reply(pieces=[b"{"], then="wait"), "/v1/models")
     with pytest.raises(SessionDied, match=r"needs more than 0\.2 seconds before its answer was complete"):
         client.ask("GET", "/v1/models")
 
@@ -210,7 +211,7 @@ def test_silent_stream_raises_session_died_after_the_time_limit(
     fake: FakeServer, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "SILENCE_SECONDS", 0.2)
-    answers(fake, Reply(pieces=[event({"a": 1})], then="wait"))
+    set_answer(fake, Reply(pieces=[event({"a": 1})], then="wait"))
     client = Client(server, "mine")
     stream = client.stream([ASK])
     with pytest.raises(SessionDied, match=r"has sent nothing for 0\.2 seconds"):
@@ -218,11 +219,11 @@ def test_silent_stream_raises_session_died_after_the_time_limit(
     client.close()
 
 
-# A server that refuses.
+# Refusals.
 
 
 @pytest.mark.parametrize(
-    "reply, kind, said",
+    "reply, kind, message",
     [
         (as_json({"error": "Unauthorized"}, 401), Unavailable, r"refuses access \(401: Unauthorized\), and its card"),
         (
@@ -239,11 +240,11 @@ def test_silent_stream_raises_session_died_after_the_time_limit(
     ],
 )
 def test_error_status_raises_one_line_error_with_the_reason_of_the_server(
-    client: Client, fake: FakeServer, reply: Reply, kind: type[WorkbenchError], said: str
+    client: Client, fake: FakeServer, reply: Reply, kind: type[WorkbenchError], message: str
 ) -> None:
-    answers(fake, reply)
-    with pytest.raises(kind, match=said) as caught:
-        streamed(client)
+    set_answer(fake, reply)
+    with pytest.raises(kind, match=message) as caught:
+        stream_items(client)
     assert "\n" not in str(caught.value) and type(caught.value) is kind
 
 
@@ -259,7 +260,7 @@ def test_api_key_is_sent_and_a_wrong_or_missing_key_is_reported(
     monkeypatch.setenv("FAR_KEY", "another")
     client = Client(locked, "mine")
     with pytest.raises(Unavailable, match="the key in FAR_KEY is not one that it takes") as caught:
-        streamed(client)
+        stream_items(client)
     assert "another" not in str(caught.value)
     client.close()
     for value in ("", "sécret", "a\nb"):
@@ -268,24 +269,24 @@ def test_api_key_is_sent_and_a_wrong_or_missing_key_is_reported(
             Client(locked, "mine")
 
 
-# A stream that breaks.
+# Broken streams.
 
 
 @pytest.mark.parametrize("then", ["drop", "end"])
 def test_broken_stream_yields_received_events_and_raises_session_died(
     client: Client, fake: FakeServer, then: str
 ) -> None:
-    answers(fake, Reply(pieces=[event({"a": 1}), b'data: {"b": '], then=then))
+    set_answer(fake, Reply(pieces=[event({"a": 1}), b'data: {"b": '], then=then))
     stream = client.stream([ASK])
-    assert next(item for item in stream if item) == (0, {"a": 1}), "what came is given"
+    assert next(item for item in stream if item) == (0, {"a": 1}), "received events are yielded"
     with pytest.raises(SessionDied, match="before its answer was complete; the next call asks again"):
         list(stream)
-    answers(fake, Reply(pieces=[event({"a": 2}), DONE]))
-    assert streamed(client) == [(0, {"a": 2})]
+    set_answer(fake, Reply(pieces=[event({"a": 2}), DONE]))
+    assert stream_items(client) == [(0, {"a": 2})]
 
 
 @pytest.mark.parametrize(
-    "piece, kind, said",
+    "piece, kind, message",
     [
         (b"data: {no\n\n", WorkbenchError, r"with an event that is not JSON \(\{no\); expected an OpenAI-compatible"),
         (b"data: 5\n\n", WorkbenchError, r"with an event that is not a JSON object \(5\)"),
@@ -300,11 +301,11 @@ def test_broken_stream_yields_received_events_and_raises_session_died(
     ],
 )
 def test_invalid_event_raises_an_error(
-    client: Client, fake: FakeServer, piece: bytes, kind: type[WorkbenchError], said: str
+    client: Client, fake: FakeServer, piece: bytes, kind: type[WorkbenchError], message: str
 ) -> None:
-    answers(fake, Reply(pieces=[piece, DONE]))
-    with pytest.raises(kind, match=said) as caught:
-        streamed(client)
+    set_answer(fake, Reply(pieces=[piece, DONE]))
+    with pytest.raises(kind, match=message) as caught:
+        stream_items(client)
     assert type(caught.value) is kind
 
 
@@ -313,26 +314,26 @@ def test_answers_and_streams_above_the_size_limit_are_refused(
 ) -> None:
     monkeypatch.setattr(client_module, "LARGEST_ANSWER", 1000)
     monkeypatch.setattr(client_module, "LARGEST_STREAM", 1000)
-    answers(fake, Reply(body=b" " * 2000), "/v1/models")
+    set_answer(fake, Reply(body=b" " * 2000), "/v1/models")
     with pytest.raises(WorkbenchError, match="answers with more than 0 MB"):
         client.ask("GET", "/v1/models")
     bomb = gzip.compress(b" " * 10_000_000)
-    answers(fake, Reply(body=bomb, headers={"Content-Encoding": "gzip"}), "/v1/models")
+    set_answer(fake, Reply(body=bomb, headers={"Content-Encoding": "gzip"}), "/v1/models")
     with pytest.raises(WorkbenchError, match="answers with more than 0 MB"):
         client.ask("GET", "/v1/models")
-    answers(fake, Reply(pieces=[event({"a": "b" * 300})] * 5))
+    set_answer(fake, Reply(pieces=[event({"a": "b" * 300})] * 5))
     with pytest.raises(WorkbenchError, match="with a stream of more than"):
-        streamed(client)
+        stream_items(client)
 
 
 def test_invalid_gzip_answer_raises_an_error(client: Client, fake: FakeServer) -> None:
-    answers(fake, Reply(body=b"{}", headers={"Content-Encoding": "gzip"}), "/v1/models")
+    set_answer(fake, Reply(body=b"{}", headers={"Content-Encoding": "gzip"}), "/v1/models")
     with pytest.raises(WorkbenchError, match="with bytes that cannot be decompressed"):
         client.ask("GET", "/v1/models")
 
 
 def test_answer_that_is_not_json_raises_an_error(client: Client, fake: FakeServer) -> None:
-    answers(fake, Reply(body=b"<html>a login page</html>"), "/v1/models")
+    set_answer(fake, Reply(body=b"<html>a login page</html>"), "/v1/models")
     with pytest.raises(
         WorkbenchError, match=r"/v1/models with no JSON \(<html>a login page</html>\); expected an Open"
     ):
@@ -342,10 +343,10 @@ def test_answer_that_is_not_json_raises_an_error(client: Client, fake: FakeServe
 def test_client_reconnects_to_a_restarted_server() -> None:
     with fake_server() as (_, server):
         client = Client(server, "mine")
-        assert streamed(client)
+        assert stream_items(client)
         port = int(server.url.rsplit(":", 1)[1])
     with pytest.raises(WorkbenchError, match="server"):
-        streamed(client)
+        stream_items(client)
     with fake_server(port):
-        assert streamed(client)
+        assert stream_items(client)
     client.close()

@@ -38,16 +38,16 @@ SOUND = {"role": "user", "content": [{"type": "audio", "audio": noise(1.0)}]}
 
 
 def serve(fake: FakeServer, body: Any) -> Reply:
-    """What a server of this project answers."""
-    kept = KeptAnswers()
+    """The answer that a server of this project gives to a request."""
+    answers = KeptAnswers()
     try:
-        request = read_chat_request(body, [MODEL], NAMES, kept)
-        writing = ChatAnswer(request, kept)
-        found = list(fake_conversation().converse_stream(request.messages, **request.options))
+        request = read_chat_request(body, [MODEL], NAMES, answers)
+        writing = ChatAnswer(request, answers)
+        events = list(fake_conversation().converse_stream(request.messages, **request.options))
     except WorkbenchError as error:
-        status, told = error_answer(error)
-        return as_json(told, status)
-    return Reply(pieces=[*(event(chunk) for each in found for chunk in writing.chunks(each)), DONE])
+        status, error_body = error_answer(error)
+        return as_json(error_body, status)
+    return Reply(pieces=[*(event(chunk) for item in events for chunk in writing.chunks(item)), DONE])
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def session(server: Server, fake: FakeServer) -> Iterator[RemoteConversationSess
     session.close()
 
 
-def sent(fake: FakeServer) -> Any:
-    return [body for path, body in fake.asked if path == CHAT][-1]
+def request_body(fake: FakeServer) -> Any:
+    return [body for path, body in fake.requests if path == CHAT][-1]
 
 
 @pytest.mark.parametrize("modalities", ["text", "audio", "text_audio", "auto"])
@@ -69,31 +69,36 @@ def test_remote_answer_equals_the_answer_of_the_local_session(
 ) -> None:
     for messages in (ASK, [SOUND]):
         options = {"modalities": modalities, "seed": 4, "probabilities": True}
-        begun, *events, own = session.converse_stream(messages, **options)
+        start_event, *events, actual = session.converse_stream(messages, **options)
         expected = fake_conversation().converse(messages, **options)
-        assert isinstance(begun, Begun) and begun.prompt_rows == expected.prompt_rows == own.prompt_rows
-        assert begun.settings == own.settings == expected.settings and begun.layout == own.layout == expected.layout
-        assert own.token_ids == expected.token_ids and own.text == expected.text and own.finish == expected.finish
-        assert own.notes == expected.notes and (own.model, own.runtime) == ("mine", "vllm")
-        np.testing.assert_allclose(own.probabilities, expected.probabilities, atol=1e-6)
-        assert (own.streams is None) == (expected.streams is None)
+        assert isinstance(start_event, Begun) and start_event.prompt_rows == expected.prompt_rows == actual.prompt_rows
+        assert (
+            start_event.settings == actual.settings == expected.settings
+            and start_event.layout == actual.layout == expected.layout
+        )
+        assert (
+            actual.token_ids == expected.token_ids and actual.text == expected.text and actual.finish == expected.finish
+        )
+        assert actual.notes == expected.notes and (actual.model, actual.runtime) == ("mine", "vllm")
+        np.testing.assert_allclose(actual.probabilities, expected.probabilities, atol=1e-6)
+        assert (actual.streams is None) == (expected.streams is None)
         if expected.streams is None:
             continue
-        np.testing.assert_array_equal(own.streams, expected.streams)
-        np.testing.assert_allclose(own.audio, np.clip(expected.audio, -1, 1), atol=1e-4)
-        rows = [each for each in events if isinstance(each, AudioPiece) and each.streams is not None]
-        assert [each.rows for each in rows] == list(range(1, len(expected.streams) + 1))
-        assert {each.sample_rate for each in rows} == {16000}
-        assert own.compute_seconds >= own.first_audio_seconds > 0
+        np.testing.assert_array_equal(actual.streams, expected.streams)
+        np.testing.assert_allclose(actual.audio, np.clip(expected.audio, -1, 1), atol=1e-4)
+        rows = [item for item in events if isinstance(item, AudioPiece) and item.streams is not None]
+        assert [item.rows for item in rows] == list(range(1, len(expected.streams) + 1))
+        assert {item.sample_rate for item in rows} == {16000}
+        assert actual.compute_seconds >= actual.first_audio_seconds > 0
 
 
 def test_request_contains_only_options_set_by_the_user_and_lossless_audio(
     session: RemoteConversationSession, fake: FakeServer
 ) -> None:
-    """Only what the user sets, and recordings without loss."""
-    earlier = fake_conversation().converse(ASK, modalities="text_audio")
-    session.converse([*ASK, earlier.message(), SOUND], seed=3, audio_top_k=None, modalities="text")
-    body = sent(fake)
+    """Recordings are sent as WAV files without loss."""
+    previous = fake_conversation().converse(ASK, modalities="text_audio")
+    session.converse([*ASK, previous.message(), SOUND], seed=3, audio_top_k=None, modalities="text")
+    body = request_body(fake)
     assert {name: body[name] for name in body if name != "messages"} == {
         "model": MODEL,
         "modalities": "text",
@@ -104,7 +109,7 @@ def test_request_contains_only_options_set_by_the_user_and_lossless_audio(
     }
     [ask, answer, recording] = body["messages"]
     assert ask == {"role": "user", "content": [{"type": "text", "text": "say three"}]}
-    assert answer["content"][1]["streams"] == earlier.streams.tolist()  # type: ignore[union-attr]
+    assert answer["content"][1]["streams"] == previous.streams.tolist()  # type: ignore[union-attr]
     content = base64.b64decode(recording["content"][0]["input_audio"]["data"])
     samples, rate = soundfile.read(io.BytesIO(content), dtype="float32")
     assert rate == 16000
@@ -114,13 +119,13 @@ def test_request_contains_only_options_set_by_the_user_and_lossless_audio(
 def test_invalid_options_and_audio_are_refused_before_a_request_is_sent(
     session: RemoteConversationSession, fake: FakeServer
 ) -> None:
-    for options, said in (({"speed": 1}, "mine has no option speed"), ({"seed": "a"}, "option seed of mine is 'a'")):
-        with pytest.raises(BadInput, match=said):
+    for options, message in (({"speed": 1}, "mine has no option speed"), ({"seed": "a"}, "option seed of mine is 'a'")):
+        with pytest.raises(BadInput, match=message):
             session.converse(ASK, **options)
     silent = [{"role": "user", "content": [{"type": "audio", "audio": (np.zeros(8000, np.float32), 16000)}]}]
     with pytest.raises(BadInput, match=r"message 1, part 1: the recording of 0\.5 s is silent"):
         session.converse(silent)
-    assert CHAT not in [path for path, _ in fake.asked]
+    assert CHAT not in [path for path, _ in fake.requests]
 
 
 def test_refusal_of_the_server_is_raised_with_its_message(session: RemoteConversationSession) -> None:
@@ -140,19 +145,19 @@ def test_server_without_speechlm_token_ids_raises_an_error(
 def test_broken_answer_raises_session_died_and_the_next_call_succeeds(
     then: str, session: RemoteConversationSession, fake: FakeServer
 ) -> None:
-    def broken(server: FakeServer, body: Any) -> Reply:
+    def answer_partially(server: FakeServer, body: Any) -> Reply:
         pieces = list(serve(server, body).pieces or ())
         failure = error_event(SessionDied("the engine of it has ended")).encode()
         return Reply(pieces=[*pieces[:9], failure] if then == "end" else pieces[:9], then=then)
 
-    fake.answers[CHAT] = broken
-    seen = []
+    fake.answers[CHAT] = answer_partially
+    events = []
     with pytest.raises(
         SessionDied, match="has ended; the answer is incomplete" if then == "end" else "closed the conn"
     ):
-        seen += session.converse_stream(ASK, modalities="audio")
+        events += session.converse_stream(ASK, modalities="audio")
     fake.answers[CHAT] = serve
-    assert session.converse(ASK, modalities="audio").streams is not None, "it serves again"
+    assert session.converse(ASK, modalities="audio").streams is not None, "the next call succeeds"
 
 
 @pytest.mark.parametrize(
@@ -169,11 +174,11 @@ def test_broken_answer_raises_session_died_and_the_next_call_succeeds(
 def test_malformed_chunk_raises_one_line_error(
     change: Any, session: RemoteConversationSession, fake: FakeServer
 ) -> None:
-    def strange(server: FakeServer, body: Any) -> Reply:
+    def answer_malformed(server: FakeServer, body: Any) -> Reply:
         first, *_ = serve(server, body).pieces or ()
         return Reply(pieces=[first, event(change), DONE])
 
-    fake.answers[CHAT] = strange
+    fake.answers[CHAT] = answer_malformed
     with pytest.raises(WorkbenchError, match=r"answers with an event of another form") as caught:
         session.converse(ASK)
     assert "\n" not in str(caught.value)
@@ -182,14 +187,16 @@ def test_malformed_chunk_raises_one_line_error(
 def test_closing_the_stream_closes_the_connection_while_waiting(
     session: RemoteConversationSession, fake: FakeServer
 ) -> None:
-    def endless(server: FakeServer, body: Any) -> Reply:
+    def answer_endlessly(server: FakeServer, body: Any) -> Reply:
         return Reply(pieces=list(serve(server, body).pieces or ())[:20], then="wait")
 
-    fake.answers[CHAT] = endless
+    fake.answers[CHAT] = answer_endlessly
     with contextlib.closing(session.converse_stream(ASK, modalities="audio")) as stream:
-        next(each for each in stream if isinstance(each, AudioPiece))
-        assert any(isinstance(each, Piece) and not each.tokens for each in stream), "it can be stopped while it waits"
-    assert fake.gone.wait(60)
+        next(item for item in stream if isinstance(item, AudioPiece))
+        assert any(isinstance(item, Piece) and not item.tokens for item in stream), (
+            "a waiting stream yields empty pieces, at which it can be closed"
+        )
+    assert fake.disconnected.wait(60)
 
 
 def test_remote_session_refuses_traces_calls_after_close_and_servers_without_chat(
@@ -218,5 +225,8 @@ def test_conversation_with_a_model_from_the_users_card(
         answer = session.converse(ASK, modalities="text_audio", seed=4)
         expected = fake_conversation().converse(ASK, modalities="text_audio", seed=4)
         assert answer.token_ids == expected.token_ids and answer.model == "far/speechlm"
-        again = session.converse([*ASK, answer.message(), SOUND], modalities="text")
-        assert again.text == fake_conversation().converse([*ASK, expected.message(), SOUND], modalities="text").text
+        second_answer = session.converse([*ASK, answer.message(), SOUND], modalities="text")
+        assert (
+            second_answer.text
+            == fake_conversation().converse([*ASK, expected.message(), SOUND], modalities="text").text
+        )

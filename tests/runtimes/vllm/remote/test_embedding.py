@@ -25,18 +25,18 @@ CHATS = Service(MODEL, frozenset({CHAT}), (), True)
 def test_each_placeholder_is_replaced_by_its_embedding_part(texts: list[str]) -> None:
     embeddings = [np.full((2, 3), number, dtype=np.float32) for number in range(len(texts) - 1)]
     parts = message_content(PAD.join(texts), embeddings, PAD)
-    found = ""
+    text = ""
     for part in parts:
-        found += part["text"] if part["type"] == "text" else PAD
+        text += part["text"] if part["type"] == "text" else PAD
         assert part.get("text") != ""
-    assert found == PAD.join(texts)
-    held = [read_part(part)[0] for part in parts if part["type"] == "embedding"]
-    for data, embedding in zip(held, embeddings, strict=True):
+    assert text == PAD.join(texts)
+    contents = [read_part(part)[0] for part in parts if part["type"] == "embedding"]
+    for data, embedding in zip(contents, embeddings, strict=True):
         np.testing.assert_array_equal(read_embedding(data).values, embedding)
 
 
 @pytest.mark.parametrize(
-    "text, count, said",
+    "text, count, message",
     [
         (
             "a",
@@ -48,18 +48,20 @@ def test_each_placeholder_is_replaced_by_its_embedding_part(texts: list[str]) ->
         (PAD + PAD, 1, "2 times and comes with 1 embedding;"),
     ],
 )
-def test_number_of_placeholders_that_differs_from_the_embeddings_is_refused(text: str, count: int, said: str) -> None:
+def test_number_of_placeholders_that_differs_from_the_embeddings_is_refused(
+    text: str, count: int, message: str
+) -> None:
     with pytest.raises(BadInput) as caught:
         message_content(text, [np.zeros((1, 2), np.float32)] * count, PAD)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def refusal(message: Any) -> Any:
     return {"error": {"message": message, "type": "BadRequestError", "code": 400}}
 
 
-def told(placeholder: str) -> str:
-    """The sentence of a server whose model has this placeholder."""
+def refusal_message(placeholder: str) -> str:
+    """The error message of a server whose model has this placeholder."""
     with pytest.raises(BadInput) as caught:
         read_part({"type": "embedding"}, placeholder)
     return str(caught.value)
@@ -69,8 +71,8 @@ def told(placeholder: str) -> str:
     "content, status, placeholder",
     [
         (refusal("a content part of type embedding has no embedding; expected {...}"), 400, PAD),
-        (refusal(told('<|"image pad"|>')), 400, '<|"image pad"|>'),
-        (refusal(told("<｜填充｜>") + " at once"), 400, "<｜填充｜>"),
+        (refusal(refusal_message('<|"image pad"|>')), 400, '<|"image pad"|>'),
+        (refusal(refusal_message("<｜填充｜>") + " at once"), 400, "<｜填充｜>"),
         (refusal("Unsupported chat content part type: 'embedding'. Supported types: text."), 400, None),
         (refusal("8 validation errors for ValidatorIterator"), 400, None),
         (refusal(None), 500, None),
@@ -82,15 +84,15 @@ def told(placeholder: str) -> str:
 def test_placeholder_is_detected_from_the_refusal_of_an_empty_embedding_part(
     content: Any, status: int, placeholder: str | None, client: Client, fake: FakeServer
 ) -> None:
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def answer(_: FakeServer, body: Any) -> Any:
-        asked.append(body)
+        requests.append(body)
         return as_json(content, status)
 
     fake.answers[CHAT] = answer
     assert placeholder_there(client, CHATS) == placeholder
-    [body] = asked
+    [body] = requests
     assert body["messages"] == [{"role": "user", "content": [{"type": "embedding"}]}]
     with pytest.raises(BadInput) as caught:
         read_part(body["messages"][0]["content"][0])

@@ -20,33 +20,33 @@ def read(pieces: list[bytes]) -> list[str]:
     return [data for piece in pieces for data in reader.feed(piece)]
 
 
-def obvious(lines: list[str]) -> list[str]:
-    """By the standard's words: a blank line ends an event, which is the data lines since the last one."""
-    found, data = [], []
+def expected_events(lines: list[str]) -> list[str]:
+    """By the standard: a blank line ends an event, which consists of the data lines since the previous event."""
+    complete, data = [], []
     for line in lines:
         if line == "":
             if data:
-                found.append("\n".join(data))
+                complete.append("\n".join(data))
             data = []
         name, _, value = line.partition(":")
         if name == "data" and line:
             data.append(value[1:] if value.startswith(" ") else value)
-    return found
+    return complete
 
 
 @given(st.lists(st.tuples(LINES, ENDS)), st.data())
 def test_events_do_not_depend_on_where_the_bytes_are_split(lines: list[tuple[str, str]], data: st.DataObject) -> None:
     text = "".join(line + end for line, end in lines)
-    whole = text.encode()
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
-    pieces = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)])]
-    found = read(pieces)
-    # Line ends of another kind may run together: a carriage return and then a line feed are one.
-    expected = obvious(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1])
-    if text.endswith("\r"):  # a line feed may follow, which belongs to it
-        assert found in (expected, expected[:-1])
+    content = text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=8)))
+    pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)])]
+    actual = read(pieces)
+    # A carriage return and a following line feed are one line end.
+    expected = expected_events(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")[:-1])
+    if text.endswith("\r"):  # a line feed may still follow
+        assert actual in (expected, expected[:-1])
     else:
-        assert found == expected
+        assert actual == expected
 
 
 def test_incomplete_event_at_the_end_is_ignored() -> None:

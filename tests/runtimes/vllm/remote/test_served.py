@@ -1,4 +1,4 @@
-"""Sessions on vLLM's own server of the demo model, against the same model on PyTorch here."""
+"""Sessions on vLLM's own server of the demo model, compared with the same model on PyTorch."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    server = RealServer(directory, tmp_path_factory.mktemp("log") / "server.log")
-    yield server
-    server.kill()
+def real_server(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    process = RealServer(directory, tmp_path_factory.mktemp("log") / "server.log")
+    yield process
+    process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +55,20 @@ def local() -> Iterator[Registry]:
         yield registry
 
 
-def opened(served: RealServer, family: str) -> Session:
-    return open_session(SessionSpec("far", family, "vllm", Path(), server=Server(served.url, "far")))
+def open_remote(server: RealServer, family: str) -> Session:
+    return open_session(SessionSpec("far", family, "vllm", Path(), server=Server(server.url, "far")))
 
 
 @pytest.fixture
-def speech(served: RealServer) -> Iterator[Session]:
-    session = opened(served, "funasr_nano")
+def speech(real_server: RealServer) -> Iterator[Session]:
+    session = open_remote(real_server, "funasr_nano")
     yield session
     session.close()
 
 
 @pytest.fixture
-def text(served: RealServer) -> Iterator[RemoteTextSession]:
-    session = opened(served, "causal_lm")
+def text(real_server: RealServer) -> Iterator[RemoteTextSession]:
+    session = open_remote(real_server, "causal_lm")
     assert isinstance(session, RemoteTextSession)
     yield session
     session.close()
@@ -89,22 +89,29 @@ def test_all_request_fields_exist_in_vllm_protocols() -> None:
     [{}, {"language": "en", "itn": False, "hotwords": ["seven", "nine"]}, {"min_new_tokens": 12, "max_new_tokens": 14}],
 )
 def test_remote_transcripts_equal_pytorch(speech: Session, local: Registry, options: dict) -> None:
-    """Three at once, one of which has many stretches."""
-    far = speech.transcribe_batch(THREE, **options)
+    """Three recordings at once, one of which has many chunks."""
+    remote = speech.transcribe_batch(THREE, **options)
     with local.open(assets() / "demo-funasr-nano", "pytorch") as session:
-        here = session.transcribe_batch(THREE, **options)
-    for theirs, ours in zip(far, here, strict=True):
-        assert theirs.tokens == ours.tokens and theirs.segments == ours.segments and theirs.text == ours.text
-        assert theirs.notes == ours.notes
+        expected = session.transcribe_batch(THREE, **options)
+    for actual, reference in zip(remote, expected, strict=True):
+        assert (
+            actual.tokens == reference.tokens
+            and actual.segments == reference.segments
+            and actual.text == reference.text
+        )
+        assert actual.notes == reference.notes
 
 
 def test_transcription_route_gives_the_same_texts_as_the_chat_route(speech: Session) -> None:
-    chatted = speech.transcribe_batch(THREE)
+    from_chat = speech.transcribe_batch(THREE)
     recogniser = speech.recogniser  # type: ignore[attr-defined]
     recogniser.service = replace(recogniser.service, routes=recogniser.service.routes - {CHAT})
-    transcribed = speech.transcribe_batch(THREE)
-    assert [each.text for each in transcribed] == [each.text for each in chatted]
-    assert all(not each.tokens and "does not send their tokens" in each.notes[0] for each in transcribed)
+    from_transcription = speech.transcribe_batch(THREE)
+    assert [transcript.text for transcript in from_transcription] == [transcript.text for transcript in from_chat]
+    assert all(
+        not transcript.tokens and "does not send their tokens" in transcript.notes[0]
+        for transcript in from_transcription
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,27 +125,31 @@ def test_transcription_route_gives_the_same_texts_as_the_chat_route(speech: Sess
 def test_remote_generated_tokens_equal_pytorch(
     text: RemoteTextSession, local: Registry, prompt: object, options: dict
 ) -> None:
-    far = text.generate(prompt, **options)
+    actual = text.generate(prompt, **options)
     with local.open("demo/qwen3", "pytorch") as session:
-        here = session.generate(prompt, **options)
-    assert (far.tokens, far.text, far.finish) == (here.tokens, here.text, here.finish)
-    assert far.prompt_tokens == here.prompt_tokens
+        expected = session.generate(prompt, **options)
+    assert (actual.tokens, actual.text, actual.finish) == (expected.tokens, expected.text, expected.finish)
+    assert actual.prompt_tokens == expected.prompt_tokens
 
 
 @pytest.mark.parametrize("options", [{}, {"chat": False}, {"temperature": 1.2, "seed": 3}])
 def test_remote_alternatives_equal_pytorch(text: RemoteTextSession, local: Registry, options: dict) -> None:
-    far = text.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
-    assert len(far.alternatives) == len(far.tokens) and all(len(step) == 4 for step in far.alternatives)
+    actual = text.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
+    assert len(actual.alternatives) == len(actual.tokens) and all(len(step) == 4 for step in actual.alternatives)
     with local.open("demo/qwen3", "pytorch") as session:
-        here = session.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
-    count = len(here.alternatives) if not options.get("temperature") else 1  # what is drawn differs
-    for theirs, ours in zip(far.alternatives[:count], here.alternatives[:count], strict=True):
-        assert [(each.id, each.text) for each in theirs] == [(each.id, each.text) for each in ours]
-        assert [each.logprob for each in theirs] == pytest.approx([each.logprob for each in ours], abs=1e-3)
+        expected = session.generate(PROMPT, alternatives=4, max_new_tokens=8, **options)
+    count = len(expected.alternatives) if not options.get("temperature") else 1  # sampled tokens differ
+    for actual_step, expected_step in zip(actual.alternatives[:count], expected.alternatives[:count], strict=True):
+        assert [(alternative.id, alternative.text) for alternative in actual_step] == [
+            (alternative.id, alternative.text) for alternative in expected_step
+        ]
+        assert [alternative.logprob for alternative in actual_step] == pytest.approx(
+            [alternative.logprob for alternative in expected_step], abs=1e-3
+        )
 
 
 def embeddings(session: OpenSession, prompt: str) -> np.ndarray:
-    """What the model's own table has for a prompt: [tokens, hidden]."""
+    """The rows of the model's embedding table for a prompt: [tokens, hidden]."""
     writer = session.session.writer  # type: ignore[attr-defined]
     ids = writer.prompt(prompt, CausalLmOptions()).ids
     return writer.language.embed(np.array([ids]))[0].detach().numpy()
@@ -146,12 +157,12 @@ def embeddings(session: OpenSession, prompt: str) -> np.ndarray:
 
 def test_prompt_embeddings_give_the_same_tokens_as_their_text(text: RemoteTextSession, local: Registry) -> None:
     with local.open("demo/qwen3", "pytorch") as session:
-        here, rows = session.generate(PROMPT), embeddings(session, PROMPT)
-    far = last_generation(text.generate_from_embeddings(rows))
-    assert (far.tokens, far.prompt_tokens) == (here.tokens, here.prompt_tokens)
+        expected, rows = session.generate(PROMPT), embeddings(session, PROMPT)
+    actual = last_generation(text.generate_from_embeddings(rows))
+    assert (actual.tokens, actual.prompt_tokens) == (expected.tokens, expected.prompt_tokens)
     with pytest.raises(BadInput, match=r"refuses the request \(400\): .*hidden"):
         last_generation(text.generate_from_embeddings(rows[:, :64]))
-    assert text.generate(PROMPT).tokens == here.tokens, "the server goes on"
+    assert text.generate(PROMPT).tokens == expected.tokens, "the server still answers"
 
 
 def test_refusal_of_the_server_is_raised_with_its_message(text: RemoteTextSession) -> None:
@@ -159,15 +170,15 @@ def test_refusal_of_the_server_is_raised_with_its_message(text: RemoteTextSessio
         text.generate(PROMPT, max_new_tokens=5000)
 
 
-def test_a_closed_stream_is_aborted_in_the_engine(served: RealServer, text: RemoteTextSession) -> None:
+def test_a_closed_stream_is_aborted_in_the_engine(real_server: RealServer, text: RemoteTextSession) -> None:
     with contextlib.closing(text.generate_stream(PROMPT, max_new_tokens=1900, min_new_tokens=1900)) as stream:
         next(piece for piece in stream if getattr(piece, "tokens", ()))
-        assert served.running() == 1
-    eventually(lambda: served.running() == 0)
+        assert real_server.running() == 1
+    eventually(lambda: real_server.running() == 0)
 
 
 def at_work(pid: int) -> bool:
-    """Whether the process runs; whose parent is dead may stay a zombie where nobody adopts it."""
+    """Whether the process runs; an orphan may stay a zombie where no process adopts it."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -175,40 +186,47 @@ def at_work(pid: int) -> bool:
 
 
 def test_killed_server_raises_one_error_and_a_restarted_server_is_used(
-    served: RealServer, directory: Path, speech: Session, tmp_path: Path
+    real_server: RealServer, directory: Path, speech: Session, tmp_path: Path
 ) -> None:
-    before = speech.transcribe(THREE[0])
-    pids = [served.process.pid, *(each.pid for each in psutil.Process(served.process.pid).children(recursive=True))]
+    transcript_before = speech.transcribe(THREE[0])
+    pids = [
+        real_server.process.pid,
+        *(child.pid for child in psutil.Process(real_server.process.pid).children(recursive=True)),
+    ]
     stream = speech.stream_batch(THREE, min_new_tokens=500)
-    seen = (event for _, event in stream if isinstance(event, Partial) and event.text)
-    assert next(seen) and next(seen)
-    served.kill()
+    partials = (event for _, event in stream if isinstance(event, Partial) and event.text)
+    assert next(partials) and next(partials)
+    real_server.kill()
     with pytest.raises(
         SessionDied, match=r"^the server http://127\.0\.0\.1:\d+ closed the connection before its answer"
     ):
         list(stream)
-    assert not [pid for pid in pids if at_work(pid)], "nothing of it is left"
+    assert not [pid for pid in pids if at_work(pid)], "no process of the server is left"
     with pytest.raises(Unavailable, match="cannot be reached: Connection refused; start it there with vllm serve"):
         speech.transcribe(THREE[0])
-    again = RealServer(directory, tmp_path / "server.log", served.port)
+    restarted = RealServer(directory, tmp_path / "server.log", real_server.port)
     try:
         calls = [Background(lambda: speech.transcribe(THREE[0])) for _ in range(4)]
-        assert {call.ended().result.tokens for call in calls} == {before.tokens}
+        assert {call.ended().result.tokens for call in calls} == {transcript_before.tokens}
     finally:
-        again.kill()
+        restarted.kill()
 
 
 def test_remote_fireredasr_transcripts_equal_pytorch(local: Registry, tmp_path: Path) -> None:
-    """Alone at last: the other model's server has been killed."""
+    """The last test: an earlier test has killed the server of the other model."""
     choices = ({}, {"max_new_tokens": 40, "min_new_tokens": 10})
-    served = RealServer(served_directory(assets() / "demo-fireredasr", "fireredasr"), tmp_path / "server.log")
+    own_server = RealServer(served_directory(assets() / "demo-fireredasr", "fireredasr"), tmp_path / "server.log")
     try:
-        session = opened(served, "fireredasr")
-        far = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
+        session = open_remote(own_server, "fireredasr")
+        remote = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
         session.close()
     finally:
-        served.kill()
+        own_server.kill()
     with local.open(assets() / "demo-fireredasr", "pytorch") as session:
-        here = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
-    for theirs, ours in zip(far, here, strict=True):
-        assert theirs.tokens == ours.tokens and theirs.segments == ours.segments and theirs.notes == ours.notes
+        expected = [transcript for options in choices for transcript in session.transcribe_batch(THREE, **options)]
+    for actual, reference in zip(remote, expected, strict=True):
+        assert (
+            actual.tokens == reference.tokens
+            and actual.segments == reference.segments
+            and actual.notes == reference.notes
+        )

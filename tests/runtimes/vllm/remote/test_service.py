@@ -13,8 +13,8 @@ from workbench.runtimes.vllm.remote.service import DETOKENIZE, Service, find_ser
 
 
 def test_only_model_of_the_server_is_selected_without_a_name(client: Client) -> None:
-    found = find_service(client)
-    assert found == Service(MODEL, frozenset({CHAT, COMPLETIONS, DETOKENIZE}), (END,), True)
+    service = find_service(client)
+    assert service == Service(MODEL, frozenset({CHAT, COMPLETIONS, DETOKENIZE}), (END,), True)
 
 
 def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
@@ -23,7 +23,7 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "models, named, said",
+    "models, named, message",
     [
         (["one", "two"], "", "has 2 models, one, two; expected the name of one of them in the source of mine's card"),
         (
@@ -36,10 +36,10 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
     ],
 )
 def test_unknown_or_missing_model_name_raises_an_error_with_the_known_names(
-    client: Client, fake: FakeServer, models: Sequence[str], named: str, said: str
+    client: Client, fake: FakeServer, models: Sequence[str], named: str, message: str
 ) -> None:
     fake.models = list(models)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         find_service(client, named)
 
 
@@ -77,9 +77,9 @@ def test_model_without_chat_template_is_detected(client: Client, fake: FakeServe
 
 def test_server_without_tokenize_route_is_assumed_to_have_a_chat_template(client: Client, fake: FakeServer) -> None:
     del fake.answers["/tokenize"], fake.answers["/detokenize"]
-    found = find_service(client)
-    assert (found.stop_ids, found.has_chat_template) == ((), True)
-    assert pieces(client, found, [1, 2]) == ["", ""]
+    service = find_service(client)
+    assert (service.stop_ids, service.has_chat_template) == ((), True)
+    assert pieces(client, service, [1, 2]) == ["", ""]
 
 
 def test_tokens_are_detokenised_one_by_one(client: Client) -> None:

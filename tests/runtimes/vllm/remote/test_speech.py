@@ -37,28 +37,28 @@ Opening = Callable[..., Session]
 
 
 @pytest.fixture
-def opened(server: Server) -> Iterator[Opening]:
+def open_remote(server: Server) -> Iterator[Opening]:
     sessions = []
 
-    def open_(family: str = "funasr_nano") -> Session:
+    def open_one(family: str = "funasr_nano") -> Session:
         sessions.append(open_session(SessionSpec("mine", family, "vllm", Path(), server=server)))
         return sessions[-1]
 
-    yield open_
+    yield open_one
     for session in sessions:
         session.close()
 
 
-def asked(fake: FakeServer, path: str = CHAT) -> list[Any]:
-    return [body for where, body in fake.asked if where == path]
+def request_bodies(fake: FakeServer, path: str = CHAT) -> list[Any]:
+    return [body for route, body in fake.requests if route == path]
 
 
-def test_transcription_is_a_chat_request_with_the_prompt_of_the_family(opened: Opening, fake: FakeServer) -> None:
-    transcript = opened().transcribe((SOUND, 16000), language="en", hotwords=["seven"], itn=False)
+def test_transcription_is_a_chat_request_with_the_prompt_of_the_family(open_remote: Opening, fake: FakeServer) -> None:
+    transcript = open_remote().transcribe((SOUND, 16000), language="en", hotwords=["seven"], itn=False)
     assert transcript.text == "one two" and transcript.tokens == (1, 2, END)
     assert [(token.id, token.text) for token in transcript.segments[0].tokens] == [(1, "one"), (2, " two")]
     assert (transcript.model, transcript.runtime, transcript.notes) == ("mine", "vllm", ())
-    [body] = asked(fake)
+    [body] = request_bodies(fake)
     assert body["model"] == MODEL and body["stream"] and body["return_token_ids"] and body["stop_token_ids"] == [END]
     assert (body["temperature"], body["max_tokens"]) == (0.0, 512)
     [message] = body["messages"]
@@ -69,73 +69,73 @@ def test_transcription_is_a_chat_request_with_the_prompt_of_the_family(opened: O
     np.testing.assert_array_equal(samples, SOUND)
 
 
-def test_instruction_of_the_user_replaces_the_prompt_of_the_family(opened: Opening, fake: FakeServer) -> None:
+def test_instruction_of_the_user_replaces_the_prompt_of_the_family(open_remote: Opening, fake: FakeServer) -> None:
     content = [{"type": "audio", "audio": (SOUND, 16000)}, {"type": "text", "text": "say it backwards"}]
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": content}]
-    answer = opened().converse(messages)
+    answer = open_remote().converse(messages)
     assert (answer.text, answer.token_ids, answer.finish) == ("one two", (1, 2, END), "stop")
-    [body] = asked(fake)
+    [body] = request_bodies(fake)
     system, message = body["messages"]
     assert system == {"role": "system", "content": "be brief"}
     text, speech = message["content"]
     assert text["text"] == "say it backwards" and speech["type"] == "input_audio"
     with pytest.raises(BadInput, match="dither"):
-        opened().converse(messages, dither=1.0)
+        open_remote().converse(messages, dither=1.0)
 
 
 def test_fireredasr_request_starts_with_audio_and_limits_tokens_by_its_length(
-    opened: Opening, fake: FakeServer
+    open_remote: Opening, fake: FakeServer
 ) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "ONE "), (2, "Two")]))
-    assert opened("fireredasr").transcribe((SOUND, 16000)).text == "one two"
-    [body] = asked(fake)
+    assert open_remote("fireredasr").transcribe((SOUND, 16000)).text == "one two"
+    [body] = request_bodies(fake)
     assert [part["type"] for part in body["messages"][0]["content"]] == ["input_audio", "text"]
-    assert body["max_tokens"] == 12, "98 frames, of which eight are an embedding"
+    assert body["max_tokens"] == 12, "98 frames, eight of which give one embedding"
 
 
-def test_partial_texts_are_streamed_before_the_transcript(opened: Opening) -> None:
-    events = list(opened().stream((SOUND, 16000)))
-    texts = [each.text for each in events if isinstance(each, Partial)]
+def test_partial_texts_are_streamed_before_the_transcript(open_remote: Opening) -> None:
+    events = list(open_remote().stream((SOUND, 16000)))
+    texts = [item.text for item in events if isinstance(item, Partial)]
     assert list(dict.fromkeys(text for text in texts if text)) == ["one", "one two"]
     assert isinstance(events[-1], Transcript)
 
 
-def test_transcript_cut_off_by_the_token_limit_has_a_note(opened: Opening, fake: FakeServer) -> None:
+def test_transcript_cut_off_by_the_token_limit_has_a_note(open_remote: Opening, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")], finish="length"))
-    transcript = opened().transcribe((SOUND, 16000), max_new_tokens=1)
+    transcript = open_remote().transcribe((SOUND, 16000), max_new_tokens=1)
     assert transcript.tokens == (1,) and "cut off at max_new_tokens" in transcript.notes[0]
 
 
-def test_repetition_penalty_adds_a_note_about_prompt_tokens(opened: Opening) -> None:
-    transcript = opened().transcribe((SOUND, 16000), repetition_penalty=1.5)
+def test_repetition_penalty_adds_a_note_about_prompt_tokens(open_remote: Opening) -> None:
+    transcript = open_remote().transcribe((SOUND, 16000), repetition_penalty=1.5)
     assert transcript.notes == ("vLLM's repetition_penalty also counts the tokens of the prompt",)
 
 
-def test_segments_and_concurrent_callers_are_sent_in_parallel(opened: Opening, fake: FakeServer) -> None:
-    """All eight answers wait for each other: two batches of four, each in a thread of its own."""
-    together = threading.Barrier(8, timeout=60)
+def test_segments_and_concurrent_callers_are_sent_in_parallel(open_remote: Opening, fake: FakeServer) -> None:
+    """All eight answers wait for each other; the requests come from two batches of four in two threads."""
+    barrier = threading.Barrier(8, timeout=60)
 
     def answer(*_: object) -> Reply:
-        together.wait()
+        barrier.wait()
         return Reply(pieces=chat_events([(1, "one")]))
 
     fake.answers[CHAT] = answer
-    session = opened()
-    found: list[Transcript] = []
+    session = open_remote()
+    transcripts: list[Transcript] = []
 
     def batch() -> None:
-        found.extend(session.transcribe_batch([(SOUND, 16000)] * 4))
+        transcripts.extend(session.transcribe_batch([(SOUND, 16000)] * 4))
 
     threads = [threading.Thread(target=batch) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [transcript.text for transcript in found] == ["one"] * 8
-    assert len(asked(fake, "/detokenize")) == 1, "a token is read once"
+    assert [transcript.text for transcript in transcripts] == ["one"] * 8
+    assert len(request_bodies(fake, "/detokenize")) == 1, "each token is detokenised once"
 
 
-def test_an_answer_belongs_to_its_recording(opened: Opening, fake: FakeServer) -> None:
+def test_an_answer_belongs_to_its_recording(open_remote: Opening, fake: FakeServer) -> None:
     fake.tokens |= {number: str(number) for number in range(100, 200)}
 
     def answer(_: FakeServer, body: Any) -> Reply:
@@ -144,11 +144,11 @@ def test_an_answer_belongs_to_its_recording(opened: Opening, fake: FakeServer) -
 
     fake.answers[CHAT] = answer
     sounds = [(np.zeros(16000 * seconds, dtype=np.float32), 16000) for seconds in (3, 1, 2)]
-    found = opened().transcribe_batch(sounds, batch_size=3)
-    assert [transcript.text for transcript in found] == ["3 seconds", "1 seconds", "2 seconds"]
+    transcripts = open_remote().transcribe_batch(sounds, batch_size=3)
+    assert [transcript.text for transcript in transcripts] == ["3 seconds", "1 seconds", "2 seconds"]
 
 
-def test_refused_recording_does_not_affect_other_recordings(opened: Opening, fake: FakeServer) -> None:
+def test_refused_recording_does_not_affect_other_recordings(open_remote: Opening, fake: FakeServer) -> None:
     def answer(_: FakeServer, body: Any) -> Reply:
         if len(body["messages"][0]["content"][1]["input_audio"]["data"]) > 60_000:
             return as_json({"error": {"message": "the audio is too long", "code": 400}}, 400)
@@ -156,55 +156,57 @@ def test_refused_recording_does_not_affect_other_recordings(opened: Opening, fak
 
     fake.answers[CHAT] = answer
     sounds = [(np.zeros(16000 * seconds, dtype=np.float32), 16000) for seconds in (1, 2)]
-    last = dict(opened().stream_batch(sounds, batch_size=2))
-    assert isinstance(last[0], Transcript) and last[0].text == "one"
-    assert isinstance(last[1], BadInput) and "(400): the audio is too long" in str(last[1])
+    results = dict(open_remote().stream_batch(sounds, batch_size=2))
+    assert isinstance(results[0], Transcript) and results[0].text == "one"
+    assert isinstance(results[1], BadInput) and "(400): the audio is too long" in str(results[1])
 
 
 @pytest.mark.parametrize("options", [{"dither": 1.0}, {"cmvn": "off"}])
-def test_feature_options_are_refused_before_any_file_is_read(opened: Opening, fake: FakeServer, options: dict) -> None:
+def test_feature_options_are_refused_before_any_file_is_read(
+    open_remote: Opening, fake: FakeServer, options: dict
+) -> None:
     with pytest.raises(BadInput, match="a server computes the features itself"):
-        opened().transcribe_batch(["there is no such file.wav"], **options)
-    assert not asked(fake)
+        open_remote().transcribe_batch(["there is no such file.wav"], **options)
+    assert not request_bodies(fake)
 
 
-def test_trace_on_a_remote_server_is_unavailable(opened: Opening) -> None:
+def test_trace_on_a_remote_server_is_unavailable(open_remote: Opening) -> None:
     with pytest.raises(Unavailable, match="a remote server does not show its stages; open the model on this machine"):
-        opened().trace((SOUND, 16000))
+        open_remote().trace((SOUND, 16000))
 
 
-def test_closing_the_stream_closes_the_connection(opened: Opening, fake: FakeServer) -> None:
+def test_closing_the_stream_closes_the_connection(open_remote: Opening, fake: FakeServer) -> None:
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
-    stream = opened().stream((SOUND, 16000))
-    next(each for each in stream if isinstance(each, Partial) and each.text == "one")
+    stream = open_remote().stream((SOUND, 16000))
+    next(item for item in stream if isinstance(item, Partial) and item.text == "one")
     stream.close()
-    assert fake.gone.wait(60)
+    assert fake.disconnected.wait(60)
 
 
-def test_broken_stream_raises_session_died_and_the_next_call_succeeds(opened: Opening, fake: FakeServer) -> None:
-    session, good = opened(), fake.answers[CHAT]
+def test_broken_stream_raises_session_died_and_the_next_call_succeeds(open_remote: Opening, fake: FakeServer) -> None:
+    session, original = open_remote(), fake.answers[CHAT]
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="drop")
     with pytest.raises(
         SessionDied, match="closed the connection before its answer was complete; the next call asks again"
     ):
         session.transcribe_batch([(SOUND, 16000)] * 3, batch_size=3)
-    fake.answers[CHAT] = good
+    fake.answers[CHAT] = original
     assert session.transcribe((SOUND, 16000)).text == "one two"
 
 
-def test_call_on_a_closed_session_raises_an_error(opened: Opening) -> None:
-    session = opened()
+def test_call_on_a_closed_session_raises_an_error(open_remote: Opening) -> None:
+    session = open_remote()
     session.close()
     session.close()
     with pytest.raises(BadInput, match="the session of mine is closed"):
         session.transcribe((SOUND, 16000))
 
 
-# A server that transcribes only, as with vLLM's own classes of these models.
+# A server that only transcribes, as vLLM's own classes of these models do.
 
 
 @pytest.fixture
-def transcribing(fake: FakeServer) -> FakeServer:
+def transcription_server(fake: FakeServer) -> FakeServer:
     for path in (CHAT, "/v1/completions"):
         del fake.answers[path]
     events = [
@@ -216,20 +218,22 @@ def transcribing(fake: FakeServer) -> FakeServer:
     return fake
 
 
-def test_conversation_on_a_transcription_only_server_is_unavailable(opened: Opening, transcribing: FakeServer) -> None:
+def test_conversation_on_a_transcription_only_server_is_unavailable(
+    open_remote: Opening, transcription_server: FakeServer
+) -> None:
     with pytest.raises(Unavailable, match=r"offers only transcriptions of .*; open the model on this machine"):
-        opened().converse([{"role": "user", "content": [{"type": "audio", "audio": (SOUND, 16000)}]}])
+        open_remote().converse([{"role": "user", "content": [{"type": "audio", "audio": (SOUND, 16000)}]}])
 
 
 def test_transcription_only_server_receives_a_form_with_wav_and_options(
-    opened: Opening, transcribing: FakeServer
+    open_remote: Opening, transcription_server: FakeServer
 ) -> None:
-    transcript = opened().transcribe((SOUND, 16000), language="ja", hotwords=["a", "b"], max_new_tokens=20)
+    transcript = open_remote().transcribe((SOUND, 16000), language="ja", hotwords=["a", "b"], max_new_tokens=20)
     assert (transcript.text, transcript.tokens) == ("one two", ())
     assert transcript.notes == (
         "the server offers only transcriptions, with its own prompt, and does not send their tokens",
     )
-    [body], headers = asked(transcribing, TRANSCRIPTIONS), transcribing.headers[-1]
+    [body], headers = request_bodies(transcription_server, TRANSCRIPTIONS), transcription_server.headers[-1]
     form = message_from_bytes(b"Content-Type: " + headers["Content-Type"].encode() + b"\r\n\r\n" + body)
     parts = {part.get_param("name", header="Content-Disposition"): part for part in form.get_payload()}
     samples, _ = soundfile.read(io.BytesIO(parts.pop("file").get_payload(decode=True)), dtype="float32")
@@ -250,13 +254,15 @@ def test_transcription_only_server_receives_a_form_with_wav_and_options(
 
 @pytest.mark.parametrize("options", [{"itn": False}, {"min_new_tokens": 3}])
 def test_options_without_a_transcription_field_are_refused(
-    opened: Opening, transcribing: FakeServer, options: dict
+    open_remote: Opening, transcription_server: FakeServer, options: dict
 ) -> None:
     with pytest.raises(BadInput, match="the server's transcriptions have no such field"):
-        opened().transcribe((SOUND, 16000), **options)
+        open_remote().transcribe((SOUND, 16000), **options)
 
 
-def test_server_without_chat_and_transcription_routes_is_unavailable(opened: Opening, transcribing: FakeServer) -> None:
-    del transcribing.answers[TRANSCRIPTIONS]
+def test_server_without_chat_and_transcription_routes_is_unavailable(
+    open_remote: Opening, transcription_server: FakeServer
+) -> None:
+    del transcription_server.answers[TRANSCRIPTIONS]
     with pytest.raises(Unavailable, match=f"offers neither {CHAT} nor {TRANSCRIPTIONS} for {MODEL}"):
-        opened()
+        open_remote()

@@ -53,8 +53,8 @@ def session(server: Server) -> Iterator[RemoteTextSession]:
     session.close()
 
 
-def asked(fake: FakeServer, path: str) -> Any:
-    [body] = [body for where, body in fake.asked if where == path]
+def request_body(fake: FakeServer, path: str) -> Any:
+    [body] = [body for route, body in fake.requests if route == path]
     return body
 
 
@@ -72,7 +72,7 @@ def test_text_prompt_is_sent_as_a_user_message_and_the_answer_is_streamed(
     assert (generation.text, generation.tokens, generation.finish) == ("one two", (1, 2, END), "stop")
     assert (generation.prompt_tokens, generation.model, generation.runtime) == (5, "mine", "vllm")
     assert 0 < generation.first_token_seconds <= generation.compute_seconds
-    body = asked(fake, CHAT)
+    body = request_body(fake, CHAT)
     assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "count"}]
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert (body["model"], body["max_tokens"], body["stop_token_ids"]) == (MODEL, 20, [END])
@@ -81,7 +81,7 @@ def test_text_prompt_is_sent_as_a_user_message_and_the_answer_is_streamed(
 def test_a_conversation_is_sent_as_it_is(session: RemoteTextSession, fake: FakeServer) -> None:
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
     session.generate(talk)
-    assert asked(fake, CHAT)["messages"] == talk
+    assert request_body(fake, CHAT)["messages"] == talk
 
 
 def test_conversation_answer_has_text_tokens_and_settings_and_refuses_audio(
@@ -90,7 +90,7 @@ def test_conversation_answer_has_text_tokens_and_settings_and_refuses_audio(
     *_, answer = session.converse_stream([{"role": "user", "content": [{"type": "text", "text": "a"}]}], top_k=3)
     assert isinstance(answer, Answer) and (answer.text, answer.token_ids) == ("one two", (1, 2, END))
     assert (answer.finish, answer.prompt_rows, answer.settings["top_k"]) == ("stop", 5, 3)
-    assert asked(fake, CHAT)["messages"] == [{"role": "user", "content": "a"}]
+    assert request_body(fake, CHAT)["messages"] == [{"role": "user", "content": "a"}]
     with pytest.raises(BadInput, match="message 1, part 1: it is sound, and mine reads text only"):
         session.converse([{"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}])
 
@@ -99,15 +99,15 @@ def test_conversation_answer_has_text_tokens_and_settings_and_refuses_audio(
 def test_first_streamed_piece_contains_the_number_of_prompt_tokens(
     session: RemoteTextSession, chat: bool, expected: int
 ) -> None:
-    first = next(each for each in session.generate_stream("count", chat=chat) if isinstance(each, Piece) and each.text)
-    assert first.prompt_tokens == expected, "who stops here has not read the usage"
+    first = next(item for item in session.generate_stream("count", chat=chat) if isinstance(item, Piece) and item.text)
+    assert first.prompt_tokens == expected, "a caller that stops here has not read the usage"
 
 
 def test_plain_prompt_is_sent_to_the_completions_route(session: RemoteTextSession, fake: FakeServer) -> None:
     generation = session.generate("one, two,", chat=False, temperature=0.5, seed=3)
     assert (generation.text, generation.tokens) == ("one two", (1, 2))
     assert (generation.finish, generation.prompt_tokens) == ("length", 3)
-    body = asked(fake, COMPLETIONS)
+    body = request_body(fake, COMPLETIONS)
     assert (body["prompt"], body["temperature"], body["seed"]) == ("one, two,", 0.5, 3)
     assert "messages" not in body and "chat_template_kwargs" not in body
 
@@ -130,9 +130,9 @@ def test_server_without_completions_route_gets_only_chat_requests(server: Server
     session.close()
 
 
-@pytest.mark.parametrize("prompt, said", [("  ", "the prompt is empty"), ([{"role": "user"}], "has no content")])
-def test_invalid_prompt_is_refused(session: RemoteTextSession, prompt: Any, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+@pytest.mark.parametrize("prompt, message", [("  ", "the prompt is empty"), ([{"role": "user"}], "has no content")])
+def test_invalid_prompt_is_refused(session: RemoteTextSession, prompt: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         session.generate(prompt)
 
 
@@ -143,12 +143,12 @@ def test_server_without_token_ids_gives_text_without_tokens(session: RemoteTextS
     assert (generation.text, generation.tokens) == ("one", ())
 
 
-def telling(*steps: dict[str, float]) -> list[bytes]:
-    """A chat with a token in each event, and what else was likely."""
+def alternatives_events(*steps: dict[str, float]) -> list[bytes]:
+    """The events of a chat with one token and its alternatives each."""
     events = []
     for number, (step, piece) in enumerate(zip(steps, ("one", " two")), 1):
-        others = [{"token": token, "logprob": value} for token, value in step.items()]
-        logprobs = {"content": [{"token": f"token_id:{number}", "top_logprobs": others}]}
+        alternatives = [{"token": token, "logprob": value} for token, value in step.items()]
+        logprobs = {"content": [{"token": f"token_id:{number}", "top_logprobs": alternatives}]}
         choice = {"index": 0, "delta": {"content": piece}, "token_ids": [number], "logprobs": logprobs}
         events.append(event({"choices": [choice]}))
     return [*events, event({"choices": [{"index": 0, "delta": {}, "finish_reason": "length"}]}), DONE]
@@ -156,21 +156,21 @@ def telling(*steps: dict[str, float]) -> list[bytes]:
 
 def test_alternatives_have_ids_and_detokenised_texts(session: RemoteTextSession, fake: FakeServer) -> None:
     steps = {"token_id:1": -0.5, "token_id:9": -9999.0, "token_id:2": -1.5}, {"token_id:1": -2.0, "token_id:2": -0.25}
-    fake.answers[CHAT] = lambda *_: Reply(pieces=telling(*steps))
+    fake.answers[CHAT] = lambda *_: Reply(pieces=alternatives_events(*steps))
     *pieces, generation = session.generate_stream("count", alternatives=1)
     assert isinstance(generation, Generation)
     assert generation.alternatives == ((Alternative(1, "one", -0.5),), (Alternative(2, " two", -0.25),))
-    told = [piece for piece in pieces if isinstance(piece, Piece) and piece.text]
-    assert [piece.alternatives for piece in told] == list(generation.alternatives)
-    assert (asked(fake, CHAT)["top_logprobs"], asked(fake, CHAT)["logprobs"]) == (2, True)
-    more = session.generate("count", alternatives=3).alternatives
-    assert [each.id for each in more[0]] == [1, 2], "what cannot come is none"
-    assert len([path for path, _ in fake.asked if path == "/detokenize"]) == 2, "each token is asked for once"
+    text_pieces = [piece for piece in pieces if isinstance(piece, Piece) and piece.text]
+    assert [piece.alternatives for piece in text_pieces] == list(generation.alternatives)
+    assert (request_body(fake, CHAT)["top_logprobs"], request_body(fake, CHAT)["logprobs"]) == (2, True)
+    alternatives = session.generate("count", alternatives=3).alternatives
+    assert [alternative.id for alternative in alternatives[0]] == [1, 2], "impossible tokens are left out"
+    assert len([path for path, _ in fake.requests if path == "/detokenize"]) == 2, "each token is detokenised once"
 
 
 def test_alternatives_named_by_text_have_id_minus_one(session: RemoteTextSession, fake: FakeServer) -> None:
-    completed = {"choices": [{"text": "one", "logprobs": {"top_logprobs": [{"one": -0.5, "uno": -1.5}]}}]}
-    fake.answers[COMPLETIONS] = lambda *_: Reply(pieces=[event(completed), DONE])
+    completion = {"choices": [{"text": "one", "logprobs": {"top_logprobs": [{"one": -0.5, "uno": -1.5}]}}]}
+    fake.answers[COMPLETIONS] = lambda *_: Reply(pieces=[event(completion), DONE])
     [step] = session.generate("count", alternatives=2, chat=False).alternatives
     assert step == (Alternative(-1, "one", -0.5), Alternative(-1, "uno", -1.5))
 
@@ -184,7 +184,7 @@ def test_closing_the_stream_closes_the_connection(session: RemoteTextSession, fa
     fake.answers[CHAT] = lambda *_: Reply(pieces=chat_events([(1, "one")])[:2], then="wait")
     with contextlib.closing(session.generate_stream("count")) as stream:
         assert next(piece for piece in stream if piece.text).text == "one"
-    assert fake.gone.wait(60)
+    assert fake.disconnected.wait(60)
 
 
 def test_broken_stream_raises_session_died(session: RemoteTextSession, fake: FakeServer) -> None:
@@ -210,15 +210,15 @@ def test_call_on_a_closed_session_raises_an_error(session: RemoteTextSession) ->
 # Embeddings.
 
 
-def decoded(data: str) -> np.ndarray:
+def decode_tensor(data: str) -> np.ndarray:
     return torch.load(io.BytesIO(base64.b64decode(data)), weights_only=True).numpy()
 
 
 def test_embedding_prompt_is_sent_to_the_completions_route(session: RemoteTextSession, fake: FakeServer) -> None:
     generation = last_generation(session.generate_from_embeddings(ROWS, max_new_tokens=2))
     assert generation.tokens == (1, 2)
-    body = asked(fake, COMPLETIONS)
-    np.testing.assert_array_equal(decoded(body["prompt_embeds"]), ROWS)
+    body = request_body(fake, COMPLETIONS)
+    np.testing.assert_array_equal(decode_tensor(body["prompt_embeds"]), ROWS)
     assert "prompt" not in body and body["max_tokens"] == 2
 
 
@@ -226,15 +226,15 @@ def test_embeddings_between_texts_are_sent_as_parts_of_a_chat_message(
     session: RemoteTextSession, fake: FakeServer
 ) -> None:
     list(session.generate_from_embeddings(["hear this: ", ROWS, " and say it"], system="Be brief."))
-    system, user = asked(fake, CHAT)["messages"]
+    system, user = request_body(fake, CHAT)["messages"]
     assert system == {"role": "system", "content": "Be brief."}
     before, rows, after = user["content"]
     assert (before["text"], rows["type"], after["text"]) == ("hear this: ", "prompt_embeds", " and say it")
-    np.testing.assert_array_equal(decoded(rows["data"]), ROWS)
+    np.testing.assert_array_equal(decode_tensor(rows["data"]), ROWS)
 
 
 @pytest.mark.parametrize(
-    "prompt, said",
+    "prompt, message",
     [
         (ROWS[0], r"the embeddings have shape \(3,\) and type float32; expected floating point of shape \(positions"),
         (ROWS.astype(int), "and type int64; expected floating point"),
@@ -245,18 +245,18 @@ def test_embeddings_between_texts_are_sent_as_parts_of_a_chat_message(
     ],
 )
 def test_embeddings_of_wrong_shape_or_type_are_refused(
-    session: RemoteTextSession, fake: FakeServer, prompt: Any, said: str
+    session: RemoteTextSession, fake: FakeServer, prompt: Any, message: str
 ) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         list(session.generate_from_embeddings(prompt))
-    assert not [path for path, _ in fake.asked if path in (CHAT, COMPLETIONS)]
+    assert not [path for path, _ in fake.requests if path in (CHAT, COMPLETIONS)]
 
 
 # Embeddings in place of placeholders.
 
 
-def taking_embeddings(_: FakeServer, body: Any) -> Reply:
-    """A chat of a server that runs our plugin."""
+def answer_with_embeddings(_: FakeServer, body: Any) -> Reply:
+    """The answer of a server with the project's plugin."""
     parts = [part for message in body["messages"] for part in message["content"] if isinstance(part, dict)]
     if any(part["type"] == "embedding" and "embedding" not in part for part in parts):
         return as_json({"error": {"message": NOTHING, "type": "BadRequestError", "code": 400}}, 400)
@@ -264,15 +264,15 @@ def taking_embeddings(_: FakeServer, body: Any) -> Reply:
 
 
 def test_embeddings_replace_their_placeholders_in_a_conversation(session: RemoteTextSession, fake: FakeServer) -> None:
-    fake.answers[CHAT] = taking_embeddings
+    fake.answers[CHAT] = answer_with_embeddings
     talk = [
         {"role": "user", "content": f"a {PLACEHOLDER}{PLACEHOLDER}"},
         {"role": "assistant", "content": "b"},
         {"role": "user", "content": f"{PLACEHOLDER} c"},
     ]
-    given = [ROWS, ROWS + 1, ROWS + 2]
-    assert session.generate(talk, embeddings=given).tokens == (1, 2, END)
-    first, middle, last = [body for path, body in fake.asked if path == CHAT][-1]["messages"]
+    embeddings = [ROWS, ROWS + 1, ROWS + 2]
+    assert session.generate(talk, embeddings=embeddings).tokens == (1, 2, END)
+    first, middle, last = [body for path, body in fake.requests if path == CHAT][-1]["messages"]
     assert middle == talk[1] and (first["role"], first["content"][0]) == ("user", {"type": "text", "text": "a "})
     assert [part["type"] for part in (*first["content"], *last["content"])] == [
         "text",
@@ -281,14 +281,14 @@ def test_embeddings_replace_their_placeholders_in_a_conversation(session: Remote
         "embedding",
         "text",
     ]
-    sent = [read_part(part) for part in (*first["content"][1:], last["content"][0])]
-    for (data, encoding, _), rows in zip(sent, given, strict=True):
+    sent_parts = [read_part(part) for part in (*first["content"][1:], last["content"][0])]
+    for (data, encoding, _), rows in zip(sent_parts, embeddings, strict=True):
         np.testing.assert_array_equal(read_embedding(data, encoding=encoding).values, rows)
 
 
 def test_placeholder_text_of_the_server_model_is_used(session: RemoteTextSession, fake: FakeServer) -> None:
     def answer(server: FakeServer, body: Any) -> Reply:
-        reply = taking_embeddings(server, body)
+        reply = answer_with_embeddings(server, body)
         return (
             as_json({"error": {"message": f'{NOTHING}{PLACE}"<|image_pad|>"', "code": 400}}, 400)
             if not reply.pieces
@@ -297,7 +297,7 @@ def test_placeholder_text_of_the_server_model_is_used(session: RemoteTextSession
 
     fake.answers[CHAT] = answer
     assert session.generate(f"{PLACEHOLDER} and <|image_pad|>", embeddings=[ROWS]).tokens == (1, 2, END)
-    [message] = [body for path, body in fake.asked if path == CHAT][-1]["messages"]
+    [message] = [body for path, body in fake.requests if path == CHAT][-1]["messages"]
     text, embedding = message["content"]
     assert (text, embedding["type"]) == ({"type": "text", "text": f"{PLACEHOLDER} and "}, "embedding")
     with pytest.raises(
@@ -313,7 +313,7 @@ def test_embeddings_are_refused_without_server_support_or_matching_placeholders(
     fake.answers[CHAT] = lambda *_: as_json(unknown, 400)
     with pytest.raises(Unavailable, match=r"takes no embeddings in the chats of org/model; start it on a machine with"):
         session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS])
-    fake.answers[CHAT] = taking_embeddings
+    fake.answers[CHAT] = answer_with_embeddings
     with pytest.raises(Unavailable, match="takes embeddings only in conversations; leave option chat on"):
         session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS], chat=False)
     with pytest.raises(BadInput, match="nowhere and comes with 1 embedding"):

@@ -27,18 +27,24 @@ from workbench.speech.plan import AnswerPlan
 
 
 @given(st.lists(st.booleans(), max_size=12), st.integers(0, 3))
-def test_prompt_rows_and_options_survive_encoding_and_decoding(spoken: list[bool], start: int) -> None:
-    rows = np.array([LAYOUT.pads + n % 5 if each else LAYOUT.row(n) for n, each in enumerate(spoken)]).reshape(-1, 5)
-    asked = StreamRequest(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
-    found = read({ARGUMENT: asked.written(), "other": 1}, LAYOUT, start + len(rows))
-    assert found is not None and found.plan == asked.plan and found.probabilities and found.evidence
-    told = {first + n: row.tolist() for first, each in found.spans for n, row in enumerate(each)}
-    assert told == {start + n: row.tolist() for n, row in enumerate(rows) if spoken[n]}
-    assert len(found.spans) == sum(now and not before for before, now in zip([False, *spoken], spoken))
+def test_prompt_rows_and_options_survive_encoding_and_decoding(is_audio: list[bool], start: int) -> None:
+    rows = np.array(
+        [LAYOUT.pads + n % 5 if is_audio_row else LAYOUT.row(n) for n, is_audio_row in enumerate(is_audio)]
+    ).reshape(-1, 5)
+    request = StreamRequest(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
+    decoded = read({ARGUMENT: request.written(), "other": 1}, LAYOUT, start + len(rows))
+    assert decoded is not None and decoded.plan == request.plan and decoded.probabilities and decoded.evidence
+    decoded_rows = {
+        first_position + n: row.tolist() for first_position, span in decoded.spans for n, row in enumerate(span)
+    }
+    assert decoded_rows == {start + n: row.tolist() for n, row in enumerate(rows) if is_audio[n]}
+    assert len(decoded.spans) == sum(
+        current and not previous for previous, current in zip([False, *is_audio], is_audio)
+    )
 
 
 @pytest.mark.parametrize(
-    "given",
+    "data",
     [
         "text",
         7,
@@ -59,9 +65,9 @@ def test_prompt_rows_and_options_survive_encoding_and_decoding(spoken: list[bool
         {"plan": {}, "spans": 3, "probabilities": False, "evidence": False},
     ],
 )
-def test_invalid_request_data_is_refused(given: Any) -> None:
+def test_invalid_request_data_is_refused(data: Any) -> None:
     with pytest.raises(BadInput):
-        read({ARGUMENT: given}, LAYOUT, 9)
+        read({ARGUMENT: data}, LAYOUT, 9)
     assert read({}, LAYOUT, 9) is None and read(None, LAYOUT, 9) is None
 
 
@@ -81,9 +87,9 @@ def test_step_survives_encoding_into_vllm_logprob_columns(phase: Phase, evidence
     ids, numbers = columns(step, LAYOUT)
     assert len(set(ids.tolist())) == len(ids) and ids.min() >= 0
     assert ids[0] == step.id and len(ids) == len(numbers) == width(LAYOUT, evidence)
-    found = position(ids.astype(np.int32), numbers, step.phase, StreamRequest(plan, (), True, evidence), LAYOUT)
-    assert found.ids.tolist() == step.ids.tolist() and found.phase is step.phase
-    np.testing.assert_allclose(found.probabilities, step.probabilities, rtol=1e-6)
-    assert (found.evidence is not None) == evidence
+    decoded = position(ids.astype(np.int32), numbers, step.phase, StreamRequest(plan, (), True, evidence), LAYOUT)
+    assert decoded.ids.tolist() == step.ids.tolist() and decoded.phase is step.phase
+    np.testing.assert_allclose(decoded.probabilities, step.probabilities, rtol=1e-6)
+    assert (decoded.evidence is not None) == evidence
     for name in ("alternatives", "logprobs", "temperatures", "candidates", "rooms") if evidence else ():
-        np.testing.assert_allclose(getattr(found.evidence, name), getattr(step.evidence, name), rtol=1e-6)
+        np.testing.assert_allclose(getattr(decoded.evidence, name), getattr(step.evidence, name), rtol=1e-6)

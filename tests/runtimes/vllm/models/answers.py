@@ -1,7 +1,7 @@
-"""What vLLM's engine answers to a speech model's requests: `python -m ... JOB OUT`, both JSON files.
+"""Writes vLLM's answers to requests of a speech model: `python -m ... JOB OUT`, both JSON files.
 
-The engine is in this process, which ends with it. The job has the `directory` to load, `files` with mono samples at
-16 kHz, the usual prompt's `ids`, `stops`, and a prompt of ids and embeddings: `mixed` names its file.
+The engine runs in this process. The job has the `directory` to load, `files` with mono samples at 16 kHz, the `ids` of
+the usual prompt, the `stops`, and in `mixed` the file of a prompt of ids and embeddings.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ def main() -> None:
     )
 
     def answers(*prompts: Any) -> list[list[int]]:
-        found = engine.generate(list(prompts), decoding, use_tqdm=False)
-        return [list(each.outputs[0].token_ids) for each in found]
+        outputs = engine.generate(list(prompts), decoding, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
 
     sounds = [soundfile.read(file, dtype="float32")[0] for file in job["files"]]
     prompts = [{"prompt_token_ids": job["ids"], "multi_modal_data": {"audio": sound}} for sound in sounds]
     out: dict[str, Any] = {"alone": [answers(each)[0] for each in prompts], "together": answers(*prompts)}
 
-    # As the server asks for a transcription, and in a conversation.
+    # Prompts of the transcription route, and conversations.
     model_class: Any = get_model_cls(engine.model_config)
     config = model_class.get_speech_to_text_config(engine.model_config, "transcribe")
 
-    def asked(sound: np.ndarray, **more: Any) -> Any:
-        given = {"audio": sound, "stt_config": config, "model_config": engine.model_config, **more}
-        return model_class.get_generation_prompt(SpeechToTextParams(**given))
+    def prompt_of(sound: np.ndarray, **fields: Any) -> Any:
+        parameters = {"audio": sound, "stt_config": config, "model_config": engine.model_config, **fields}
+        return model_class.get_generation_prompt(SpeechToTextParams(**parameters))
 
-    out["asked"] = answers(*[asked(sound) for sound in sounds])
-    more = {"language": "en", "hotwords": "one, two", "request_prompt": '{"itn": false}'}
-    out["options"] = asked(sounds[0], **more)["prompt_token_ids"]
+    out["asked"] = answers(*[prompt_of(sound) for sound in sounds])
+    request_options = {"language": "en", "hotwords": "one, two", "request_prompt": '{"itn": false}'}
+    out["options"] = prompt_of(sounds[0], **request_options)["prompt_token_ids"]
     out["languages"] = {}
     for language in (None, "auto", "ga", "xx"):
         try:
@@ -77,13 +77,13 @@ def main() -> None:
     out["counted"] = model_class.get_num_audio_tokens(seconds, config, engine.model_config)
     data = base64.b64encode(Path(job["files"][0]).read_bytes()).decode()
     part = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
-    [said] = engine.chat([{"role": "user", "content": [part]}], decoding, use_tqdm=False)
-    out["chat"] = list(said.outputs[0].token_ids)
-    out["chat_prompt"] = list(said.prompt_token_ids)
-    [said] = engine.chat([{"role": "user", "content": "hello"}], decoding, use_tqdm=False)
-    out["text"] = list(said.prompt_token_ids)
+    [completion] = engine.chat([{"role": "user", "content": [part]}], decoding, use_tqdm=False)
+    out["chat"] = list(completion.outputs[0].token_ids)
+    out["chat_prompt"] = list(completion.prompt_token_ids)
+    [completion] = engine.chat([{"role": "user", "content": "hello"}], decoding, use_tqdm=False)
+    out["text"] = list(completion.prompt_token_ids)
 
-    # Embeddings among ids, the placeholder without sound, and an option that there is not.
+    # Embeddings among ids, the placeholder without sound, and an unknown option.
     mixed = np.load(job["mixed"], allow_pickle=False)
     out["mixed"] = answers(
         {

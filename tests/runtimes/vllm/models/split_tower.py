@@ -1,6 +1,6 @@
 """One of two workers that compute a tower of Fun-ASR-Nano together: `python -m ... MEETING RANK OUT`.
 
-Writes what the tower gives to OUT, with how many of its parameters' rows this worker has.
+Writes the output of the tower to OUT, with the shapes of the parameters of this worker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from tests.runtimes.vllm.models.worker import made_ready, worker
+from tests.runtimes.vllm.models.worker import finish_loading, worker
 from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.families.funasr_nano import AdaptorConfig
 from workbench.families.sanm import SanmConfig
@@ -18,17 +18,17 @@ from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 
 ENCODER = SanmConfig(20, 16, 2, 24, 2, 1, 5, 0, 1e-5)
-ADAPTOR = AdaptorConfig(2, False, 16, 24, 24, 1, 3)  # three heads are not to be split over two workers
+ADAPTOR = AdaptorConfig(2, False, 16, 24, 24, 1, 3)  # three heads cannot be split over two workers
 LENGTHS = (17, 16, 5)
 
 
 def weights() -> dict[str, torch.Tensor]:
-    """Those of every worker, and of the network that they are compared with."""
+    """The weights of every worker, and of the reference network."""
     return drawn_tensors(NanoEncoder(ENCODER, ADAPTOR), 3)
 
 
 def features() -> list[torch.Tensor]:
-    """What is heard."""
+    """The features of three recordings."""
     draw = torch.Generator().manual_seed(7)
     return [torch.randn(length, ENCODER.input_size, generator=draw) for length in LENGTHS]
 
@@ -39,7 +39,7 @@ def main() -> None:
         tower = NanoTower(ENCODER, ADAPTOR)
         tower.load_weights(weights().items())
         shapes = {name: tuple(parameter.shape) for name, parameter in tower.named_parameters()}
-        made_ready(tower)
+        finish_loading(tower)
         with torch.inference_mode():
             torch.save({"found": tower(features(), LENGTHS), "shapes": shapes}, out)
 

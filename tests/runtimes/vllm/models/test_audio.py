@@ -31,9 +31,9 @@ from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 
 
 class Context:
-    """What vLLM gives a processor, without its check of a whole model."""
+    """The context that vLLM passes to a processor, without a complete model."""
 
-    def __init__(self, directory: Path, given: dict[str, Any] | None = None):
+    def __init__(self, directory: Path, defaults: dict[str, Any] | None = None):
         self.tokenizer: Any = read_served_funasr_nano(directory).tokenizer._tokenizer
         self.model_config = SimpleNamespace(
             model=str(directory), multimodal_config=None, get_multimodal_config=lambda: self.options
@@ -44,7 +44,7 @@ class Context:
             get_limit_per_prompt=lambda _: 1,
             limit_per_prompt={},
         )
-        self.given = given or {}
+        self.defaults = defaults or {}
 
     def get_tokenizer(self) -> Any:
         return self.tokenizer
@@ -52,8 +52,8 @@ class Context:
     def get_mm_config(self) -> Any:
         return self.options
 
-    def get_merged_mm_kwargs(self, given: dict[str, Any]) -> dict[str, Any]:
-        return {**self.given, **given}
+    def get_merged_mm_kwargs(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {**self.defaults, **kwargs}
 
 
 @pytest.fixture(scope="module")
@@ -69,53 +69,53 @@ def processor(directory: Path) -> AudioProcessor:
     return AudioProcessor(info, AudioDummyInputs(info))
 
 
-def processed(processor: AudioProcessor, audio: Any, ids: list[int], **options: Any) -> tuple[dict[str, Any], Any]:
-    """(the fields of the one sound, vLLM's whole input)."""
+def process(processor: AudioProcessor, audio: Any, ids: list[int], **options: Any) -> tuple[dict[str, Any], Any]:
+    """Returns the fields of the recording and vLLM's complete inputs."""
     items = processor.info.parse_mm_data({"audio": audio})
-    found: Any = processor.apply(
+    inputs: Any = processor.apply(
         ProcessorInputs(ids, items, hf_processor_mm_kwargs=options), SimpleNamespace(record=nullcontext)
     )
-    kwargs: MultiModalKwargsItems = found["mm_kwargs"]
-    return {name: element.data for name, element in kwargs["audio"][0].items()}, found
+    kwargs: MultiModalKwargsItems = inputs["mm_kwargs"]
+    return {name: element.data for name, element in kwargs["audio"][0].items()}, inputs
 
 
 @settings(deadline=None, max_examples=25)
-@given(samples=st.integers(200, 40_000), before=st.integers(0, 3), behind=st.integers(0, 3))
+@given(samples=st.integers(200, 40_000), before_count=st.integers(0, 3), after_count=st.integers(0, 3))
 def test_audio_features_and_placeholders_match_the_recording_length(
-    samples: int, before: int, behind: int, processor: AudioProcessor, directory: Path
+    samples: int, before_count: int, after_count: int, processor: AudioProcessor, directory: Path
 ) -> None:
     sound = noise(3)[0][:samples]
     placeholder = processor.info.placeholder
-    fields, whole = processed(processor, sound, [7] * before + [placeholder] + [8] * behind)
+    fields, inputs = process(processor, sound, [7] * before_count + [placeholder] + [8] * after_count)
     model = read_served_funasr_nano(directory)
     expected = Frontend(model.frontend, None)(sound).features
     assert fields["features"].dtype == torch.float32 and np.array_equal(fields["features"].numpy(), expected)
     count = processor.info.front_end.count(samples)
     assert (int(fields["lengths"]), int(fields["counts"]), int(fields["capture"])) == (len(expected), count, 0)
-    assert whole["prompt_token_ids"] == [7] * before + [placeholder] * count + [8] * behind
-    [place] = whole["mm_placeholders"]["audio"]
-    assert (place.offset, place.length) == (before, count)
+    assert inputs["prompt_token_ids"] == [7] * before_count + [placeholder] * count + [8] * after_count
+    [place] = inputs["mm_placeholders"]["audio"]
+    assert (place.offset, place.length) == (before_count, count)
 
 
 def test_options_reach_the_front_end(processor: AudioProcessor) -> None:
     sound, ids = noise(1)[0], [processor.info.placeholder]
-    plain, whole = processed(processor, sound, ids)
-    dithered, other = processed(processor, sound, ids, dither=1.0, capture=5)
+    plain, plain_inputs = process(processor, sound, ids)
+    dithered, dithered_inputs = process(processor, sound, ids, dither=1.0, capture=5)
     assert int(dithered["capture"]) == 5
     assert not torch.equal(plain["features"], dithered["features"])
-    assert torch.equal(dithered["features"], processed(processor, sound, ids, dither=1.0)[0]["features"])
-    assert whole["mm_hashes"] != other["mm_hashes"]  # what vLLM remembers of one is not taken for the other
+    assert torch.equal(dithered["features"], process(processor, sound, ids, dither=1.0)[0]["features"])
+    assert plain_inputs["mm_hashes"] != dithered_inputs["mm_hashes"]  # vLLM's caches distinguish the two
 
 
 def test_stereo_audio_of_another_rate_is_converted_to_mono_16_khz(processor: AudioProcessor) -> None:
     ids = [processor.info.placeholder]
     sound, rate = noise(1, 8000)
-    fields, _ = processed(processor, (np.stack([sound, sound]), rate), ids)
+    fields, _ = process(processor, (np.stack([sound, sound]), rate), ids)
     assert int(fields["counts"]) == processor.info.front_end.count(16000)
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"dihter": 1.0}, "it has no option dihter; did you mean dither?"),
         ({"cmvn": "maybe"}, "option cmvn of it is 'maybe'; expected one of checkpoint, off"),
@@ -123,17 +123,17 @@ def test_stereo_audio_of_another_rate_is_converted_to_mono_16_khz(processor: Aud
     ],
 )
 def test_invalid_options_are_refused_as_value_errors(
-    options: dict[str, Any], said: str, processor: AudioProcessor
+    options: dict[str, Any], message: str, processor: AudioProcessor
 ) -> None:
     with pytest.raises(Refused) as caught:
-        processed(processor, noise(1)[0], [processor.info.placeholder], **options)
-    assert said in str(caught.value)
-    assert isinstance(caught.value, ValueError)  # for which vLLM's server blames the request
+        process(processor, noise(1)[0], [processor.info.placeholder], **options)
+    assert message in str(caught.value)
+    assert isinstance(caught.value, ValueError)  # vLLM's server answers it with status 400
 
 
 def test_no_sound_at_all_is_refused(processor: AudioProcessor) -> None:
     with pytest.raises(Refused, match="0 samples are too few"):
-        processed(processor, np.zeros(0, dtype=np.float32), [processor.info.placeholder])
+        process(processor, np.zeros(0, dtype=np.float32), [processor.info.placeholder])
 
 
 def test_profiling_audio_is_30_seconds_or_as_long_as_the_context_allows(processor: AudioProcessor) -> None:

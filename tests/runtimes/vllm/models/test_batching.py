@@ -12,20 +12,20 @@ from workbench.runtimes.vllm.models import batching
 from workbench.runtimes.vllm.models.batching import batches
 
 
-@example(lengths=[0, 0], heads=1, most=1)
-@given(lengths=st.lists(st.integers(0, 1000), max_size=30), heads=st.integers(1, 20), most=st.integers(1, 10**7))
+@example(lengths=[0, 0], heads=1, max_scores=1)
+@given(lengths=st.lists(st.integers(0, 1000), max_size=30), heads=st.integers(1, 20), max_scores=st.integers(1, 10**7))
 def test_each_segment_is_in_one_batch_within_the_size_and_padding_limits(
-    lengths: list[int], heads: int, most: int
+    lengths: list[int], heads: int, max_scores: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "MOST_SCORES", most)
-        found = list(batches(lengths, heads))
-    assert sorted(number for batch in found for number in batch) == list(range(len(lengths)))
-    for batch in found:
-        ours = [lengths[number] for number in batch]
-        assert ours == sorted(ours, reverse=True)
-        assert ours[0] <= batching.LONGER * ours[-1]
-        assert len(batch) == 1 or heads * len(batch) * ours[0] ** 2 <= most
-    for one, other in pairwise(found):  # nothing is split without a reason
-        first, following = lengths[one[0]], lengths[other[0]]
-        assert first > batching.LONGER * following or heads * (len(one) + 1) * first**2 > most
+        patch.setattr(batching, "MOST_SCORES", max_scores)
+        result = list(batches(lengths, heads))
+    assert sorted(number for batch in result for number in batch) == list(range(len(lengths)))
+    for batch in result:
+        batch_lengths = [lengths[number] for number in batch]
+        assert batch_lengths == sorted(batch_lengths, reverse=True)
+        assert batch_lengths[0] <= batching.LONGER * batch_lengths[-1]
+        assert len(batch) == 1 or heads * len(batch) * batch_lengths[0] ** 2 <= max_scores
+    for left, right in pairwise(result):  # batches are split only at a limit
+        left_longest, right_longest = lengths[left[0]], lengths[right[0]]
+        assert left_longest > batching.LONGER * right_longest or heads * (len(left) + 1) * left_longest**2 > max_scores

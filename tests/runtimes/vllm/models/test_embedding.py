@@ -33,7 +33,7 @@ WIDTH = 8
 
 
 def context(tokenizer: Any, dtype: torch.dtype = torch.float32, **config: Any) -> Any:
-    """What vLLM gives a processor, without a model."""
+    """The context that vLLM passes to a processor, without a model."""
     options = SimpleNamespace(
         enable_mm_embeds=False, mm_hasher_algorithm="blake3", get_limit_per_prompt=lambda _: 999, limit_per_prompt={}
     )
@@ -69,19 +69,19 @@ def processor(tokenizer: Any) -> EmbeddingProcessor:
     return processor_of(context(tokenizer))
 
 
-def processed(processor: EmbeddingProcessor, items: Any, ids: list[int], **options: Any) -> Any:
+def process(processor: EmbeddingProcessor, items: Any, ids: list[int], **options: Any) -> Any:
     parsed = processor.info.parse_mm_data({"embedding": items})
     inputs = ProcessorInputs(ids, parsed, hf_processor_mm_kwargs=options, cache=object())  # type: ignore[arg-type]
     return processor.apply(inputs, SimpleNamespace(record=lambda _: nullcontext()))
 
 
-def drawn(tokens: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+def random_rows(tokens: int, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((tokens, WIDTH)).astype(dtype)
 
 
-def rows(found: Any) -> list[Any]:
-    """Of each embedding of a request, as they travel."""
-    return [item["rows"].data for item in found["mm_kwargs"]["embedding"]]
+def rows(inputs: Any) -> list[Any]:
+    """The rows of each embedding of a request, as vLLM's inputs contain them."""
+    return [item["rows"].data for item in inputs["mm_kwargs"]["embedding"]]
 
 
 @settings(deadline=None, max_examples=30)
@@ -89,18 +89,18 @@ def rows(found: Any) -> list[Any]:
 def test_each_placeholder_is_expanded_to_the_rows_of_its_embedding(
     lengths: list[int], gaps: list[int], processor: EmbeddingProcessor
 ) -> None:
-    """Also where placeholders follow each other at once."""
+    """Placeholders may be adjacent."""
     token = processor.info.placeholder
-    embeddings = [drawn(length, seed) for seed, length in enumerate(lengths)]
+    embeddings = [random_rows(length, seed) for seed, length in enumerate(lengths)]
     ids, expected, places = [7] * gaps[0], [7] * gaps[0], []
     for length, gap in zip(lengths, gaps[1:], strict=False):
         places.append((len(expected), length))
         ids += [token] + [7] * gap
         expected += [token] * length + [7] * gap
-    found = processed(processor, embeddings, ids)
-    assert found["prompt_token_ids"] == expected
-    assert [(place.offset, place.length) for place in found["mm_placeholders"]["embedding"]] == places
-    for row, embedding in zip(rows(found), embeddings, strict=True):
+    inputs = process(processor, embeddings, ids)
+    assert inputs["prompt_token_ids"] == expected
+    assert [(place.offset, place.length) for place in inputs["mm_placeholders"]["embedding"]] == places
+    for row, embedding in zip(rows(inputs), embeddings, strict=True):
         assert row.dtype == torch.float32 and np.array_equal(row.numpy(), embedding)
 
 
@@ -110,24 +110,26 @@ def test_embeddings_of_any_float_type_are_converted_to_the_dtype_of_the_model(
 ) -> None:
     processor = processor_of(context(tokenizer, dtype))
     token = [processor.info.placeholder]
-    values = drawn(3)
+    values = random_rows(3)
     expected = torch.from_numpy(values).to(dtype)
     kinds = (values, values[None], values.astype(np.float64), torch.from_numpy(values), torch.from_numpy(values)[None])
     for item in (*kinds, read_embedding(write_embedding(values, None, "npy"))):
-        assert torch.equal(rows(processed(processor, item, token))[0], expected)
+        assert torch.equal(rows(process(processor, item, token))[0], expected)
     for narrow in (torch.bfloat16, torch.float16):
         small = torch.from_numpy(values).to(narrow)
-        assert torch.equal(rows(processed(processor, [small], token))[0], small.to(dtype))
+        assert torch.equal(rows(process(processor, [small], token))[0], small.to(dtype))
 
 
 def test_equal_embeddings_have_equal_names_in_vllms_caches(processor: EmbeddingProcessor) -> None:
     token = [processor.info.placeholder]
-    one, same, other = (processed(processor, [item], token)["mm_hashes"] for item in (drawn(2), drawn(2), drawn(2, 1)))
-    assert one == same != other
+    first, equal, different = (
+        process(processor, [item], token)["mm_hashes"] for item in (random_rows(2), random_rows(2), random_rows(2, 1))
+    )
+    assert first == equal != different
 
 
 @pytest.mark.parametrize(
-    "item, said",
+    "item, message",
     [
         (np.zeros((3, WIDTH + 1), np.float32), r"the embedding has the shape (3, 9); the model expects vectors of 8"),
         (np.zeros((CONTEXT, WIDTH), np.float32), "is 256 tokens long; the server takes 255 positions in a prompt"),
@@ -140,18 +142,18 @@ def test_equal_embeddings_have_equal_names_in_vllms_caches(processor: EmbeddingP
         (np.full((3, WIDTH), 1e200), "beyond the range of float32"),
         (np.array([[{}] * WIDTH]), "the embedding holds object"),
         ("words", "the embedding is of type str; expected an array of floating-point numbers"),
-        ([drawn(1), np.zeros((1, 3), np.float32)], "embedding 2 of 2 has the shape (1, 3)"),
+        ([random_rows(1), np.zeros((1, 3), np.float32)], "embedding 2 of 2 has the shape (1, 3)"),
     ],
 )
-def test_invalid_embeddings_raise_one_line_error(item: Any, said: str, processor: EmbeddingProcessor) -> None:
+def test_invalid_embeddings_raise_one_line_error(item: Any, message: str, processor: EmbeddingProcessor) -> None:
     with pytest.raises(Refused) as caught:
         processor.info.parse_mm_data({"embedding": item})
-    assert said in str(caught.value) and "\n" not in str(caught.value)
-    assert isinstance(caught.value, ValueError)  # for which vLLM's server blames the request
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert isinstance(caught.value, ValueError)  # vLLM's server answers it with status 400
 
 
 def test_embedding_beyond_the_float16_range_is_refused_by_a_float16_model(tokenizer: Any) -> None:
-    values = drawn(3)
+    values = random_rows(3)
     values[1, 2] = 1e6
     processor = processor_of(context(tokenizer, torch.float16))
     with pytest.raises(Refused, match=r"row 1 of the embedding, counted from 0, is beyond the range of .* float16"):
@@ -159,7 +161,7 @@ def test_embedding_beyond_the_float16_range_is_refused_by_a_float16_model(tokeni
 
 
 @pytest.mark.parametrize(
-    "placeholders, lengths, said",
+    "placeholders, lengths, message",
     [
         (
             1,
@@ -173,38 +175,43 @@ def test_embedding_beyond_the_float16_range_is_refused_by_a_float16_model(tokeni
     ],
 )
 def test_prompt_with_another_number_of_placeholders_is_refused(
-    placeholders: int, lengths: list[int], said: str, processor: EmbeddingProcessor
+    placeholders: int, lengths: list[int], message: str, processor: EmbeddingProcessor
 ) -> None:
     with pytest.raises(Refused) as caught:
-        processed(processor, [drawn(length) for length in lengths], [7, *[processor.info.placeholder] * placeholders])
-    assert said in str(caught.value)
+        process(
+            processor, [random_rows(length) for length in lengths], [7, *[processor.info.placeholder] * placeholders]
+        )
+    assert message in str(caught.value)
 
 
 def test_prompt_one_token_shorter_than_the_context_is_accepted(processor: EmbeddingProcessor) -> None:
-    found = processed(processor, [drawn(CONTEXT - 2)], [7, processor.info.placeholder])
-    assert len(found["prompt_token_ids"]) == CONTEXT - 1
+    inputs = process(processor, [random_rows(CONTEXT - 2)], [7, processor.info.placeholder])
+    assert len(inputs["prompt_token_ids"]) == CONTEXT - 1
 
 
 def test_processor_options_for_embeddings_are_refused(processor: EmbeddingProcessor) -> None:
     with pytest.raises(Refused, match="mm_processor_kwargs has 'scale'; embeddings have no options"):
-        processed(processor, [drawn(1)], [processor.info.placeholder], scale=2)
+        process(processor, [random_rows(1)], [processor.info.placeholder], scale=2)
 
 
 def test_the_configuration_names_the_placeholder(tokenizer: Any) -> None:
     assert placeholder_of(SimpleNamespace()) == PLACEHOLDER
-    other = processor_of(context(tokenizer, speech_workbench={"placeholder": "<|image_pad|>"}))
-    assert other.info.placeholder == tokenizer.get_vocab()["<|image_pad|>"]
-    assert other.dummy_inputs.get_dummy_text({"embedding": 2}) == "<|image_pad|><|image_pad|>"
-    for name, said in (("<|nobody|>", "the placeholder '<|nobody|>' is not a token"), ("", "expected a token's text")):
+    configured = processor_of(context(tokenizer, speech_workbench={"placeholder": "<|image_pad|>"}))
+    assert configured.info.placeholder == tokenizer.get_vocab()["<|image_pad|>"]
+    assert configured.dummy_inputs.get_dummy_text({"embedding": 2}) == "<|image_pad|><|image_pad|>"
+    for name, message in (
+        ("<|nobody|>", "the placeholder '<|nobody|>' is not a token"),
+        ("", "expected a token's text"),
+    ):
         with pytest.raises(BadInput) as caught:
             processor_of(context(tokenizer, speech_workbench={"placeholder": name}))
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("room", [CONTEXT, 20])
 def test_profiling_embeddings_fill_the_context(room: int, processor: EmbeddingProcessor) -> None:
-    most = min(room, CONTEXT - 1)
-    assert processor.info.get_mm_max_tokens_per_item(room, {"embedding": 1}) == {"embedding": most}
+    maximum = min(room, CONTEXT - 1)
+    assert processor.info.get_mm_max_tokens_per_item(room, {"embedding": 1}) == {"embedding": maximum}
     for count in (1, 3):
         dummies = processor.dummy_inputs.get_dummy_mm_data(room, {"embedding": count}, {})["embedding"]
-        assert [each.shape for each in dummies] == [(most // count, WIDTH)] * count
+        assert [dummy.shape for dummy in dummies] == [(maximum // count, WIDTH)] * count

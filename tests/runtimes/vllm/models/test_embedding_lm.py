@@ -21,7 +21,7 @@ from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-WIDTH, PLACEHOLDER, MOST = 64, "<|im_start|>", 12
+WIDTH, PLACEHOLDER, MAX_TOKENS = 64, "<|im_start|>", 12
 ENGINE = {
     "hf_overrides": {"architectures": [ARCHITECTURE], "speech_workbench": {"placeholder": PLACEHOLDER}},
     "limit_mm_per_prompt": {"embedding": 3},
@@ -48,63 +48,63 @@ def network(directory: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32)
 
 
-def drawn(tokens: int, seed: int) -> np.ndarray:
+def random_rows(tokens: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((tokens, WIDTH)).astype(np.float32)
 
 
 def prompt(llm: Any, parts: list[Any]) -> dict[str, Any]:
     [number] = llm.get_tokenizer().encode(PLACEHOLDER, add_special_tokens=False)
-    ids = [each for part in parts for each in ([number] if isinstance(part, np.ndarray) else part)]
-    given = [part for part in parts if isinstance(part, np.ndarray)]
-    return {"prompt_token_ids": ids, **({"multi_modal_data": {"embedding": given}} if given else {})}
+    ids = [token for part in parts for token in ([number] if isinstance(part, np.ndarray) else part)]
+    embeddings = [part for part in parts if isinstance(part, np.ndarray)]
+    return {"prompt_token_ids": ids, **({"multi_modal_data": {"embedding": embeddings}} if embeddings else {})}
 
 
-def expected(network: Any, parts: list[Any]) -> list[int]:
+def reference_tokens(network: Any, parts: list[Any]) -> list[int]:
     table = network.get_input_embeddings()
     rows = [torch.from_numpy(part) if isinstance(part, np.ndarray) else table(torch.tensor(part)) for part in parts]
     with torch.no_grad():
         mask = torch.ones(1, sum(map(len, rows)), dtype=torch.long)
-        found = network.generate(
+        output = network.generate(
             inputs_embeds=torch.cat(rows)[None],
             attention_mask=mask,
             do_sample=False,
-            min_new_tokens=MOST,
-            max_new_tokens=MOST,
+            min_new_tokens=MAX_TOKENS,
+            max_new_tokens=MAX_TOKENS,
             eos_token_id=-1,
             pad_token_id=0,
         )
-    return [int(number) for number in found[0]]
+    return [int(number) for number in output[0]]
 
 
 def test_prompts_of_ids_and_embeddings_give_the_same_tokens_as_transformers(llm: Any, network: Any) -> None:
-    """All at once, some longer than others; two that differ in one value alone; one of ids alone."""
-    near = drawn(5, 1)
-    near[2, 3] += 2
+    """All prompts run at once, of several lengths; two differ in one value, and one has ids only."""
+    similar = random_rows(5, 1)
+    similar[2, 3] += 2
     prompts = [
-        [[5, 6, 7], drawn(5, 1), [8, 9]],
-        [[5, 6, 7], near, [8, 9]],
-        [drawn(1, 2), drawn(60, 3), [8]],
-        [[5], drawn(3, 4), [6], drawn(2, 5), drawn(4, 6), [7]],
-        [drawn(CONTEXT - MOST - 1, 7)],
+        [[5, 6, 7], random_rows(5, 1), [8, 9]],
+        [[5, 6, 7], similar, [8, 9]],
+        [random_rows(1, 2), random_rows(60, 3), [8]],
+        [[5], random_rows(3, 4), [6], random_rows(2, 5), random_rows(4, 6), [7]],
+        [random_rows(CONTEXT - MAX_TOKENS - 1, 7)],
         [[5, 6, 7]],
     ]
-    found = written(llm, [prompt(llm, parts) for parts in prompts], [], MOST)
-    assert found == [expected(network, parts) for parts in prompts]
-    assert found[0] != found[1]
+    output = written(llm, [prompt(llm, parts) for parts in prompts], [], MAX_TOKENS)
+    assert output == [reference_tokens(network, parts) for parts in prompts]
+    assert output[0] != output[1]
 
 
 @pytest.mark.parametrize(
-    "parts, said",
+    "parts, message",
     [
         ([np.zeros((2, 3), np.float32)], r"the embedding has the shape \(2, 3\); the model expects vectors of 64"),
-        ([drawn(CONTEXT, 0)], "is 256 tokens long; the server takes 255 positions"),
-        ([drawn(1, seed) for seed in range(4)], "At most 3 embedding"),
+        ([random_rows(CONTEXT, 0)], "is 256 tokens long; the server takes 255 positions"),
+        ([random_rows(1, seed) for seed in range(4)], "At most 3 embedding"),
     ],
 )
-def test_refused_embedding_leaves_the_engine_usable(parts: list[Any], said: str, llm: Any) -> None:
-    with pytest.raises(Exception, match=said):
+def test_refused_embedding_leaves_the_engine_usable(parts: list[Any], message: str, llm: Any) -> None:
+    with pytest.raises(Exception, match=message):
         written(llm, [prompt(llm, parts)], [], 4)
-    assert len(written(llm, [prompt(llm, [drawn(2, 0)])], [], 4)[0]) == 4
+    assert len(written(llm, [prompt(llm, [random_rows(2, 0)])], [], 4)[0]) == 4
 
 
 def test_another_modality_is_refused() -> None:

@@ -58,16 +58,16 @@ def reference() -> SpeechLanguagePipeline:
 
 @pytest.fixture(scope="module")
 def front_end(directory: Path) -> FireRedFrontEnd:
-    found = FireRedInfo.open(directory)
-    assert isinstance(found, FireRedFrontEnd)
-    return found
+    opened = FireRedInfo.open(directory)
+    assert isinstance(opened, FireRedFrontEnd)
+    return opened
 
 
 @pytest.fixture(scope="module")
 def recordings() -> list[np.ndarray]:
-    """All samples, the long one as far as the model goes, and the shortest sound that there is."""
-    found = [read(path).samples for path in sorted((assets() / "samples").glob("*.wav"))]
-    return [*(samples[: 28 * SAMPLE_RATE] for samples in found), found[0][:900]]
+    """All samples, the long one cut to 28 s, and a very short recording."""
+    samples_of_files = [read(path).samples for path in sorted((assets() / "samples").glob("*.wav"))]
+    return [*(samples[: 28 * SAMPLE_RATE] for samples in samples_of_files), samples_of_files[0][:900]]
 
 
 # The front end ----------------------------------------------------------------------------------------------------
@@ -80,15 +80,18 @@ def test_front_end_features_and_lengths_equal_the_pytorch_runtime(
 ) -> None:
     sound = noise(3)[0][:samples]
     options = FireRedAsrOptions(length_rule=rule, cmvn="off" if samples == 16000 else "on")
-    seen: list[Any] = []
-    ear: Any = reference.encoder
-    monkeypatch.setattr(ear, "network", SimpleNamespace(embed_audio=lambda *given: seen.append(given)))
-    _, counts = ear.embeddings([sound], options)
-    found = front_end.sound(sound, options)
-    [(features,), (valid,), _] = seen[0]
-    np.testing.assert_array_equal(found.features, features[: len(found.features)])
-    assert not features[len(found.features) :].any() and len(features) == max(len(found.features), 8)
-    assert (found.length, found.embeddings) == (valid, counts[0]) and found.embeddings == front_end.count(samples)
+    calls: list[Any] = []
+    encoder: Any = reference.encoder
+    monkeypatch.setattr(encoder, "network", SimpleNamespace(embed_audio=lambda *arguments: calls.append(arguments)))
+    _, counts = encoder.embeddings([sound], options)
+    sound_input = front_end.sound(sound, options)
+    [(features,), (valid,), _] = calls[0]
+    np.testing.assert_array_equal(sound_input.features, features[: len(sound_input.features)])
+    assert not features[len(sound_input.features) :].any() and len(features) == max(len(sound_input.features), 8)
+    assert (sound_input.length, sound_input.embeddings) == (
+        valid,
+        counts[0],
+    ) and sound_input.embeddings == front_end.count(samples)
 
 
 def test_audio_longer_than_the_positional_encoding_is_refused(front_end: FireRedFrontEnd) -> None:
@@ -101,28 +104,28 @@ def test_audio_longer_than_the_positional_encoding_is_refused(front_end: FireRed
 def test_transcription_prompt_is_fixed_and_refuses_hotwords_and_prompts(
     front_end: FireRedFrontEnd, reference: SpeechLanguagePipeline
 ) -> None:
-    words: Any = reference.encoder
-    wanted = prompt_ids(words.model)
-    assert front_end.request_ids(5, "en", None, "") == np.where(wanted == words.placeholder, 5, wanted).tolist()
+    encoder: Any = reference.encoder
+    expected = prompt_ids(encoder.model)
+    assert front_end.request_ids(5, "en", None, "") == np.where(expected == encoder.placeholder, 5, expected).tolist()
     for hotwords, prompt in (("Anna", ""), (None, "a talk about bees"), (None, '{"cmvn": "off"}')):
         with pytest.raises(BadInput, match=r"prompt is always the same; expected neither"):
             front_end.request_ids(5, None, hotwords, prompt)
 
 
-def parameters(directory: Path, **given: Any) -> Any:
+def parameters(directory: Path, **changes: Any) -> Any:
     config = SimpleNamespace(speech_workbench={"token_ids": {AUDIO: 459}})
     model_config = SimpleNamespace(model=str(directory), hf_config=config)
     return SimpleNamespace(
-        **{"language": None, "hotwords": None, "request_prompt": "", "audio": noise(1)[0], **given},
+        **{"language": None, "hotwords": None, "request_prompt": "", "audio": noise(1)[0], **changes},
         model_config=model_config,
     )
 
 
 def test_transcription_api_of_the_model_class(directory: Path, front_end: FireRedFrontEnd) -> None:
     model = SpeechWorkbenchFireRedASR
-    asked = model.get_generation_prompt(parameters(directory))
-    assert asked["prompt_token_ids"] == front_end.request_ids(459, None, None, "")
-    assert asked["prompt_token_ids"].count(459) == 1
+    prompt = model.get_generation_prompt(parameters(directory))
+    assert prompt["prompt_token_ids"] == front_end.request_ids(459, None, None, "")
+    assert prompt["prompt_token_ids"].count(459) == 1
     with pytest.raises(Refused, match="expected neither"):
         model.get_generation_prompt(parameters(directory, hotwords="Anna"))
     config: Any = SimpleNamespace(model=str(directory))
@@ -139,8 +142,8 @@ def test_transcription_api_of_the_model_class(directory: Path, front_end: FireRe
 # In the engine ----------------------------------------------------------------------------------------------------
 
 
-class Listening:
-    """What the worker's extension sets on the model while stages are asked for."""
+class Captures:
+    """Stands in for the captures that the worker's extension sets on the model."""
 
     def __init__(self, *numbers: int):
         self.recorders = {number: Recorder(StageFilter()) for number in numbers}
@@ -157,8 +160,8 @@ def llm(directory: Path) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def ids(directory: Path) -> list[int]:
-    found: list[int] = prompt_ids(read_served_fireredasr(directory)).tolist()
-    return found
+    prompt: list[int] = prompt_ids(read_served_fireredasr(directory)).tolist()
+    return prompt
 
 
 @pytest.fixture(scope="module")
@@ -173,11 +176,11 @@ def test_greedy_token_ids_equal_pytorch(
 ) -> None:
     options = FireRedAsrOptions(max_new_tokens=64)
     expected = [list(reference.recognise(samples, options).ids) for samples in recordings]
-    assert len(recordings) > 8 and len({tuple(each) for each in expected}) > 7
+    assert len(recordings) > 8 and len({tuple(output) for output in expected}) > 7
     prompts = [audio_prompt(ids, samples, f"{together} {n}") for n, samples in enumerate(recordings)]
     groups = [prompts] if together else [[prompt] for prompt in prompts]
-    found = [each for group in groups for each in written(llm, group, stop)]
-    assert found == expected
+    outputs = [output for group in groups for output in written(llm, group, stop)]
+    assert outputs == expected
 
 
 @pytest.mark.slow
@@ -185,8 +188,8 @@ def test_greedy_token_ids_equal_pytorch(
 def test_options_reach_the_front_end(
     options: dict[str, Any], llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
-    asked = FireRedAsrOptions(max_new_tokens=64, **options)
-    expected = [list(reference.recognise(samples, asked).ids) for samples in recordings]
+    reference_options = FireRedAsrOptions(max_new_tokens=64, **options)
+    expected = [list(reference.recognise(samples, reference_options).ids) for samples in recordings]
     prompts = [audio_prompt(ids, samples, f"{options} {n}", **options) for n, samples in enumerate(recordings)]
     assert written(llm, prompts, stop) == expected
 
@@ -196,7 +199,7 @@ def test_options_reach_the_front_end(
 def test_captured_stages_in_a_batch_equal_pytorch(
     rule: str, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
-    listening = Listening(7, 8)
+    captures = Captures(7, 8)
     prompts = [
         audio_prompt(ids, recordings[0], f"{rule} others", length_rule=rule),
         audio_prompt(ids, recordings[3], f"{rule} seven", length_rule=rule, capture=7),
@@ -204,25 +207,25 @@ def test_captured_stages_in_a_batch_equal_pytorch(
         audio_prompt(ids, recordings[2], f"{rule} unknown", length_rule=rule, capture=9),
     ]
     model = model_in(llm)
-    model.captures = listening
+    model.captures = captures
     try:
         written(llm, prompts, stop)
     finally:
         model.captures = None
     for number, samples in ((7, recordings[3]), (8, recordings[-1])):
-        wanted = reference.trace(samples, FireRedAsrOptions(length_rule=rule), StageFilter("encoder.*,adaptor.*"))
-        found = listening.recorders[number].stages
-        assert list(found) == list(wanted) and len(wanted) == 15
-        for stage, value in wanted.items():
-            assert found[stage].shape == value.shape, stage
-            np.testing.assert_allclose(found[stage], value, rtol=0, atol=1e-4, err_msg=stage)
+        expected = reference.trace(samples, FireRedAsrOptions(length_rule=rule), StageFilter("encoder.*,adaptor.*"))
+        actual = captures.recorders[number].stages
+        assert list(actual) == list(expected) and len(expected) == 15
+        for stage, value in expected.items():
+            assert actual[stage].shape == value.shape, stage
+            np.testing.assert_allclose(actual[stage], value, rtol=0, atol=1e-4, err_msg=stage)
 
 
 @pytest.mark.slow
 def test_speech_embeddings_in_the_prompt_give_the_same_tokens_as_audio(
     llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
-    """The PyTorch runtime's speech embeddings among the ids of the prompt."""
+    """The speech embeddings of the PyTorch runtime are placed among the ids of the prompt."""
     samples = recordings[3]
     trace = reference.trace(samples, FireRedAsrOptions(), StageFilter("adaptor.output"))
     speech = trace["adaptor.output"]
@@ -266,19 +269,19 @@ def test_text_only_prompt_gives_the_tokens_of_the_language_model(llm: Any, stop:
     tokens = reference.encoder.tokenizer.ids("<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n")
     decoding = decoding_of(GenerationOptions(max_new_tokens=20), tuple(stop))
     steps = np.stack(list(reference.language.generate(reference.language.prompt([tokens]), decoding)))
-    [found] = written(llm, [{"prompt_token_ids": tokens}], stop, max_tokens=20)
-    assert found == steps[steps != ENDED].tolist()
+    [output] = written(llm, [{"prompt_token_ids": tokens}], stop, max_tokens=20)
+    assert output == steps[steps != ENDED].tolist()
 
 
 @pytest.mark.slow
 def test_invalid_request_raises_an_error_and_the_engine_stays_usable(
     llm: Any, ids: list[int], stop: list[int], recordings: Any
 ) -> None:
-    for options, samples, said in (
+    for options, samples, message in (
         ({"length_rule": "other"}, recordings[0], "length_rule"),
         ({"hotwords": ["a"]}, recordings[0], "hotwords"),
         ({}, np.zeros(201 * SAMPLE_RATE, dtype=np.float32), "longer than the 200 seconds"),
     ):
-        with pytest.raises(ValueError, match=said):
-            written(llm, [audio_prompt(ids, samples, said, **options)], stop)
+        with pytest.raises(ValueError, match=message):
+            written(llm, [audio_prompt(ids, samples, message, **options)], stop)
     assert written(llm, [audio_prompt(ids, recordings[0], "afterwards")], stop)[0][-1] == stop[0]

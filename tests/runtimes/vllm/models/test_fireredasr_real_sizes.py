@@ -1,4 +1,4 @@
-"""FireRedASR-LLM of the published sizes, few layers and random weights: tokens and stages beside PyTorch's."""
+"""FireRedASR-LLM of the published sizes, with few layers and random weights: tokens and stages equal PyTorch's."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_greedy_token_ids_equal_pytorch(llm: Any, directory: Path, reference: An
     ids, stop = prompt_ids(model).tolist(), [model.stop_id]
     options = FireRedAsrOptions(max_new_tokens=20)
     expected = [list(reference.recognise(samples, options).ids) for samples in sounds]
-    assert len({tuple(each) for each in expected}) == len(sounds), "what is heard matters"
+    assert len({tuple(each) for each in expected}) == len(sounds), "each recording gives other tokens"
     prompts = [audio_prompt(ids, samples, f"large {n}") for n, samples in enumerate(sounds)]
     assert written(llm, prompts, stop, max_tokens=20) == expected
 
 
 def test_encoder_adaptor_and_llm_stages_equal_pytorch(llm: Any, directory: Path, reference: Any, sounds: Any) -> None:
-    """Of one prompt in one step: the residual stream is the sum of the pair that a layer of vLLM's gives."""
+    """One prompt runs in one step; the residual stream is the sum of the pair that a layer of vLLM returns."""
     model, network = read_served_fireredasr(directory), model_in(llm)
     recorder, rows = Recorder(StageFilter()), {}
 
@@ -128,20 +128,20 @@ def test_encoder_adaptor_and_llm_stages_equal_pytorch(llm: Any, directory: Path,
     layers = network.language_model.model.layers
     handles = [layer.register_forward_hook(keep(f"llm.layers.{n}")) for n, layer in enumerate(layers)]
 
-    class Listening:
+    class Captures:
         def recorder(self, number: int) -> Recorder:
             return recorder
 
-    network.captures = Listening()
+    network.captures = Captures()
     try:
         written(llm, [audio_prompt(prompt_ids(model).tolist(), sounds[0], "stages", capture=1)], [], max_tokens=1)
     finally:
         network.captures = None
         for handle in handles:
             handle.remove()
-    found = {**recorder.stages, **rows}
-    wanted = reference.trace(sounds[0], FireRedAsrOptions(), StageFilter(",".join(found)))
-    assert set(wanted) == set(found) and len(found) == 3 + 3 * ENCODER.n_layers + LAYERS
-    for stage, value in wanted.items():
-        assert found[stage].shape == value.shape, stage
-        np.testing.assert_allclose(found[stage], value, rtol=0, atol=1e-4 * max(1, np.abs(value).max()), err_msg=stage)
+    actual = {**recorder.stages, **rows}
+    expected = reference.trace(sounds[0], FireRedAsrOptions(), StageFilter(",".join(actual)))
+    assert set(expected) == set(actual) and len(actual) == 3 + 3 * ENCODER.n_layers + LAYERS
+    for stage, value in expected.items():
+        assert actual[stage].shape == value.shape, stage
+        np.testing.assert_allclose(actual[stage], value, rtol=0, atol=1e-4 * max(1, np.abs(value).max()), err_msg=stage)

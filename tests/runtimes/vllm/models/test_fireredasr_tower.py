@@ -1,4 +1,4 @@
-"""FireRedASR's tower on vLLM's modules against the PyTorch runtime's network, float32, the same weights."""
+"""FireRedASR's tower on vLLM's modules compared with the PyTorch runtime's network in float32."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("vllm", reason="needs vLLM")
 
-from tests.runtimes.vllm.models.worker import made_ready, worker  # noqa: E402
+from tests.runtimes.vllm.models.worker import finish_loading, worker  # noqa: E402
 from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
 from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
@@ -40,19 +40,19 @@ def pair(
 ) -> tuple[AudioEmbeddingNetwork, FireRedTower]:
     """The network of the PyTorch runtime and the tower, with the same weights."""
     if tensors is None:
-        drawn = drawn_tensors(AudioEmbeddingNetwork(config, width, rate), 3)
-        # Half as large: those that were drawn amplify rounding, on both sides, to the tolerance.
-        tensors = {name: value / 2 if value.ndim > 1 else value for name, value in drawn.items()}
+        random_tensors = drawn_tensors(AudioEmbeddingNetwork(config, width, rate), 3)
+        # Halved, as the full random weights would amplify rounding up to the tolerance.
+        tensors = {name: value / 2 if value.ndim > 1 else value for name, value in random_tensors.items()}
     network = build(AudioEmbeddingNetwork, config, width, rate)
     load_into(network, tensors, "the test")
     tower = FireRedTower(config, width, rate).eval()
     loaded = tower.load_weights(tensors.items())
     assert loaded == set(dict(tower.named_parameters()))
-    made_ready(tower)
+    finish_loading(tower)
     return network, tower
 
 
-def drawn_features(lengths: Sequence[int], seed: int = 5) -> list[np.ndarray]:
+def random_features(lengths: Sequence[int], seed: int = 5) -> list[np.ndarray]:
     draw = np.random.default_rng(seed)
     return [draw.standard_normal((length, 80)).astype(np.float32) for length in lengths]
 
@@ -62,10 +62,10 @@ def valid_of(lengths: Sequence[int], rule: str) -> list[int]:
 
 
 @torch.inference_mode()
-def expected(
+def reference_embeddings(
     network: AudioEmbeddingNetwork, features: np.ndarray, rule: str, recorder: Recorder | None = None
 ) -> np.ndarray:
-    """The embeddings of one stretch by itself, as the PyTorch runtime's session has them."""
+    """The embeddings of a single segment, as the session of the PyTorch runtime computes them."""
     length, rate = len(features), network.encoder_projector.downsample_rate
     padded = np.pad(features, ((0, max(4 * rate - length, 0)), (0, 0)))
     valid = torch.tensor(valid_of([length], rule))
@@ -74,17 +74,17 @@ def expected(
 
 
 @torch.inference_mode()
-def heard(
+def tower_embeddings(
     tower: FireRedTower, features: Sequence[np.ndarray], rule: str, recorders: Sequence[Recorder | None] | None = None
 ) -> list[np.ndarray]:
     tensors = [torch.from_numpy(rows) for rows in features]
     return [rows.numpy() for rows in tower(tensors, valid_of([len(rows) for rows in features], rule), recorders)]
 
 
-def check_close(found: np.ndarray, wanted: np.ndarray) -> None:
-    assert found.shape == wanted.shape
-    scale = max(float(np.abs(wanted).max()), 1.0)
-    np.testing.assert_allclose(found / scale, wanted / scale, rtol=0, atol=TOLERANCE)
+def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert actual.shape == expected.shape
+    scale = max(float(np.abs(expected).max()), 1.0)
+    np.testing.assert_allclose(actual / scale, expected / scale, rtol=0, atol=TOLERANCE)
 
 
 SMALL = ConformerConfig(idim=80, n_layers=2, n_head=2, d_model=16, kernel_size=5, pe_maxlen=200)
@@ -98,19 +98,19 @@ def small(one_worker: None) -> tuple[AudioEmbeddingNetwork, FireRedTower]:
 @given(
     lengths=st.lists(st.integers(0, 180), min_size=1, max_size=6),
     rule=st.sampled_from(LENGTH_RULES),
-    most=st.sampled_from([1, 2000, 2**26]),
-    longer=st.sampled_from([1.0, 1.25, 1000.0]),
+    max_scores=st.sampled_from([1, 2000, 2**26]),
+    max_ratio=st.sampled_from([1.0, 1.25, 1000.0]),
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_batched_segments_equal_single_segments_on_pytorch(small, lengths, rule, most, longer) -> None:
+def test_batched_segments_equal_single_segments_on_pytorch(small, lengths, rule, max_scores, max_ratio) -> None:
     network, tower = small
-    features = drawn_features(lengths)
+    features = random_features(lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "MOST_SCORES", most)
-        patch.setattr(batching, "LONGER", longer)
-        found = heard(tower, features, rule)
-    for rows, own in zip(features, found, strict=True):
-        check_close(own, expected(network, rows, rule))
+        patch.setattr(batching, "MOST_SCORES", max_scores)
+        patch.setattr(batching, "LONGER", max_ratio)
+        outputs = tower_embeddings(tower, features, rule)
+    for rows, actual in zip(features, outputs, strict=True):
+        assert_close(actual, reference_embeddings(network, rows, rule))
 
 
 @given(
@@ -126,17 +126,17 @@ def test_batched_segments_equal_single_segments_on_pytorch(small, lengths, rule,
 def test_sizes_come_from_the_configuration(one_worker, heads, half, kernel, layers, rate, width, rule) -> None:
     config = ConformerConfig(80, layers, heads, 2 * half * heads, kernel, 100)
     network, tower = pair(config, width, rate)
-    features = drawn_features([57, 9, 4 * rate])
-    for rows, own in zip(features, heard(tower, features, rule), strict=True):
-        check_close(own, expected(network, rows, rule))
+    features = random_features([57, 9, 4 * rate])
+    for rows, actual in zip(features, tower_embeddings(tower, features, rule), strict=True):
+        assert_close(actual, reference_embeddings(network, rows, rule))
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
 def test_tower_of_published_width_with_two_layers_equals_pytorch(one_worker: None, rule: str) -> None:
     network, tower = pair(ConformerConfig(80, 2, 20, 1280, 33, 5000), 3584, 2)
-    features = drawn_features([98, 301, 170])
-    for rows, own in zip(features, heard(tower, features, rule), strict=True):
-        check_close(own, expected(network, rows, rule))
+    features = random_features([98, 301, 170])
+    for rows, actual in zip(features, tower_embeddings(tower, features, rule), strict=True):
+        assert_close(actual, reference_embeddings(network, rows, rule))
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
@@ -145,30 +145,30 @@ def test_tower_of_the_demo_equals_pytorch(one_worker: None, rule: str) -> None:
     model = checkpoint.model
     tensors = dict(checkpoint.hearing)
     network, tower = pair(model.encoder, model.language.hidden_size, model.downsample_rate, tensors)
-    features = drawn_features([420, 31, 777, 98])
-    for rows, own in zip(features, heard(tower, features, rule), strict=True):
-        check_close(own, expected(network, rows, rule))
+    features = random_features([420, 31, 777, 98])
+    for rows, actual in zip(features, tower_embeddings(tower, features, rule), strict=True):
+        assert_close(actual, reference_embeddings(network, rows, rule))
 
 
 @pytest.mark.parametrize("rule", LENGTH_RULES)
 @pytest.mark.parametrize("length", [0, 7, 98, 150])
 def test_recorded_stages_equal_pytorch(small, rule: str, length: int) -> None:
     network, tower = small
-    features = drawn_features([180, length, 33])
-    wanted, found = Recorder(StageFilter()), Recorder(StageFilter())
-    embeddings = heard(tower, features, rule, [None, found, None])
-    check_close(embeddings[1], expected(network, features[1], rule, wanted))
-    assert list(found.stages) == list(wanted.stages)
-    for stage, value in wanted.stages.items():
-        assert found.stages[stage].dtype == np.float32
-        check_close(found.stages[stage], value)
+    features = random_features([180, length, 33])
+    expected, actual = Recorder(StageFilter()), Recorder(StageFilter())
+    embeddings = tower_embeddings(tower, features, rule, [None, actual, None])
+    assert_close(embeddings[1], reference_embeddings(network, features[1], rule, expected))
+    assert list(actual.stages) == list(expected.stages)
+    for stage, value in expected.stages.items():
+        assert actual.stages[stage].dtype == np.float32
+        assert_close(actual.stages[stage], value)
 
 
 def test_each_recorder_gets_only_its_requested_stages_of_its_own_segment(small) -> None:
     _, tower = small
-    features = drawn_features([50, 120])
+    features = random_features([50, 120])
     first, second = Recorder(lambda stage: stage == "encoder.input"), Recorder(lambda stage: stage == "encoder.output")
-    heard(tower, features, "release", [first, second])
+    tower_embeddings(tower, features, "release", [first, second])
     assert {stage: len(rows) for stage, rows in first.stages.items()} == {"encoder.input": encoder_frames(50)}
     assert {stage: len(rows) for stage, rows in second.stages.items()} == {"encoder.output": encoder_frames(120)}
 
@@ -179,25 +179,25 @@ def test_hooks_exist_only_while_recording(small) -> None:
     def hooks() -> int:
         return sum(len(module._forward_hooks) for module in tower.modules())
 
-    seen = []
-    handle = tower.encoder.register_forward_pre_hook(lambda *_: seen.append(hooks()))
+    counts = []
+    handle = tower.encoder.register_forward_pre_hook(lambda *_: counts.append(hooks()))
     try:
-        heard(tower, drawn_features([50]), "release")
-        heard(tower, drawn_features([50]), "release", [None])
-        heard(tower, drawn_features([50]), "release", [Recorder(StageFilter())])
+        tower_embeddings(tower, random_features([50]), "release")
+        tower_embeddings(tower, random_features([50]), "release", [None])
+        tower_embeddings(tower, random_features([50]), "release", [Recorder(StageFilter())])
     finally:
         handle.remove()
-    assert seen[:2] == [0, 0] and seen[2] > 0
+    assert counts[:2] == [0, 0] and counts[2] > 0
     assert hooks() == 0
 
 
 def test_the_tower_is_float32_in_a_model_of_another_dtype(one_worker: None) -> None:
-    before = torch.get_default_dtype()
+    default = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
         tower = FireRedTower(SMALL, 24, 2)
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(default)
     assert {value.dtype for value in [*tower.parameters(), *tower.buffers()]} == {torch.float32}
 
 

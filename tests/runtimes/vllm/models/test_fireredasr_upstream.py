@@ -42,7 +42,7 @@ def upstream(directory: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         try:
             import torchvision  # noqa: F401
-        except ImportError:  # its processors then ask placeholders for what these do not have
+        except ImportError:  # without it, transformers' processors read mappings that its placeholders lack
             for name in ("VIDEO_PROCESSOR_MAPPING", "IMAGE_PROCESSOR_MAPPING"):
                 patch.setattr(processing_utils.transformers_module, name, SimpleNamespace(_extra_content={}))
         with in_process_engine(directory, hf_overrides={"architectures": [UPSTREAM]}, max_model_len=512) as llm:

@@ -30,7 +30,7 @@ from workbench.families.funasr_nano import (  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
-SHORT = 1 << 18  # bytes of the samples that are no long recording
+SHORT = 1 << 18  # bytes; a larger sample is a long recording
 
 
 def demo(_: Path) -> tuple[Path, list[Path]]:
@@ -39,7 +39,7 @@ def demo(_: Path) -> tuple[Path, list[Path]]:
 
 
 def full(folder: Path) -> tuple[Path, list[Path]]:
-    """Random weights, a vocabulary without a row to spare, an adaptor that stacks three frames."""
+    """Random weights, a vocabulary without an unused row, and an adaptor that stacks three frames."""
     directory = tiny_funasr_nano(
         folder / "tiny",
         language_changes={
@@ -60,7 +60,7 @@ def full(folder: Path) -> tuple[Path, list[Path]]:
 
 
 class Case:
-    """A model, what PyTorch makes of it, and what vLLM does."""
+    """A model, its tokens on PyTorch, and its answers in vLLM."""
 
     def __init__(self, directory: Path, files: list[Path], folder: Path):
         write_directory(plan_of(directory, "funasr_nano"), folder / "served")
@@ -85,22 +85,24 @@ class Case:
         log = folder / "log.txt"
         engine = with_vllm.start(answers.__name__, [str(folder / "job.json"), str(folder / "out.json")], log)
         assert engine.wait() == 0, log.read_text()[-4000:]
-        self.found = json.loads((folder / "out.json").read_text())
+        self.output = json.loads((folder / "out.json").read_text())
 
     def ids(self, **options: Any) -> list[int]:
-        """The prompt's ids, the placeholder where the speech goes."""
+        """The ids of the prompt, with the placeholder at the position of the speech."""
         ids = prompt_ids(self.model, FunasrNanoOptions(**options))
-        found: list[int] = np.where(ids == SPEECH, self.placeholder, ids).tolist()
-        return found
+        prompt: list[int] = np.where(ids == SPEECH, self.placeholder, ids).tolist()
+        return prompt
 
     def _write_mixed(self, path: Path, embeddings: np.ndarray) -> None:
-        """The first sound's prompt: ids of its text, PyTorch's embeddings of its speech."""
+        """Write the prompt of the first recording: ids of its text and PyTorch's embeddings of its speech."""
         ids = self.ids()
         at, speech = ids.index(self.placeholder), len(embeddings) - len(ids) + 1
         is_embedding = np.zeros(len(embeddings), dtype=bool)
         is_embedding[at : at + speech] = True
-        whole = np.array([*ids[:at], *[0] * speech, *ids[at + 1 :]])
-        np.savez(path, ids=whole, embeddings=np.where(is_embedding[:, None], embeddings, 0), is_embedding=is_embedding)
+        complete = np.array([*ids[:at], *[0] * speech, *ids[at + 1 :]])
+        np.savez(
+            path, ids=complete, embeddings=np.where(is_embedding[:, None], embeddings, 0), is_embedding=is_embedding
+        )
 
 
 @pytest.fixture(scope="module", params=[demo, full], ids=lambda make: make.__name__)
@@ -111,31 +113,33 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.slow
 def test_greedy_token_ids_equal_pytorch_alone_and_in_a_batch(case: Case) -> None:
-    assert case.found["alone"] == case.expected
-    assert case.found["together"] == case.expected
-    assert len({tuple(ids) for ids in case.expected}) > 4  # they depend on what is heard
+    assert case.output["alone"] == case.expected
+    assert case.output["together"] == case.expected
+    assert len({tuple(ids) for ids in case.expected}) > 4  # the tokens depend on the recording
 
 
 @pytest.mark.slow
 def test_transcriptions_and_chats_use_the_prompt_of_the_model_family(case: Case) -> None:
-    found = case.found
-    assert found["asked"] == case.expected and found["chat"] == case.expected[0]
-    assert found["options"] == case.ids(language="en", itn=False, hotwords=("one", "two"))
-    assert found["languages"]["None"] is None and found["languages"]["auto"] is None
-    assert found["languages"]["ga"] == "ga" and found["languages"]["xx"].startswith("language is 'xx'; expected one of")
-    speech = found["chat_prompt"].count(case.placeholder)
-    assert speech == found["counted"] and len(found["chat_prompt"]) == len(case.ids()) + speech - 1
-    assert case.placeholder not in found["text"]
+    output = case.output
+    assert output["asked"] == case.expected and output["chat"] == case.expected[0]
+    assert output["options"] == case.ids(language="en", itn=False, hotwords=("one", "two"))
+    assert output["languages"]["None"] is None and output["languages"]["auto"] is None
+    assert output["languages"]["ga"] == "ga" and output["languages"]["xx"].startswith(
+        "language is 'xx'; expected one of"
+    )
+    speech = output["chat_prompt"].count(case.placeholder)
+    assert speech == output["counted"] and len(output["chat_prompt"]) == len(case.ids()) + speech - 1
+    assert case.placeholder not in output["text"]
 
 
 @pytest.mark.slow
 def test_speech_embeddings_among_token_ids_give_the_same_tokens_as_audio(case: Case) -> None:
-    assert case.found["mixed"] == [case.expected[0], case.expected[0]]
+    assert case.output["mixed"] == [case.expected[0], case.expected[0]]
 
 
 @pytest.mark.slow
 def test_invalid_requests_leave_the_engine_usable(case: Case) -> None:
-    if case.placeholder >= case.model.language.vocabulary:  # beyond the table, it is looked up as its first row
-        assert case.found["stray"][0] == case.found["stray"][1]
-    assert "has no option dihter; did you mean dither?" in case.found["refused"]
-    assert case.found["after"] == case.expected[0]
+    if case.placeholder >= case.model.language.vocabulary:  # an id beyond the table is looked up as its first row
+        assert case.output["stray"][0] == case.output["stray"][1]
+    assert "has no option dihter; did you mean dither?" in case.output["refused"]
+    assert case.output["after"] == case.expected[0]

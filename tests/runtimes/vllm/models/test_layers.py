@@ -35,12 +35,12 @@ def test_two_workers_compute_one_tower(tmp_path: Path) -> None:
             each.wait()
     network = build(NanoEncoder, split_tower.ENCODER, split_tower.ADAPTOR)
     load_into(network, split_tower.weights(), "the test")
-    loaded = [torch.load(out, weights_only=True) for out in outs]
+    outputs = [torch.load(out, weights_only=True) for out in outs]
     for number, rows in enumerate(split_tower.features()):
         speech, _ = network(rows[None], torch.tensor([len(rows)]))
-        for each in loaded:
+        for each in outputs:
             assert torch.allclose(each["found"][number], speech[0], rtol=0, atol=1e-4 * float(speech.abs().max()))
-    shapes = loaded[0]["shapes"]
+    shapes = outputs[0]["shapes"]
     assert shapes["audio_encoder.encoders.0.self_attn.linear_q_k_v.weight"] == (24, 16)
     assert shapes["audio_encoder.encoders.0.self_attn.fsmn_block.weight"] == (8, 1, 5)
     assert shapes["audio_encoder.encoders.0.feed_forward.w_1.weight"] == (12, 16)

@@ -13,20 +13,20 @@ from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options
 
 
-def asked(prompt: str = "", **fields: object) -> tuple[FunasrNanoOptions, str]:
+def options_of_request(prompt: str = "", **fields: object) -> tuple[FunasrNanoOptions, str]:
     return request_options(FunasrNanoOptions, fields, prompt, "it", PROMPTED)
 
 
 def test_request_fields_and_prompt_are_converted_to_options() -> None:
-    assert asked() == (FunasrNanoOptions(), "")
-    assert asked(language=None, hotwords=()) == (FunasrNanoOptions(), "")
-    assert asked(" Kim, Jong ", language="ko") == (FunasrNanoOptions(language="ko"), "Kim, Jong")
+    assert options_of_request() == (FunasrNanoOptions(), "")
+    assert options_of_request(language=None, hotwords=()) == (FunasrNanoOptions(), "")
+    assert options_of_request(" Kim, Jong ", language="ko") == (FunasrNanoOptions(language="ko"), "Kim, Jong")
     expected = FunasrNanoOptions(language="en", itn=False, hotwords=("one",))
-    assert asked('{"itn": false, "language": "en"}', language="ko", hotwords=("one",)) == (expected, "")
+    assert options_of_request('{"itn": false, "language": "en"}', language="ko", hotwords=("one",)) == (expected, "")
 
 
 @pytest.mark.parametrize(
-    "prompt, said",
+    "prompt, message",
     [
         ("{itn: false}", "prompt begins with a brace and is not JSON"),
         ('{"int": false}', "prompt names the option 'int'; expected some of language, itn, hotwords"),
@@ -34,10 +34,10 @@ def test_request_fields_and_prompt_are_converted_to_options() -> None:
         ('{"itn": 3}', "option itn of it is 3; expected true or false"),
     ],
 )
-def test_invalid_json_prompts_are_refused(prompt: str, said: str) -> None:
+def test_invalid_json_prompts_are_refused(prompt: str, message: str) -> None:
     with pytest.raises(BadInput) as caught:
-        asked(prompt)
-    assert said in str(caught.value)
+        options_of_request(prompt)
+    assert message in str(caught.value)
 
 
 def test_only_language_codes_known_to_vllm_are_listed_and_images_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""vLLM's distributed state of a worker, without an engine, for tests of networks that are built on its layers."""
+"""vLLM's distributed state of a worker, without an engine, for tests of networks built on vLLM's layers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def worker(meeting: Path, rank: int = 0, size: int = 1) -> Iterator[None]:
         destroy_distributed_environment()
 
 
-def made_ready(network: nn.Module) -> None:
-    """Does what vLLM's loader does when a model has its weights."""
+def finish_loading(network: nn.Module) -> None:
+    """Process the weights as vLLM's loader does after loading them."""
     for module in network.modules():
         if hasattr(module, "quant_method"):
             module.quant_method.process_weights_after_loading(module)

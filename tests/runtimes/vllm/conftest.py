@@ -1,4 +1,4 @@
-"""Each test of vLLM leaves the environment as it was: vLLM changes it where an engine is configured."""
+"""Each test of vLLM leaves the environment unchanged, although vLLM changes it when it configures an engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from tests.support.in_process_vllm import environment_kept
 
 
 @pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
+def unchanged_environment() -> Iterator[None]:
     with environment_kept():
         yield

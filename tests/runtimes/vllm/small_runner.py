@@ -1,4 +1,4 @@
-"""A model and a model runner with the faces that vLLM's have for captures, and none of the rest."""
+"""A model and a model runner with the interfaces of vLLM's that captures use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORDS = 9
 
 
 class Layer(nn.Module):
-    """Adds the residual stream up in place, as vLLM's fused norm does, and gives back what is yet to be added."""
+    """Adds to the residual stream in place, as vLLM's fused norm does, and returns the next summand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,14 +27,14 @@ class Layer(nn.Module):
 
 
 class WholeLayer(Layer):
-    """Gives back the residual stream itself."""
+    """Returns the residual stream itself."""
 
     def forward(self, positions: Tensor, hidden_states: Tensor) -> Tensor:  # type: ignore[override]
         return hidden_states + torch.tanh(self.linear(hidden_states))
 
 
 class Norm(nn.Module):
-    """Adds up in place, and normalises."""
+    """Adds the residual in place, and normalises."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,12 +43,12 @@ class Norm(nn.Module):
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
         if residual is not None:
             x = residual.add_(x)
-        found = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
-        return found if residual is None else (found, residual)
+        normalised = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
+        return normalised if residual is None else (normalised, residual)
 
 
 class FormalNorm(Norm):
-    """Hands the second of a pair on, and does not add it."""
+    """Returns the second of a pair without adding it."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Any:
         return super().forward(x), residual
@@ -70,8 +70,8 @@ class Body(nn.Module):
                 hidden = layer(positions, hidden)
             else:
                 hidden, residual = layer(positions, hidden, residual)
-        found = self.norm(hidden) if residual is None else self.norm(hidden, residual)
-        return found[0] if isinstance(found, tuple) else found
+        output = self.norm(hidden) if residual is None else self.norm(hidden, residual)
+        return output[0] if isinstance(output, tuple) else output
 
 
 class Model(nn.Module):
@@ -84,19 +84,19 @@ class Model(nn.Module):
         self.pieces: list[int] = []  # rows of each call of `compute_logits`
 
     def forward(self, input_ids: Tensor, positions: Tensor) -> Tensor:
-        found: Tensor = self.model(input_ids, positions)
-        return found
+        output: Tensor = self.model(input_ids, positions)
+        return output
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         self.pieces.append(len(hidden))
-        found: Tensor = self.head(hidden)
-        return found
+        output: Tensor = self.head(hidden)
+        return output
 
 
 def config(**changes: Any) -> SimpleNamespace:
-    """What is read of a `VllmConfig`."""
+    """The fields of a `VllmConfig` that captures read."""
     parallel = {
-        f"{way}_parallel_size": 1 for way in ("tensor", "pipeline", "data", "prefill_context", "decode_context")
+        f"{kind}_parallel_size": 1 for kind in ("tensor", "pipeline", "data", "prefill_context", "decode_context")
     }
     eager = changes.pop("enforce_eager", True)
     return SimpleNamespace(
@@ -127,13 +127,13 @@ class Runner:
 
     @torch.inference_mode()
     def step(self, *rows: tuple[str, int, int]) -> Tensor:
-        """Computes positions `start` to `stop` of requests; returns the model's output."""
+        """Compute positions `start` to `stop` of requests; returns the model's output."""
         batch = self.input_batch
         batch.req_ids = [name for name, _, _ in rows]
         batch.num_computed_tokens_cpu[: len(rows)] = [start for _, start, _ in rows]
         self.query_start_loc.np[1 : len(rows) + 1] = np.cumsum([stop - start for _, start, stop in rows])
         ids = [self._ids[name][position] for name, start, stop in rows for position in range(start, stop)]
-        padded = [*ids, 0, 0]  # vLLM may compute more rows than there are
+        padded = [*ids, 0, 0]  # vLLM may compute padding rows
         return self._model_forward(input_ids=torch.tensor(padded), positions=torch.zeros(len(padded)))
 
     @torch.inference_mode()
@@ -142,5 +142,5 @@ class Runner:
         self.model(torch.zeros(5, dtype=torch.long), torch.zeros(5))
 
     def _model_forward(self, **inputs: Any) -> Tensor:
-        found: Tensor = self.model(**inputs)
-        return found
+        output: Tensor = self.model(**inputs)
+        return output

@@ -17,36 +17,36 @@ from workbench.embeddings import LIMIT
 from workbench.embeddings.payload import as_base64
 from workbench.runtimes.vllm.body import MOST, LimitedBody
 
-FEW = 1000  # bytes
-SAID = "the request has more than 1 kB, the most that this server reads; expected less"
+LIMIT_BYTES = 1000
+MESSAGE = "the request has more than 1 kB, the most that this server reads; expected less"
 
 
 def app() -> FastAPI:
-    """As vLLM's: it reads the whole body."""
-    made = FastAPI()
-    made.state.read = []
+    """An application that reads complete bodies, as vLLM's does."""
+    application = FastAPI()
+    application.state.read = []
 
-    @made.post("/length")
+    @application.post("/length")
     async def length(request: Request) -> int:
         try:
             body = await request.body()
         except Exception as error:
             raise HTTPException(400, "There was an error parsing the body") from error
-        made.state.read.append(len(body))
+        application.state.read.append(len(body))
         return len(body)
 
-    made.add_middleware(LimitedBody, most=FEW)
-    return made
+    application.add_middleware(LimitedBody, most=LIMIT_BYTES)
+    return application
 
 
 @contextlib.contextmanager
-def serving(made: FastAPI) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(made, port=0, log_level="error"))
+def serving(application: FastAPI) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
     started = threading.Event()
     main = server.startup
 
-    async def startup(*given: Any, **named: Any) -> None:
-        await main(*given, **named)
+    async def startup(*arguments: Any, **options: Any) -> None:
+        await main(*arguments, **options)
         started.set()
 
     server.startup = startup  # type: ignore[method-assign]
@@ -67,15 +67,15 @@ def in_chunks(count: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("form", [bytes, in_chunks])
 def test_body_above_the_limit_returns_413_with_a_message_before_it_is_read(form: Callable[[int], Any]) -> None:
-    made = app()
-    with serving(made) as url, httpx.Client(trust_env=False, base_url=url) as client:
-        assert client.post("/length", content=form(FEW)).json() == FEW
-        for count in (FEW + 100, 50_000_000):
+    application = app()
+    with serving(application) as url, httpx.Client(trust_env=False, base_url=url) as client:
+        assert client.post("/length", content=form(LIMIT_BYTES)).json() == LIMIT_BYTES
+        for count in (LIMIT_BYTES + 100, 50_000_000):
             response = client.post("/length", content=form(count))
-            assert (response.status_code, response.json()["error"]["message"]) == (413, SAID)
+            assert (response.status_code, response.json()["error"]["message"]) == (413, MESSAGE)
             assert response.json()["error"]["code"] == 413
         assert client.post("/length", content=form(300)).json() == 300
-    assert made.state.read == [FEW, 300]
+    assert application.state.read == [LIMIT_BYTES, 300]
 
 
 def test_the_largest_embedding_fits() -> None:
@@ -83,7 +83,7 @@ def test_the_largest_embedding_fits() -> None:
 
 
 def test_other_errors_of_the_application_are_passed_on() -> None:
-    async def broken(*_: Any) -> None:
+    async def raise_error(*_: Any) -> None:
         raise RuntimeError("of its own")
 
     async def unused(*_: Any) -> Any:
@@ -91,4 +91,4 @@ def test_other_errors_of_the_application_are_passed_on() -> None:
 
     for kind in ("http", "websocket"):
         with pytest.raises(RuntimeError, match="of its own"):
-            finished(LimitedBody(broken)({"type": kind, "headers": []}, unused, unused))
+            finished(LimitedBody(raise_error)({"type": kind, "headers": []}, unused, unused))

@@ -19,29 +19,31 @@ from workbench.runtimes.vllm.capture import Capture, Captures, RowSpan, begin_ca
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[list[tuple[int, int, int]], list[list[tuple[int, int, int]]]]:
-    """Requests (capture's number or 0, prompt, positions in all), and what a scheduler does with them: in each step
-    some of them in any order, with (request, positions computed before, positions of this step). Some lose what was
-    computed and begin again."""
+    """Requests (number of the capture or 0, length of the prompt, all positions), and the steps of a scheduler.
+
+    A step has some requests in any order: (request, positions computed before, positions of this step). Some
+    requests are preempted and computed again.
+    """
     requests = []
     for number in range(1, draw(st.integers(1, 5)) + 1):
         prompt = draw(st.integers(1, 12))
         requests.append((draw(st.sampled_from([0, number])), prompt, prompt + draw(st.integers(0, 4))))
-    computed = [0] * len(requests)
-    done: list[list[tuple[int, int, int]]] = []
-    while any(computed[n] < total for n, (_, _, total) in enumerate(requests)):
+    counts = [0] * len(requests)
+    schedule: list[list[tuple[int, int, int]]] = []
+    while any(counts[n] < total for n, (_, _, total) in enumerate(requests)):
         step = []
         for n in draw(st.permutations(range(len(requests)))):
-            left = requests[n][2] - computed[n]
-            rows = min(left, draw(st.integers(0, 5)))
-            if len(done) > 40:
-                rows = left  # the draw may be idle for ever
+            remaining = requests[n][2] - counts[n]
+            rows = min(remaining, draw(st.integers(0, 5)))
+            if len(schedule) > 40:
+                rows = remaining  # the drawn steps might never finish
             if rows:
-                step.append((n, computed[n], rows))
-                computed[n] += rows
-        done.append(step)
-        if len(done) < 10 and draw(st.integers(0, 9)) == 0:
-            computed[draw(st.integers(0, len(requests) - 1))] = 0
-    return requests, done
+                step.append((n, counts[n], rows))
+                counts[n] += rows
+        schedule.append(step)
+        if len(schedule) < 10 and draw(st.integers(0, 9)) == 0:
+            counts[draw(st.integers(0, len(requests) - 1))] = 0
+    return requests, schedule
 
 
 def row(request: int, position: int) -> list[float]:
@@ -50,17 +52,17 @@ def row(request: int, position: int) -> list[float]:
 
 @given(steps())
 def test_captured_rows_are_stored_at_their_positions_under_any_scheduling(case: Any) -> None:
-    requests, done = case
+    requests, schedule = case
     captures = Captures()
     for number, _, _ in requests:
         if number:
             captures.add(number, Capture(["llm.*"]))
-    for step in done:
+    for step in schedule:
         starts = np.concatenate([[0], np.cumsum([rows for _, _, rows in step])]).astype(int)
-        batch = [row(n, computed + r) for n, computed, rows in step for r in range(rows)]
+        batch = [row(n, first_position + r) for n, first_position, rows in step for r in range(rows)]
         numbers = [requests[n][0] for n, _, _ in step]
-        found = spans(numbers, starts.tolist(), [c for _, c, _ in step], [requests[n][1] for n, _, _ in step])
-        for span in found:
+        row_spans = spans(numbers, starts.tolist(), [c for _, c, _ in step], [requests[n][1] for n, _, _ in step])
+        for span in row_spans:
             capture = captures.get(span.number)
             assert capture is not None
             capture.begin_step(span.prompt)
@@ -80,21 +82,23 @@ def test_captured_rows_are_stored_at_their_positions_under_any_scheduling(case: 
 )
 def test_spans_are_the_rows_of_prompts_of_captured_requests(requests: list[tuple[int, int, int, int]]) -> None:
     starts = [0]
-    slow: list[tuple[int, int, int]] = []  # number, row, position of every wanted row
-    for number, rows, computed, prompt in requests:
-        slow += [(number, starts[-1] + r, computed + r) for r in range(rows) if number and computed + r < prompt]
+    expected: list[tuple[int, int, int]] = []  # number, row and position of every captured row
+    for number, rows, first_position, prompt in requests:
+        expected += [
+            (number, starts[-1] + r, first_position + r) for r in range(rows) if number and first_position + r < prompt
+        ]
         starts.append(starts[-1] + rows)
-    found = spans([r[0] for r in requests], starts, [r[2] for r in requests], [r[3] for r in requests])
+    row_spans = spans([r[0] for r in requests], starts, [r[2] for r in requests], [r[3] for r in requests])
     assert [
-        (span.number, span.start + r, span.position + r) for span in found for r in range(span.stop - span.start)
-    ] == slow
+        (span.number, span.start + r, span.position + r) for span in row_spans for r in range(span.stop - span.start)
+    ] == expected
 
 
 def test_a_prompt_that_ends_within_a_step_is_cut_there() -> None:
     assert spans([0, 7], [0, 3, 8], [5, 2], [9, 4]) == [RowSpan(7, 3, 5, 2, 4)]
 
 
-def whole(patterns: Sequence[str] = ("*",), prompt: int = 2) -> Capture:
+def complete_capture(patterns: Sequence[str] = ("*",), prompt: int = 2) -> Capture:
     capture = Capture(patterns)
     capture.begin_step(prompt)
     capture.end_step(0, prompt)
@@ -102,7 +106,7 @@ def whole(patterns: Sequence[str] = ("*",), prompt: int = 2) -> Capture:
 
 
 def test_tower_stages_come_first_and_only_requested_stages_are_stored() -> None:
-    capture = whole(["llm.norm", "encoder.*"])
+    capture = complete_capture(["llm.norm", "encoder.*"])
     assert capture.wants("llm.norm")
     assert not capture.wants("logits")
     capture.put("llm.norm", 0, np.ones((2, 3)))
@@ -113,7 +117,7 @@ def test_tower_stages_come_first_and_only_requested_stages_are_stored() -> None:
 
 
 def test_rows_are_copied() -> None:
-    capture, rows = whole(), np.ones((2, 3), dtype=np.float32)
+    capture, rows = complete_capture(), np.ones((2, 3), dtype=np.float32)
     capture.put("llm.norm", 0, rows)
     rows[:] = 5
     np.testing.assert_array_equal(capture.stages()["llm.norm"], 1)
@@ -131,7 +135,7 @@ def test_incomplete_capture_reports_the_missing_positions() -> None:
 
 
 def test_failed_capture_frees_its_arrays_and_ignores_new_rows() -> None:
-    capture, captures = whole(), Captures()
+    capture, captures = complete_capture(), Captures()
     captures.add(3, capture)
     capture.put("llm.norm", 0, np.ones((2, 3)))
     assert captures.recorder(3) is capture.recorder
@@ -147,7 +151,7 @@ def test_captures_beyond_the_memory_limit_are_spilled_with_the_same_values(monke
     rows = np.random.default_rng(0).standard_normal((300, 128)).astype(np.float32)
 
     def stages() -> dict[str, np.ndarray]:
-        capture = whole(prompt=300)
+        capture = complete_capture(prompt=300)
         capture.recorder.put("encoder.output", rows)
         for start in range(0, 300, 70):
             capture.put("llm.norm", start, rows[start : start + 70])
@@ -163,19 +167,19 @@ def test_captures_beyond_the_memory_limit_are_spilled_with_the_same_values(monke
 
 
 def test_full_disk_fails_the_capture_and_not_the_computation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: int) -> None:
+    def raise_no_space(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 0)
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    capture, rows = whole(), np.ones((300, 128), dtype=np.float32)
+    monkeypatch.setattr(os, "posix_fallocate", raise_no_space)
+    capture, rows = complete_capture(), np.ones((300, 128), dtype=np.float32)
     assert capture.recorder.put("encoder.output", rows) is rows
     assert capture.missing().startswith("there is no room for 0 MB of temporary files (No space left on device)")
 
 
 def test_captures_are_dropped_by_number() -> None:
     captures = Captures()
-    captures.add(3, whole())
+    captures.add(3, complete_capture())
     captures.drop(4)
     assert 3 in captures
     captures.drop(3)
@@ -186,7 +190,7 @@ def test_captures_are_dropped_by_number() -> None:
 
 
 class Worker:
-    """Answers as the extension does, from arrays."""
+    """Answers calls as the worker's extension does, from given arrays."""
 
     def __init__(self, stages: dict[str, np.ndarray], problem: str = "", refusal: str = ""):
         self.stages, self.problem, self.refusal = stages, problem, refusal
@@ -215,11 +219,11 @@ def test_arrays_come_back_in_pieces(size: int) -> None:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE_BYTES", size)
-        found = captured(Worker(stages), 1)
-    assert list(found) == list(stages)
+        arrays = captured(Worker(stages), 1)
+    assert list(arrays) == list(stages)
     for name, array in stages.items():
-        assert found[name].dtype == array.dtype
-        np.testing.assert_array_equal(found[name], array)
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
 
 
 def test_problems_reported_by_the_engine_are_raised_as_errors() -> None:

@@ -31,21 +31,21 @@ def value(number: float) -> dict[str, Any]:
     return embedding_part(np.array([[number]], dtype=np.float32))
 
 
-def text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, str]:
+    return {"type": "text", "text": content}
 
 
 @pytest.fixture
-def untaught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's parser as it comes, also after an engine of another test has taught it in this process."""
+def original_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's original parser, also where an engine of another test has patched it in this process."""
     for name in chat.TAKEN:
-        found = getattr(chat_utils, name)
-        monkeypatch.setattr(chat_utils, name, found.__wrapped__ if hasattr(found, chat.WRAPPED) else found)
+        function = getattr(chat_utils, name)
+        monkeypatch.setattr(chat_utils, name, function.__wrapped__ if hasattr(function, chat.WRAPPED) else function)
 
 
 @pytest.fixture
-def taught(untaught: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM's parser as a server of ours has it, with a model that takes three embeddings in a prompt."""
+def patched_parser(original_parser: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM's parser with the project's patch, for a model that accepts three embeddings in a prompt."""
 
     def check(modality: str, count: int) -> None:
         if modality != "embedding" or count > 3:
@@ -59,7 +59,7 @@ def taught(untaught: None, monkeypatch: pytest.MonkeyPatch) -> None:
     chat.teach_embeddings()
 
 
-def configured(architecture: str = chat.ARCHITECTURE, **config: Any) -> Any:
+def configuration(architecture: str = chat.ARCHITECTURE, **config: Any) -> Any:
     return SimpleNamespace(
         hf_config=SimpleNamespace(architectures=[architecture], **config),
         multimodal_config=None,
@@ -70,11 +70,13 @@ def configured(architecture: str = chat.ARCHITECTURE, **config: Any) -> Any:
     )
 
 
-def parsed(messages: list[Any], form: str, later: bool = False, model: Any = None) -> tuple[list[Any], list[float]]:
-    """(the contents that the chat template gets, the numbers of the embeddings in their order)."""
+def parse(
+    messages: list[Any], form: str, asynchronous: bool = False, model: Any = None
+) -> tuple[list[Any], list[float]]:
+    """Returns the contents for the chat template, and the numbers of the embeddings in their order."""
     request = ChatCompletionRequest.model_validate({"model": "it", "messages": messages})
-    arguments = (request.messages, model or configured(), form)
-    if later:
+    arguments = (request.messages, model or configuration(), form)
+    if asynchronous:
         conversation, data, uuids = finished(chat_utils.parse_chat_messages_async(*arguments))
     else:
         conversation, data, uuids = chat_utils.parse_chat_messages(*arguments)
@@ -83,8 +85,8 @@ def parsed(messages: list[Any], form: str, later: bool = False, model: Any = Non
     return [message["content"] for message in conversation], [float(item.values[0, 0]) for item in items]
 
 
-@pytest.mark.usefixtures("taught")
-@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.usefixtures("patched_parser")
+@pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize(
     "content, expected, numbers",
     [
@@ -93,7 +95,11 @@ def parsed(messages: list[Any], form: str, later: bool = False, model: Any = Non
         ([text("a:"), value(1)], f"a:{PAD}", [1]),
         ([value(1), text("a")], f"{PAD}a", [1]),
         ([text("a"), value(1), text("b"), value(2), text("c")], f"a{PAD}b{PAD}c", [1, 2]),
-        ([text("a"), text("b"), value(1), text("c"), text("d")], f"a\nb{PAD}c\nd", [1]),  # vLLM's own way of texts
+        (
+            [text("a"), text("b"), value(1), text("c"), text("d")],
+            f"a\nb{PAD}c\nd",
+            [1],
+        ),  # vLLM joins adjacent texts with newlines
         ([text(f"{PAD} and {PAD}"), value(1), value(2)], f"{PAD} and {PAD}", [1, 2]),
         ([value(1), text(f"a{PAD}"), value(2), text(f"b{PAD}")], f"a{PAD}\nb{PAD}", [1, 2]),
         ([text("a")], "a", []),
@@ -101,17 +107,17 @@ def parsed(messages: list[Any], form: str, later: bool = False, model: Any = Non
     ],
 )
 def test_embedding_is_placed_at_its_part_or_its_placeholder(
-    content: Any, expected: str, numbers: list[float], later: bool
+    content: Any, expected: str, numbers: list[float], asynchronous: bool
 ) -> None:
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": content}]
-    assert parsed(messages, "string", later) == (["s", expected], numbers)
-    [_, whole], found = parsed(messages, "openai", later)
-    assert found == numbers
-    assert all(part["type"] == "text" for part in whole)  # templates know no embeddings
-    assert "".join(part["text"] for part in whole) == expected.replace("\n", "")
+    assert parse(messages, "string", asynchronous) == (["s", expected], numbers)
+    [_, content_parts], parsed_numbers = parse(messages, "openai", asynchronous)
+    assert parsed_numbers == numbers
+    assert all(part["type"] == "text" for part in content_parts)  # templates know no embeddings
+    assert "".join(part["text"] for part in content_parts) == expected.replace("\n", "")
 
 
-@pytest.mark.usefixtures("taught")
+@pytest.mark.usefixtures("patched_parser")
 @pytest.mark.parametrize("role", ["system", "user", "assistant"])
 def test_embeddings_of_several_messages_stay_in_order(role: str) -> None:
     messages = [
@@ -119,24 +125,24 @@ def test_embeddings_of_several_messages_stay_in_order(role: str) -> None:
         {"role": "assistant", "content": "between"},
         {"role": "user", "content": [text("a"), value(2), text("b")]},
     ]
-    assert parsed(messages, "string") == ([PAD, "between", f"a{PAD}b"], [1, 2])
+    assert parse(messages, "string") == ([PAD, "between", f"a{PAD}b"], [1, 2])
 
 
-@pytest.mark.usefixtures("taught")
+@pytest.mark.usefixtures("patched_parser")
 def test_the_configuration_names_the_placeholder() -> None:
-    model = configured(speech_workbench={"placeholder": "<|x|>"})
+    model = configuration(speech_workbench={"placeholder": "<|x|>"})
     with pytest.raises(Refused) as caught:
-        parsed([{"role": "user", "content": [{"type": "embedding"}]}], "string", model=model)
-    assert stated_placeholder(str(caught.value)) == "<|x|>", "clients know it from there"
-    assert parsed([{"role": "user", "content": [text(PAD), value(1)]}], "string", model=model) == (
+        parse([{"role": "user", "content": [{"type": "embedding"}]}], "string", model=model)
+    assert stated_placeholder(str(caught.value)) == "<|x|>", "clients read the placeholder from this error"
+    assert parse([{"role": "user", "content": [text(PAD), value(1)]}], "string", model=model) == (
         [f"{PAD}<|x|>"],
         [1],
     )
 
 
-@pytest.mark.usefixtures("taught")
+@pytest.mark.usefixtures("patched_parser")
 @pytest.mark.parametrize(
-    "content, said",
+    "content, message",
     [
         (f"a{PAD}", "the text of a message holds the placeholder <|fim_pad|> once and comes with no embeddings"),
         ([text(f"a{PAD}")], "once and comes with no embeddings; expected one for each"),
@@ -161,41 +167,43 @@ def test_the_configuration_names_the_placeholder() -> None:
         ([value(1), {"type": "nonsense"}], "Unsupported chat content part type: 'nonsense'"),
     ],
 )
-@pytest.mark.parametrize("later", [False, True])
-def test_invalid_messages_raise_one_line_error(content: Any, said: str, later: bool) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_invalid_messages_raise_one_line_error(content: Any, message: str, asynchronous: bool) -> None:
     with pytest.raises(REFUSALS) as caught:
-        parsed([{"role": "user", "content": content}], "string", later)
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+        parse([{"role": "user", "content": content}], "string", asynchronous)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("taught")
+@pytest.mark.usefixtures("patched_parser")
 def test_other_models_are_left_alone() -> None:
-    other = configured("Qwen3ForCausalLM")
-    assert parsed([{"role": "user", "content": f"a{PAD}"}], "string", model=other) == ([f"a{PAD}"], [])
+    other_model = configuration("Qwen3ForCausalLM")
+    assert parse([{"role": "user", "content": f"a{PAD}"}], "string", model=other_model) == ([f"a{PAD}"], [])
     with pytest.raises(VLLMValidationError, match="Unsupported chat content part type: 'embedding'"):
-        parsed([{"role": "user", "content": [text("a"), value(1)]}], "string", model=other)
+        parse([{"role": "user", "content": [text("a"), value(1)]}], "string", model=other_model)
 
 
-@pytest.mark.usefixtures("taught")
+@pytest.mark.usefixtures("patched_parser")
 def test_parser_is_patched_only_once() -> None:
-    before = [getattr(chat_utils, name) for name in chat.TAKEN]
+    functions = [getattr(chat_utils, name) for name in chat.TAKEN]
     chat.teach_embeddings()
-    assert [getattr(chat_utils, name) for name in chat.TAKEN] == before
+    assert [getattr(chat_utils, name) for name in chat.TAKEN] == functions
 
 
-@pytest.mark.usefixtures("untaught")
+@pytest.mark.usefixtures("original_parser")
 @pytest.mark.parametrize("name", list(chat.TAKEN))
-@pytest.mark.parametrize("changed", [None, lambda message, tracker: None])
+@pytest.mark.parametrize("replacement", [None, lambda message, tracker: None])
 def test_vllm_with_another_parser_is_not_patched_and_logs_a_warning(
-    name: str, changed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, replacement: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(chat.logger, "warning_once", lambda form, *arguments: said.append(form % arguments))
-    others = {other: getattr(chat_utils, other) for other in chat.TAKEN if other != name}
-    monkeypatch.setattr(chat_utils, name, changed)
+    warnings: list[str] = []
+    monkeypatch.setattr(chat.logger, "warning_once", lambda form, *arguments: warnings.append(form % arguments))
+    originals = {key: getattr(chat_utils, key) for key in chat.TAKEN if key != name}
+    monkeypatch.setattr(chat_utils, name, replacement)
     chat.teach_embeddings()
-    assert getattr(chat_utils, name) is changed and all(getattr(chat_utils, key) is was for key, was in others.items())
-    [sentence] = said
+    assert getattr(chat_utils, name) is replacement and all(
+        getattr(chat_utils, key) is function for key, function in originals.items()
+    )
+    [sentence] = warnings
     assert name in sentence and "content parts of type embedding are refused" in sentence
 
 

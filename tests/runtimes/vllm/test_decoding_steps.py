@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.runtimes.vllm.small_runner import WORDS, Runner
-from tests.runtimes.vllm.test_hooks import PROMPT, slow, stages
+from tests.runtimes.vllm.test_hooks import PROMPT, reference_stages, stages
 from workbench.runtimes.vllm.capture import Capture, Captures, FollowedIds
 from workbench.runtimes.vllm.hooks import Hooks
 from workbench.trace.steps import ForcedDecoding
@@ -21,14 +21,14 @@ IDS = (6, 7, 8)
 
 
 class SamplingRunner(Runner):
-    """A runner that takes the likeliest token."""
+    """A runner that samples the most likely token."""
 
     def _sample(self, logits: torch.Tensor, metadata: Any) -> list[int]:
         return logits.argmax(-1).tolist()
 
 
-def followed(steps: tuple[int, ...], pattern: str = "*") -> tuple[SamplingRunner, Hooks]:
-    """A runner with a capture of the request `a`, which writes given ids."""
+def runner_with_capture(steps: tuple[int, ...], pattern: str = "*") -> tuple[SamplingRunner, Hooks]:
+    """A runner with a capture of the request `a`, which is forced to generate IDS."""
     runner, captures = SamplingRunner(), Captures()
     captures.add(1, Capture([pattern], FollowedIds(IDS, steps)))
     runner.add("a", PROMPT, generated=IDS, capture=1)
@@ -37,65 +37,65 @@ def followed(steps: tuple[int, ...], pattern: str = "*") -> tuple[SamplingRunner
 
 
 def test_step_stages_are_the_rows_after_the_prompt() -> None:
-    runner, hooks = followed((1, 3), "*")
-    hooks._cache = lambda *_: None  # type: ignore[method-assign]  # the small model has none
+    runner, hooks = runner_with_capture((1, 3), "*")
+    hooks._cache = lambda *_: None  # type: ignore[method-assign]  # the small model has no cache
     runner.step(("other", 0, 2), ("a", 0, 5))
     for position in (5, 6, 7):
         runner.step(("a", position, position + 1), ("other", 2, 3))
-    expected = slow(runner.model, [*PROMPT, *IDS])
-    found = stages(hooks)
-    assert set(found) == {f"steps.{step}.{stage}" for step in (1, 3) for stage in expected}
-    for (step, row), (stage, whole) in itertools.product(((1, 5), (3, 7)), expected.items()):
-        np.testing.assert_allclose(found[f"steps.{step}.{stage}"], whole[row : row + 1], atol=1e-6)
+    expected = reference_stages(runner.model, [*PROMPT, *IDS])
+    actual = stages(hooks)
+    assert set(actual) == {f"steps.{step}.{stage}" for step in (1, 3) for stage in expected}
+    for (step, row), (stage, values) in itertools.product(((1, 5), (3, 7)), expected.items()):
+        np.testing.assert_allclose(actual[f"steps.{step}.{stage}"], values[row : row + 1], atol=1e-6)
 
 
 def test_step_recomputed_after_preemption_is_stored_only_once() -> None:
-    runner, hooks = followed((1, 2), "llm.norm")
+    runner, hooks = runner_with_capture((1, 2), "llm.norm")
     runner.step(("a", 0, 5))
     runner.step(("a", 5, 6))
-    first = hooks.captures.get(1).stages()["steps.1.llm.norm"].copy()  # type: ignore[union-attr]
+    first_capture = hooks.captures.get(1).stages()["steps.1.llm.norm"].copy()  # type: ignore[union-attr]
     with torch.no_grad():
         runner.model.model.norm.weight.mul_(2)  # type: ignore[union-attr]
-    runner.step(("a", 0, 3))  # it was preempted, and computes everything again
+    runner.step(("a", 0, 3))  # preempted: all positions are computed again
     runner.step(("a", 3, 7))
-    found = stages(hooks)
-    assert np.array_equal(found["steps.1.llm.norm"], first)
-    expected = slow(runner.model, [*PROMPT, *IDS])["llm.norm"][6:7]
-    np.testing.assert_allclose(found["steps.2.llm.norm"], expected, atol=1e-6)
+    actual = stages(hooks)
+    assert np.array_equal(actual["steps.1.llm.norm"], first_capture)
+    expected = reference_stages(runner.model, [*PROMPT, *IDS])["llm.norm"][6:7]
+    np.testing.assert_allclose(actual["steps.2.llm.norm"], expected, atol=1e-6)
 
 
 def test_only_the_followed_request_is_forced_to_the_given_token_ids() -> None:
-    runner, hooks = followed((1,), "logits")
-    own = torch.zeros(2, WORDS)
-    own[:, 2] = 1
-    written = []
+    runner, hooks = runner_with_capture((1,), "logits")
+    logits = torch.zeros(2, WORDS)
+    logits[:, 2] = 1
+    sampled = []
     for start, stop in ((0, 3), (3, 5), (5, 6), (6, 7)):
         runner.step(("other", 0, 1), ("a", start, stop))
-        written.append(runner._sample(own.clone(), None))
-    assert written == [
+        sampled.append(runner._sample(logits.clone(), None))
+    assert sampled == [
         [2, 2],
         [2, 6],
         [2, 7],
         [2, 8],
-    ]  # the first is a part of the prompt, after which nothing is written
+    ]  # the first step is part of the prompt, so nothing is forced
     hooks.remove()
-    assert runner._sample(own, None) == [2, 2] and "_sample" not in vars(runner)
+    assert runner._sample(logits, None) == [2, 2] and "_sample" not in vars(runner)
 
 
 def test_incomplete_step_capture_reports_the_missing_step() -> None:
-    runner, hooks = followed((1, 3), "llm.norm")
+    runner, hooks = runner_with_capture((1, 3), "llm.norm")
     capture = hooks.captures.get(1)
     assert capture is not None and capture.missing() == "no request has carried the number of this capture"
     runner.step(("a", 0, 6))
     assert capture.missing() == "the request ended before step 3 of its decoding"
 
 
-# In an engine.
+# A real engine.
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A small language model in vLLM's engine and on PyTorch: (engine, language, directory)."""
+    """A small language model in vLLM's engine, and on PyTorch in float32 and float64."""
     pytest.importorskip("vllm")
     from tests.support.in_process_vllm import in_process_engine
     from tests.support.tiny_language import tiny_language
@@ -105,10 +105,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     directory = tiny_language(tmp_path_factory.mktemp("steps") / "qwen3", head_dim=32, hidden_size=64)
     config, cpu = read_language_config(directory), torch.device("cpu")
-    sides = [open_language(config, cpu, dtype) for dtype in ("float32", "float64")]
+    references = [open_language(config, cpu, dtype) for dtype in ("float32", "float64")]
     small = {"max_model_len": 256, "worker_extension_cls": EXTENSION, "limit_mm_per_prompt": None}
     with in_process_engine(directory, **small) as llm:
-        yield llm, sides
+        yield llm, references
 
 
 LONG = [5, 300, 17, 17, 290, 8, 44, 91, 300, 2, 71, 66, 5, 9, 410, 33] * 3
@@ -136,9 +136,9 @@ def in_engine(llm: Any) -> Trace:
         params = sampling_params(Decoding((), max_new_tokens=5), 0, number)
         [output] = llm.generate([{"prompt_token_ids": LONG, "cache_salt": str(number)}], params, use_tqdm=False)
         assert list(output.outputs[0].token_ids)[:4] == TOKENS[:4]
-        found = captured(call, number)
+        arrays = captured(call, number)
     return Trace(
-        found, {"dtype": "float32", "input_digest": "a", "steps": {"traced": [1, 2, 3, 4], "followed": TOKENS}}
+        arrays, {"dtype": "float32", "input_digest": "a", "steps": {"traced": [1, 2, 3, 4], "followed": TOKENS}}
     )
 
 
@@ -149,17 +149,17 @@ def test_engine_trace_is_within_tolerance_and_injected_faults_are_named(engine: 
     from tests.support.in_process_vllm import model_in
     from workbench.compare import compare, judge, noise_or_bug
 
-    llm, sides = engine
-    reference, exact = (on_torch(side, dtype) for side, dtype in zip(sides, ("float32", "float64")))
+    llm, references = engine
+    reference, exact = (on_torch(language, dtype) for language, dtype in zip(references, ("float32", "float64")))
     clean = in_engine(llm)
     verdict = judge(compare(reference, clean), noise_or_bug(reference, clean, exact))
     assert verdict.within, verdict.sentence
     assert {stage for stage in reference if "cache" in stage} <= set(clean)
     layers = model_in(llm).model.layers
     runner = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker.model_runner
-    for fault, (whole, inside) in FAULTS.items():
+    for fault, (outer, inside) in FAULTS.items():
         with planted(fault, layers, runner.input_batch.block_table[0]):
-            off = in_engine(llm)
-        for pattern, expected in (("steps.*.llm.layers.?,steps.*.logits", whole), (INSIDE, inside)):
-            verdict = judge(compare(reference, off, stages=pattern), noise_or_bug(reference, off, exact, pattern))
+            faulty = in_engine(llm)
+        for pattern, expected in (("steps.*.llm.layers.?,steps.*.logits", outer), (INSIDE, inside)):
+            verdict = judge(compare(reference, faulty, stages=pattern), noise_or_bug(reference, faulty, exact, pattern))
             assert verdict.faulty_stage == (expected or None), f"{fault}: {verdict.sentence}"

@@ -19,8 +19,8 @@ def test_embedding_part_contains_the_values_as_float32_npy(dtype: type) -> None:
     assert part["type"] == "embedding" and set(part) == {"type", "embedding"}
     data, encoding, tensor = read_part(part)
     assert (encoding, tensor) == ("npy", None)
-    found = np.load(io.BytesIO(base64.b64decode(data)), allow_pickle=False)
-    assert found.dtype == np.float32 and np.array_equal(found, values.astype(np.float32))
+    array = np.load(io.BytesIO(base64.b64decode(data)), allow_pickle=False)
+    assert array.dtype == np.float32 and np.array_equal(array, values.astype(np.float32))
 
 
 def test_embedding_with_nan_is_refused() -> None:
@@ -29,12 +29,12 @@ def test_embedding_with_nan_is_refused() -> None:
 
 
 def test_embedding_part_may_name_a_tensor_of_its_file() -> None:
-    given = {"data": "QUJD", "encoding": "safetensors", "tensor": "speech"}
-    assert read_part({"type": "embedding", "embedding": given}) == ("QUJD", "safetensors", "speech")
+    embedding = {"data": "QUJD", "encoding": "safetensors", "tensor": "speech"}
+    assert read_part({"type": "embedding", "embedding": embedding}) == ("QUJD", "safetensors", "speech")
 
 
 @pytest.mark.parametrize(
-    "part, said",
+    "part, message",
     [
         ({}, 'a content part of type embedding has no embedding; expected {"type": "embedding", "embedding": {"data"'),
         ({"embedding": "QUJD"}, "has no embedding; expected"),
@@ -50,10 +50,10 @@ def test_embedding_part_may_name_a_tensor_of_its_file() -> None:
         ({"embedding": {"data": "QUJD", "encoding": "pt", "tensor": 1}}, "the tensor of the embedding is 1; expected"),
     ],
 )
-def test_malformed_embedding_parts_are_refused(part: dict, said: str) -> None:
+def test_malformed_embedding_parts_are_refused(part: dict, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_part({"type": "embedding", **part})
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

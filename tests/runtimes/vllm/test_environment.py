@@ -14,11 +14,11 @@ from workbench.system.user_cache import user_cache
 def test_environment_variables_are_set_only_within_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (*DEFAULTS, THREADS):
         monkeypatch.delenv(name, raising=False)
-    before = dict(os.environ)
+    variables = dict(os.environ)
     with environment(3):
         assert os.environ["VLLM_NO_USAGE_STATS"] == "1" and os.environ[THREADS] == "3"
         assert DEFAULTS.items() <= os.environ.items()
-    assert dict(os.environ) == before
+    assert dict(os.environ) == variables
 
 
 def test_compilation_is_disabled_in_eager_mode_and_cached_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,9 @@ def test_compilation_is_disabled_in_eager_mode_and_cached_otherwise(monkeypatch:
     monkeypatch.delenv(COMPILED, raising=False)
     with environment(None, eager=False):
         assert name not in os.environ
-        assert Path(os.environ[COMPILED]).parent == user_cache(), "kept, and not left in the temporary folder"
+        assert Path(os.environ[COMPILED]).parent == user_cache(), (
+            "the cache is in the user's cache folder, not in the temporary one"
+        )
 
 
 def test_variables_set_by_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +40,7 @@ def test_variables_set_by_the_user_are_kept(monkeypatch: pytest.MonkeyPatch) -> 
     with environment(None):
         assert (os.environ["VLLM_LOGGING_COLOR"], os.environ[THREADS]) == ("1", "7")
     with environment(2):
-        assert os.environ[THREADS] == "2", "asked for by name"
+        assert os.environ[THREADS] == "2", "an explicit number of threads takes precedence"
     assert os.environ[THREADS] == "7"
 
 

@@ -32,7 +32,7 @@ PROMPT = [1, 2, 3]
 
 
 class Worker(Extension):
-    """A worker that `call` reaches; `rank` of `ranks`."""
+    """Worker `rank` of `ranks`, with the method `call` in place of vLLM's."""
 
     def __init__(self, rank: int = 0, ranks: int = 1, **changes: Any):
         self.model_runner = Runner()
@@ -51,13 +51,13 @@ def test_capture_collects_requested_stages_and_removes_its_hooks() -> None:
         recorder = runner.model.captures.recorder(4)
         recorder.put("encoder.output", np.arange(6.0).reshape(2, 3).T)  # in another order in memory
         runner.step(("a", 0, 3))
-        found = captured(worker.call, 4)
-    assert {name: array.shape for name, array in found.items()} == {
+        stages = captured(worker.call, 4)
+    assert {name: array.shape for name, array in stages.items()} == {
         "encoder.output": (3, 2),
         "llm.layers.1": (3, 4),
         "logits": (3, WORDS),
     }
-    np.testing.assert_array_equal(found["encoder.output"], np.arange(6.0).reshape(2, 3).T)
+    np.testing.assert_array_equal(stages["encoder.output"], np.arange(6.0).reshape(2, 3).T)
     assert runner.model.captures is None
     assert worker._workbench_hooks is None
 
@@ -116,7 +116,7 @@ GREEDY = Decoding((), max_new_tokens=60)
 
 
 @dataclass(frozen=True)
-class Served:
+class EngineAndReference:
     """An engine and the same model on the PyTorch runtime."""
 
     engine: Engine
@@ -133,9 +133,8 @@ class Served:
 
 
 @pytest.fixture(scope="module", params=["qwen3", "qwen2"])
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Prompts come in pieces of 32 positions, and the space for keys and values is so small that of seven requests
-    some are thrown out and begin again."""
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineAndReference]:
+    """An engine that splits prompts after 32 positions, and whose small cache preempts some of seven requests."""
     pytest.importorskip("vllm", reason="needs vLLM")
     directory = tmp_path_factory.mktemp(request.param)
     changes = {"qwen3": {"head_dim": 32}, "qwen2": {"hidden_size": 128}}[request.param]
@@ -143,7 +142,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.ndim > 1:
-                parameter *= 0.5  # the stream stays below about ten, where 1e-4 is many times its resolution
+                parameter *= 0.5  # values stay below about ten, where 1e-4 is far above the float32 resolution
     network.save_pretrained(directory)
     put_tokenizer(directory, request.param)
     space = 14 * 32 * 3 * 2 * 2 * 32 * 4  # blocks, positions of each, layers, keys and values, heads, width, bytes
@@ -158,7 +157,7 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         },
     )
     with forking_engines(), contextlib.closing(Engine(options)) as engine:
-        yield Served(engine, open_language(read_language_config(directory), torch.device("cpu")))
+        yield EngineAndReference(engine, open_language(read_language_config(directory), torch.device("cpu")))
 
 
 @pytest.fixture(scope="module")
@@ -167,90 +166,94 @@ def prompts() -> list[list[int]]:
     return [rng.integers(0, VOCABULARY - 60, length).tolist() for length in LENGTHS]
 
 
-def close(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    for name, array in found.items():
+def assert_close(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, array in actual.items():
         assert array.dtype == np.float32
         np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.slow
-def test_every_stage_equals_pytorch(served: Served, prompts: list[list[int]]) -> None:
+def test_every_stage_equals_pytorch(pair: EngineAndReference, prompts: list[list[int]]) -> None:
     for number, ids in enumerate(prompts, 1):
-        with capturing(served.engine.call, number, ["*"]):
-            served.generate(ids, number)
-            found = captured(served.engine.call, number)
-        expected = served.expected(ids)
-        assert list(found) == list(expected)
-        close(found, expected)
+        with capturing(pair.engine.call, number, ["*"]):
+            pair.generate(ids, number)
+            actual = captured(pair.engine.call, number)
+        expected = pair.expected(ids)
+        assert list(actual) == list(expected)
+        assert_close(actual, expected)
 
 
 @pytest.mark.slow
 def test_every_stage_inside_layers_equals_pytorch_except_attention_weights(
-    served: Served, prompts: list[list[int]]
+    pair: EngineAndReference, prompts: list[list[int]]
 ) -> None:
-    """All but the attention weights, which vLLM's kernels do not write down."""
-    with capturing(served.engine.call, 50, ["llm.layers.*.*"]):
-        served.generate(prompts[0], 50)
-        found = captured(served.engine.call, 50)
-    expected = served.expected(prompts[0], "llm.layers.*.*")
-    lacking = {stage for stage in expected if stage.endswith(".attention.weights")}
-    assert lacking and set(found) == set(expected) - lacking
-    close(found, expected)
+    """vLLM's kernels do not store attention weights."""
+    with capturing(pair.engine.call, 50, ["llm.layers.*.*"]):
+        pair.generate(prompts[0], 50)
+        actual = captured(pair.engine.call, 50)
+    expected = pair.expected(prompts[0], "llm.layers.*.*")
+    missing = {stage for stage in expected if stage.endswith(".attention.weights")}
+    assert missing and set(actual) == set(expected) - missing
+    assert_close(actual, expected)
 
 
 @pytest.mark.slow
-def test_parallel_captures_change_no_token_and_do_not_mix_requests(served: Served, prompts: list[list[int]]) -> None:
-    call = served.engine.call
-    alone = [served.generate(ids) for ids in prompts]
-    wanted = {0: "*", 4: "llm.layers.*", 6: "llm.norm,logits"}  # of three of the seven
+def test_parallel_captures_change_no_token_and_do_not_mix_requests(
+    pair: EngineAndReference, prompts: list[list[int]]
+) -> None:
+    call = pair.engine.call
+    single = [pair.generate(ids) for ids in prompts]
+    patterns = {0: "*", 4: "llm.layers.*", 6: "llm.norm,logits"}  # captures of three of the seven requests
     with ThreadPoolExecutor(len(prompts)) as pool, contextlib.ExitStack() as captures:
-        for n, pattern in wanted.items():
+        for n, pattern in patterns.items():
             captures.enter_context(capturing(call, n + 1, [pattern]))
         running: dict[int, Future[list[int]]] = {
-            n: pool.submit(served.generate, prompts[n], n + 1 if n in wanted else 0) for n in (5, 4, 3, 2, 1, 6, 0)
+            n: pool.submit(pair.generate, prompts[n], n + 1 if n in patterns else 0) for n in (5, 4, 3, 2, 1, 6, 0)
         }
-        together = [running[n].result() for n in range(len(prompts))]
-        for n, pattern in wanted.items():
-            found, expected = captured(call, n + 1), served.expected(prompts[n])
-            assert list(found) == [name for name in expected if StageFilter(pattern)(name)]
-            close(found, expected)
-    assert together == alone
+        parallel = [running[n].result() for n in range(len(prompts))]
+        for n, pattern in patterns.items():
+            actual, expected = captured(call, n + 1), pair.expected(prompts[n])
+            assert list(actual) == [name for name in expected if StageFilter(pattern)(name)]
+            assert_close(actual, expected)
+    assert parallel == single
 
 
 @pytest.mark.slow
-def test_captured_embeddings_equal_the_given_embeddings(served: Served, prompts: list[list[int]]) -> None:
+def test_captured_embeddings_equal_the_given_embeddings(pair: EngineAndReference, prompts: list[list[int]]) -> None:
     ids, rows = prompts[1], np.zeros(len(prompts[1]), dtype=bool)
     rows[5:25] = True
-    width = served.reference.config.hidden_size
+    width = pair.reference.config.hidden_size
     embeddings = np.random.default_rng(1).normal(0, 0.1, (len(ids), width)).astype(np.float32)
-    with capturing(served.engine.call, 1, ["llm.embeddings"]):
+    with capturing(pair.engine.call, 1, ["llm.embeddings"]):
         request = Request(ids, embeddings=embeddings, is_embedding=rows, capture=1)
-        list(served.engine.stream([request], [Decoding((), max_new_tokens=1)]))
-        [found] = captured(served.engine.call, 1).values()
-    np.testing.assert_array_equal(found[rows], embeddings[rows])
-    np.testing.assert_array_equal(found[~rows], served.expected(ids)["llm.embeddings"][~rows])
+        list(pair.engine.stream([request], [Decoding((), max_new_tokens=1)]))
+        [actual] = captured(pair.engine.call, 1).values()
+    np.testing.assert_array_equal(actual[rows], embeddings[rows])
+    np.testing.assert_array_equal(actual[~rows], pair.expected(ids)["llm.embeddings"][~rows])
 
 
 @pytest.mark.slow
-def test_abandoned_request_leaves_no_capture_and_no_effect(served: Served, prompts: list[list[int]]) -> None:
-    engine = served.engine
-    before = served.generate(prompts[0])
+def test_abandoned_request_leaves_no_capture_and_no_effect(pair: EngineAndReference, prompts: list[list[int]]) -> None:
+    engine = pair.engine
+    tokens = pair.generate(prompts[0])
     with (
         capturing(engine.call, 1, ["*"]),
         contextlib.closing(engine.stream([Request(prompts[0], capture=1)], [GREEDY])) as stream,
     ):
         next(stream)
     assert engine.call("workbench_take_capture", 1)["problem"] == "there is no capture of the number 1"
-    assert served.generate(prompts[0]) == before
+    assert pair.generate(prompts[0]) == tokens
 
 
 @pytest.mark.slow
-def test_large_arrays_come_through(served: Served, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the pieces of another size too."""
-    with capturing(served.engine.call, 1, ["logits"]):
-        served.generate(prompts[5], 1)
-        [whole] = captured(served.engine.call, 1).values()
+def test_large_arrays_come_through(
+    pair: EngineAndReference, prompts: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of the pieces does not change the array."""
+    with capturing(pair.engine.call, 1, ["logits"]):
+        pair.generate(prompts[5], 1)
+        [large_pieces] = captured(pair.engine.call, 1).values()
         monkeypatch.setattr("workbench.runtimes.vllm.capture.PIECE_BYTES", 1001)
-        [pieces] = captured(served.engine.call, 1).values()
-    assert whole.shape == (LENGTHS[5], VOCABULARY)
-    np.testing.assert_array_equal(whole, pieces)
+        [small_pieces] = captured(pair.engine.call, 1).values()
+    assert large_pieces.shape == (LENGTHS[5], VOCABULARY)
+    np.testing.assert_array_equal(large_pieces, small_pieces)

@@ -14,7 +14,7 @@ import pytest
 from workbench.runtimes.vllm.forking import ELSEWHERE, METHOD, forked, inspecting_here
 
 ROOT = Path(__file__).resolve().parents[3]
-# The main thread computes in parallel before another one forks: the child then has none of the threads that helped.
+# The main thread computes in parallel before another thread forks: the child then lacks the helper threads.
 FORKS = """
 import multiprocessing, os, threading, torch
 from workbench.runtimes.vllm.environment import environment
@@ -46,11 +46,11 @@ os._exit(0)
 
 
 def test_a_forked_child_computes_in_parallel() -> None:
-    done = subprocess.run([sys.executable, "-u", "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    parent, child, ends = (line.split() for line in done.stdout.splitlines())
+    process = subprocess.run([sys.executable, "-u", "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    parent, child, ends = (line.split() for line in process.stdout.splitlines())
     assert parent[:2] == [str(float(1 << 40)), "2"]
     assert child[:2] == [str(float(1 << 40)), "3"], "the threads of $OMP_NUM_THREADS"
-    assert int(child[2]) >= 3, "and they have all begun"
+    assert int(child[2]) >= 3, "all of them have started"
     assert ends == ["2", "0"], "the parent computes as before"
 
 
@@ -62,20 +62,20 @@ def config(device: str = "cpu", backend: str = "uni", eager: bool = True) -> Any
     )
 
 
-@pytest.mark.parametrize("before", [None, "spawn"])
-def test_fork_method_is_set_only_within_the_block(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+@pytest.mark.parametrize("previous", [None, "spawn"])
+def test_fork_method_is_set_only_within_the_block(monkeypatch: pytest.MonkeyPatch, previous: str | None) -> None:
     monkeypatch.delenv(METHOD, raising=False)
-    if before:
-        monkeypatch.setenv(METHOD, before)
+    if previous:
+        monkeypatch.setenv(METHOD, previous)
     with forked(config()):
         assert os.environ[METHOD] == "fork"
-    assert os.environ.get(METHOD) == before
+    assert os.environ.get(METHOD) == previous
 
 
-@pytest.mark.parametrize("other", [config(device="cuda"), config(backend="mp"), config(eager=False)])
-def test_gpu_multiprocess_and_compiled_engines_are_spawned(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
+@pytest.mark.parametrize("other_config", [config(device="cuda"), config(backend="mp"), config(eager=False)])
+def test_gpu_multiprocess_and_compiled_engines_are_spawned(monkeypatch: pytest.MonkeyPatch, other_config: Any) -> None:
     monkeypatch.setenv(METHOD, "spawn")
-    with forked(other):
+    with forked(other_config):
         assert os.environ[METHOD] == "spawn"
 
 
@@ -92,6 +92,6 @@ def test_model_classes_are_inspected_in_this_process_only_within_the_block(monke
 
 
 def test_patched_function_is_still_called_by_vllm() -> None:
-    """Else every class would be inspected in another process again."""
+    """Otherwise every class would be inspected in another process again."""
     registry = pytest.importorskip("vllm.model_executor.models.registry")
     assert ELSEWHERE in registry._LazyRegisteredModel.inspect_model_cls.__wrapped__.__code__.co_names

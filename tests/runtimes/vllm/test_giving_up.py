@@ -23,13 +23,13 @@ pytest.importorskip("vllm")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("shared_cache")]
 
 MODEL, SMALL = "demo/qwen3", {"threads": 1, "kv_gigabytes": 0.1}
-# What is told from the first word of the engine's own process until it is ready. A step may be over in a moment.
-MIDDLE = tuple(told for _, told in STEPS[:-1])
+# The activities between the first output of the engine process and its readiness; each may be short.
+MIDDLE = tuple(text for _, text in STEPS[:-1])
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """The temporary folder. It has a short name: paths of sockets in it have to be short."""
+    """The temporary folder; its name is short, as paths of sockets must be short."""
     place = Path(tempfile.mkdtemp(prefix="up-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(place))
@@ -50,7 +50,7 @@ def kill_the_session(session: int) -> None:
 
 
 def kill_the_engine(session: int) -> None:
-    [engine] = [each for each in descendants(session) if not is_tracker(each)]
+    [engine] = [pid for pid in descendants(session) if not is_tracker(pid)]
     os.kill(engine, signal.SIGKILL)
 
 
@@ -67,18 +67,20 @@ def test_interrupted_engine_start_leaves_no_process_or_file_and_the_next_succeed
 ) -> None:
     with Registry() as registry:
         for end, error in ENDS.items():
-            seen: list[int] = []
+            pids: list[int] = []
 
-            def heard(fraction: float, activity: str, end: Callable[[int], None] = end, seen: list[int] = seen) -> None:
-                pids = [session.pid for session in registry._sessions()]  # none while the model is converted
-                if activity in MIDDLE and not seen and pids and pids[0]:
-                    seen += [pids[0], *descendants(pids[0])]
-                    end(pids[0])
+            def end_in_the_middle(
+                fraction: float, activity: str, end: Callable[[int], None] = end, pids: list[int] = pids
+            ) -> None:
+                session_pids = [session.pid for session in registry._sessions()]  # none while the model is converted
+                if activity in MIDDLE and not pids and session_pids and session_pids[0]:
+                    pids += [session_pids[0], *descendants(session_pids[0])]
+                    end(session_pids[0])
 
             with pytest.raises(error):
-                registry.open(MODEL, "vllm", on_progress=heard, **SMALL)
-            assert len(seen) > 1, end.__name__
-            eventually(lambda seen=seen: not any(map(psutil.pid_exists, seen)))  # type: ignore[misc]
+                registry.open(MODEL, "vllm", on_progress=end_in_the_middle, **SMALL)
+            assert len(pids) > 1, end.__name__
+            eventually(lambda pids=pids: not any(map(psutil.pid_exists, pids)))  # type: ignore[misc]
             assert not list(place.iterdir()), end.__name__
         assert "Traceback" not in capfd.readouterr().err
         with registry.open(MODEL, "vllm", **SMALL) as session:

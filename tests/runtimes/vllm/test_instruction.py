@@ -19,7 +19,7 @@ SOUND_ID, STOP = 99, 0
 
 
 class Prompts:
-    """Asks with the letters of the instruction, before the speech."""
+    """The prompt is the letters of the instruction, followed by the speech."""
 
     options_class = ListeningOptions
     placeholder = -1
@@ -28,10 +28,10 @@ class Prompts:
     )
     asks = "own"
 
-    def instructed(self, own: Instruction) -> Prompts:
-        other = copy.copy(self)
-        other.asks = own.text or self.asks
-        return other
+    def instructed(self, instruction: Instruction) -> Prompts:
+        changed = copy.copy(self)
+        changed.asks = instruction.text or self.asks
+        return changed
 
     def count(self, samples: int) -> int:
         return samples // 1000
@@ -42,12 +42,12 @@ class Prompts:
     def decoding(self, options: Any, counts: np.ndarray) -> Decoding:
         return Decoding((STOP,))
 
-    def text(self, written: str) -> str:
-        return written
+    def text(self, generated: str) -> str:
+        return generated
 
 
 class Engine:
-    """Writes what it was asked."""
+    """An engine that generates the ids of the prompt."""
 
     dtype = "float32"
 
@@ -63,7 +63,7 @@ def test_instruction_changes_the_prompt_of_its_own_call_only() -> None:
     features: Any = None
     session = InstructedSession("m", "vllm", EngineRecogniser(prompts, features, engine, ()))
     sound = {"type": "audio", "audio": (np.ones(16000, np.float32), 16000)}
-    told = [{"role": "user", "content": [sound, {"type": "text", "text": "shout"}]}]
-    assert session.converse(told).text == "shout"
+    messages = [{"role": "user", "content": [sound, {"type": "text", "text": "shout"}]}]
+    assert session.converse(messages).text == "shout"
     assert session.converse([{"role": "user", "content": [sound]}]).text == "own"
     assert session.transcribe((np.ones(16000, np.float32), 16000), vad="none").text == "own"

@@ -26,7 +26,7 @@ def rows(count: int, width: int = 4) -> np.ndarray:
 )
 def test_request_is_accepted_only_if_it_leaves_room_for_one_token(ids: list[int], sound: int) -> None:
     request = Request(ids, SOUND, sound) if sound else Request(ids)
-    positions = len(ids) - bool(sound) + sound  # the sound's token gives way to its positions
+    positions = len(ids) - bool(sound) + sound  # the positions of the sound replace its token
     assert request.positions == positions
     if positions < LIMITS.max_length:
         check_request(request, LIMITS)
@@ -37,7 +37,7 @@ def test_request_is_accepted_only_if_it_leaves_room_for_one_token(ids: list[int]
 
 def test_embeddings_mixed_with_token_ids_are_accepted() -> None:
     mixed = rows(3)
-    mixed[0] = np.nan  # where the id counts, the row does not
+    mixed[0] = np.nan  # the row of a token id is not used
     check_request(Request([1, 0, 0], embeddings=mixed, is_embedding=np.array([False, True, True])), LIMITS)
     check_request(Request([0, 0], embeddings=rows(2).astype(np.float16)), LIMITS)
 

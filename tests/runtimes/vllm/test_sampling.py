@@ -27,7 +27,7 @@ def test_each_row_has_its_own_length() -> None:
     decoding = Decoding((1,), max_new_tokens=np.array([3, 9]), min_new_tokens=4)
     assert [token_limit(decoding, row) for row in range(2)] == [3, 9]
     first, second = (sampling_params(decoding, row) for row in range(2))
-    assert (first.max_tokens, first.min_tokens) == (3, 3), "no shorter than it may be long"
+    assert (first.max_tokens, first.min_tokens) == (3, 3), "the minimum is at most the maximum"
     assert (second.max_tokens, second.min_tokens) == (9, 4)
 
 
@@ -44,7 +44,7 @@ def test_all_valid_options_are_accepted_by_vllm(
     decoding = Decoding((1,), temperature=temperature, top_k=top_k, top_p=top_p, repetition_penalty=penalty, seed=seed)
     params = sampling_params(decoding, 0)
     assert params.repetition_penalty == penalty
-    if temperature >= 0.01:  # vLLM raises what is smaller, and draws nothing below 1e-5
+    if temperature >= 0.01:  # vLLM raises smaller temperatures to 0.01; below 1e-5 it is greedy
         assert (params.temperature, params.top_k, params.seed) == (temperature, top_k, seed)
         assert params.top_p == pytest.approx(min(top_p, 1.0), abs=1e-5)
 
@@ -59,13 +59,13 @@ def test_number_of_alternatives_sets_logprobs() -> None:
 
 
 def test_logprobs_of_a_step_are_sorted_and_limited_to_the_requested_number() -> None:
-    """It tells of the chosen token too, first, whether it is one of the likeliest or not."""
+    """vLLM lists the sampled token first, also if it is not among the most likely ones."""
 
-    class Told:
+    class Logprob:
         def __init__(self, logprob: float):
             self.logprob = logprob
 
-    step = {9: Told(-7.0), 4: Told(-0.5), 8: Told(-1.5), 2: Told(-1.5)}
+    step = {9: Logprob(-7.0), 4: Logprob(-0.5), 8: Logprob(-1.5), 2: Logprob(-1.5)}
     ids, logprobs = likeliest_of(step, 3)
     assert ids.tolist() == [4, 2, 8] and logprobs.tolist() == [-0.5, -1.5, -1.5]
     assert (ids.dtype, logprobs.dtype) == (np.int64, np.float64)

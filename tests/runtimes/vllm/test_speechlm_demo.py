@@ -20,12 +20,12 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "max_text_tokens": 20, "max_audio_
 
 
 def test_parallel_answers_of_the_demo_equal_pytorch() -> None:
-    heard = {"role": "user", "content": [{"type": "audio", "audio": str(SAMPLES[0])}]}
+    recording = {"role": "user", "content": [{"type": "audio", "audio": str(SAMPLES[0])}]}
     cases: list[tuple[Any, str, float]] = [
         ("say three seven one", "audio", 3.0),
         ("say three seven one", "text_audio", 1.0),
-        ([heard], "text", 1.0),
-        ([heard], "text_audio", 1.0),
+        ([recording], "text", 1.0),
+        ([recording], "text_audio", 1.0),
     ]
     with (
         Registry() as registry,
@@ -33,10 +33,12 @@ def test_parallel_answers_of_the_demo_equal_pytorch() -> None:
         registry.open("demo/speechlm", "pytorch", threads=1) as reference,
         ThreadPoolExecutor(len(cases)) as pool,
     ):
-        found = list(pool.map(lambda case: engine.converse(case[0], modalities=case[1], cfg=case[2], **GREEDY), cases))
-        for (messages, modalities, cfg), own in zip(cases, found):
-            theirs = reference.converse(messages, modalities=modalities, cfg=cfg, **GREEDY)
-            assert own.token_ids == theirs.token_ids and own.finish == theirs.finish
-            assert (own.streams is None) == (theirs.streams is None) == (modalities == "text")
-            if own.streams is not None:
-                np.testing.assert_array_equal(own.streams, theirs.streams)
+        answers = list(
+            pool.map(lambda case: engine.converse(case[0], modalities=case[1], cfg=case[2], **GREEDY), cases)
+        )
+        for (messages, modalities, cfg), actual in zip(cases, answers):
+            expected = reference.converse(messages, modalities=modalities, cfg=cfg, **GREEDY)
+            assert actual.token_ids == expected.token_ids and actual.finish == expected.finish
+            assert (actual.streams is None) == (expected.streams is None) == (modalities == "text")
+            if actual.streams is not None:
+                np.testing.assert_array_equal(actual.streams, expected.streams)

@@ -44,16 +44,16 @@ def test_answers_equal_pytorch_alone_and_after_preemption(tmp_path: Path) -> Non
         "VLLM_USE_V2_MODEL_RUNNER": "1",
     }
     command = [sys.executable, str(SUPPORT / "speaks_on_runner_v2.py"), str(tmp_path / "served")]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, str(tmp_path / "cases.json")], env=environment, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    *found, left = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert process.returncode == 0, process.stderr[-3000:]
+    *answers, remaining = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     reference = open_session(directory, "tiny", Settings(threads=1, dtype="float32"))
     expected = []
     for messages, options in CASES:
         answer = reference.converse(messages, **options)
         streams = None if answer.streams is None else answer.streams.tolist()
         expected.append({"ids": list(answer.token_ids), "streams": streams})
-    assert found == expected * 2
-    assert left["unfinished"] == 0
+    assert answers == expected * 2
+    assert remaining["unfinished"] == 0

@@ -12,7 +12,7 @@ from workbench.runtimes.vllm.tracing import check_not_substituted
 
 def test_trace_from_given_stages_is_unavailable_on_vllm() -> None:
     check_not_substituted(None)
-    for given in ({}, {"encoder.input": np.ones((2, 3))}):
+    for stages in ({}, {"encoder.input": np.ones((2, 3))}):
         with pytest.raises(Unavailable, match=r"^vLLM goes through all layers by itself and takes no stages"):
-            check_not_substituted(given)
+            check_not_substituted(stages)
     assert [name for name, runtime in RUNTIMES.items() if runtime.no_given] == ["vllm"]

@@ -35,7 +35,7 @@ def rewrite(directory: Path, change: Callable[[Tensors], Any]) -> None:
 def test_complete_weights_are_accepted(directory: Path) -> None:
     check_weights(directory)
     rewrite(directory, lambda tensors: tensors.update({"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(2)}))
-    check_weights(directory)  # which older files have
+    check_weights(directory)  # older files have this tensor
 
 
 def test_sharded_weights_are_accepted_and_a_missing_shard_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from workbench.core.settings import Server
 from workbench.runtimes.vllm.remote.answers import Written, written
 
 SERVER = Server("http://far", "")
-CHATTED = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -0.5}]}
+CHAT_STEP = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -0.5}]}
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ CHATTED = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"tok
         ({"choices": [{"delta": {"content": "a"}}], "usage": None}, Written("a")),
         ({}, Written()),
         (
-            {"choices": [{"delta": {"content": "a"}, "token_ids": [1], "logprobs": {"content": [CHATTED]}}]},
+            {"choices": [{"delta": {"content": "a"}, "token_ids": [1], "logprobs": {"content": [CHAT_STEP]}}]},
             Written("a", (1,), steps=((("b", -0.5), ("a", -1.0)),)),
         ),
         (

@@ -33,16 +33,16 @@ def test_alternatives_use_the_logprobs_fields_of_each_route() -> None:
 
 
 def test_each_sampled_row_gets_its_own_seed() -> None:
-    drawn = GenerationOptions(temperature=0.7, top_p=0.0, top_k=5, seed=3, min_new_tokens=50, repetition_penalty=2.0)
-    found = sampling_fields(drawn, 20, row=4)
-    assert found["seed"] == 7
-    assert found["top_p"] > 0, "no probability at all would leave nothing to draw"
-    assert (found["min_tokens"], found["top_k"], found["repetition_penalty"]) == (20, 5, 2.0)
+    options = GenerationOptions(temperature=0.7, top_p=0.0, top_k=5, seed=3, min_new_tokens=50, repetition_penalty=2.0)
+    fields = sampling_fields(options, 20, row=4)
+    assert fields["seed"] == 7
+    assert fields["top_p"] > 0, "a top_p of 0 would leave no token to sample"
+    assert (fields["min_tokens"], fields["top_k"], fields["repetition_penalty"]) == (20, 5, 2.0)
 
 
 def test_form_fields_are_strings() -> None:
-    found = form_fields(GenerationOptions(temperature=0.5, seed=1), 20, row=1)
-    assert found == {
+    fields = form_fields(GenerationOptions(temperature=0.5, seed=1), 20, row=1)
+    assert fields == {
         "max_completion_tokens": "20",
         "temperature": "0.5",
         "top_k": "0",

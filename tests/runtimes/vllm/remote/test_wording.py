@@ -26,8 +26,8 @@ def test_funasr_nano_sends_its_instruction_before_the_audio(language: str, itn: 
 
 
 def test_fireredasr_sends_its_task_after_the_audio() -> None:
-    found = FIRE.content(SPEECH, FireRedAsrOptions())
-    assert found == [SPEECH, {"type": "text", "text": "请转写音频为文字"}]
+    content = FIRE.content(SPEECH, FireRedAsrOptions())
+    assert content == [SPEECH, {"type": "text", "text": "请转写音频为文字"}]
 
 
 def test_transcription_fields_contain_language_and_hotwords_and_refuse_itn() -> None:

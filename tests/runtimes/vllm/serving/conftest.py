@@ -6,8 +6,8 @@ import pytest
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The calls of vLLM's own handler, which is put back in the end."""
+def original_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of a fake original handler of vLLM; the test's patch is undone at the end."""
     from vllm.entrypoints.openai.chat_completion.serving import OpenAIServingChat
 
     from workbench.runtimes.vllm.serving.chat_route import METHOD

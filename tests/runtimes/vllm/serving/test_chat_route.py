@@ -24,14 +24,14 @@ ASK = {"messages": [{"role": "user", "content": "say three"}]}
 
 
 class FakeConversations:
-    """Answers as a made-up model does; fails after so many events."""
+    """Answers with the events of a fake conversation; raises `error` after `fails_after` events."""
 
     def __init__(self, fails_after: int | None = None, error: Exception | None = None):
         self.fails_after, self.error = fails_after, error
-        self.begun = self.closed = 0
+        self.started = self.closed = 0
 
     async def events(self, messages: Any, options: Any) -> AsyncGenerator[Any, None]:
-        self.begun += 1
+        self.started += 1
         try:
             for number, event in enumerate(fake_conversation().converse_stream(messages, **options)):
                 if number == self.fails_after and self.error:
@@ -43,39 +43,39 @@ class FakeConversations:
 
 
 def answer(conversations: Any, body: Any) -> Any:
-    """What the route returns; of a stream, all its text."""
+    """The answer of the route; the complete text if it is a stream."""
 
-    async def asked() -> Any:
-        found = await ChatRoute(["far"], conversations).answer(body)
-        return "".join([text async for text in found]) if hasattr(found, "__aiter__") else found
+    async def run() -> Any:
+        result = await ChatRoute(["far"], conversations).answer(body)
+        return "".join([text async for text in result]) if hasattr(result, "__aiter__") else result
 
-    return finished(asked())
+    return finished(run())
 
 
 def test_whole_answer_and_streamed_answer_have_the_same_transcript() -> None:
     conversations = FakeConversations()
-    whole = answer(conversations, {**ASK, "modalities": ["text", "audio"]}).model_dump()
-    assert whole["object"] == "chat.completion" and whole["choices"][0]["message"]["audio"]["data"]
+    full = answer(conversations, {**ASK, "modalities": ["text", "audio"]}).model_dump()
+    assert full["object"] == "chat.completion" and full["choices"][0]["message"]["audio"]["data"]
     text = answer(conversations, {**ASK, "modalities": ["text", "audio"], "stream": True})
-    *chunks, done, nothing = text.split("\n\n")
-    assert done == "data: [DONE]" and nothing == ""
-    found = [json.loads(chunk.removeprefix("data: ")) for chunk in chunks]
-    words = "".join((each["choices"][0]["delta"].get("audio") or {}).get("transcript", "") for each in found)
-    assert words == whole["choices"][0]["message"]["audio"]["transcript"]
-    assert conversations.begun == conversations.closed == 2
+    *chunks, last, empty = text.split("\n\n")
+    assert last == "data: [DONE]" and empty == ""
+    events = [json.loads(chunk.removeprefix("data: ")) for chunk in chunks]
+    words = "".join((event["choices"][0]["delta"].get("audio") or {}).get("transcript", "") for event in events)
+    assert words == full["choices"][0]["message"]["audio"]["transcript"]
+    assert conversations.started == conversations.closed == 2
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("after", "error", "status"), [(1, BadInput("no"), 400), (0, SessionDied("gone"), 500)])
 def test_an_error_before_the_first_token_has_a_status(stream: bool, after: int, error: Any, status: int) -> None:
-    found = answer(FakeConversations(after, error), {**ASK, "stream": stream})
-    assert found.error.code == status and found.model_dump()["error"]["message"] == str(error)
+    result = answer(FakeConversations(after, error), {**ASK, "stream": stream})
+    assert result.error.code == status and result.model_dump()["error"]["message"] == str(error)
 
 
 def test_unsupported_request_is_refused_before_generation_starts() -> None:
     conversations = FakeConversations()
-    found = answer(conversations, {**ASK, "n": 2})
-    assert found.model_dump() == {
+    result = answer(conversations, {**ASK, "n": 2})
+    assert result.model_dump() == {
         "error": {
             "message": "n is 2, and a request has one answer; send several requests",
             "type": "invalid_request_error",
@@ -83,7 +83,7 @@ def test_unsupported_request_is_refused_before_generation_starts() -> None:
             "code": "unsupported_value",
         }
     }
-    assert conversations.begun == 0
+    assert conversations.started == 0
 
 
 def test_an_error_in_the_middle_ends_the_stream() -> None:
@@ -96,38 +96,40 @@ def test_an_error_in_the_middle_ends_the_stream() -> None:
 def test_a_client_that_leaves_closes_the_conversation(stream: bool) -> None:
     conversations = FakeConversations()
 
-    async def left() -> None:
+    async def leave() -> None:
         route = ChatRoute(["far"], conversations)  # type: ignore[arg-type]
-        asking = asyncio.create_task(route.answer({**ASK, "modalities": ["audio"], "stream": stream}))
+        task = asyncio.create_task(route.answer({**ASK, "modalities": ["audio"], "stream": stream}))
         if stream:
-            found = await asking
-            await anext(found)
-            await found.aclose()
+            events = await task
+            await anext(events)
+            await events.aclose()
             return
-        while not conversations.begun:
+        while not conversations.started:
             await asyncio.sleep(0)
-        asking.cancel()
+        task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await task
 
-    finished(left())
-    assert conversations.begun == conversations.closed == 1
+    finished(leave())
+    assert conversations.started == conversations.closed == 1
 
 
 def handler(its_class: type, architecture: str) -> Any:
-    found = its_class.__new__(its_class)
-    found.model_config = SimpleNamespace(hf_config=SimpleNamespace(architectures=[architecture]), model="/nowhere")
-    return found
+    instance = its_class.__new__(its_class)
+    instance.model_config = SimpleNamespace(hf_config=SimpleNamespace(architectures=[architecture]), model="/nowhere")
+    return instance
 
 
-def test_other_models_and_other_routes_are_left_to_vllm(own: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(OpenAIServingChat):
-        """Such as Anthropic's messages."""
+def test_other_models_and_other_routes_are_left_to_vllm(
+    original_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OtherRoute(OpenAIServingChat):
+        """Another handler, such as the one of Anthropic's messages."""
 
     teach_conversations()
-    taught = getattr(OpenAIServingChat, METHOD)
+    method = getattr(OpenAIServingChat, METHOD)
     teach_conversations()
-    assert getattr(OpenAIServingChat, METHOD) is taught, "once is enough"
+    assert getattr(OpenAIServingChat, METHOD) is method, "the method is patched only once"
     conversations = FakeConversations()
     monkeypatch.setattr(chat_route, "_route_of", lambda _: ChatRoute(["far"], conversations))  # type: ignore[arg-type]
 
@@ -135,18 +137,18 @@ def test_other_models_and_other_routes_are_left_to_vllm(own: list[Any], monkeypa
         return ASK
 
     raw = SimpleNamespace(json=body)
-    assert finished(taught(handler(OpenAIServingChat, "Qwen3ForCausalLM"), 1, raw)) == "vllm"
-    assert finished(taught(handler(Other, ARCHITECTURE), 2, raw)) == "vllm"
-    assert finished(taught(handler(OpenAIServingChat, ARCHITECTURE), 3)) == "vllm"
-    found = finished(taught(handler(OpenAIServingChat, ARCHITECTURE), 4, raw))
-    assert own == [1, 2, 3] and found.model_dump()["object"] == "chat.completion"
+    assert finished(method(handler(OpenAIServingChat, "Qwen3ForCausalLM"), 1, raw)) == "vllm"
+    assert finished(method(handler(OtherRoute, ARCHITECTURE), 2, raw)) == "vllm"
+    assert finished(method(handler(OpenAIServingChat, ARCHITECTURE), 3)) == "vllm"
+    result = finished(method(handler(OpenAIServingChat, ARCHITECTURE), 4, raw))
+    assert original_calls == [1, 2, 3] and result.model_dump()["object"] == "chat.completion"
 
 
 def test_vllm_version_with_another_method_signature_is_not_patched(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def other(self: Any, body: Any) -> None: ...
+    async def other_method(self: Any, body: Any) -> None: ...
 
-    said: list[str] = []
-    monkeypatch.setattr(OpenAIServingChat, METHOD, other)
-    monkeypatch.setattr(chat_route.logger, "warning_once", lambda text, *_: said.append(text))
+    warnings: list[str] = []
+    monkeypatch.setattr(OpenAIServingChat, METHOD, other_method)
+    monkeypatch.setattr(chat_route.logger, "warning_once", lambda text, *_: warnings.append(text))
     teach_conversations()
-    assert getattr(OpenAIServingChat, METHOD) is other and "answer without speech" in said[0]
+    assert getattr(OpenAIServingChat, METHOD) is other_method and "answer without speech" in warnings[0]

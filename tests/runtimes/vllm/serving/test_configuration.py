@@ -18,23 +18,28 @@ from workbench.runtimes.vllm.streams.stream_request import width
 DEMO = assets() / "demo-speechlm"
 
 
-def configured(worker: str, most: int, directory: Path = DEMO) -> Any:
-    found = SimpleNamespace(
-        model_config=SimpleNamespace(model=str(directory), max_logprobs=most),
+def changed_configuration(worker: str, max_logprobs: int, directory: Path = DEMO) -> Any:
+    configuration = SimpleNamespace(
+        model_config=SimpleNamespace(model=str(directory), max_logprobs=max_logprobs),
         parallel_config=SimpleNamespace(worker_cls=worker),
         scheduler_config=SimpleNamespace(scheduler_cls=None, async_scheduling=None),
     )
-    SpeechLmConfiguration.verify_and_update_config(found)
-    return found
+    SpeechLmConfiguration.verify_and_update_config(configuration)
+    return configuration
 
 
-@pytest.mark.usefixtures("own")
+@pytest.mark.usefixtures("original_calls")
 def test_configuration_sets_worker_scheduler_and_max_logprobs() -> None:
     streams = json.loads((DEMO / "config.json").read_text())["num_stream"]
-    least = width(SimpleNamespace(streams=streams), evidence=True)  # type: ignore[arg-type]
-    assert configured(AUTOMATIC, 20).parallel_config.worker_cls == WORKER
-    scheduling = configured(AUTOMATIC, 20).scheduler_config
+    minimum = width(SimpleNamespace(streams=streams), evidence=True)  # type: ignore[arg-type]
+    assert changed_configuration(AUTOMATIC, 20).parallel_config.worker_cls == WORKER
+    scheduling = changed_configuration(AUTOMATIC, 20).scheduler_config
     assert scheduling.scheduler_cls == SCHEDULER and scheduling.async_scheduling is False
-    assert configured(AUTOMATIC, 20).model_config.max_logprobs == least > 20
-    assert [configured(WORKER, most).model_config.max_logprobs for most in (-1, 10_000)] == [-1, 10_000]
-    assert configured("another.Worker", 20).parallel_config.worker_cls == "another.Worker", "the user's own"
+    assert changed_configuration(AUTOMATIC, 20).model_config.max_logprobs == minimum > 20
+    assert [changed_configuration(WORKER, max_logprobs).model_config.max_logprobs for max_logprobs in (-1, 10_000)] == [
+        -1,
+        10_000,
+    ]
+    assert changed_configuration("another.Worker", 20).parallel_config.worker_cls == "another.Worker", (
+        "a worker class set by the user stays"
+    )

@@ -20,7 +20,7 @@ from workbench.runtimes.vllm.serving.engine import ServedEngine
 
 
 class FakeFrontEnd:
-    """Gives these tokens one by one; then it waits for ever, or fails."""
+    """Yields these tokens one by one, then ends, waits for ever or raises, as `then` says."""
 
     def __init__(self, tokens: list[int], then: Any = "end"):
         self.tokens, self.then = tokens, then
@@ -53,10 +53,10 @@ class FakeFrontEnd:
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.AbstractEventLoop]:
-    async def rendered(llm: Any, request: Any) -> Any:
+    async def render(llm: Any, request: Any) -> Any:
         return request
 
-    monkeypatch.setattr(running_requests, "rendered", rendered)
+    monkeypatch.setattr(running_requests, "rendered", render)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -75,10 +75,10 @@ def test_tokens_are_streamed_and_followed_by_the_finish_reason(loop: asyncio.Abs
     engine = ServedEngine(front, loop, "it")  # type: ignore[arg-type]
     ends: list[Any] = []
 
-    def through() -> Any:
+    def collect_end() -> Any:
         ends.extend((yield from follow(engine)))
 
-    assert list(through()) == [(0, [5], ()), (0, [6], ())] and ends == [Finished("stop", 2)]
+    assert list(collect_end()) == [(0, [5], ()), (0, [6], ())] and ends == [Finished("stop", 2)]
 
 
 def test_give_up_aborts_a_waiting_request(loop: asyncio.AbstractEventLoop) -> None:
@@ -102,8 +102,8 @@ def test_engine_failures_raise_one_line_error(dead: bool, loop: asyncio.Abstract
     stream = follow(ServedEngine(front, loop, "it"))  # type: ignore[arg-type]
     next(stream)
     front.errored = dead
-    kind, said = (SessionDied, "the engine of it has ended at work") if dead else (BadInput, "too long indeed")
-    with pytest.raises(kind, match=said):
+    kind, message = (SessionDied, "the engine of it has ended at work") if dead else (BadInput, "too long indeed")
+    with pytest.raises(kind, match=message):
         next(stream)
 
 

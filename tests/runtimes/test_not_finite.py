@@ -16,39 +16,39 @@ pytest.importorskip("torch")
 import safetensors.torch
 import torch
 
-from tests.runtimes.test_given_stages import FAMILIES, RUNTIMES, opened
+from tests.runtimes.test_given_stages import FAMILIES, RUNTIMES, open_tiny_session
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import NotFinite
 from workbench.core.finite import check_logits
 
 HUGE = 3e38  # a sum of two such values is infinite in float32
-PLANTED = ("feed_forward.w_2.weight", "ffn1.net.4.weight")  # in the first layer of an encoder
-HEARING = [family for family in FAMILIES if family != "causal_lm"]
+CHANGED_WEIGHTS = ("feed_forward.w_2.weight", "ffn1.net.4.weight")  # in the first layer of an encoder
+SPEECH_FAMILIES = [family for family in FAMILIES if family != "causal_lm"]
 
 
 def plant(directory: Path) -> None:
-    """Makes one matrix of the first encoder layer so large that its output overflows."""
-    file = next(each for each in (directory / "model.pth.tar", directory / "model.pt") if each.exists())
+    """Make one matrix of the first encoder layer so large that its output overflows."""
+    file = next(path for path in (directory / "model.pth.tar", directory / "model.pt") if path.exists())
     content = torch.load(file, weights_only=False)
     tensors = content.get("model_state_dict", content)
-    name = next(each for each in tensors if each.endswith(PLANTED))
+    name = next(name for name in tensors if name.endswith(CHANGED_WEIGHTS))
     tensors[name] = torch.full_like(tensors[name], HUGE)
     torch.save(content, file)
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("family", HEARING)
+@pytest.mark.parametrize("family", SPEECH_FAMILIES)
 def test_encoder_overflow_raises_not_finite_and_the_trace_shows_the_first_layer(
     tmp_path: Path, family: str, runtime: str
 ) -> None:
     write, source = FAMILIES[family]
     plant(write(tmp_path / "it"))
-    with closing(opened(family, runtime, tmp_path / "it")) as session:
+    with closing(open_tiny_session(family, runtime, tmp_path / "it")) as session:
         with pytest.raises(NotFinite, match="overflow"):
             session.transcribe(source)  # type: ignore[attr-defined]
         trace = session.trace(source)
-    broken = [stage for stage in trace if trace[stage].dtype.kind == "f" and not np.isfinite(trace[stage]).all()]
-    assert broken[0].startswith("encoder.layers.0")
+    overflowing = [stage for stage in trace if trace[stage].dtype.kind == "f" and not np.isfinite(trace[stage]).all()]
+    assert overflowing[0].startswith("encoder.layers.0")
     assert {"encoder.input", "encoder.output"} <= set(trace)
 
 
@@ -69,10 +69,10 @@ def test_language_model_nan_logits_raise_not_finite_in_every_decoding_mode(
     write, source = FAMILIES[family]
     [file] = write(tmp_path / "it").rglob("model.safetensors")
     tensors = safetensors.torch.load_file(file)
-    name = next(each for each in tensors if each.endswith("down_proj.weight"))
+    name = next(name for name in tensors if name.endswith("down_proj.weight"))
     tensors[name] = torch.full_like(tensors[name], HUGE)
     safetensors.torch.save_file(tensors, file, {"format": "pt"})
-    with closing(opened(family, runtime, tmp_path / "it")) as session:
+    with closing(open_tiny_session(family, runtime, tmp_path / "it")) as session:
         use: Any = session.transcribe if family == "fireredasr" else session.generate  # type: ignore[attr-defined]
         with pytest.raises(NotFinite, match="logits are NaN"):
             use(source, **options)
@@ -83,13 +83,13 @@ def test_language_model_nan_logits_raise_not_finite_in_every_decoding_mode(
     assert np.isnan(trace["logits"]).all() and "text" not in trace
 
 
-@pytest.mark.parametrize("place", [(0, 0), (2, 1), (3, 4)])
-def test_check_logits_refuses_one_nan_and_accepts_infinities_and_empty_arrays(place: tuple[int, int]) -> None:
+@pytest.mark.parametrize("position", [(0, 0), (2, 1), (3, 4)])
+def test_check_logits_refuses_one_nan_and_accepts_infinities_and_empty_arrays(position: tuple[int, int]) -> None:
     logits = noise(1.0)[0][:20].reshape(4, 5).astype(np.float32)
     logits[1] = -np.inf
     check_logits(logits)
     check_logits(np.empty((0, 5), np.float32))
-    logits[place] = np.nan
-    for refused in (logits, logits.max(axis=1)):
+    logits[position] = np.nan
+    for with_nan in (logits, logits.max(axis=1)):
         with pytest.raises(NotFinite):
-            check_logits(refused)
+            check_logits(with_nan)

@@ -23,15 +23,15 @@ SECONDS = (1.3, 0.25, 2.0, 1.3, 0.6)
 
 @pytest.fixture(scope="module", params=MODELS)
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    found = opened(request.param, tmp_path_factory.mktemp("batches"))
-    yield found
-    found.close()
+    instance = opened(request.param, tmp_path_factory.mktemp("batches"))
+    yield instance
+    instance.close()
 
 
-def close(found: np.ndarray | None, expected: np.ndarray | None) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return found.shape == expected.shape and np.abs(found - expected).max() < 1e-4 * max(1, np.abs(expected).max())
+def is_close(actual: np.ndarray | None, expected: np.ndarray | None) -> bool:
+    if actual is None or expected is None:
+        return actual is expected
+    return actual.shape == expected.shape and np.abs(actual - expected).max() < 1e-4 * max(1, np.abs(expected).max())
 
 
 def test_batched_chunks_equal_single_chunks(session: Any) -> None:
@@ -43,53 +43,59 @@ def test_batched_chunks_equal_single_chunks(session: Any) -> None:
     network = pipeline.network
     if hasattr(network, "many_logits"):
         queries = (0, 1, 2, 15)
-        alone = [np.concatenate([*network.logits(row, queries, None)]) for row in features]
-        assert all(map(close, network.many_logits(features, queries), alone))
+        single = [np.concatenate([*network.logits(row, queries, None)]) for row in features]
+        assert all(map(is_close, network.many_logits(features, queries), single))
         return
-    alone = [network.decode(row, None) for row in features]
-    together = network.decode_many(features)
-    for one, other in zip(together, alone, strict=True):
-        assert close(one.logits, other.logits) and close(one.alphas, other.alphas)
-        assert close(one.encoded.numpy(), other.encoded.numpy())
-        if pipeline.model.predictor.upsample and one.logits is not None:
-            count = len(one.logits)
-            assert close(network.fine_alphas(one.encoded, count), network.fine_alphas(other.encoded, count))
+    single = [network.decode(row, None) for row in features]
+    batched = network.decode_many(features)
+    for actual, expected in zip(batched, single, strict=True):
+        assert is_close(actual.logits, expected.logits) and is_close(actual.alphas, expected.alphas)
+        assert is_close(actual.encoded.numpy(), expected.encoded.numpy())
+        if pipeline.model.predictor.upsample and actual.logits is not None:
+            count = len(actual.logits)
+            assert is_close(network.fine_alphas(actual.encoded, count), network.fine_alphas(expected.encoded, count))
 
 
 def test_batched_transcripts_equal_single_transcripts_beside_an_unreadable_recording(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids, times and texts, with recordings that are cut into several chunks and one that cannot be read."""
+    """Compares ids, times and texts; some recordings have several chunks, and one cannot be read."""
     sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
     options = {"vad": "none", "max_segment_seconds": 1.0}
     bad = (np.zeros(0, dtype=np.float32), 16000)
-    found = {
+    results = {
         number: event
         for number, event in session.stream_batch([*sounds, bad], **options)
         if isinstance(event, (Transcript, BadInput))
     }
-    assert isinstance(found[len(sounds)], BadInput)
+    assert isinstance(results[len(sounds)], BadInput)
     for number, sound in enumerate(sounds):
         monkeypatch.setattr(speech_session, "MOST_CHUNKS", 1)
-        alone = session.transcribe(sound, **options)
-        event = found[number]
+        single = session.transcribe(sound, **options)
+        event = results[number]
         assert isinstance(event, Transcript)
-        assert (event.tokens, event.text) == (alone.tokens, alone.text)
-        times = [[(token.id, token.start, token.end) for token in each.tokens] for each in (*event.segments,)]
-        assert times == [[(token.id, token.start, token.end) for token in each.tokens] for each in alone.segments]
+        assert (event.tokens, event.text) == (single.tokens, single.text)
+        times = [[(token.id, token.start, token.end) for token in segment.tokens] for segment in (*event.segments,)]
+        assert times == [
+            [(token.id, token.start, token.end) for token in segment.tokens] for segment in single.segments
+        ]
 
 
 LENGTHS = st.lists(st.floats(0.1, 40.0), max_size=40)
 
 
 @given(LENGTHS, st.integers(1, 9), st.sampled_from([0.0, 5.0, 60.0]))
-def test_batches_hold_every_chunk_once_and_little_padding(seconds: list[float], most: int, at_once: float) -> None:
-    ends = padded_batches(seconds, most, at_once)
+def test_batches_hold_every_chunk_once_and_little_padding(
+    seconds: list[float], maximum: int, max_seconds: float
+) -> None:
+    ends = padded_batches(seconds, maximum, max_seconds)
     batches = [seconds[first:end] for first, end in zip([0, *ends], ends, strict=False)]
     assert [length for batch in batches for length in batch] == seconds and all(batches)
     for batch in batches:
         padded = len(batch) * max(batch)
-        assert len(batch) == 1 or (len(batch) <= most and padded <= at_once and padded <= MOST_PADDED * sum(batch))
+        assert len(batch) == 1 or (
+            len(batch) <= maximum and padded <= max_seconds and padded <= MOST_PADDED * sum(batch)
+        )
 
 
 @given(st.lists(st.floats(1.0, 2.0), min_size=30, max_size=60))

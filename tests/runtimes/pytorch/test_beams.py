@@ -1,4 +1,4 @@
-"""Beam search agrees with transformers' own, yields after every token, and can be stopped after any of them."""
+"""Beam search agrees with transformers' own, yields after every token, and can be stopped after each."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def prompts(*lengths: int, seed: int = 1) -> Merged[Tensor]:
     """Embeddings of random prompts, padded on the left with zeros."""
     longest = max(lengths)
     mask = np.arange(longest) >= longest - np.array(lengths)[:, None]
-    drawn = torch.randn(len(lengths), longest, 32, generator=torch.Generator().manual_seed(seed))
-    embeddings = torch.where(torch.from_numpy(mask)[..., None], drawn, torch.zeros(()))
+    random_embeddings = torch.randn(len(lengths), longest, 32, generator=torch.Generator().manual_seed(seed))
+    embeddings = torch.where(torch.from_numpy(mask)[..., None], random_embeddings, torch.zeros(()))
     return Merged(embeddings, mask, np.where(mask, np.cumsum(mask, axis=1) - 1, 0))
 
 
-def generated(prompt: Merged[Tensor], row: int, decoding: Decoding, limit: int) -> list[int]:
+def generate(prompt: Merged[Tensor], row: int, decoding: Decoding, limit: int) -> list[int]:
     """One row by transformers' `generate`, called directly, up to its stop id."""
     with torch.inference_mode():
-        [found] = network().generate(
+        [output] = network().generate(
             inputs_embeds=prompt.embeddings[row : row + 1, -int(prompt.lengths[row]) :],
             attention_mask=torch.ones(1, int(prompt.lengths[row]), dtype=torch.long),
             max_new_tokens=limit,
@@ -52,8 +52,8 @@ def generated(prompt: Merged[Tensor], row: int, decoding: Decoding, limit: int) 
             eos_token_id=list(STOPS),
             pad_token_id=PAD,
         )
-    ids = found.tolist()
-    ends = [place for place, number in enumerate(ids) if number in STOPS]
+    ids = output.tolist()
+    ends = [index for index, number in enumerate(ids) if number in STOPS]
     return ids[: ends[0] + 1] if ends else ids
 
 
@@ -62,10 +62,10 @@ def rows(table: np.ndarray) -> list[list[int]]:
 
 
 @pytest.fixture(autouse=True)
-def no_thread_stays() -> Iterator[None]:
-    before = threading.active_count()
+def no_remaining_thread() -> Iterator[None]:
+    thread_count = threading.active_count()
     yield
-    assert threading.active_count() == before
+    assert threading.active_count() == thread_count
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def no_thread_stays() -> Iterator[None]:
     ids=str,
 )
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # which is what is compared
+@pytest.mark.filterwarnings("ignore:Passing `repetition_penalty` with `inputs_embeds`")  # both sides do so
 def test_final_beam_search_result_equals_transformers_generate(changes: dict[str, Any], seed: int) -> None:
     decoding = replace(DECODING, **changes)
     prompt = prompts(7, seed=seed)
     *_, last = beam_search(network(), prompt, decoding)
     assert last.dtype == np.int64
-    assert rows(last) == [generated(prompt, 0, decoding, int(decoding.max_new_tokens))]
+    assert rows(last) == [generate(prompt, 0, decoding, int(decoding.max_new_tokens))]
 
 
 def test_reference_hypotheses_end_by_stop_token_and_by_length_limit() -> None:
-    lengths = {len(generated(prompts(7, seed=seed), 0, DECODING, 12)) for seed in range(12)}
+    lengths = {len(generate(prompts(7, seed=seed), 0, DECODING, 12)) for seed in range(12)}
     assert 12 in lengths and len(lengths) > 2
 
 
@@ -98,8 +98,8 @@ def test_reference_hypotheses_end_by_stop_token_and_by_length_limit() -> None:
 def test_batched_beam_search_equals_single_rows_with_limits_per_row(limits: int | tuple[int, ...]) -> None:
     prompt = prompts(9, 4, 6)
     *tables, last = beam_search(network(), prompt, replace(DECODING, max_new_tokens=np.array(limits)))
-    each = np.broadcast_to(limits, 3)
-    assert rows(last) == [generated(prompt, row, DECODING, int(each[row])) for row in range(3)]
+    row_limits = np.broadcast_to(limits, 3)
+    assert rows(last) == [generate(prompt, row, DECODING, int(row_limits[row])) for row in range(3)]
     assert all(table.shape[0] == 3 for table in tables)
 
 
@@ -113,13 +113,13 @@ def test_beam_search_yields_each_step_before_the_next_is_computed() -> None:
     hook = network().register_forward_hook(count)
     try:
         search = beam_search(network(), prompts(7), replace(DECODING, min_new_tokens=12))
-        seen = []
+        step_lengths = []
         for table in search:
-            seen.append((steps, len(rows(table)[0])))
-            if len(seen) == 4:
+            step_lengths.append((steps, len(rows(table)[0])))
+            if len(step_lengths) == 4:
                 break
         search.close()
-        assert seen == [(1, 1), (2, 2), (3, 3), (4, 4)]
+        assert step_lengths == [(1, 1), (2, 2), (3, 3), (4, 4)]
         assert steps <= 5  # within one token
     finally:
         hook.remove()
@@ -146,7 +146,7 @@ def test_network_error_is_raised_to_the_caller() -> None:
 
 def test_generation_config_of_the_model_is_ignored() -> None:
     prompt = prompts(7)
-    expected = generated(prompt, 0, DECODING, 12)
+    expected = generate(prompt, 0, DECODING, 12)
     from transformers import GenerationConfig
 
     network().generation_config = GenerationConfig(no_repeat_ngram_size=1, repetition_penalty=9.0, min_new_tokens=12)

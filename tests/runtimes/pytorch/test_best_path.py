@@ -33,17 +33,17 @@ def test_best_paths_and_probabilities_equal_numpy(
 ) -> None:
     rng = np.random.default_rng(seed)
     logits = torch.from_numpy(rng.normal(0, 3, (len(frames), max(frames), vocabulary))).to(kind)
-    before = logits.clone()
-    for row, count, found in zip(logits, frames, best_paths(logits, frames, BLANK, banned), strict=True):
-        own = row[:count].float().numpy() if kind != torch.float64 else row[:count].numpy()
-        allowed = own.copy()
+    copy = logits.clone()
+    for row, count, path in zip(logits, frames, best_paths(logits, frames, BLANK, banned), strict=True):
+        row_logits = row[:count].float().numpy() if kind != torch.float64 else row[:count].numpy()
+        allowed = row_logits.copy()
         if banned is not None:
             allowed[:, banned] = -np.inf
         best = allowed.argmax(axis=1) if count else np.empty(0, int)
-        assert found.ids.tolist() == best.tolist()
-        expected = np.where(best == BLANK, 1.0, probabilities(own, best)) if count else np.empty(0)
-        np.testing.assert_allclose(found.probabilities, expected, rtol=1e-6)
-    assert torch.equal(logits, before)
+        assert path.ids.tolist() == best.tolist()
+        expected = np.where(best == BLANK, 1.0, probabilities(row_logits, best)) if count else np.empty(0)
+        np.testing.assert_allclose(path.probabilities, expected, rtol=1e-6)
+    assert torch.equal(logits, copy)
 
 
 def test_logits_that_are_nan_are_refused_but_not_in_the_padding() -> None:
@@ -55,14 +55,19 @@ def test_logits_that_are_nan_are_refused_but_not_in_the_padding() -> None:
 
 
 def test_sensevoice_decoding_on_the_device_equals_decoding_in_numpy(tmp_path: Path) -> None:
-    """The class for GPUs, on the processor: texts, times, and how sure it is, alone and beside others."""
+    """The class for GPUs runs on the CPU; texts, tags and confidences are compared, single and batched."""
     model = read_sensevoice(tiny_sensevoice(tmp_path / "model"))
-    here = open_sensevoice(model, torch.device("cpu"))
-    there = SenseVoicePipeline(model, None, SenseVoiceOnDevice(model, torch.device("cpu")))
+    numpy_pipeline = open_sensevoice(model, torch.device("cpu"))
+    device_pipeline = SenseVoicePipeline(model, None, SenseVoiceOnDevice(model, torch.device("cpu")))
     chunks = [noise(seconds, seed=seed)[0] for seed, seconds in enumerate((1.0, 2.5, 0.3))]
     for options in (SenseVoiceOptions(), SenseVoiceOptions(ban_emo_unk=True)):
-        expected = [here.recognise(samples, options) for samples in chunks]
-        for found in ([there.recognise(samples, options) for samples in chunks], there.recognise_many(chunks, options)):
-            for one, other in zip(found, expected, strict=True):
-                assert one.ids == other.ids and one.text == other.text and one.tags == other.tags
-                assert [token.confidence for token in one.tokens] == pytest.approx([t.confidence for t in other.tokens])
+        expected = [numpy_pipeline.recognise(samples, options) for samples in chunks]
+        for results in (
+            [device_pipeline.recognise(samples, options) for samples in chunks],
+            device_pipeline.recognise_many(chunks, options),
+        ):
+            for actual, reference in zip(results, expected, strict=True):
+                assert actual.ids == reference.ids and actual.text == reference.text and actual.tags == reference.tags
+                assert [token.confidence for token in actual.tokens] == pytest.approx(
+                    [t.confidence for t in reference.tokens]
+                )

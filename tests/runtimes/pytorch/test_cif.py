@@ -1,4 +1,4 @@
-"""Integrate-and-fire against the loop that defines it."""
+"""Integrate-and-fire compared with its definition as a loop."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
 
 def integrate_and_fire(hidden: np.ndarray, alphas: np.ndarray) -> np.ndarray:
     """Embeddings [tokens, width], in float64: a frame that completes a token shares itself with the next."""
-    found, value, embedding = [], 0.0, np.zeros(hidden.shape[1])
+    embeddings, value, embedding = [], 0.0, np.zeros(hidden.shape[1])
     for weight, frame in zip(alphas.astype(np.float64), hidden.astype(np.float64), strict=True):
         if value + weight < 1.0:
             value += weight
             embedding = embedding + weight * frame
             continue
         missing = 1.0 - value
-        found.append(embedding + missing * frame)
+        embeddings.append(embedding + missing * frame)
         value = weight - missing
         embedding = value * frame
-    return np.array(found).reshape(-1, hidden.shape[1])
+    return np.array(embeddings).reshape(-1, hidden.shape[1])
 
 
 @given(WEIGHTS)
@@ -38,8 +38,8 @@ def test_fire_equals_the_integrate_and_fire_loop(weights: list[float]) -> None:
     alphas = np.array(weights, dtype=np.float32)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
     expected = integrate_and_fire(hidden, alphas)
-    found = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    actual = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
 
 
 @given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=40))
@@ -47,8 +47,8 @@ def test_fire_in_float64_is_exact_in_that_type(weights: list[float]) -> None:
     alphas = np.array(weights)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3))
     expected = integrate_and_fire(hidden, alphas)
-    found = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    actual = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-12)
 
 
 @given(WEIGHTS)
@@ -65,20 +65,20 @@ def test_fire_stays_exact_for_a_long_recording() -> None:
     draw = np.random.default_rng(0)
     hidden, alphas = draw.standard_normal((5000, 4)).astype(np.float32), draw.random(5000, dtype=np.float32)
     expected = integrate_and_fire(hidden, alphas)
-    found = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    actual = fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], len(expected))[0].numpy()
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
 
 
 def test_a_frame_on_a_boundary_is_shared() -> None:
     hidden = torch.tensor([[[1.0], [10.0], [100.0]]])
-    found = fire(hidden, torch.tensor([[0.75, 0.5, 0.75]]), 2)
-    assert found[0, :, 0].tolist() == pytest.approx([0.75 + 2.5, 2.5 + 75.0])
+    embeddings = fire(hidden, torch.tensor([[0.75, 0.5, 0.75]]), 2)
+    assert embeddings[0, :, 0].tolist() == pytest.approx([0.75 + 2.5, 2.5 + 75.0])
 
 
 def test_the_running_sum_does_not_drift() -> None:
     weights = torch.full((1, 100_000), 0.1)
     exact = 0.1 * np.arange(1, 100_001)
-    np.testing.assert_allclose(integrate(weights)[0].numpy(), exact, rtol=2e-8)  # what float32 makes of 0.1
+    np.testing.assert_allclose(integrate(weights)[0].numpy(), exact, rtol=2e-8)  # float32 rounds 0.1
 
 
 @pytest.mark.parametrize("residual", [False, True])
@@ -89,8 +89,8 @@ def test_alphas_follow_the_published_formula(residual: bool) -> None:
     predictor = CifPredictor(config).eval()
     encoded = torch.randn(1, 6, 4)
     with torch.no_grad():
-        found = predictor(encoded, residual=residual).alphas[0].numpy()
-        other = predictor(encoded, residual=not residual).alphas[0].numpy()
+        actual = predictor(encoded, residual=residual).alphas[0].numpy()
+        with_other_residual = predictor(encoded, residual=not residual).alphas[0].numpy()
         weight, bias = predictor.cif_conv1d.weight.numpy(), predictor.cif_conv1d.bias.numpy()
         out, offset = predictor.cif_output.weight[0].numpy(), predictor.cif_output.bias.item()
     x = encoded[0].numpy()
@@ -101,8 +101,10 @@ def test_alphas_follow_the_published_formula(residual: bool) -> None:
                 local += weight[:, :, k] @ x[t - 1 + k]
         local += x[t] if residual else 0
         score = 1 / (1 + math.exp(-(np.maximum(local, 0) @ out + offset)))
-        assert found[t] == pytest.approx(max(0.8 * score - 0.3, 0.0), abs=1e-6)
-    assert found[6] == other[6] == pytest.approx(0.45) and np.abs(found - other).max() > 0.01
+        assert actual[t] == pytest.approx(max(0.8 * score - 0.3, 0.0), abs=1e-6)
+    assert (
+        actual[6] == with_other_residual[6] == pytest.approx(0.45) and np.abs(actual - with_other_residual).max() > 0.01
+    )
 
 
 def test_tail_threshold_completes_the_last_token() -> None:
@@ -110,12 +112,12 @@ def test_tail_threshold_completes_the_last_token() -> None:
     with torch.no_grad():
         for parameter in predictor.parameters():
             parameter.zero_()
-        predictor.cif_output.bias.fill_(math.log(0.3 / 0.7))  # a weight of 0.3 a frame
-        one = predictor(torch.ones(1, 5, 12))
-        none = predictor(torch.ones(1, 1, 12))
-    assert one.alphas[0].tolist() == pytest.approx([0.3] * 5 + [0.45])  # 1.95 in all
-    assert one.counts.tolist() == [1] and one.embeddings.shape == (1, 1, 12)
-    assert none.counts.tolist() == [0] and none.embeddings.shape == (1, 0, 12)
+        predictor.cif_output.bias.fill_(math.log(0.3 / 0.7))  # a weight of 0.3 per frame
+        one_token = predictor(torch.ones(1, 5, 12))
+        no_token = predictor(torch.ones(1, 1, 12))
+    assert one_token.alphas[0].tolist() == pytest.approx([0.3] * 5 + [0.45])  # 1.95 in all
+    assert one_token.counts.tolist() == [1] and one_token.embeddings.shape == (1, 1, 12)
+    assert no_token.counts.tolist() == [0] and no_token.embeddings.shape == (1, 0, 12)
 
 
 def test_nan_alphas_raise_one_line_error() -> None:
@@ -129,16 +131,16 @@ def test_batched_rows_equal_single_rows() -> None:
     lengths = torch.tensor([9, 20, 3])
     encoded = torch.randn(3, 20, 12)
     for row, length in enumerate(lengths.tolist()):
-        encoded[row, length:] = 0.0  # as the convolution of a single row sees it
+        encoded[row, length:] = 0.0  # the convolution pads a single row with zeros
     with torch.no_grad():
-        together = predictor(encoded, lengths)
+        batched = predictor(encoded, lengths)
         for row, length in enumerate(lengths.tolist()):
-            alone = predictor(encoded[row : row + 1, :length])
-            count = int(alone.counts[0])
-            assert int(together.counts[row]) == count
-            np.testing.assert_allclose(together.alphas[row, : length + 1], alone.alphas[0], atol=1e-6)
-            assert not together.alphas[row, length + 1 :].any()
-            np.testing.assert_allclose(together.embeddings[row, :count], alone.embeddings[0], atol=1e-5)
+            single = predictor(encoded[row : row + 1, :length])
+            count = int(single.counts[0])
+            assert int(batched.counts[row]) == count
+            np.testing.assert_allclose(batched.alphas[row, : length + 1], single.alphas[0], atol=1e-6)
+            assert not batched.alphas[row, length + 1 :].any()
+            np.testing.assert_allclose(batched.embeddings[row, :count], single.embeddings[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("blstm", [False, True])

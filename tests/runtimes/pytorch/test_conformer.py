@@ -36,8 +36,8 @@ def features(frames: int, seed: int = 1, batch: int = 1) -> Tensor:
 # The definition, one number at a time ----------------------------------------------------------------------------
 
 
-class Plain:
-    """An encoder's weights as arrays, and what the paper does with them, in float64."""
+class ReferenceEncoder:
+    """The encoder of the paper in float64 NumPy, with the weights of a network."""
 
     def __init__(self, network: ConformerEncoder):
         self.weights = {name: value.double().numpy() for name, value in network.state_dict().items()}
@@ -51,17 +51,17 @@ class Plain:
         scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
         return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
-    def subsampled(self, sound: np.ndarray) -> np.ndarray:
+    def subsample(self, sound: np.ndarray) -> np.ndarray:
         image = np.concatenate([sound, np.zeros((6, 80))])[None]
         for name in ("conv.0", "conv.2"):
             kernel, bias = (self.weights[f"input_preprocessor.{name}.{part}"] for part in ("weight", "bias"))
             heights, widths = ((size - 3) // 2 + 1 for size in image.shape[1:])
-            following = np.empty((len(kernel), heights, widths))
+            next_image = np.empty((len(kernel), heights, widths))
             for y in range(heights):
                 for x in range(widths):
                     patch = image[:, 2 * y : 2 * y + 3, 2 * x : 2 * x + 3]
-                    following[:, y, x] = (kernel * patch).sum(axis=(1, 2, 3)) + bias
-            image = np.maximum(following, 0)
+                    next_image[:, y, x] = (kernel * patch).sum(axis=(1, 2, 3)) + bias
+            image = np.maximum(next_image, 0)
         return self.linear("input_preprocessor.out", image.transpose(1, 0, 2).reshape(image.shape[1], -1))
 
     def feed_forward(self, name: str, x: np.ndarray) -> np.ndarray:
@@ -83,8 +83,8 @@ class Plain:
                 scores = np.empty(valid)
                 for j in range(valid):
                     p = self.linear(f"{name}.linear_pos", sinusoid(i - j, size)).reshape(heads, width)[head]
-                    both = (q[i, head] + u[head]) @ k[j, head] + (q[i, head] + w[head]) @ p
-                    scores[j] = both / math.sqrt(width)
+                    score = (q[i, head] + u[head]) @ k[j, head] + (q[i, head] + w[head]) @ p
+                    scores[j] = score / math.sqrt(width)
                 weights = np.exp(scores - scores.max())
                 context[i, head] = (weights / weights.sum()) @ v[:valid, head]
         return x + self.linear(f"{name}.fc", context.reshape(frames, size))
@@ -96,14 +96,14 @@ class Plain:
         )
         gated = first / (1 + np.exp(-second))
         kernel = self.weights[f"{name}.depthwise_conv.weight"][:, 0]
-        reach = kernel.shape[1] // 2
-        padded = np.pad(gated, ((reach, reach), (0, 0)))
-        moved = np.stack([(padded[t : t + kernel.shape[1]] * kernel.T).sum(axis=0) for t in range(len(x))])
-        inner = self.norm(f"{name}.batch_norm", moved)
+        half_kernel = kernel.shape[1] // 2
+        padded = np.pad(gated, ((half_kernel, half_kernel), (0, 0)))
+        convolved = np.stack([(padded[t : t + kernel.shape[1]] * kernel.T).sum(axis=0) for t in range(len(x))])
+        inner = self.norm(f"{name}.batch_norm", convolved)
         return x + self.linear(f"{name}.pointwise_conv2", inner / (1 + np.exp(-inner))) * counts
 
     def __call__(self, sound: np.ndarray, valid: int) -> np.ndarray:
-        x = self.subsampled(sound)
+        x = self.subsample(sound)
         for number in range(CONFIG.n_layers):
             block = f"layer_stack.{number}"
             x = self.feed_forward(f"{block}.ffn1", x)
@@ -127,9 +127,9 @@ def sinusoid(distance: int, size: int) -> np.ndarray:
 def test_encoder_equals_the_reference_implementation(frames: int, rule: str, dtype: torch.dtype, error: float) -> None:
     network, sound = encoder().to(dtype), features(frames).to(dtype)
     valid = max(valid_frames(frames, rule), 1)
-    found = network(sound, torch.tensor([valid]))[0].numpy()
-    expected = Plain(network)(sound[0].double().numpy(), valid)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=error * np.abs(expected).max())
+    actual = network(sound, torch.tensor([valid]))[0].numpy()
+    expected = ReferenceEncoder(network)(sound[0].double().numpy(), valid)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=error * np.abs(expected).max())
 
 
 # Lengths and padding ----------------------------------------------------------------------------------------------
@@ -157,20 +157,20 @@ def test_padding_does_not_leak(lengths: list[int], rule: str) -> None:
     for row, sound in zip(padded, sounds, strict=True):
         row[: sound.shape[1]] = sound[0]
     valid = torch.tensor([max(valid_frames(length, rule), 1) for length in lengths])
-    together = network(padded, valid)
+    batched = network(padded, valid)
     for row, (sound, length) in enumerate(zip(sounds, lengths, strict=True)):
-        alone = network(sound, valid[row : row + 1])[0]
-        torch.testing.assert_close(together[row, : encoder_frames(length)], alone, rtol=1e-4, atol=1e-4)
+        single = network(sound, valid[row : row + 1])[0]
+        torch.testing.assert_close(batched[row, : encoder_frames(length)], single, rtol=1e-4, atol=1e-4)
 
 
 def test_frames_beyond_the_valid_length_do_not_change_valid_frames() -> None:
-    """Even where what stands behind a sound is no silence, the frames before its context see nothing of it."""
+    """Frames after the valid length change no earlier encoder frame, even if they are not silent."""
     network, valid = encoder(), torch.tensor([10])
     sound = features(80)
-    other = sound.clone()
-    other[:, 46:] = features(34, seed=2)  # encoder frame 9 ends with feature frame 42
-    torch.testing.assert_close(network(other, valid)[:, :10], network(sound, valid)[:, :10])
-    assert not torch.allclose(network(other)[:, :10], network(sound)[:, :10], atol=1e-3)
+    changed = sound.clone()
+    changed[:, 46:] = features(34, seed=2)  # encoder frame 9 ends with feature frame 42
+    torch.testing.assert_close(network(changed, valid)[:, :10], network(sound, valid)[:, :10])
+    assert not torch.allclose(network(changed)[:, :10], network(sound)[:, :10], atol=1e-3)
 
 
 def test_full_valid_length_equals_no_mask() -> None:
@@ -202,8 +202,8 @@ def test_attention_without_a_mask_sees_every_key() -> None:
 def test_adaptor_maps_stacked_frames_and_drops_an_incomplete_stack(frames: int, rate: int) -> None:
     adaptor = StackingAdaptor(6, 10, rate).eval()
     encoded = torch.randn(2, frames, 6)
-    found = adaptor(encoded)
-    assert found.shape == (2, frames // rate, 10)
-    for place in range(frames // rate):
-        stack = torch.cat([encoded[:, rate * place + part] for part in range(rate)], dim=1)
-        torch.testing.assert_close(found[:, place], adaptor.linear2(torch.relu(adaptor.linear1(stack))))
+    output = adaptor(encoded)
+    assert output.shape == (2, frames // rate, 10)
+    for index in range(frames // rate):
+        stack = torch.cat([encoded[:, rate * index + part] for part in range(rate)], dim=1)
+        torch.testing.assert_close(output[:, index], adaptor.linear2(torch.relu(adaptor.linear1(stack))))

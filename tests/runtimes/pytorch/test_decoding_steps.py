@@ -23,8 +23,8 @@ OPTIONS = {"max_new_tokens": 6}
 INSIDE = "*,llm.layers.*.*"
 
 
-def stepped(session: TextSession, stages: str = INSIDE, steps: str = "all", **more: object) -> Trace:
-    return session.trace(PROMPT, stages, steps=steps, **OPTIONS, **more)  # type: ignore[arg-type]
+def trace_steps(session: TextSession, stages: str = INSIDE, steps: str = "all", **options: object) -> Trace:
+    return session.trace(PROMPT, stages, steps=steps, **OPTIONS, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +39,12 @@ def session(directory: Path) -> TextSession:
 
 @pytest.fixture(scope="module")
 def reference(session: TextSession) -> Trace:
-    return stepped(session)
+    return trace_steps(session)
 
 
 @pytest.fixture(scope="module")
 def exact(directory: Path, reference: Trace) -> Trace:
-    return stepped(open_session(directory, "tiny", Settings(dtype="float64", threads=1)), follow=reference)
+    return trace_steps(open_session(directory, "tiny", Settings(dtype="float64", threads=1)), follow=reference)
 
 
 def test_step_stages_equal_rows_of_one_pass_over_prompt_and_tokens(session: TextSession, reference: Trace) -> None:
@@ -53,21 +53,21 @@ def test_step_stages_equal_rows_of_one_pass_over_prompt_and_tokens(session: Text
     recorder = Recorder(StageFilter(INSIDE))
     language = session.writer.language  # type: ignore[attr-defined]
     language.trace(language.prompt([ids]), recorder)
-    seen = 0
+    count = 0
     for step in reference.meta["steps"]["traced"]:
         row = begin + step - 1
-        for stage, whole in recorder.stages.items():
-            found = reference[f"steps.{step}.{stage}"]
-            expected = whole[:, row : row + 1, : row + 1] if stage.endswith("weights") else whole[row : row + 1]
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5, err_msg=f"{step} {stage}")
-            seen += 1
+        for stage, values in recorder.stages.items():
+            actual = reference[f"steps.{step}.{stage}"]
+            expected = values[:, row : row + 1, : row + 1] if stage.endswith("weights") else values[row : row + 1]
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=2e-5, err_msg=f"{step} {stage}")
+            count += 1
         for layer in range(3):
-            for name, of in (("key", "key_rope"), ("value", "value")):
-                held = reference[f"steps.{step}.llm.layers.{layer}.cache.{name}"]
-                expected = recorder.stages[f"llm.layers.{layer}.attention.{of}"][: row + 1]
-                np.testing.assert_allclose(held, expected, rtol=1e-4, atol=2e-5)
+            for name, source in (("key", "key_rope"), ("value", "value")):
+                cached = reference[f"steps.{step}.llm.layers.{layer}.cache.{name}"]
+                expected = recorder.stages[f"llm.layers.{layer}.attention.{source}"][: row + 1]
+                np.testing.assert_allclose(cached, expected, rtol=1e-4, atol=2e-5)
         assert reference[f"steps.{step}.logits"][0].argmax() == reference["tokens"][step]
-    assert seen > 200
+    assert count > 200
 
 
 def test_the_prompts_pass_and_the_text_are_the_same_with_steps_and_without(
@@ -80,22 +80,22 @@ def test_the_prompts_pass_and_the_text_are_the_same_with_steps_and_without(
 
 
 def test_steps_follow_the_ids_that_are_given(session: TextSession) -> None:
-    found = stepped(session, "logits,llm.embeddings", "2", follow=[5, 6, 7, 8])
-    assert found.meta["steps"] == {"traced": [2], "followed": [5, 6, 7, 8]}
+    trace = trace_steps(session, "logits,llm.embeddings", "2", follow=[5, 6, 7, 8])
+    assert trace.meta["steps"] == {"traced": [2], "followed": [5, 6, 7, 8]}
     language = session.writer.language  # type: ignore[attr-defined]
-    assert np.array_equal(found["steps.2.llm.embeddings"], language.table_rows(6, 7))
-    assert list(found) == ["llm.embeddings", "logits", "steps.2.llm.embeddings", "steps.2.logits"]
+    assert np.array_equal(trace["steps.2.llm.embeddings"], language.table_rows(6, 7))
+    assert list(trace) == ["llm.embeddings", "logits", "steps.2.llm.embeddings", "steps.2.logits"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_by_step_and_stage(
     session: TextSession, reference: Trace, exact: Trace, fault: str
 ) -> None:
-    plant, whole, inside = FAULTS[fault]
+    plant, outer, inside = FAULTS[fault]
     with plant(session.writer.language.network):  # type: ignore[attr-defined]
-        off = stepped(session, follow=reference)
-    for stages, expected in (("llm.layers.?,steps.*.llm.layers.?,logits", whole), (INSIDE, inside)):
-        verdict = judge(compare(reference, off, stages=stages), noise_or_bug(reference, off, exact, stages))
+        faulty = trace_steps(session, follow=reference)
+    for stages, expected in (("llm.layers.?,steps.*.llm.layers.?,logits", outer), (INSIDE, inside)):
+        verdict = judge(compare(reference, faulty, stages=stages), noise_or_bug(reference, faulty, exact, stages))
         assert verdict.faulty_stage == expected, verdict.sentence
         assert "The prompt's pass" in verdict.sentence and "within" in verdict.sentence
 
@@ -104,32 +104,33 @@ def test_bfloat16_trace_without_faults_is_judged_within_tolerance(
     directory: Path, reference: Trace, exact: Trace
 ) -> None:
     half, stepwise = (
-        open_session(directory, "tiny", Settings(dtype="bfloat16", threads=1, stepwise=each)) for each in (False, True)
+        open_session(directory, "tiny", Settings(dtype="bfloat16", threads=1, stepwise=value))
+        for value in (False, True)
     )
-    found, peer = (stepped(each, "*", follow=reference) for each in (half, stepwise))
-    comparison = compare(reference, found, reason="as its types ask", stages="*")
-    verdict = judge(comparison, noise_or_bug(reference, found, exact, "*", peer))
+    candidate, peer = (trace_steps(model, "*", follow=reference) for model in (half, stepwise))
+    comparison = compare(reference, candidate, reason="as its types ask", stages="*")
+    verdict = judge(comparison, noise_or_bug(reference, candidate, exact, "*", peer))
     assert verdict.within, verdict.sentence
     assert judge(compare(reference, reference), noise_or_bug(reference, reference, exact)).within
 
 
 def test_isolated_steps_show_a_cache_fault_only_in_the_faulty_layer(session: TextSession, reference: Trace) -> None:
-    """With a fault in one layer's cache, isolated steps show it there and in no later layer."""
+    """Isolated steps show a fault in one layer's cache in that layer only."""
     plant, _, inside = FAULTS["stale cache row"]
     with plant(session.writer.language.network):  # type: ignore[attr-defined]
-        off = stepped(session, given=reference, steps="1,2")
-    again = stepped(session, given=reference, steps="1,2")
-    assert judge(compare(reference, again)).within
-    verdict = judge(compare(reference, off))
+        faulty = trace_steps(session, given=reference, steps="1,2")
+    candidate = trace_steps(session, given=reference, steps="1,2")
+    assert judge(compare(reference, candidate)).within
+    verdict = judge(compare(reference, faulty))
     assert verdict.faulty_stage == inside
     assert not any(".layers.2" in stage or ".layers.0" in stage for stage in verdict.faulty_stages)
 
 
 def test_untraceable_step_requests_raise_one_line_error(session: TextSession) -> None:
     with pytest.raises(BadInput, match=r"^step 6 was asked for, and tiny wrote 6 tokens, which takes steps 1 to 5$"):
-        stepped(session, steps="6")
+        trace_steps(session, steps="6")
     with pytest.raises(BadInput, match=r"^ids to follow are given without decoding steps"):
-        stepped(session, steps="", follow=[1, 2])
+        trace_steps(session, steps="", follow=[1, 2])
     with pytest.raises(BadInput, match=r"only decoding steps have a cache; set steps, too$"):
         session.trace(PROMPT, "llm.layers.0.cache.key", **OPTIONS)
 

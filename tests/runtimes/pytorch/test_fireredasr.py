@@ -50,20 +50,20 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(checkpoint: Path, tmp_path: Path) -> Path:
-    """A checkpoint of one's own, to damage; its language model is linked."""
-    own = tmp_path / "firered"
-    own.mkdir()
+    """A copy of the checkpoint for tests that change it; its language model is a link."""
+    directory = tmp_path / "firered"
+    directory.mkdir()
     for name in (WEIGHTS, ENCODER_WEIGHTS, CMVN):
-        (own / name).write_bytes((checkpoint / name).read_bytes())
-    (own / LANGUAGE_DIRECTORY).symlink_to(checkpoint / LANGUAGE_DIRECTORY)
-    return own
+        (directory / name).write_bytes((checkpoint / name).read_bytes())
+    (directory / LANGUAGE_DIRECTORY).symlink_to(checkpoint / LANGUAGE_DIRECTORY)
+    return directory
 
 
 @pytest.fixture(scope="module")
 def session(checkpoint: Path) -> SpeechSession:
-    opened = open_here(SessionSpec("tiny", "fireredasr", "pytorch", checkpoint))
-    assert isinstance(opened, SpeechSession)
-    return opened
+    instance = open_here(SessionSpec("tiny", "fireredasr", "pytorch", checkpoint))
+    assert isinstance(instance, SpeechSession)
+    return instance
 
 
 def tokens_of(directory: Path, **settings: Any) -> tuple[int, ...]:
@@ -85,14 +85,14 @@ def refusal(directory: Path) -> str:
     return text
 
 
-# It runs ----------------------------------------------------------------------------------------------------------
+# Transcription ----------------------------------------------------------------------------------------------------
 
 
 def test_transcript_depends_on_the_recording_and_is_repeatable(session: SpeechSession) -> None:
-    one, two = (session.transcribe(noise(4, seed=seed)) for seed in (1, 2))
-    assert one.text and one.text == one.text.lower()
-    assert one.tokens != two.tokens
-    assert one.tokens == session.transcribe(noise(4, seed=1)).tokens
+    first, second = (session.transcribe(noise(4, seed=seed)) for seed in (1, 2))
+    assert first.text and first.text == first.text.lower()
+    assert first.tokens != second.tokens
+    assert first.tokens == session.transcribe(noise(4, seed=1)).tokens
 
 
 def test_partial_texts_are_streamed_before_the_transcript(session: SpeechSession) -> None:
@@ -111,15 +111,15 @@ def test_partial_texts_are_streamed_before_the_transcript(session: SpeechSession
 )
 def test_batch_of_mixed_lengths_equals_single_recordings(session: SpeechSession, options: dict[str, Any]) -> None:
     sounds = [noise(seconds, seed=number) for number, seconds in enumerate(SECONDS)]
-    together = session.transcribe_batch(sounds, batch_size=len(sounds), **options)
-    alone = [session.transcribe(sound, **options) for sound in sounds]
-    assert [each.tokens for each in together] == [each.tokens for each in alone]
-    assert [each.text for each in together] == [each.text for each in alone]
+    batched = session.transcribe_batch(sounds, batch_size=len(sounds), **options)
+    single = [session.transcribe(sound, **options) for sound in sounds]
+    assert [transcript.tokens for transcript in batched] == [transcript.tokens for transcript in single]
+    assert [transcript.text for transcript in batched] == [transcript.text for transcript in single]
 
 
 def test_default_token_limit_follows_the_length_of_the_speech(session: SpeechSession) -> None:
-    found = session.transcribe(noise(3, seed=4), min_new_tokens=500)
-    assert len(found.tokens) == 37 and "cut off" in found.notes[0]  # 298 frames, 75 encoder frames
+    transcript = session.transcribe(noise(3, seed=4), min_new_tokens=500)
+    assert len(transcript.tokens) == 37 and "cut off" in transcript.notes[0]  # 298 frames, 75 encoder frames
     assert len(session.transcribe(noise(3, seed=4), max_new_tokens=5, min_new_tokens=500).tokens) == 5
 
 
@@ -130,8 +130,8 @@ def test_trace_stages_have_the_expected_shapes(session: SpeechSession) -> None:
     assert shapes["encoder.layers.1"] == shapes["encoder.output"] == (25, 16)
     assert shapes["adaptor.output"] == (12, HIDDEN)
     assert shapes["llm.embeddings"] == shapes["llm.norm"] == (12 + shapes["prompt.tokens"][0] - 1, HIDDEN)
-    place = int(np.flatnonzero(trace["prompt.tokens"] == trace["prompt.tokens"].max())[0])
-    np.testing.assert_array_equal(trace["llm.embeddings"][place : place + 12], trace["adaptor.output"])
+    position = int(np.flatnonzero(trace["prompt.tokens"] == trace["prompt.tokens"].max())[0])
+    np.testing.assert_array_equal(trace["llm.embeddings"][position : position + 12], trace["adaptor.output"])
     assert trace["logits"][-1].argmax() == trace["tokens"][0]
 
 
@@ -151,10 +151,12 @@ def test_length_rule_comes_from_the_option_or_the_checkpoint(tmp_path: Path, ses
     sound = noise(1.0)
     release, head = (session.trace(sound, "encoder.output", length_rule=rule) for rule in ("release", "head"))
     assert not np.allclose(release["encoder.output"], head["encoder.output"], atol=1e-3)
-    says_nothing = session.trace(sound, "encoder.output")
-    np.testing.assert_array_equal(says_nothing["encoder.output"], release["encoder.output"])
-    other = open_session(tiny_fireredasr(tmp_path, length_rule="head"), "tiny", Settings())
-    np.testing.assert_array_equal(other.trace(sound, "encoder.output")["encoder.output"], head["encoder.output"])
+    default = session.trace(sound, "encoder.output")
+    np.testing.assert_array_equal(default["encoder.output"], release["encoder.output"])
+    with_head_rule = open_session(tiny_fireredasr(tmp_path, length_rule="head"), "tiny", Settings())
+    np.testing.assert_array_equal(
+        with_head_rule.trace(sound, "encoder.output")["encoder.output"], head["encoder.output"]
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "auto"])
@@ -164,21 +166,21 @@ def test_language_model_uses_the_requested_dtype(checkpoint: Path, dtype: str) -
     assert session.transcribe(noise(1)).tokens
 
 
-# Where the weights lie --------------------------------------------------------------------------------------------
+# Weight files -----------------------------------------------------------------------------------------------------
 
 
 def test_lora_changes_the_weights_and_not_the_file_they_are_from(checkpoint: Path) -> None:
     file = checkpoint / LANGUAGE_DIRECTORY / "model.safetensors"
-    before = hashlib.sha256(file.read_bytes()).hexdigest()
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
     base, pairs = load_file(file), lora_tensors()
-    found = dict(network_of(checkpoint).named_parameters())
+    parameters = dict(network_of(checkpoint).named_parameters())
     for layer in range(3):
         for name in LAYERS:
             plain = f"model.layers.{layer}.{name}"
             a, b = (pairs[f"llm.base_model.model.{plain}.lora_{half}.default.weight"] for half in "AB")
-            torch.testing.assert_close(found[f"{plain}.weight"].detach(), base[f"{plain}.weight"] + 16 / 4 * b @ a)
-    torch.testing.assert_close(found["model.embed_tokens.weight"].detach(), base["model.embed_tokens.weight"])
-    assert hashlib.sha256(file.read_bytes()).hexdigest() == before
+            torch.testing.assert_close(parameters[f"{plain}.weight"].detach(), base[f"{plain}.weight"] + 16 / 4 * b @ a)
+    torch.testing.assert_close(parameters["model.embed_tokens.weight"].detach(), base["model.embed_tokens.weight"])
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
 
 
 def test_lora_alpha_and_rank_are_read_from_the_checkpoint_arguments(copy: Path) -> None:
@@ -194,17 +196,17 @@ def rewrite(
     tensors: Callable[[dict[str, Tensor]], dict[str, Tensor]] = dict,
     arguments: dict[str, Any] | None = None,
 ) -> None:
-    """Writes `model.pth.tar` again, its tensors and arguments changed."""
+    """Write `model.pth.tar` again, with changed tensors and arguments."""
     all_tensors = {**hearing_tensors(), **lora_tensors()}
     write_package(directory / WEIGHTS, {**ARGUMENTS, **(arguments or {})}, tensors(all_tensors))
 
 
 def full_weights(directory: Path, prefix: str, base_layer: str) -> dict[str, Tensor]:
-    """All of the language model's weights, as a checkpoint has them that was saved without LoRA or unmerged."""
+    """All weights of the language model, as in a checkpoint saved without LoRA or with unmerged LoRA."""
     base = load_file(directory / LANGUAGE_DIRECTORY / "model.safetensors")
-    changed = {f"{name}.weight" for name in LAYERS}
+    replaced = {f"{name}.weight" for name in LAYERS}
     return {
-        prefix + (name.replace(".weight", base_layer) if name.split(".", 3)[-1] in changed else name): value
+        prefix + (name.replace(".weight", base_layer) if name.split(".", 3)[-1] in replaced else name): value
         for name, value in base.items()
     }
 
@@ -226,9 +228,9 @@ def test_full_weights_in_the_checkpoint_need_none_in_the_directory(
 
 
 def test_full_weight_in_the_checkpoint_replaces_the_base_weight(copy: Path) -> None:
-    own = torch.full((HIDDEN,), 0.5)
-    rewrite(copy, lambda tensors: {**tensors, "llm.base_model.model.model.norm.weight": own})
-    assert torch.equal(network_of(copy).model.norm.weight, own)
+    replacement = torch.full((HIDDEN,), 0.5)
+    rewrite(copy, lambda tensors: {**tensors, "llm.base_model.model.model.norm.weight": replacement})
+    assert torch.equal(network_of(copy).model.norm.weight, replacement)
 
 
 def test_sharded_base_weights_give_the_same_tokens(copy: Path) -> None:
@@ -245,13 +247,13 @@ def test_sharded_base_weights_give_the_same_tokens(copy: Path) -> None:
     assert tokens_of(copy) == expected
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["encoder", "whole recogniser"])
-def test_encoder_is_read_from_either_file_and_the_model_file_takes_precedence(copy: Path, whole: bool) -> None:
+@pytest.mark.parametrize("complete", [False, True], ids=["encoder", "whole recogniser"])
+def test_encoder_is_read_from_either_file_and_the_model_file_takes_precedence(copy: Path, complete: bool) -> None:
     expected = tokens_of(copy)
     encoder = {name: value for name, value in hearing_tensors().items() if name.startswith("encoder.")}
-    other = {name: value + 1 for name, value in encoder.items()} | {"decoder.tgt_word_emb.weight": torch.zeros(2, 2)}
-    if whole:
-        write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, other)
+    changed = {name: value + 1 for name, value in encoder.items()} | {"decoder.tgt_word_emb.weight": torch.zeros(2, 2)}
+    if complete:
+        write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, changed)
     else:
         write_package(copy / ENCODER_WEIGHTS, ENCODER_ARGUMENTS, encoder)
         rewrite(copy, lambda tensors: {name: value for name, value in tensors.items() if name not in encoder})
@@ -350,7 +352,7 @@ def test_damaged_or_misshapen_cmvn_statistics_are_refused(copy: Path) -> None:
 
 
 class Code:
-    """What must not run."""
+    """A pickle that would run code."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (exec, ("raise SystemExit('code of a checkpoint ran')",))
@@ -392,7 +394,7 @@ def test_package_arguments_as_a_dict_and_module_prefixes_are_read(tmp_path: Path
     assert package.arguments == {"d_model": 4} and set(package.tensors) == {"a"}
 
 
-# Too long ---------------------------------------------------------------------------------------------------------
+# Length limits ----------------------------------------------------------------------------------------------------
 
 
 def test_recording_longer_than_the_positional_encoding_is_refused(tmp_path: Path) -> None:

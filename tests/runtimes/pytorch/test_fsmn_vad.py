@@ -64,13 +64,13 @@ def literal(features: np.ndarray, weights: Arrays, config: FsmnConfig) -> np.nda
         prefix = f"encoder.fsmn.{block}"
         low = linear(x, f"{prefix}.linear.linear")
         taps = weights[f"{prefix}.fsmn_block.conv_left.weight"][:, 0, :, 0]
-        remembered = low.copy()
-        for now in range(len(low)):
+        memory = low.copy()
+        for frame in range(len(low)):
             for tap in range(config.lorder):
-                before = now - (config.lorder - 1 - tap) * config.lstride
-                if before >= 0:
-                    remembered[now] += taps[:, tap] * low[before]
-        x = np.maximum(linear(remembered, f"{prefix}.affine.linear"), 0)
+                past_frame = frame - (config.lorder - 1 - tap) * config.lstride
+                if past_frame >= 0:
+                    memory[frame] += taps[:, tap] * low[past_frame]
+        x = np.maximum(linear(memory, f"{prefix}.affine.linear"), 0)
     logits = linear(linear(x, "encoder.out_linear1.linear"), "encoder.out_linear2.linear")
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
@@ -83,11 +83,11 @@ def write_onnx(
     gemm: bool = False,
     change: Callable[[Any], None] | None = None,
 ) -> Path:
-    """A graph as exporters write it: weights without names of their own, memory behind transpositions and zeros."""
+    """A graph as exporters write it: weights have no names, and the memory block has transpositions and zeros."""
     nodes: list[Any] = []
     tensors: list[Any] = []
 
-    def held(array: np.ndarray) -> str:
+    def initializer(array: np.ndarray) -> str:
         tensors.append(numpy_helper.from_array(np.ascontiguousarray(array), f"t{len(tensors)}"))
         return str(tensors[-1].name)
 
@@ -100,23 +100,25 @@ def write_onnx(
     def linear(x: str, name: str) -> str:
         weight, bias = weights[f"{name}.weight"], weights.get(f"{name}.bias")
         if gemm and bias is not None:
-            return node("Gemm", x, held(weight), held(bias), transB=1)
-        product = node("MatMul", x, held(weight.T))
-        return product if bias is None else node("Add", held(bias), product)
+            return node("Gemm", x, initializer(weight), initializer(bias), transB=1)
+        product = node("MatMul", x, initializer(weight.T))
+        return product if bias is None else node("Add", initializer(bias), product)
 
     x = node("Relu", linear(linear("speech", "encoder.in_linear1.linear"), "encoder.in_linear2.linear"))
     past = (config.lorder - 1) * config.lstride
     for block in range(config.fsmn_layers):
         prefix = f"encoder.fsmn.{block}"
         low = linear(x, f"{prefix}.linear.linear")
-        turned = node("Transpose", node("Unsqueeze", low, held(np.array([0 if gemm else 1]))), perm=[0, 3, 2, 1])
-        turned = node("Transpose", turned, perm=[0, 1, 2, 3])
-        zeros = held(np.zeros((1, config.proj_dim, past, 1), dtype=np.float32))
-        taps = held(weights[f"{prefix}.fsmn_block.conv_left.weight"])
-        extended = node("Concat", zeros, turned, axis=2)
+        transposed = node(
+            "Transpose", node("Unsqueeze", low, initializer(np.array([0 if gemm else 1]))), perm=[0, 3, 2, 1]
+        )
+        transposed = node("Transpose", transposed, perm=[0, 1, 2, 3])
+        zeros = initializer(np.zeros((1, config.proj_dim, past, 1), dtype=np.float32))
+        taps = initializer(weights[f"{prefix}.fsmn_block.conv_left.weight"])
+        extended = node("Concat", zeros, transposed, axis=2)
         filtered = node("Conv", extended, taps, group=config.proj_dim, dilations=[config.lstride, 1])
-        summed = node("Add", turned, filtered)
-        back = node("Squeeze", node("Transpose", summed, perm=[0, 3, 2, 1]), held(np.array([0 if gemm else 1])))
+        summed = node("Add", transposed, filtered)
+        back = node("Squeeze", node("Transpose", summed, perm=[0, 3, 2, 1]), initializer(np.array([0 if gemm else 1])))
         x = node("Relu", linear(back, f"{prefix}.affine.linear"))
     logits = linear(linear(x, "encoder.out_linear1.linear"), "encoder.out_linear2.linear")
     node("Softmax", logits, axis=-1)
@@ -170,8 +172,8 @@ def test_network_equals_the_numpy_reference(stride: int, dtype: torch.dtype, err
     features = np.random.default_rng(1).standard_normal((30, 400)).astype(np.float32)
     network = network_of(config, weights).to(dtype)
     with torch.inference_mode():
-        whole, _ = network(torch.from_numpy(features)[None].to(dtype), network.start())
-    np.testing.assert_allclose(whole[0].numpy(), literal(features, weights, config), rtol=0, atol=error)
+        scores, _ = network(torch.from_numpy(features)[None].to(dtype), network.start())
+    np.testing.assert_allclose(scores[0].numpy(), literal(features, weights, config), rtol=0, atol=error)
 
 
 def test_a_session_in_float64_is_within_rounding_of_one_in_float32(tmp_path: Path) -> None:
@@ -180,8 +182,8 @@ def test_a_session_in_float64_is_within_rounding_of_one_in_float32(tmp_path: Pat
         open_session(directory, "vad", Settings(threads=1, dtype=dtype)).trace(sound)
         for dtype in ("float32", "float64")
     )
-    assert [each.meta["dtype"] for each in (single, double)] == ["float32", "float64"]
-    assert [each["vad.scores"].dtype for each in (single, double)] == [np.float32, np.float64]
+    assert [trace.meta["dtype"] for trace in (single, double)] == ["float32", "float64"]
+    assert [trace["vad.scores"].dtype for trace in (single, double)] == [np.float32, np.float64]
     assert 0 < np.abs(double["vad.scores"] - single["vad.scores"]).max() < 1e-5
 
 
@@ -189,12 +191,12 @@ def test_chunked_scores_equal_the_scores_of_one_pass() -> None:
     network = network_of(SMALL, random_weights())
     features = torch.randn(2, 50, 400, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        whole, _ = network(features, network.start(2))
+        expected, _ = network(features, network.start(2))
         parts, past = [], network.start(2)
         for part in features.split([1, 2, 30, 17], dim=1):
             scores, past = network(part, past)
             parts.append(scores)
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-5, rtol=0)
+    torch.testing.assert_close(torch.cat(parts, dim=1), expected, atol=1e-5, rtol=0)
 
 
 # --- ONNX files ---
@@ -203,17 +205,17 @@ def test_chunked_scores_equal_the_scores_of_one_pass() -> None:
 @pytest.mark.parametrize("gemm", [False, True])
 def test_weights_are_found_by_their_place_in_the_graph(tmp_path: Path, gemm: bool) -> None:
     weights = random_weights()
-    config, found = read_onnx_weights(write_onnx(tmp_path / "vad.onnx", weights, gemm=gemm))
+    config, actual = read_onnx_weights(write_onnx(tmp_path / "vad.onnx", weights, gemm=gemm))
     assert config == SMALL
-    assert found.keys() == weights.keys()
+    assert actual.keys() == weights.keys()
     for name, array in weights.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(actual[name], array)
 
 
 def test_strides_are_read(tmp_path: Path) -> None:
     config = FsmnConfig(**{**vars(SMALL), "lstride": 2})
-    found, _ = read_onnx_weights(write_onnx(tmp_path / "vad.onnx", random_weights(config), config))
-    assert found == config
+    actual, _ = read_onnx_weights(write_onnx(tmp_path / "vad.onnx", random_weights(config), config))
+    assert actual == config
 
 
 def test_detector_scores_equal_the_onnx_reference_evaluator(tmp_path: Path) -> None:
@@ -226,54 +228,54 @@ def test_detector_scores_equal_the_onnx_reference_evaluator(tmp_path: Path) -> N
     np.testing.assert_allclose(detector.scores(samples), expected[0], atol=1e-5)
 
 
-def renamed(kind: str, to: str) -> Callable[[Any], None]:
+def rename_node(kind: str, to: str) -> Callable[[Any], None]:
     def change(graph: Any) -> None:
         next(node for node in graph.node if node.op_type == kind).op_type = to
 
     return change
 
 
-def integers(graph: Any) -> None:
+def change_to_integers(graph: Any) -> None:
     graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((400, 9), dtype=np.int8), "t0"))
 
 
-def external(graph: Any) -> None:
+def move_to_another_file(graph: Any) -> None:
     graph.initializer[0].data_location = TensorProto.EXTERNAL
 
 
-def shortened(graph: Any) -> None:
+def shorten(graph: Any) -> None:
     graph.initializer[0].raw_data = graph.initializer[0].raw_data[:-8]
 
 
-def without_residual(graph: Any) -> None:
+def remove_residual(graph: Any) -> None:
     graph.node.remove(next(n for n in graph.node if n.op_type == "Add" and not any("t" in i for i in n.input)))
 
 
-def wider(graph: Any) -> None:
+def widen(graph: Any) -> None:
     graph.initializer[2].CopyFrom(numpy_helper.from_array(np.ones((10, 11), dtype=np.float32), "t2"))
 
 
-def without_nodes(graph: Any) -> None:
+def remove_nodes(graph: Any) -> None:
     del graph.node[:]
 
 
-def without_end(graph: Any) -> None:
+def remove_end(graph: Any) -> None:
     del graph.node[-1]
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (renamed("Relu", "Sigmoid"), "its node Sigmoid (Relu_4) has no place in that network"),
-        (renamed("MatMul", "MatMulInteger"), "MatMulInteger"),
-        (renamed("Relu", "Softmax"), "step 5 of its graph is softmax, expected relu"),
-        (integers, "weights of int8; expected floats"),
-        (external, "keeps tensor t0 in another file"),
-        (shortened, "tensor t0 is damaged"),
-        (without_residual, "step 8 of its graph is linear, expected residual"),
-        (wider, "the tensor at encoder.in_linear2.linear.weight has shape (11, 10), the layers around it need (11, 9)"),
-        (without_nodes, "it has no graph"),
-        (without_end, "its graph has 21 steps, expected 22"),
+        (rename_node("Relu", "Sigmoid"), "its node Sigmoid (Relu_4) has no place in that network"),
+        (rename_node("MatMul", "MatMulInteger"), "MatMulInteger"),
+        (rename_node("Relu", "Softmax"), "step 5 of its graph is softmax, expected relu"),
+        (change_to_integers, "weights of int8; expected floats"),
+        (move_to_another_file, "keeps tensor t0 in another file"),
+        (shorten, "tensor t0 is damaged"),
+        (remove_residual, "step 8 of its graph is linear, expected residual"),
+        (widen, "the tensor at encoder.in_linear2.linear.weight has shape (11, 10), the layers around it need (11, 9)"),
+        (remove_nodes, "it has no graph"),
+        (remove_end, "its graph has 21 steps, expected 22"),
     ],
 )
 def test_other_onnx_graphs_raise_one_line_error_with_the_file_name(
@@ -320,8 +322,8 @@ def test_model_pt_gives_the_same_as_onnx(tmp_path: Path) -> None:
     samples = noise(2.0)
     np.testing.assert_array_equal(open_fsmn_vad(directory).scores(samples), from_onnx.scores(samples))
 
-    lacking = {name: torch.from_numpy(array) for name, array in weights.items() if "fsmn.1.affine" not in name}
-    torch.save(lacking, directory / "model.pt")
+    incomplete = {name: torch.from_numpy(array) for name, array in weights.items() if "fsmn.1.affine" not in name}
+    torch.save(incomplete, directory / "model.pt")
     with pytest.raises(BadInput, match=r"torch/model\.pt lacks tensor encoder\.fsmn\.1\.affine\.linear\.weight"):
         open_fsmn_vad(directory)
 
@@ -343,14 +345,14 @@ def test_cmvn_or_network_of_another_feature_size_is_refused(tmp_path: Path) -> N
 def test_scores_do_not_depend_on_the_block_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     detector = open_fsmn_vad(pair(tmp_path / "vad"))
     samples = noise(5.003)
-    whole = detector.scores(samples)
-    assert whole.shape == (498, 5)
+    expected = detector.scores(samples)
+    assert expected.shape == (498, 5)
     features = detector.frontend(samples).features
     weights = {name: value.numpy() for name, value in inner(detector).state_dict().items()}
-    np.testing.assert_allclose(whole, literal(features, weights, SMALL), atol=1e-5)
+    np.testing.assert_allclose(expected, literal(features, weights, SMALL), atol=1e-5)
     for size in (1, 7, 100, 497):
         monkeypatch.setattr(fsmn_vad, "_BLOCK_FRAMES", size)
-        np.testing.assert_allclose(detector.scores(samples), whole, atol=1e-5)
+        np.testing.assert_allclose(detector.scores(samples), expected, atol=1e-5)
 
 
 def test_empty_and_very_short_recordings_have_no_speech_segments(tmp_path: Path) -> None:

@@ -41,32 +41,33 @@ def recordings() -> list[tuple[np.ndarray, int]]:
 
 
 @pytest.fixture(scope="module")
-def alone(session: SpeechSession) -> list[Transcript]:
+def single_transcripts(session: SpeechSession) -> list[Transcript]:
     return [session.transcribe(audio, **BRIEF) for audio in recordings()]
 
 
 @pytest.mark.parametrize("size", [3, 8])
 def test_batched_transcripts_equal_single_transcripts_token_by_token(
-    session: SpeechSession, alone: list[Transcript], size: int
+    session: SpeechSession, single_transcripts: list[Transcript], size: int
 ) -> None:
-    assert len({transcript.tokens for transcript in alone}) > 5, "what is written depends on what is heard"
-    assert len({len(transcript.tokens) for transcript in alone}) > 3, "and texts end at different steps"
+    assert len({transcript.tokens for transcript in single_transcripts}) > 5, "each recording gives other tokens"
+    assert len({len(transcript.tokens) for transcript in single_transcripts}) > 3, "texts end at different steps"
     events = session.stream_batch(recordings(), batch_size=size, **BRIEF)
-    together = {number: event for number, event in events if isinstance(event, Transcript)}
-    assert [together[number].tokens for number in range(len(SECONDS))] == [each.tokens for each in alone]
-    assert [together[number].text for number in range(len(SECONDS))] == [each.text for each in alone]
+    batched = {number: event for number, event in events if isinstance(event, Transcript)}
+    assert [batched[number].tokens for number in range(len(SECONDS))] == [
+        single.tokens for single in single_transcripts
+    ]
+    assert [batched[number].text for number in range(len(SECONDS))] == [single.text for single in single_transcripts]
 
 
 def test_each_segment_of_long_audio_is_transcribed_with_a_fresh_kv_cache(session: SpeechSession) -> None:
-    """A stretch is written the same, whatever was written before it."""
+    """The transcript of a segment does not depend on previous segments."""
     samples, rate = noise(9.0)
-    whole = session.transcribe((samples, rate), vad="none", max_segment_seconds=3.0, **BRIEF)
-    assert len(whole.segments) > 2
+    full = session.transcribe((samples, rate), vad="none", max_segment_seconds=3.0, **BRIEF)
+    assert len(full.segments) > 2
     parts = [
-        session.transcribe((samples[round(s.start * rate) : round(s.end * rate)], rate), **BRIEF)
-        for s in whole.segments
+        session.transcribe((samples[round(s.start * rate) : round(s.end * rate)], rate), **BRIEF) for s in full.segments
     ]
-    assert whole.tokens == tuple(number for part in parts for number in part.tokens)
+    assert full.tokens == tuple(number for part in parts for number in part.tokens)
 
 
 def test_the_text_is_streamed_token_by_token(session: SpeechSession) -> None:
@@ -79,8 +80,8 @@ def test_the_text_is_streamed_token_by_token(session: SpeechSession) -> None:
 
 def test_options_reach_the_prompt(session: SpeechSession) -> None:
     def prompt(**options: Any) -> list[int]:
-        found: list[int] = session.trace(noise(1.0), "prompt.tokens", **options)["prompt.tokens"].tolist()
-        return found
+        prompt_ids: list[int] = session.trace(noise(1.0), "prompt.tokens", **options)["prompt.tokens"].tolist()
+        return prompt_ids
 
     different = [prompt(), prompt(language="en"), prompt(itn=False), prompt(hotwords=["seven"])]
     assert len({tuple(ids) for ids in different}) == 4
@@ -92,23 +93,23 @@ def test_trace_contains_the_prompt_embeddings_with_the_adaptor_output(session: S
     count = audio_tokens(frames, session.recogniser.encoder.model.adaptor)  # type: ignore[attr-defined]
     assert trace["adaptor.output"].shape == (count, HIDDEN)
     prompt = trace["prompt.tokens"].tolist()
-    place = prompt.index(-1)
-    np.testing.assert_array_equal(trace["llm.embeddings"][place : place + count], trace["adaptor.output"])
+    position = prompt.index(-1)
+    np.testing.assert_array_equal(trace["llm.embeddings"][position : position + count], trace["adaptor.output"])
     assert len(trace["llm.embeddings"]) == len(prompt) - 1 + count == len(trace["logits"])
-    # The first token written is the likeliest after the prompt.
+    # The first generated token is the most likely one after the prompt.
     assert trace["tokens"][0] == trace["logits"][-1].argmax()
 
 
 def test_encoder_and_language_model_compute_in_bfloat16(directory: Path, session: SpeechSession) -> None:
     half = open_session(directory, "nano", Settings(dtype="bfloat16"))
     assert half.recogniser.dtype == "bfloat16"
-    wanted = "encoder.output,adaptor.output,llm.norm"
-    exact, other = session.trace(noise(2.0), wanted), half.trace(noise(2.0), wanted)
+    stages = "encoder.output,adaptor.output,llm.norm"
+    exact, rounded = session.trace(noise(2.0), stages), half.trace(noise(2.0), stages)
     for stage in ("encoder.output", "adaptor.output"):
-        assert not np.array_equal(other[stage], exact[stage])
-        np.testing.assert_allclose(other[stage], exact[stage], atol=0.02 * np.abs(exact[stage]).max())
-    assert not np.array_equal(other["llm.norm"], exact["llm.norm"])
-    np.testing.assert_allclose(other["llm.norm"], exact["llm.norm"], atol=0.3)
+        assert not np.array_equal(rounded[stage], exact[stage])
+        np.testing.assert_allclose(rounded[stage], exact[stage], atol=0.02 * np.abs(exact[stage]).max())
+    assert not np.array_equal(rounded["llm.norm"], exact["llm.norm"])
+    np.testing.assert_allclose(rounded["llm.norm"], exact["llm.norm"], atol=0.3)
     assert half.transcribe(noise(2.0), **BRIEF).tokens
     half.close()
 
@@ -124,9 +125,9 @@ def test_adaptor_values_beyond_the_float16_range_stay_finite(tmp_path: Path) -> 
 
 def test_bfloat16_checkpoint_is_computed_in_the_requested_dtype(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m", dtype=torch.bfloat16)
-    for asked, found in (("float32", "float32"), ("auto", "float32"), ("bfloat16", "bfloat16")):
-        session = open_session(tmp_path / "m", "m", Settings(dtype=asked))
-        assert session.recogniser.dtype == found
+    for dtype, expected in (("float32", "float32"), ("auto", "float32"), ("bfloat16", "bfloat16")):
+        session = open_session(tmp_path / "m", "m", Settings(dtype=dtype))
+        assert session.recogniser.dtype == expected
     change_json(tmp_path / "m" / LANGUAGE_DIRECTORY / "config.json", dtype="bfloat16")
     assert open_session(tmp_path / "m", "m", Settings(dtype="auto")).recogniser.dtype == "bfloat16"
 
@@ -146,8 +147,8 @@ def test_ctc_decoder_tensors_in_the_checkpoint_are_ignored(tmp_path: Path, sessi
         tmp_path / "m",
         lambda tensors: tensors.update({"ctc_decoder.linear1.weight": torch.ones(2), "ctc.ctc_lo.bias": torch.ones(3)}),
     )
-    opened = open_session(tmp_path / "m", "m", Settings())
-    assert opened.transcribe(noise(1.0), **BRIEF).tokens == session.transcribe(noise(1.0), **BRIEF).tokens
+    with_ctc_tensors = open_session(tmp_path / "m", "m", Settings())
+    assert with_ctc_tensors.transcribe(noise(1.0), **BRIEF).tokens == session.transcribe(noise(1.0), **BRIEF).tokens
 
 
 def rename(old: str, new: str) -> Callable[[dict[str, torch.Tensor]], object]:
@@ -206,6 +207,6 @@ def test_an_unknown_type_of_arithmetic_is_refused(directory: Path) -> None:
         open_session(directory, "m", Settings(dtype="int8"))
 
 
-def test_texts_end_with_a_stop_token_or_a_note(alone: list[Transcript]) -> None:
-    for transcript in alone:
+def test_texts_end_with_a_stop_token_or_a_note(single_transcripts: list[Transcript]) -> None:
+    for transcript in single_transcripts:
         assert (transcript.tokens[-1] in STOPS) == (not transcript.notes)

@@ -30,7 +30,7 @@ Network = Callable[[np.ndarray], np.ndarray]
 
 
 class Case(NamedTuple):
-    """An open session, and what a trace says of one recording."""
+    """An open session, and the trace of one recording."""
 
     session: SpeechSession
     pipeline: Any
@@ -53,7 +53,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[Case]:
 
 
 def one_pass(case: Case, token: int) -> tuple[Any, np.ndarray, Network]:
-    """Returns the front end, the features, and the function from features to the scores among which a token is one."""
+    """Returns the front end, the features, and the function from features to the scores of a token's step."""
     pipeline = case.pipeline
     features = pipeline.features(case.samples, case.options).astype(np.float64)
     if hasattr(pipeline.network, "decode"):
@@ -67,23 +67,26 @@ def one_pass(case: Case, token: int) -> tuple[Any, np.ndarray, Network]:
 
 
 def with_language(case: Case, token: int) -> tuple[Any, np.ndarray, Network]:
-    """The same for a language model: it reads the prompt around the sound, and the answer before the token."""
+    """The same for a language model, with the prompt around the speech and the answer before the token."""
     encoder, language = case.pipeline.encoder, case.pipeline.language
     features = encoder.features(case.samples, case.options).astype(np.float64)
     prompt = encoder.prompt_ids(case.options)
-    place = int(np.flatnonzero(prompt == encoder.placeholder)[0])
-    before, behind = prompt[None, :place], np.concatenate([prompt[place + 1 :], case.ids[:token]])[None].astype(int)
+    position = int(np.flatnonzero(prompt == encoder.placeholder)[0])
+    prefix, suffix = (
+        prompt[None, :position],
+        np.concatenate([prompt[position + 1 :], case.ids[:token]])[None].astype(int),
+    )
 
     def scores(x: np.ndarray) -> np.ndarray:
         valid = [[encoder.speech_frames(len(x), case.options)]] if hasattr(encoder, "speech_frames") else []
         speech = encoder.network.embed_audio([x], *valid, None)
         speech = speech[0] if isinstance(speech, tuple) else speech
-        joined = torch.cat([language.embed(before), speech, language.embed(behind)], dim=1)
-        ones = np.ones(joined.shape[:2], bool)
+        embeddings = torch.cat([language.embed(prefix), speech, language.embed(suffix)], dim=1)
+        ones = np.ones(embeddings.shape[:2], bool)
         recorder = Recorder(lambda stage: stage == "logits")
-        language.trace(Merged(joined, ones, np.cumsum(ones, axis=1) - 1), recorder)
-        found: np.ndarray = recorder.stages["logits"][-1]
-        return found
+        language.trace(Merged(embeddings, ones, np.cumsum(ones, axis=1) - 1), recorder)
+        logits: np.ndarray = recorder.stages["logits"][-1]
+        return logits
 
     return encoder.features, features, scores
 
@@ -94,31 +97,33 @@ def logprob(scores: np.ndarray, token: int) -> float:
 
 
 def test_fbank_gradient_equals_finite_differences(case: Case) -> None:
-    """Along a direction of filter banks, and at the value that matters most."""
+    """Along a random direction, and at the value with the largest gradient."""
     token = len(case.ids) - 2
-    found = case.trace[f"gradients.fbank.{token}"]
-    assert found.shape == case.trace["frontend.fbank"].shape and found.dtype == np.float64
+    gradient = case.trace[f"gradients.fbank.{token}"]
+    assert gradient.shape == case.trace["frontend.fbank"].shape and gradient.dtype == np.float64
     front, features, scores = (with_language if hasattr(case.pipeline, "language") else one_pass)(case, token)
     assert int(scores(features).argmax()) == case.ids[token]
     random = np.random.default_rng(5)
-    most = np.zeros(found.shape)
-    most[np.unravel_index(np.abs(found).argmax(), found.shape)] = 1.0
-    for direction in (random.standard_normal(found.shape), most):
-        # The front end is linear: what a change of the filter bank does to the features does not depend on its size.
-        moved = front.frontend.stack(direction)
-        moved = moved.astype(np.float64) * (1.0 if front.frontend.cmvn is None else front.frontend.cmvn.scale)
-        up, down = (logprob(scores(features + sign * STEP * moved), case.ids[token]) for sign in (1, -1))
-        assert (found * direction).sum() == pytest.approx((up - down) / (2 * STEP), rel=2e-4)
+    largest_value = np.zeros(gradient.shape)
+    largest_value[np.unravel_index(np.abs(gradient).argmax(), gradient.shape)] = 1.0
+    for direction in (random.standard_normal(gradient.shape), largest_value):
+        # The front end is linear: the change of the features is proportional to the change of the filter bank.
+        feature_change = front.frontend.stack(direction)
+        feature_change = feature_change.astype(np.float64) * (
+            1.0 if front.frontend.cmvn is None else front.frontend.cmvn.scale
+        )
+        up, down = (logprob(scores(features + sign * STEP * feature_change), case.ids[token]) for sign in (1, -1))
+        assert (gradient * direction).sum() == pytest.approx((up - down) / (2 * STEP), rel=2e-4)
 
 
 def test_each_token_has_a_gradient_of_its_own(case: Case) -> None:
     names = [name for name in case.trace if name.startswith("gradients.")]
-    assert names == [f"gradients.fbank.{place}" for place in range(len(case.ids))]
+    assert names == [f"gradients.fbank.{index}" for index in range(len(case.ids))]
     arrays = [case.trace[name] for name in names]
     assert all(np.isfinite(array).all() and np.abs(array).max() > 0 for array in arrays)
-    alone = case.session.trace(SAMPLE, "gradients.fbank.1")
-    assert list(alone) == ["gradients.fbank.1"]
-    np.testing.assert_allclose(alone["gradients.fbank.1"], arrays[1], rtol=1e-9, atol=0)
+    single = case.session.trace(SAMPLE, "gradients.fbank.1")
+    assert list(single) == ["gradients.fbank.1"]
+    np.testing.assert_allclose(single["gradients.fbank.1"], arrays[1], rtol=1e-9, atol=0)
 
 
 def test_gradients_are_traced_only_when_the_pattern_names_them(case: Case) -> None:
@@ -129,12 +134,12 @@ def test_gradients_are_traced_only_when_the_pattern_names_them(case: Case) -> No
         case.session.trace(SAMPLE, "logits,gradients.*", given=case.trace)
 
 
-class Deep(nn.Module):
-    """Layers that each keep much for the way back, and read a second input as a decoder's do."""
+class DeepNetwork(nn.Module):
+    """Layers that save many values for the backward pass, and read a second input as decoder layers do."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Widening() for _ in range(6))
+        self.layers = nn.ModuleList(WideLayer() for _ in range(6))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first = x * 2
@@ -143,7 +148,7 @@ class Deep(nn.Module):
         return x
 
 
-class Widening(nn.Module):
+class WideLayer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(8, 64), nn.Linear(64, 8)
@@ -152,31 +157,31 @@ class Widening(nn.Module):
         return x + scale * self.down(torch.tanh(self.up(x * other)))  # type: ignore[no-any-return]
 
 
-def kept(network: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> int:
-    """Returns how many values a pass keeps for the way back."""
+def count_saved_values(network: Callable[[torch.Tensor], torch.Tensor], inputs: torch.Tensor) -> int:
+    """Returns the number of values that a pass saves for the backward pass."""
     sizes: list[int] = []
 
-    def note(value: torch.Tensor) -> torch.Tensor:
+    def record(value: torch.Tensor) -> torch.Tensor:
         sizes.append(value.numel())
         return value
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda value: value):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda value: value):
         network(inputs.clone().requires_grad_())
     return sum(sizes)
 
 
 def test_checkpointed_layers_store_only_their_inputs() -> None:
-    network = Deep().double().requires_grad_(False)
+    network = DeepNetwork().double().requires_grad_(False)
     inputs = torch.randn(1, 50, 8, dtype=torch.float64)
-    freely = kept(network, inputs)
+    normal_count = count_saved_values(network, inputs)
     with keeping_inputs([*network.layers]):
-        sparely = kept(network, inputs)
-    assert sparely <= (2 * 6 + 1) * inputs.numel() < freely / 3
+        checkpointed_count = count_saved_values(network, inputs)
+    assert checkpointed_count <= (2 * 6 + 1) * inputs.numel() < normal_count / 3
     assert not any("forward" in vars(layer) for layer in network.layers)
 
 
 def test_computing_again_gives_the_same_gradients() -> None:
-    network = Deep().double().requires_grad_(False)
+    network = DeepNetwork().double().requires_grad_(False)
     inputs = torch.randn(1, 5, 8, dtype=torch.float64)
     plain = inputs.clone().requires_grad_()
     scores = network(plain)[0].log_softmax(dim=-1)
@@ -185,10 +190,10 @@ def test_computing_again_gives_the_same_gradients() -> None:
     def arithmetic() -> Any:
         return torch.set_grad_enabled(True)
 
-    found = [*choice_gradients(inputs, lambda x: network(x)[0], lambda _: choices, [*network.layers], arithmetic)]
-    for (row, chosen), gradient in zip(choices, found, strict=True):
-        [expected] = torch.autograd.grad(scores[row, chosen], plain, retain_graph=True)
+    gradients = [*choice_gradients(inputs, lambda x: network(x)[0], lambda _: choices, [*network.layers], arithmetic)]
+    for (row, column), gradient in zip(choices, gradients, strict=True):
+        [expected] = torch.autograd.grad(scores[row, column], plain, retain_graph=True)
         torch.testing.assert_close(gradient, expected)
     [expected] = torch.autograd.grad(network(plain).square().sum() / 2, plain)
-    back = input_gradient(inputs, network, network(inputs), [*network.layers], arithmetic)
-    torch.testing.assert_close(back, expected)
+    gradient_of_inputs = input_gradient(inputs, network, network(inputs), [*network.layers], arithmetic)
+    torch.testing.assert_close(gradient_of_inputs, expected)

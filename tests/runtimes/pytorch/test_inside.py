@@ -22,8 +22,8 @@ from workbench.trace.trace import Trace
 CLOSE = 1e-5
 
 
-class Looked:
-    """A session's trace with everything, and the layers that it came from."""
+class InspectedModel:
+    """A session, its trace of all stages, and the layers of its network."""
 
     def __init__(self, model: str, folder: Path):
         self.session = opened(model, folder)
@@ -49,226 +49,228 @@ class Looked:
 
 
 @pytest.fixture(scope="module", params=MODELS)
-def looked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looked]:
-    found = Looked(request.param, tmp_path_factory.mktemp("inside"))
-    yield found
-    found.session.close()
+def inspected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InspectedModel]:
+    instance = InspectedModel(request.param, tmp_path_factory.mktemp("inside"))
+    yield instance
+    instance.session.close()
 
 
-def error(found: np.ndarray, expected: np.ndarray) -> float:
-    assert found.shape == expected.shape
-    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).max() / max(1.0, np.abs(expected).max()))
 
 
-def through(module: Any, rows: np.ndarray) -> np.ndarray:
-    """What a linear layer or a norm makes of rows, in float64."""
+def apply_module(module: Any, rows: np.ndarray) -> np.ndarray:
+    """The output of a linear layer or norm for rows, in float64."""
     x = torch.from_numpy(rows)
     weight = module.weight.detach()
     weight = (weight.to_dense() if weight.is_mkldnn else weight).double()
     if hasattr(module, "variance_epsilon"):  # RMSNorm
-        found = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + module.variance_epsilon) * weight
+        output = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + module.variance_epsilon) * weight
     else:
         bias = None if module.bias is None else module.bias.detach().double()
         norm = isinstance(module, nn.LayerNorm)
-        found = F.layer_norm(x, x.shape[-1:], weight, bias, module.eps) if norm else F.linear(x, weight, bias)
-    return found.numpy()
+        output = F.layer_norm(x, x.shape[-1:], weight, bias, module.eps) if norm else F.linear(x, weight, bias)
+    return output.numpy()
 
 
-def test_weights_times_values_are_the_context_and_the_output(looked: Looked) -> None:
-    seen = 0
-    for stage, layer, places, part in looked.attentions():
-        weights, values = looked.part(stage, f"{part}.weights"), looked.part(stage, f"{part}.value")
+def test_weights_times_values_are_the_context_and_the_output(inspected: InspectedModel) -> None:
+    count = 0
+    for stage, layer, places, part in inspected.attentions():
+        weights, values = inspected.part(stage, f"{part}.weights"), inspected.part(stage, f"{part}.value")
         heads = len(weights)
-        assert weights.min() >= 0 and error(weights.sum(axis=2), np.ones(weights.shape[:2])) < CLOSE
-        assert weights.shape[1:] == (len(looked.part(stage, f"{part}.query")), len(values))
+        assert weights.min() >= 0 and relative_error(weights.sum(axis=2), np.ones(weights.shape[:2])) < CLOSE
+        assert weights.shape[1:] == (len(inspected.part(stage, f"{part}.query")), len(values))
         values = np.repeat(values, heads // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(looked.part(stage, f"{part}.context"), context) < CLOSE
-        output = through(layer.get_submodule(places.places[f"{part}.output"].module), context)
-        assert error(looked.part(stage, f"{part}.output"), output) < CLOSE
-        if f"{stage}.attention" in looked.trace:
-            assert np.array_equal(looked.trace[f"{stage}.attention"], looked.trace[f"{stage}.attention.output"])
-        seen += 1
+        assert relative_error(inspected.part(stage, f"{part}.context"), context) < CLOSE
+        output = apply_module(layer.get_submodule(places.places[f"{part}.output"].module), context)
+        assert relative_error(inspected.part(stage, f"{part}.output"), output) < CLOSE
+        if f"{stage}.attention" in inspected.trace:
+            assert np.array_equal(inspected.trace[f"{stage}.attention"], inspected.trace[f"{stage}.attention.output"])
+        count += 1
     expected = [
-        name for layer, places in looked.layers.values() for name in places.attention.values() if has(layer, name)
+        name for layer, places in inspected.layers.values() for name in places.attention.values() if has(layer, name)
     ]
-    assert seen == len(expected) > 0
+    assert count == len(expected) > 0
 
 
 def has(layer: nn.Module, name: str) -> bool:
     return getattr(layer, name, None) is not None
 
 
-def before(looked: Looked, stage: str) -> np.ndarray | None:
-    """What enters a layer; None for the first layer of SAN-M, which has no residual connection."""
+def layer_input(inspected: InspectedModel, stage: str) -> np.ndarray | None:
+    """The input of a layer; None for the first layer of SAN-M, which has no residual connection."""
     stack, _, number = stage.rpartition(".")
-    if stack == "encoder.layers" and "encoder.after_norm" in looked.trace and int(number) == looked.second_stage:
-        return np.asarray(looked.trace["encoder.after_norm"], np.float64)
+    if stack == "encoder.layers" and "encoder.after_norm" in inspected.trace and int(number) == inspected.second_stage:
+        return np.asarray(inspected.trace["encoder.after_norm"], np.float64)
     if int(number):
-        return np.asarray(looked.trace[f"{stack}.{int(number) - 1}"], np.float64)
+        return np.asarray(inspected.trace[f"{stack}.{int(number) - 1}"], np.float64)
     names = {"decoder.layers": "predictor.embeddings", "llm.layers": "llm.embeddings"}
     if stack in names:
-        return np.asarray(looked.trace[names[stack]], np.float64)
-    if stack == "encoder.layers" and isinstance(looked.layers[stage][0], ConformerBlock):
-        return np.asarray(looked.trace["encoder.input"], np.float64)
+        return np.asarray(inspected.trace[names[stack]], np.float64)
+    if stack == "encoder.layers" and isinstance(inspected.layers[stage][0], ConformerBlock):
+        return np.asarray(inspected.trace["encoder.input"], np.float64)
     return None
 
 
-def test_the_parts_of_a_layer_add_up_to_its_output(looked: Looked) -> None:
-    for stage, (layer, places) in looked.layers.items():
+def test_the_parts_of_a_layer_add_up_to_its_output(inspected: InspectedModel) -> None:
+    for stage, (layer, places) in inspected.layers.items():
 
         def part(name: str, stage: str = stage) -> np.ndarray:
-            return looked.part(stage, name)
+            return inspected.part(stage, name)
 
-        entering, whole = before(looked, stage), np.asarray(looked.trace[stage], np.float64)
+        layer_input_rows, output = layer_input(inspected, stage), np.asarray(inspected.trace[stage], np.float64)
         if places is CONFORMER:
-            assert entering is not None
+            assert layer_input_rows is not None
             for name in ("ffn1", "ffn2"):
-                start = entering if name == "ffn1" else part("conv.residual")
-                assert error(part(f"{name}.residual"), start + part(f"{name}.down") / 2) < CLOSE
-            assert error(part("attention.residual"), part("ffn1.residual") + part("attention.output")) < CLOSE
-            assert error(part("conv.residual"), part("attention.residual") + part("convolution")) < CLOSE
-            assert error(whole, through(layer.get_submodule("layer_norm"), part("ffn2.residual"))) < CLOSE
+                start = layer_input_rows if name == "ffn1" else part("conv.residual")
+                assert relative_error(part(f"{name}.residual"), start + part(f"{name}.down") / 2) < CLOSE
+            assert relative_error(part("attention.residual"), part("ffn1.residual") + part("attention.output")) < CLOSE
+            assert relative_error(part("conv.residual"), part("attention.residual") + part("convolution")) < CLOSE
+            assert (
+                relative_error(output, apply_module(layer.get_submodule("layer_norm"), part("ffn2.residual"))) < CLOSE
+            )
         elif places is SANM_DECODER:
             if not has(layer, "self_attn"):
-                assert error(whole, part("mlp.down")) < CLOSE
+                assert relative_error(output, part("mlp.down")) < CLOSE
                 continue
-            assert entering is not None
-            remembered = entering + part("fsmn")
+            assert layer_input_rows is not None
+            residual = layer_input_rows + part("fsmn")
             if has(layer, "src_attn"):
-                assert error(part("fsmn_residual"), remembered) < CLOSE
-                remembered = remembered + part("cross_attention.output")
-            assert error(whole, remembered) < CLOSE
+                assert relative_error(part("fsmn_residual"), residual) < CLOSE
+                residual = residual + part("cross_attention.output")
+            assert relative_error(output, residual) < CLOSE
         else:
-            assert error(whole, part("attention.residual") + part("mlp.down")) < CLOSE
-            added = part("attention.output") + (part("fsmn") if f"{stage}.fsmn" in looked.trace else 0)
-            if entering is not None:
-                assert error(part("attention.residual"), entering + added) < CLOSE
+            assert relative_error(output, part("attention.residual") + part("mlp.down")) < CLOSE
+            sum_of_parts = part("attention.output") + (part("fsmn") if f"{stage}.fsmn" in inspected.trace else 0)
+            if layer_input_rows is not None:
+                assert relative_error(part("attention.residual"), layer_input_rows + sum_of_parts) < CLOSE
 
 
 def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def test_norms_projections_and_activations_equal_recomputation_in_float64(looked: Looked) -> None:
+def test_norms_projections_and_activations_equal_recomputation_in_float64(inspected: InspectedModel) -> None:
     """Norms, projections and activations, in float64."""
-    for stage, (layer, places) in looked.layers.items():
+    for stage, (layer, places) in inspected.layers.items():
 
-        def follows(
+        def assert_follows(
             part: str, source: np.ndarray, stage: str = stage, layer: Any = layer, places: Any = places
         ) -> None:
             place = places.places[part]
-            found = through(layer.get_submodule(place.module), source)
-            found = np.split(found, place.share[1], axis=-1)[place.share[0]]
-            expected = looked.part(stage, part)
-            assert error(expected, found.reshape(expected.shape)) < CLOSE, f"{stage}.{part}"
+            recomputed = apply_module(layer.get_submodule(place.module), source)
+            recomputed = np.split(recomputed, place.share[1], axis=-1)[place.share[0]]
+            expected = inspected.part(stage, part)
+            assert relative_error(expected, recomputed.reshape(expected.shape)) < CLOSE, f"{stage}.{part}"
 
         def part(name: str, stage: str = stage) -> np.ndarray:
-            return looked.part(stage, name)
+            return inspected.part(stage, name)
 
         if places is CONFORMER:
             for name in ("query", "key", "value"):
-                follows(f"input_norm.{name}", part("ffn1.residual"))
-                follows(f"attention.{name}", part(f"input_norm.{name}"))
+                assert_follows(f"input_norm.{name}", part("ffn1.residual"))
+                assert_follows(f"attention.{name}", part(f"input_norm.{name}"))
             for name in ("ffn1", "ffn2"):
-                follows(f"{name}.up", part(f"{name}.norm"))
-                assert error(part(f"{name}.activation"), silu(part(f"{name}.up"))) < CLOSE
-                follows(f"{name}.down", part(f"{name}.activation"))
-            follows("conv.norm", part("attention.residual"))
+                assert_follows(f"{name}.up", part(f"{name}.norm"))
+                assert relative_error(part(f"{name}.activation"), silu(part(f"{name}.up"))) < CLOSE
+                assert_follows(f"{name}.down", part(f"{name}.activation"))
+            assert_follows("conv.norm", part("attention.residual"))
             left, right = np.split(part("conv.up"), 2, axis=1)
-            assert error(part("conv.gate"), left / (1 + np.exp(-right))) < CLOSE
-            follows("conv.depthwise_norm", part("conv.depthwise"))
-            assert error(part("conv.activation"), silu(part("conv.depthwise_norm"))) < CLOSE
+            assert relative_error(part("conv.gate"), left / (1 + np.exp(-right))) < CLOSE
+            assert_follows("conv.depthwise_norm", part("conv.depthwise"))
+            assert relative_error(part("conv.activation"), silu(part("conv.depthwise_norm"))) < CLOSE
             continue
         if places is not SANM_DECODER:
             for name in ("query", "key", "value"):
-                follows(f"attention.{name}", part("input_norm"))
-            follows("mlp_norm", part("attention.residual"))
+                assert_follows(f"attention.{name}", part("input_norm"))
+            assert_follows("mlp_norm", part("attention.residual"))
         elif has(layer, "src_attn"):
-            follows("input_norm", part("fsmn_residual"))
-            follows("cross_attention.query", part("input_norm"))
+            assert_follows("input_norm", part("fsmn_residual"))
+            assert_follows("cross_attention.query", part("input_norm"))
             for name in ("key", "value"):
-                follows(f"cross_attention.{name}", np.asarray(looked.trace["encoder.output"], np.float64))
-        follows("mlp.up", part("mlp_norm"))
+                assert_follows(f"cross_attention.{name}", np.asarray(inspected.trace["encoder.output"], np.float64))
+        assert_follows("mlp.up", part("mlp_norm"))
         if places is LANGUAGE:
-            follows("mlp.gate", part("mlp_norm"))
-            assert error(part("mlp.activation"), silu(part("mlp.gate")) * part("mlp.up")) < CLOSE
+            assert_follows("mlp.gate", part("mlp_norm"))
+            assert relative_error(part("mlp.activation"), silu(part("mlp.gate")) * part("mlp.up")) < CLOSE
         elif not stage.startswith("tower"):
-            assert error(part("mlp.activation"), part("mlp.up").clip(min=0)) < CLOSE
+            assert relative_error(part("mlp.activation"), part("mlp.up").clip(min=0)) < CLOSE
         if places is SANM_DECODER:
-            follows("mlp.hidden_norm", part("mlp.activation"))
-            follows("mlp.down", part("mlp.hidden_norm"))
+            assert_follows("mlp.hidden_norm", part("mlp.activation"))
+            assert_follows("mlp.down", part("mlp.hidden_norm"))
         else:
-            follows("mlp.down", part("mlp.activation"))
+            assert_follows("mlp.down", part("mlp.activation"))
 
 
-def rotated(x: np.ndarray, theta: float) -> np.ndarray:
-    """The rotary embedding written out: the pair (i, i + half) of position t turns by t / theta ** (i / half).
+def rotate(x: np.ndarray, theta: float) -> np.ndarray:
+    """The rotary embedding by its definition: the pair (i, i + half) of position t turns by t / theta ** (i / half).
 
     Su et al., "RoFormer", 2021, in the order of channels of GPT-NeoX and Llama.
     """
     rows, _, width = x.shape
-    half, turned = width // 2, np.empty_like(x)
+    half, result = width // 2, np.empty_like(x)
     for t in range(rows):
         for i in range(half):
             angle = t / theta ** (i / half)
             a, b = x[t, :, i], x[t, :, i + half]
-            turned[t, :, i] = a * np.cos(angle) - b * np.sin(angle)
-            turned[t, :, i + half] = b * np.cos(angle) + a * np.sin(angle)
-    return turned
+            result[t, :, i] = a * np.cos(angle) - b * np.sin(angle)
+            result[t, :, i + half] = b * np.cos(angle) + a * np.sin(angle)
+    return result
 
 
-def test_queries_and_keys_are_rotated_by_their_position(looked: Looked) -> None:
-    for stage, (layer, places) in looked.layers.items():
+def test_queries_and_keys_are_rotated_by_their_position(inspected: InspectedModel) -> None:
+    for stage, (layer, places) in inspected.layers.items():
         if not places.rotary:
-            assert f"{stage}.attention.query_rope" not in looked.trace
+            assert f"{stage}.attention.query_rope" not in inspected.trace
             continue
         theta = layer.self_attn.config.rope_parameters["rope_theta"]
         for name in ("query", "key"):
             normed = f"{stage}.attention.{name}_norm"
-            assert (normed in looked.trace) == hasattr(layer.self_attn, "q_norm")
-            source = looked.part(stage, f"attention.{name}{'_norm' if normed in looked.trace else ''}")
-            assert error(looked.part(stage, f"attention.{name}_rope"), rotated(source, theta)) < CLOSE
+            assert (normed in inspected.trace) == hasattr(layer.self_attn, "q_norm")
+            source = inspected.part(stage, f"attention.{name}{'_norm' if normed in inspected.trace else ''}")
+            assert relative_error(inspected.part(stage, f"attention.{name}_rope"), rotate(source, theta)) < CLOSE
 
 
-def test_attention_weights_are_zero_for_later_tokens_and_beyond_the_window(looked: Looked) -> None:
-    for stage in looked.layers:
+def test_attention_weights_are_zero_for_later_tokens_and_beyond_the_window(inspected: InspectedModel) -> None:
+    for stage in inspected.layers:
         if stage.startswith("llm."):
-            weights = looked.part(stage, "attention.weights")
+            weights = inspected.part(stage, "attention.weights")
             rows = np.arange(weights.shape[1])
             distance = rows[:, None] - rows[None, :]
-            window = 4 if looked.session.model == "tiny mistral" else len(rows)
+            window = 4 if inspected.session.model == "tiny mistral" else len(rows)
             assert not weights[:, (distance < 0) | (distance >= window)].any()
 
 
-def test_tracing_inside_layers_leaves_other_stages_bit_identical(looked: Looked) -> None:
-    plain = traced(looked.session, "*")
+def test_tracing_inside_layers_leaves_other_stages_bit_identical(inspected: InspectedModel) -> None:
+    plain = traced(inspected.session, "*")
     assert not any(map(is_inside, plain)) and "logits" in plain
-    assert set(plain) < set(looked.trace) and [stage for stage in looked.trace if stage in plain] == list(plain)
+    assert set(plain) < set(inspected.trace) and [stage for stage in inspected.trace if stage in plain] == list(plain)
     for stage, array in plain.items():
-        np.testing.assert_array_equal(array, looked.trace[stage], stage)
-    unknown = {stage.split(".", 3)[3] for stage in looked.trace if is_inside(stage)} - {*PARTS, *DECODER_PARTS}
+        np.testing.assert_array_equal(array, inspected.trace[stage], stage)
+    unknown = {stage.split(".", 3)[3] for stage in inspected.trace if is_inside(stage)} - {*PARTS, *DECODER_PARTS}
     assert not unknown
 
 
-def test_only_the_requested_inner_stage_is_traced(looked: Looked) -> None:
-    layer = next(iter(looked.layers))
+def test_only_the_requested_inner_stage_is_traced(inspected: InspectedModel) -> None:
+    layer = next(iter(inspected.layers))
     for part in ("mlp.down", "ffn1.up", "attention.weights", "cross_attention.weights", "attention.query_rope"):
-        if (stage := f"{layer}.{part}") in looked.trace:
-            found = traced(looked.session, stage)
-            assert list(found) == [stage] and np.array_equal(found[stage], looked.trace[stage])
+        if (stage := f"{layer}.{part}") in inspected.trace:
+            trace = traced(inspected.session, stage)
+            assert list(trace) == [stage] and np.array_equal(trace[stage], inspected.trace[stage])
     with pytest.raises(BadInput, match=r"no stage inside the layers of .* matches 'llm.layers.99.mlp.up'"):
-        traced(looked.session, "logits,llm.layers.99.mlp.up")
+        traced(inspected.session, "logits,llm.layers.99.mlp.up")
 
 
 def test_given_inner_stages_are_used_by_the_parts_after_them(tmp_path: Path) -> None:
-    """Each part of an isolated trace is computed from the parts that are given, the rest from what comes before."""
+    """A part is computed from its given inputs; inputs that are not given are computed as usual."""
     session = opened("tiny sensevoice", tmp_path)
-    own = traced(session)
+    full_trace = traced(session)
     draw = np.random.default_rng(1)
-    given = Trace(
+    given_trace = Trace(
         {
-            stage: own[stage] + draw.normal(0, 1, own[stage].shape).astype(np.float32)
+            stage: full_trace[stage] + draw.normal(0, 1, full_trace[stage].shape).astype(np.float32)
             for stage in (
                 "encoder.layers.1.attention.value",
                 "encoder.layers.1.mlp.activation",
@@ -277,21 +279,21 @@ def test_given_inner_stages_are_used_by_the_parts_after_them(tmp_path: Path) -> 
         },
         {},
     )
-    found = traced(session, given=given)
+    trace = traced(session, given=given_trace)
     layer = layers_of(session)["encoder.layers.1"][0]
     stage = "encoder.layers.1."
-    values = given[f"{stage}attention.value"].astype(np.float64)
-    context = np.einsum("hqk,khd->qhd", own[f"{stage}attention.weights"], values).reshape(len(values), -1)
-    assert error(found[f"{stage}attention.context"], context) < CLOSE
-    activation = through(layer.feed_forward.w_1, given[f"{stage}mlp_norm"].astype(np.float64)).clip(min=0)
-    assert error(found[f"{stage}mlp.activation"], activation) < CLOSE
-    down = through(layer.feed_forward.w_2, given[f"{stage}mlp.activation"].astype(np.float64))
-    assert error(found[f"{stage}mlp.down"], down) < CLOSE
+    values = given_trace[f"{stage}attention.value"].astype(np.float64)
+    context = np.einsum("hqk,khd->qhd", full_trace[f"{stage}attention.weights"], values).reshape(len(values), -1)
+    assert relative_error(trace[f"{stage}attention.context"], context) < CLOSE
+    activation = apply_module(layer.feed_forward.w_1, given_trace[f"{stage}mlp_norm"].astype(np.float64)).clip(min=0)
+    assert relative_error(trace[f"{stage}mlp.activation"], activation) < CLOSE
+    down = apply_module(layer.feed_forward.w_2, given_trace[f"{stage}mlp.activation"].astype(np.float64))
+    assert relative_error(trace[f"{stage}mlp.down"], down) < CLOSE
     session.close()
 
 
 @pytest.mark.parametrize(
-    ("model", "dtype", "stepwise", "close"),
+    ("model", "dtype", "stepwise", "tolerance"),
     [
         ("tiny fireredasr", "float64", False, 1e-13),
         ("tiny fireredasr", "float16", True, 0.004),
@@ -302,22 +304,25 @@ def test_given_inner_stages_are_used_by_the_parts_after_them(tmp_path: Path) -> 
     ],
 )
 def test_attention_stages_are_consistent_in_float64_and_half_precision(
-    tmp_path: Path, model: str, dtype: str, stepwise: bool, close: float
+    tmp_path: Path, model: str, dtype: str, stepwise: bool, tolerance: float
 ) -> None:
-    """Attention in steps too, which transformers and this project write out in two ways."""
+    """Also with stepwise attention, which transformers and this project implement differently."""
     session = opened(model, tmp_path, dtype=dtype, stepwise=stepwise)
     trace, plain = traced(session, "*.layers.*.*"), traced(session, "llm.norm")
-    whole = traced(session, "llm.norm,*.layers.*.*")
-    assert np.array_equal(plain["llm.norm"], whole["llm.norm"])
-    seen = 0
+    both = traced(session, "llm.norm,*.layers.*.*")
+    assert np.array_equal(plain["llm.norm"], both["llm.norm"])
+    count = 0
     for stage in trace:
         if stage.endswith(".attention.weights"):
-            at = stage.removesuffix("weights")
-            weights, values = (np.asarray(trace[name], np.float64) for name in (stage, f"{at}value"))
+            prefix = stage.removesuffix("weights")
+            weights, values = (np.asarray(trace[name], np.float64) for name in (stage, f"{prefix}value"))
             context = np.einsum("hqk,khd->qhd", weights, np.repeat(values, len(weights) // values.shape[1], axis=1))
-            assert error(trace[f"{at}context"].astype(np.float64), context.reshape(len(context), -1)) < close, stage
-            assert error(weights.sum(axis=2), np.ones(weights.shape[:2])) < close
+            assert (
+                relative_error(trace[f"{prefix}context"].astype(np.float64), context.reshape(len(context), -1))
+                < tolerance
+            ), stage
+            assert relative_error(weights.sum(axis=2), np.ones(weights.shape[:2])) < tolerance
             assert (trace[stage].dtype == np.float64) == (dtype == "float64")
-            seen += 1
-    assert seen == len(layers_of(session))
+            count += 1
+    assert count == len(layers_of(session))
     session.close()

@@ -1,15 +1,15 @@
-"""Fun-ASR-Nano against transformers' model of it, with the weights of the same checkpoint.
+"""Fun-ASR-Nano compared with transformers' model of it, with the weights of the same checkpoint.
 
-Where transformers' differs:
+transformers' model differs in these points:
 
-- its adaptor norms have eps 1e-5 unless told otherwise; the original's, and ours, have 1e-12. It is set here.
-- it puts every row of the adaptor in the prompt, where the published configuration (`use_low_frame_rate`) keeps the
-  first eighth. With it on, the rows it keeps are cut here and handed over as embeddings; with it off both programs do
-  all of it by themselves.
-- it knows no CMVN and no `downsample_rate` above 1; neither has the published checkpoint.
+- its adaptor norms have eps 1e-5 by default; the original and the workbench use 1e-12. The tests set 1e-12.
+- it puts every row of the adaptor in the prompt, where the published configuration (`use_low_frame_rate`) uses the
+  first eighth only. With this option on, the tests cut these rows and pass them as embeddings; with it off, both
+  programs compute the complete prompt themselves.
+- it supports neither CMVN nor a `downsample_rate` above 1; the published checkpoint uses neither.
 - its adaptor attends to the padding of a batch unless the kind of attention is named (5.19 makes no mask where the
-  adaptor's configuration has none). It is named here.
-- its features need torchaudio, which is not among the locked packages: both get ours.
+  adaptor's configuration has none). The tests name it.
+- its features need torchaudio, which is not among the locked packages: both models receive the workbench's features.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ NAMES = (
 )
 
 
-def converted(tensors: dict[str, Tensor], blocks: int, tp_blocks: int) -> dict[str, Tensor]:
-    """A checkpoint's tensors by transformers' names: its encoder is one list of layers, its projections are apart."""
+def convert(tensors: dict[str, Tensor], blocks: int, tp_blocks: int) -> dict[str, Tensor]:
+    """A checkpoint's tensors by transformers' names, with one list of encoder layers and separate projections."""
     names = (
-        (r"^audio_encoder\.encoders\.(\d+)\.", lambda found: f"model.audio_tower.layers.{int(found[1]) + 1}."),
-        (r"^audio_encoder\.tp_encoders\.(\d+)\.", lambda found: f"model.audio_tower.layers.{int(found[1]) + blocks}."),
+        (r"^audio_encoder\.encoders\.(\d+)\.", lambda match: f"model.audio_tower.layers.{int(match[1]) + 1}."),
+        (r"^audio_encoder\.tp_encoders\.(\d+)\.", lambda match: f"model.audio_tower.layers.{int(match[1]) + blocks}."),
         (r"^audio_encoder\.after_norm\.", f"model.audio_tower.layers.{blocks - 1}.final_layernorm."),
         (r"^audio_encoder\.tp_norm\.", f"model.audio_tower.layers.{blocks + tp_blocks - 1}.final_layernorm."),
         *NAMES,
@@ -77,7 +77,7 @@ def converted(tensors: dict[str, Tensor], blocks: int, tp_blocks: int) -> dict[s
 
 
 def transformers_network(model: FunasrNanoModel) -> Any:
-    """Transformers' network with the checkpoint's weights, every one of them in its place."""
+    """Transformers' network with all weights of the checkpoint."""
     import transformers
 
     text = transformers.AutoConfig.from_pretrained(str(model.language.directory), local_files_only=True)
@@ -109,7 +109,7 @@ def transformers_network(model: FunasrNanoModel) -> Any:
     network = transformers.FunAsrNanoForConditionalGeneration(config).eval().requires_grad_(False)
     network.set_attn_implementation("sdpa")
     tensors = read_state_dict(model.checkpoint.weights)
-    network.load_state_dict(converted(tensors, encoder.num_blocks, encoder.tp_blocks), strict=True)
+    network.load_state_dict(convert(tensors, encoder.num_blocks, encoder.tp_blocks), strict=True)
     return network
 
 
@@ -117,50 +117,50 @@ def transformers_network(model: FunasrNanoModel) -> Any:
 class Pair:
     """The same checkpoint in both programs."""
 
-    ours: SpeechLanguagePipeline
+    pipeline: SpeechLanguagePipeline
     network: Any  # transformers' FunAsrNanoForConditionalGeneration
 
     @property
-    def ear(self) -> NanoAudioEncoder:
-        assert isinstance(self.ours.encoder, NanoAudioEncoder)
-        return self.ours.encoder
+    def audio_encoder(self) -> NanoAudioEncoder:
+        assert isinstance(self.pipeline.encoder, NanoAudioEncoder)
+        return self.pipeline.encoder
 
     @property
-    def our_network(self) -> NanoEncoder:
-        assert isinstance(self.ear.network, NanoRunner)
-        return self.ear.network.network
+    def encoder_network(self) -> NanoEncoder:
+        assert isinstance(self.audio_encoder.network, NanoRunner)
+        return self.audio_encoder.network.network
 
-    def features(self, stretches: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        """Features [B, T, input], the shorter rows padded with zeros, and how many frames each has [B]."""
-        rows = [torch.from_numpy(self.ear.features.frontend(samples).features) for samples in stretches]
+    def features(self, recordings: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Features [B, T, input], padded with zeros, and the number of frames of each row [B]."""
+        rows = [torch.from_numpy(self.audio_encoder.features.frontend(samples).features) for samples in recordings]
         return pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])
 
     @torch.inference_mode()
-    def their_hearing(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def reference_embeddings(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Transformers' encoder output [B, T, D] and adaptor output [B, T, H]."""
         mask = (torch.arange(features.shape[1]) < lengths[:, None]).long()
         encoded = self.network.model.audio_tower(features, mask).last_hidden_state
         return encoded, self.network.model.multi_modal_projector(encoded, mask)
 
-    def their_prompt(self, lengths: Tensor, options: FunasrNanoOptions) -> tuple[Tensor, Tensor]:
+    def reference_prompt(self, lengths: Tensor, options: FunasrNanoOptions) -> tuple[Tensor, Tensor]:
         """Ids [B, tokens] with `AUDIO` for every embedding of speech, padded on the left, and their mask."""
-        ids = self.ear.prompt_ids(options).tolist()
-        place = ids.index(SPEECH)
+        ids = self.audio_encoder.prompt_ids(options).tolist()
+        position = ids.index(SPEECH)
         assert AUDIO not in ids
-        counts = [audio_tokens(int(length), self.ear.model.adaptor) for length in lengths]
-        rows = [torch.tensor([*ids[:place], *[AUDIO] * count, *ids[place + 1 :]]) for count in counts]
+        counts = [audio_tokens(int(length), self.audio_encoder.model.adaptor) for length in lengths]
+        rows = [torch.tensor([*ids[:position], *[AUDIO] * count, *ids[position + 1 :]]) for count in counts]
         masks = [torch.ones_like(row) for row in rows]
         return pad_sequence(rows, True, 0, "left"), pad_sequence(masks, True, 0, "left")
 
     @torch.inference_mode()
-    def their_ids(self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
-        """What transformers generates for each stretch, up to its stop token."""
-        features, lengths = self.features(stretches)
-        ids, mask = self.their_prompt(lengths, options)
-        stops = list(self.ear.model.stop_ids)
+    def reference_tokens(self, recordings: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
+        """The ids that transformers generates for each recording, up to its stop token."""
+        features, lengths = self.features(recordings)
+        ids, mask = self.reference_prompt(lengths, options)
+        stops = list(self.audio_encoder.model.stop_ids)
         inputs: dict[str, Any] = {"attention_mask": mask, "max_new_tokens": TOKENS, "do_sample": False}
-        if self.ear.model.adaptor.use_low_frame_rate:
-            _, adapted = self.their_hearing(features, lengths)
+        if self.audio_encoder.model.adaptor.use_low_frame_rate:
+            _, adapted = self.reference_embeddings(features, lengths)
             counts = (ids == AUDIO).sum(dim=1)
             embeddings = self.network.get_input_embeddings()(ids)
             embeddings[ids == AUDIO] = torch.cat([row[:count] for row, count in zip(adapted, counts, strict=True)])
@@ -168,19 +168,19 @@ class Pair:
         else:
             inputs |= {"input_ids": ids, "input_features": features}
             inputs["input_features_mask"] = (torch.arange(features.shape[1]) < lengths[:, None]).long()
-        found = self.network.generate(**inputs, eos_token_id=stops, pad_token_id=stops[0]).tolist()
+        output = self.network.generate(**inputs, eos_token_id=stops, pad_token_id=stops[0]).tolist()
         if "input_ids" in inputs:
-            found = [row[ids.shape[1] :] for row in found]
-        return [row[: next((n + 1 for n, token in enumerate(row) if token in stops), len(row))] for row in found]
+            output = [row[ids.shape[1] :] for row in output]
+        return [row[: next((n + 1 for n, token in enumerate(row) if token in stops), len(row))] for row in output]
 
-    def our_ids(self, stretches: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
-        """What this program generates for each stretch, heard side by side."""
-        writing = self.ours.recognise_stream(stretches, options)
+    def workbench_tokens(self, recordings: Sequence[np.ndarray], options: FunasrNanoOptions) -> list[list[int]]:
+        """The ids that the workbench generates for each recording of a batch."""
+        writing = self.pipeline.recognise_stream(recordings, options)
         while True:
             try:
                 next(writing)
-            except StopIteration as done:
-                return [list(heard.ids) for heard in done.value]
+            except StopIteration as end:
+                return [list(recognition.ids) for recognition in end.value]
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["low frame rate", "every frame"])
@@ -194,46 +194,46 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     session.close()
 
 
-def stretch(seconds: float) -> np.ndarray:
+def recording(seconds: float) -> np.ndarray:
     return noise(seconds, seed=round(10 * seconds))[0]
 
 
-def least_cosine(ours: Tensor, theirs: Tensor) -> float:
-    """Of the row where it is least; both [frames, width]."""
-    assert ours.shape == theirs.shape
-    return float(torch.nn.functional.cosine_similarity(ours.double(), theirs.double(), dim=-1).min())
+def minimum_cosine(actual: Tensor, expected: Tensor) -> float:
+    """The smallest cosine similarity of two rows; both arrays are [frames, width]."""
+    assert actual.shape == expected.shape
+    return float(torch.nn.functional.cosine_similarity(actual.double(), expected.double(), dim=-1).min())
 
 
 @pytest.mark.parametrize("seconds", [SECONDS[:1], SECONDS[1:2], SECONDS[2:3], SECONDS[3:], SECONDS], ids=str)
 def test_encoder_and_adaptor_outputs_equal_transformers(pair: Pair, seconds: tuple[float, ...]) -> None:
-    """Encoder, adaptor, and the rows of it that are put in the prompt; of one stretch, and of several padded."""
-    features, lengths = pair.features([stretch(each) for each in seconds])
-    encoded, adapted = pair.their_hearing(features, lengths)
+    """Encoder, adaptor, and the embeddings in the prompt, for one recording and for a padded batch."""
+    features, lengths = pair.features([recording(duration) for duration in seconds])
+    encoded, adapted = pair.reference_embeddings(features, lengths)
     padded = lengths if len(seconds) > 1 else None
     with torch.inference_mode():
-        our_encoded = pair.our_network.audio_encoder(features, padded)
-        our_adapted = pair.our_network.audio_adaptor(our_encoded, padded)
-        kept, counts = pair.our_network(features, lengths)
-    low = pair.ear.model.adaptor.use_low_frame_rate
+        actual_encoded = pair.encoder_network.audio_encoder(features, padded)
+        actual_adapted = pair.encoder_network.audio_adaptor(actual_encoded, padded)
+        embeddings, counts = pair.encoder_network(features, lengths)
+    low = pair.audio_encoder.model.adaptor.use_low_frame_rate
     assert counts.tolist() == [-(-length // 8) if low else length for length in lengths.tolist()]
     for row, (length, count) in enumerate(zip(lengths.tolist(), counts.tolist(), strict=True)):
-        assert least_cosine(our_encoded[row, :length], encoded[row, :length]) >= COSINE
-        assert least_cosine(our_adapted[row, :length], adapted[row, :length]) >= COSINE
-        assert least_cosine(kept[row, :count], adapted[row, :count]) >= COSINE
+        assert minimum_cosine(actual_encoded[row, :length], encoded[row, :length]) >= COSINE
+        assert minimum_cosine(actual_adapted[row, :length], adapted[row, :length]) >= COSINE
+        assert minimum_cosine(embeddings[row, :count], adapted[row, :count]) >= COSINE
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"language": "en", "itn": False, "hotwords": ("seven",)}], ids=["plain", "all"]
 )
 def test_token_ids_equal_transformers_for_every_audio_length(pair: Pair, options: dict[str, Any]) -> None:
-    chosen = FunasrNanoOptions(max_new_tokens=TOKENS, **options)
-    written = [pair.our_ids([stretch(seconds)], chosen)[0] for seconds in SECONDS]
-    assert written == [pair.their_ids([stretch(seconds)], chosen)[0] for seconds in SECONDS]
-    assert len({tuple(ids) for ids in written}) == len(SECONDS), "what is written depends on what is heard"
-    assert max(map(len, written)) > 3
+    all_options = FunasrNanoOptions(max_new_tokens=TOKENS, **options)
+    outputs = [pair.workbench_tokens([recording(seconds)], all_options)[0] for seconds in SECONDS]
+    assert outputs == [pair.reference_tokens([recording(seconds)], all_options)[0] for seconds in SECONDS]
+    assert len({tuple(ids) for ids in outputs}) == len(SECONDS), "each recording gives other tokens"
+    assert max(map(len, outputs)) > 3
 
 
 def test_token_ids_equal_transformers_in_a_batch(pair: Pair) -> None:
-    chosen = FunasrNanoOptions(max_new_tokens=TOKENS)
-    stretches = [stretch(seconds) for seconds in SECONDS]
-    assert pair.our_ids(stretches, chosen) == pair.their_ids(stretches, chosen)
+    options = FunasrNanoOptions(max_new_tokens=TOKENS)
+    recordings = [recording(seconds) for seconds in SECONDS]
+    assert pair.workbench_tokens(recordings, options) == pair.reference_tokens(recordings, options)

@@ -23,7 +23,7 @@ AUDIO = noise(2.0)
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint whose branch hears something else in most frames."""
+    """A checkpoint whose CTC branch has different best tokens in most frames."""
     return lively_checkpoint(tmp_path_factory.mktemp("nano") / "nano", AUDIO)
 
 
@@ -41,39 +41,39 @@ def test_ctc_logits_equal_the_reference_implementation(directory: Path, session:
     expected = branch_by_definition(encoded, tensors).numpy()
     assert encoded.shape[1] == WIDTH and expected.shape == (len(encoded), CTC_OUTPUTS)
     np.testing.assert_allclose(trace["ctc.logits"], expected, atol=2e-4 * np.abs(expected).max())
-    found = session.transcribe(AUDIO, beam_size=8)
-    assert str(trace["text"]) == found.text and tuple(trace["tokens"]) == found.tokens
+    transcript = session.transcribe(AUDIO, beam_size=8)
+    assert str(trace["text"]) == transcript.text and tuple(trace["tokens"]) == transcript.tokens
 
 
 def test_acoustic_scores_equal_ctc_loss_with_special_tokens_as_blanks(session: SpeechSession) -> None:
     logits = torch.from_numpy(np.array(session.trace(AUDIO, "ctc.logits", beam_size=8)["ctc.logits"])).double()
-    found = session.transcribe(AUDIO, beam_size=200, nbest=5).hypotheses
-    assert len(found) == 5 and len(found[0].tokens) > 3
+    hypotheses = session.transcribe(AUDIO, beam_size=200, nbest=5).hypotheses
+    assert len(hypotheses) == 5 and len(hypotheses[0].tokens) > 3
     probabilities = logits.softmax(1)
-    spoken = probabilities[:, : len(CTC_TOKENS)]
-    folded = torch.cat([spoken, probabilities[:, len(CTC_TOKENS) :].sum(1, keepdim=True)], 1).log()
-    for each in found:
-        ids = torch.tensor([token.id for token in each.tokens])
+    text_probabilities = probabilities[:, : len(CTC_TOKENS)]
+    folded = torch.cat([text_probabilities, probabilities[:, len(CTC_TOKENS) :].sum(1, keepdim=True)], 1).log()
+    for hypothesis in hypotheses:
+        ids = torch.tensor([token.id for token in hypothesis.tokens])
         lengths = torch.tensor([len(folded)]), torch.tensor([len(ids)])
         exact = -F.ctc_loss(folded[:, None], ids[None], *lengths, blank=len(CTC_TOKENS), reduction="sum")
-        assert float(exact) - 0.05 < each.acoustic < float(exact) + 1e-3, "a beam misses a little of the sum"
-        assert each.text == b"".join(CTC_TOKENS[number] for number in ids).decode(errors="replace").strip()
+        assert float(exact) - 0.05 < hypothesis.acoustic < float(exact) + 1e-3, "a beam misses a little of the sum"
+        assert hypothesis.text == b"".join(CTC_TOKENS[number] for number in ids).decode(errors="replace").strip()
 
 
 def test_token_times_are_multiples_of_the_frame_and_tokens_join_to_the_text(session: SpeechSession) -> None:
-    found = session.transcribe(AUDIO, beam_size=8)
-    shown = [token for segment in found.segments for token in segment.tokens]
-    assert shown and "".join(token.text for token in shown).strip() == found.text
-    starts = [token.start for token in shown]
-    assert starts == sorted(starts) and all(0 <= token.start < token.end <= 2.0 for token in shown)
+    transcript = session.transcribe(AUDIO, beam_size=8)
+    tokens = [token for segment in transcript.segments for token in segment.tokens]
+    assert tokens and "".join(token.text for token in tokens).strip() == transcript.text
+    starts = [token.start for token in tokens]
+    assert starts == sorted(starts) and all(0 <= token.start < token.end <= 2.0 for token in tokens)
     assert all(round(start / 0.06, 6).is_integer() for start in starts)
 
 
 def test_lexicon_restricts_the_words_of_the_beam_search(session: SpeechSession, tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("the\t▁the\nA\ta\nB\t▁b\nyou\t你\nhao\t<E5> <A5><BD>\nsee\tc\nend\t.\n")
-    found = session.transcribe(AUDIO, lexicon=str(tmp_path / "words.txt"), word_bonus=0.5)
-    assert found.text == " ".join(word.text for word in found.hypotheses[0].words or ())
-    assert {*found.text.split()} <= {"the", "A", "B", "you", "hao", "see", "end"} and found.text
+    transcript = session.transcribe(AUDIO, lexicon=str(tmp_path / "words.txt"), word_bonus=0.5)
+    assert transcript.text == " ".join(word.text for word in transcript.hypotheses[0].words or ())
+    assert {*transcript.text.split()} <= {"the", "A", "B", "you", "hao", "see", "end"} and transcript.text
 
 
 def test_language_model_decodes_unless_a_beam_size_is_set(

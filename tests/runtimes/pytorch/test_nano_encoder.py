@@ -19,12 +19,12 @@ def adaptor_config(**changes: int) -> AdaptorConfig:
     return AdaptorConfig(use_low_frame_rate=True, encoder_dim=16, **values)
 
 
-def drawn(network: torch.nn.Module) -> torch.nn.Module:
+def with_random_weights(network: torch.nn.Module) -> torch.nn.Module:
     network.load_state_dict(drawn_tensors(network, 1))
     return network.eval()
 
 
-def defined(adaptor: Adaptor, frames: Tensor) -> Tensor:
+def reference_adaptor(adaptor: Adaptor, frames: Tensor) -> Tensor:
     """The adaptor over one row [T, D], frame by frame and head by head."""
     weights = adaptor.state_dict()
 
@@ -42,56 +42,56 @@ def defined(adaptor: Adaptor, frames: Tensor) -> Tensor:
         rows.append(linear("linear2", linear("linear1", torch.cat(stack)).relu()))
     for number in range(adaptor.config.n_layer):
         block = f"blocks.{number}"
-        normed = [norm(f"{block}.norm1", row) for row in rows]
+        normalised = [norm(f"{block}.norm1", row) for row in rows]
         queries, keys, values = (
-            [linear(f"{block}.self_attn.linear_{kind}", row) for row in normed] for kind in ("q", "k", "v")
+            [linear(f"{block}.self_attn.linear_{kind}", row) for row in normalised] for kind in ("q", "k", "v")
         )
         size = adaptor.config.llm_dim // adaptor.config.attention_heads
-        for place, query in enumerate(queries):
+        for index, query in enumerate(queries):
             heads = []
             for begin in range(0, adaptor.config.llm_dim, size):
                 part = slice(begin, begin + size)
                 scores = torch.stack([query[part] @ key[part] / size**0.5 for key in keys]).softmax(0)
                 heads.append(sum(score * value[part] for score, value in zip(scores, values, strict=True)))
-            rows[place] = rows[place] + linear(f"{block}.self_attn.linear_out", torch.cat(heads))
-        for place, row in enumerate(rows):
+            rows[index] = rows[index] + linear(f"{block}.self_attn.linear_out", torch.cat(heads))
+        for index, row in enumerate(rows):
             inner = linear(f"{block}.feed_forward.w_1", norm(f"{block}.norm2", row)).relu()
-            rows[place] = row + linear(f"{block}.feed_forward.w_2", inner)
+            rows[index] = row + linear(f"{block}.feed_forward.w_2", inner)
     return torch.stack(rows)
 
 
 @pytest.mark.parametrize("changes", [{}, {"n_layer": 0}, {"downsample_rate": 3}, {"attention_heads": 1, "n_layer": 1}])
 @pytest.mark.parametrize("frames", [1, 7, 9])
 def test_adaptor_equals_the_reference_implementation(changes: dict[str, int], frames: int) -> None:
-    adaptor = drawn(Adaptor(adaptor_config(**changes)))
+    adaptor = with_random_weights(Adaptor(adaptor_config(**changes)))
     x = torch.randn(frames, 16, generator=torch.Generator().manual_seed(frames))
     with torch.inference_mode():
-        torch.testing.assert_close(adaptor(x[None])[0], defined(adaptor, x), atol=2e-5, rtol=1e-4)  # type: ignore[arg-type]
+        torch.testing.assert_close(adaptor(x[None])[0], reference_adaptor(adaptor, x), atol=2e-5, rtol=1e-4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rate", [1, 2])
 def test_padding_changes_nothing(rate: int) -> None:
-    """The pads of features are zeros; behind the first layer they are not, and must still not reach the speech."""
-    network = drawn(NanoEncoder(ENCODER, adaptor_config(downsample_rate=rate)))
+    """Padding is zero before the first layer only, and must not change the speech in any layer."""
+    network = with_random_weights(NanoEncoder(ENCODER, adaptor_config(downsample_rate=rate)))
     draw = torch.Generator().manual_seed(3)
     rows = [torch.randn(length, 12, generator=draw) for length in (40, 1, 17, 33)]
     padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     with torch.inference_mode():
-        together, counts = network(padded, torch.tensor([len(row) for row in rows]))
-        assert counts.tolist() == [5, 1, 3, 5] and together.shape == (4, 5, 32)
+        batched, counts = network(padded, torch.tensor([len(row) for row in rows]))
+        assert counts.tolist() == [5, 1, 3, 5] and batched.shape == (4, 5, 32)
         for number, row in enumerate(rows):
-            alone, count = network(row[None], torch.tensor([len(row)]))
+            single, count = network(row[None], torch.tensor([len(row)]))
             assert count.tolist() == [counts[number]]
-            torch.testing.assert_close(together[number, : count[0]], alone[0], atol=2e-5, rtol=1e-4)
+            torch.testing.assert_close(batched[number, : count[0]], single[0], atol=2e-5, rtol=1e-4)
 
 
 def test_the_published_dimensions_have_the_published_parameters() -> None:
     """914 tensors of encoder; 36 tensors and 12,604,928 parameters of adaptor."""
-    published = SanmConfig(
+    config = SanmConfig(
         560, 512, 4, linear_units=2048, num_blocks=50, tp_blocks=20, kernel_size=11, sanm_shift=0, norm_eps=1e-5
     )
     with torch.device("meta"):
-        network = NanoEncoder(published, AdaptorConfig(1, True, 512, 2048, 1024, 2, 8))
+        network = NanoEncoder(config, AdaptorConfig(1, True, 512, 2048, 1024, 2, 8))
     adaptor = {name: value for name, value in network.state_dict().items() if name.startswith("audio_adaptor.")}
     assert len(network.state_dict()) - len(adaptor) == 914
     assert len(adaptor) == 36 and sum(value.numel() for value in adaptor.values()) == 12_604_928

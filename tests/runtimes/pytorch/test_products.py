@@ -24,9 +24,9 @@ CPU = torch.device("cpu")
 BFLOAT16 = Arithmetic(torch.float32, torch.bfloat16)
 
 
-def unlike(found: np.ndarray, expected: np.ndarray) -> float:
+def cosine_distance(actual: np.ndarray, expected: np.ndarray) -> float:
     """1 - cosine."""
-    a, b = (np.asarray(each, np.float64).ravel() for each in (found, expected))
+    a, b = (np.asarray(array, np.float64).ravel() for array in (actual, expected))
     return float(1 - a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
@@ -34,7 +34,7 @@ def unlike(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "stepwise", "found"),
+    ("dtype", "stepwise", "expected"),
     [
         ("float32", False, FLOAT32),
         ("float64", False, Arithmetic(torch.float64, torch.float64)),
@@ -43,16 +43,16 @@ def unlike(found: np.ndarray, expected: np.ndarray) -> float:
         ("bfloat16", True, Arithmetic(torch.bfloat16, torch.bfloat16)),
     ],
 )
-def test_requested_dtype_gives_the_expected_arithmetic(dtype: str, stepwise: bool, found: Arithmetic) -> None:
-    assert arithmetic_of(Settings(dtype=dtype, stepwise=stepwise), CPU) == found
-    assert found.name == dtype and found.mixed == (dtype in ("bfloat16", "float16") and not stepwise)
+def test_requested_dtype_gives_the_expected_arithmetic(dtype: str, stepwise: bool, expected: Arithmetic) -> None:
+    assert arithmetic_of(Settings(dtype=dtype, stepwise=stepwise), CPU) == expected
+    assert expected.name == dtype and expected.mixed == (dtype in ("bfloat16", "float16") and not stepwise)
 
 
 class Machine:
     """A processor as torch describes it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, capability: str = "AVX512", onednn: bool = True, units: bool = True):
-        products.onednn_takes(torch.bfloat16)  # oneDNN reads its variable once: before it is changed here
+        products.onednn_takes(torch.bfloat16)  # oneDNN reads its variable once, so read it before the change
         patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
         patch.setattr(products, "onednn_takes", lambda dtype: onednn)
         patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)
@@ -61,7 +61,7 @@ class Machine:
 
 
 @pytest.mark.parametrize(
-    ("given", "variable", "found"),
+    ("features", "variable", "expected"),
     [
         ({}, None, torch.bfloat16),
         ({}, "AVX512_CORE_AMX", torch.bfloat16),
@@ -74,24 +74,24 @@ class Machine:
     ],
 )
 def test_auto_takes_bfloat16_where_the_processor_has_units_that_are_not_masked(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], variable: str | None, found: torch.dtype | None
+    monkeypatch: pytest.MonkeyPatch, features: dict[str, Any], variable: str | None, expected: torch.dtype | None
 ) -> None:
-    Machine(monkeypatch, **given)
+    Machine(monkeypatch, **features)
     if variable:
         monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", variable)
-    assert fast_half(CPU) == found
+    assert fast_half(CPU) == expected
     auto = Settings(dtype="auto")
-    assert arithmetic_of(auto, CPU) == (BFLOAT16 if found else FLOAT32)
-    assert arithmetic_of(auto, CPU, "bfloat16") == (BFLOAT16 if found else FLOAT32)
-    assert arithmetic_of(auto, CPU, "float32") == FLOAT32  # as the language model beside it
+    assert arithmetic_of(auto, CPU) == (BFLOAT16 if expected else FLOAT32)
+    assert arithmetic_of(auto, CPU, "bfloat16") == (BFLOAT16 if expected else FLOAT32)
+    assert arithmetic_of(auto, CPU, "float32") == FLOAT32  # the dtype of the language model takes precedence
 
 
-@pytest.mark.parametrize(("units", "found"), [(True, torch.bfloat16), (False, torch.float16)])
+@pytest.mark.parametrize(("units", "expected"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_auto_on_a_gpu_selects_bfloat16_or_else_float16(
-    monkeypatch: pytest.MonkeyPatch, units: bool, found: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, units: bool, expected: torch.dtype
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: units)
-    assert arithmetic_of(Settings(dtype="auto"), torch.device("cuda")).products == found
+    assert arithmetic_of(Settings(dtype="auto"), torch.device("cuda")).products == expected
     assert fast_half(torch.device("meta")) is None
 
 
@@ -119,7 +119,7 @@ def network_of(session: Any) -> nn.Module:
 def test_products_are_in_16_bits_and_everything_else_is_not(tmp_path: Path, model: str, stages: str) -> None:
     exact = traced(opened(model, tmp_path), stages)
     session = opened(model, tmp_path, dtype="bfloat16")
-    found = traced(session, stages)
+    actual = traced(session, stages)
     network = network_of(session)
     for name, module in network.named_modules():
         kinds = {parameter.dtype for parameter in module.parameters(recurse=False)}
@@ -128,26 +128,26 @@ def test_products_are_in_16_bits_and_everything_else_is_not(tmp_path: Path, mode
             assert kinds == {torch.bfloat16}, name
         elif not isinstance(module, PackedLinear):
             assert kinds <= {torch.float32}, name
-    assert found.meta["dtype"] == "bfloat16" and set(found) == set(exact)
-    changed = 0
+    assert actual.meta["dtype"] == "bfloat16" and set(actual) == set(exact)
+    changed_count = 0
     for stage, array in exact.items():
-        assert array.shape == found[stage].shape and unlike(found[stage], array) < 2e-3, stage
-        changed += not np.array_equal(array, found[stage])
+        assert array.shape == actual[stage].shape and cosine_distance(actual[stage], array) < 2e-3, stage
+        changed_count += not np.array_equal(array, actual[stage])
         if re.fullmatch(r"(encoder|tower)\.layers\.\d+", stage):
             # A sum that had been rounded to bfloat16 would have 16 zero bits at the end of each value.
-            assert (found[stage].view(np.uint32) & 0xFFFF).any(), stage
-    assert changed > len(exact) / 2  # it did compute in other types
+            assert (actual[stage].view(np.uint32) & 0xFFFF).any(), stage
+    assert changed_count > len(exact) / 2  # many stages were computed in 16 bits
     session.close()
 
 
 def test_gradients_flow_through_products_in_16_bits(tmp_path: Path) -> None:
     stages = "tokens,gradient.*"
-    exact, found = (
+    exact, actual = (
         opened("tiny sensevoice", tmp_path, dtype=dtype).trace(SAMPLE, stages) for dtype in ("float32", "bfloat16")
     )
-    shared = [stage for stage in exact if stage.startswith("gradient.") and stage in found]
-    assert list(exact["tokens"]) != list(found["tokens"]) or shared
-    assert all(unlike(found[stage], exact[stage]) < 0.05 for stage in shared)
+    shared_stages = [stage for stage in exact if stage.startswith("gradient.") and stage in actual]
+    assert list(exact["tokens"]) != list(actual["tokens"]) or shared_stages
+    assert all(cosine_distance(actual[stage], exact[stage]) < 0.05 for stage in shared_stages)
 
 
 def test_a_layer_that_is_exact_keeps_its_type() -> None:
@@ -183,9 +183,9 @@ for dtype in ("auto", "bfloat16"):
 def test_masked_cpu_features_give_the_same_text_and_auto_selects_float32(tmp_path: Path) -> None:
     from workbench.registry.sources import assets
 
-    masked = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-    words = [sys.executable, "-c", PROGRAM, str(assets() / "demo-sensevoice"), str(SAMPLE)]
-    found = subprocess.run(words, env=masked, capture_output=True, text=True, timeout=300, check=False)
-    assert found.returncode == 0, found.stderr
-    said = "three seven one"
-    assert found.stdout.splitlines() == [f"{kind}:{said}" for kind in ("float32", "bfloat16")]
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+    command = [sys.executable, "-c", PROGRAM, str(assets() / "demo-sensevoice"), str(SAMPLE)]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
+    text = "three seven one"
+    assert process.stdout.splitlines() == [f"{kind}:{text}" for kind in ("float32", "bfloat16")]

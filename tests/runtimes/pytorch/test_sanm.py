@@ -30,12 +30,12 @@ CONFIG = SanmConfig(
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
 def test_positions_are_sines_then_cosines_of_positions_from_one(dtype: torch.dtype, error: float) -> None:
-    found = sinusoid(7, 10, torch.zeros(1, dtype=dtype)).numpy()
+    actual = sinusoid(7, 10, torch.zeros(1, dtype=dtype)).numpy()
     for row in range(7):
         for column in range(5):
             angle = (row + 1) * 10000 ** (-column / 4)
-            assert found[row, column] == pytest.approx(math.sin(angle), abs=error)
-            assert found[row, 5 + column] == pytest.approx(math.cos(angle), abs=error)
+            assert actual[row, column] == pytest.approx(math.sin(angle), abs=error)
+            assert actual[row, 5 + column] == pytest.approx(math.cos(angle), abs=error)
 
 
 def test_half_precision_position_encoding_is_rounded_from_float32() -> None:
@@ -64,9 +64,9 @@ def test_fsmn_memory_equals_a_convolution_written_with_loops(frames: int, kernel
     x = torch.randn(1, frames, 3, generator=draw)
     with torch.no_grad():
         memory.weight.normal_(generator=draw)
-        found = memory(x, None)[0].numpy()
+        actual = memory(x, None)[0].numpy()
     expected = memory_by_loops(x[0].numpy(), memory.weight.detach()[:, 0].numpy(), (kernel - 1) // 2 + shift)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_attention_is_softmax_over_heads_plus_memory() -> None:
@@ -74,17 +74,17 @@ def test_attention_is_softmax_over_heads_plus_memory() -> None:
     attention = SanmAttention(6, 8, heads=2, kernel_size=3, shift=0).eval()
     x = torch.randn(1, 5, 6)
     with torch.no_grad():
-        found = attention(x, None, no_tap, "layer")[0].numpy()
+        actual = attention(x, None, no_tap, "layer")[0].numpy()
         q, k, v = (part[0].numpy() for part in attention.linear_q_k_v(x).split(8, dim=-1))
         weight, bias = attention.linear_out.weight.numpy(), attention.linear_out.bias.numpy()
         kernel = attention.fsmn_block.weight[:, 0].numpy()
     context = np.zeros((5, 8))
     for head in (slice(0, 4), slice(4, 8)):
         for t in range(5):
-            scores = np.array([q[t, head] @ k[s, head] / 2.0 for s in range(5)])  # the root of 4 units a head
+            scores = np.array([q[t, head] @ k[s, head] / 2.0 for s in range(5)])  # the square root of 4 units per head
             weights = np.exp(scores) / np.exp(scores).sum()
             context[t, head] = sum(w * v[s, head] for s, w in enumerate(weights))
-    np.testing.assert_allclose(found, context @ weight.T + bias + memory_by_loops(v, kernel, 1), atol=1e-5)
+    np.testing.assert_allclose(actual, context @ weight.T + bias + memory_by_loops(v, kernel, 1), atol=1e-5)
 
 
 def test_first_layer_has_no_residual_and_the_others_have() -> None:
@@ -106,16 +106,16 @@ def test_first_layer_has_no_residual_and_the_others_have() -> None:
 
 def test_layer_stages_are_numbered_through_both_blocks_and_end_with_the_output() -> None:
     encoder = SanmEncoder(CONFIG).eval()
-    seen: list[str] = []
+    stages: list[str] = []
 
     def tap(stage: str, x: Tensor) -> Tensor:
-        seen.append(stage)
+        stages.append(stage)
         return x
 
     encoder(torch.randn(1, 4, 20), tap=tap)
-    layers = [stage for stage in seen if stage.count(".") == 2]
+    layers = [stage for stage in stages if stage.count(".") == 2]
     assert layers == [f"encoder.layers.{number}" for number in range(5)]
-    assert seen[0] == "encoder.input" and seen[-1] == "encoder.output" and "encoder.after_norm" in seen
+    assert stages[0] == "encoder.input" and stages[-1] == "encoder.output" and "encoder.after_norm" in stages
 
 
 @pytest.mark.parametrize("shift", [0, 2])
@@ -126,13 +126,13 @@ def test_batched_rows_equal_single_rows_whatever_the_padding_contains(shift: int
     encoder = SanmEncoder(SanmConfig(20, 16, 4, 24, 3, tp_blocks, 5, shift, 1e-5)).eval()
     x = torch.randn(4, 12, 20)
     with torch.no_grad():
-        together = encoder(x, lengths)
-        x[~length_mask(lengths, 12)] = 1e3  # whatever lies in the padding
-        again = encoder(x, lengths)
+        zero_padded = encoder(x, lengths)
+        x[~length_mask(lengths, 12)] = 1e3  # other values in the padding
+        noise_padded = encoder(x, lengths)
         for row, length in enumerate(lengths.tolist()):
-            alone = encoder(x[row : row + 1, :length])[0]
-            for found in (together, again):
-                np.testing.assert_allclose(found[row, :length].numpy(), alone.numpy(), atol=2e-6)
+            single = encoder(x[row : row + 1, :length])[0]
+            for actual in (zero_padded, noise_padded):
+                np.testing.assert_allclose(actual[row, :length].numpy(), single.numpy(), atol=2e-6)
 
 
 def test_dropout_acts_in_training_only() -> None:

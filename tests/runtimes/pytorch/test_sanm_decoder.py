@@ -19,7 +19,7 @@ def decoder(num_blocks: int = 3, attending: int = 2, shift: int = 0) -> SanmDeco
 
 
 def test_layers_are_feed_forward_memory_attention_in_that_order() -> None:
-    """The residual runs around feed-forward and memory together; the last layer has none at all."""
+    """The residual connection spans feed-forward and memory; the last layer has none."""
     network = decoder()
     encoded, embeddings = torch.randn(1, 7, SIZE), torch.randn(1, 4, SIZE)
 
@@ -52,8 +52,8 @@ def test_layers_are_feed_forward_memory_attention_in_that_order() -> None:
         last = network.decoders3[0]
         x = feed_forward(norm(x, last.norm1), last.feed_forward)
         expected = network.output_layer(norm(x, network.after_norm))
-        found = network(encoded, None, embeddings, None)
-    np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-5)
+        actual = network(encoded, None, embeddings, None)
+    np.testing.assert_allclose(actual.numpy(), expected.numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize(("blocks", "attending", "shift"), [(2, 2, 0), (3, 2, 0), (3, 2, 2)])
@@ -62,14 +62,14 @@ def test_batched_rows_equal_single_rows_whatever_the_padding_contains(blocks: in
     frames, counts = torch.tensor([9, 3, 6]), torch.tensor([4, 1, 5])
     encoded, embeddings = torch.randn(3, 9, SIZE), torch.randn(3, 5, SIZE)
     with torch.no_grad():
-        together = network(encoded, frames, embeddings, counts)
+        random_padding = network(encoded, frames, embeddings, counts)
         for row, (length, count) in enumerate(zip(frames.tolist(), counts.tolist(), strict=True)):
             encoded[row, length:], embeddings[row, count:] = 1e3, 1e3
-        again = network(encoded, frames, embeddings, counts)
+        large_padding = network(encoded, frames, embeddings, counts)
         for row, (length, count) in enumerate(zip(frames.tolist(), counts.tolist(), strict=True)):
-            alone = network(encoded[row : row + 1, :length], None, embeddings[row : row + 1, :count], None)
-            for found in (together, again):
-                np.testing.assert_allclose(found[row, :count].numpy(), alone[0].numpy(), atol=5e-6)
+            single = network(encoded[row : row + 1, :length], None, embeddings[row : row + 1, :count], None)
+            for actual in (random_padding, large_padding):
+                np.testing.assert_allclose(actual[row, :count].numpy(), single[0].numpy(), atol=5e-6)
 
 
 def test_parameters_have_the_published_names() -> None:

@@ -1,4 +1,4 @@
-"""Rows of tokens scored together, against an ordinary pass of transformers' over each of them."""
+"""Rows of tokens scored together, compared with a single transformers pass for each row."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ EXACT = 1e-5
 def reference(network: Any, row: Sequence[int]) -> np.ndarray:
     with torch.inference_mode():
         logprobs = network(torch.tensor([row[:-1]])).logits[0].double().log_softmax(-1)
-    return np.array([logprobs[place, token] for place, token in enumerate(row[1:])])
+    return np.array([logprobs[position, token] for position, token in enumerate(row[1:])])
 
 
-def check(found: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int]], atol: float = EXACT) -> None:
-    for each, row in zip(found, rows, strict=True):
-        assert each.dtype == np.float64
-        np.testing.assert_allclose(each, reference(network, row), rtol=0, atol=atol)
+def assert_scores(
+    scores: Sequence[np.ndarray], network: Any, rows: Sequence[Sequence[int]], atol: float = EXACT
+) -> None:
+    for actual, row in zip(scores, rows, strict=True):
+        assert actual.dtype == np.float64
+        np.testing.assert_allclose(actual, reference(network, row), rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tree_scores_equal_a_single_pass_per_row_and_prefixes_are_computed_once(kind: str) -> None:
     network = random_network(kind, **KINDS[kind])
     scorer = TreeScorer(network)
-    check(scorer.score(ROWS), network, ROWS)
+    assert_scores(scorer.score(ROWS), network, ROWS)
     assert scorer.passes == 1
     nodes = {tuple(row[:end]) for row in ROWS for end in range(1, len(row))}
     assert scorer.positions == len(nodes)
-    check(scorer.score(LATER), network, LATER)
+    assert_scores(scorer.score(LATER), network, LATER)
     assert scorer.passes == 2
     nodes |= {tuple(row[:end]) for row in LATER for end in range(1, len(row))}
-    assert scorer.positions == len(nodes), "a beginning is computed once"
-    assert all((one == other).all() for one, other in zip(scorer.score(ROWS), scorer.score(ROWS), strict=True))
+    assert scorer.positions == len(nodes), "a prefix is computed once"
+    assert all((first == second).all() for first, second in zip(scorer.score(ROWS), scorer.score(ROWS), strict=True))
     assert scorer.passes == 2
 
 
@@ -60,7 +62,7 @@ def test_small_cache_recomputes_prefixes_with_the_same_scores(room: int) -> None
     network = random_network("qwen3")
     scorer = TreeScorer(network, room)
     for rows in (ROWS, LATER, ROWS):
-        check(scorer.score(rows), network, rows)
+        assert_scores(scorer.score(rows), network, rows)
         assert len(scorer._slots) <= max(2 * room, 8)
 
 
@@ -70,11 +72,11 @@ def test_float64_is_exact_and_half_precision_near(tmp_path: Path) -> None:
         language = open_language(read_language_config(directory), torch.device("cpu"), dtype)
         with torch.inference_mode():
             exact = open_language(read_language_config(directory), torch.device("cpu"), "float64")
-            check(language.score(ROWS), _Wide(exact.network), ROWS, atol)
+            assert_scores(language.score(ROWS), Float64Network(exact.network), ROWS, atol)
 
 
-class _Wide:
-    """A network in float64, with transformers' conversions to float32 left out."""
+class Float64Network:
+    """A network in float64, without transformers' conversions to float32."""
 
     def __init__(self, network: Any):
         self.network = network
@@ -98,7 +100,7 @@ def test_rows_longer_than_the_sliding_window_are_scored_correctly(
 ) -> None:
     directory = tiny_language(tmp_path / "it", kind, **changes)
     language = open_language(read_language_config(directory), torch.device("cpu"))
-    check(language.score([*ROWS, *LATER]), language.network, [*ROWS, *LATER])
+    assert_scores(language.score([*ROWS, *LATER]), language.network, [*ROWS, *LATER])
 
 
 FACTORS = {"short_factor": [1.0] * 4, "long_factor": [3.0] * 4, "original_max_position_embeddings": 8}
@@ -109,14 +111,14 @@ def test_rotary_rates_of_a_row_depend_on_its_own_length_only(tmp_path: Path, rot
     changes = {"max_position_embeddings": 8, "rope_parameters": {"rope_theta": 10000.0, **rotary}}
     language = open_language(read_language_config(tiny_language(tmp_path / "it", **changes)), torch.device("cpu"))
     rows = [[458, *range(1, count)] for count in (30, 12, 5, 9, 8)]
-    for found in (language.score(rows), language.score(rows)):
-        for each, row in zip(found, rows, strict=True):
-            check([each], random_network(**changes), [row])
+    for scores in (language.score(rows), language.score(rows)):
+        for row_scores, row in zip(scores, rows, strict=True):
+            assert_scores([row_scores], random_network(**changes), [row])
 
 
 def test_unknown_token_id_raises_one_line_error(tmp_path: Path) -> None:
     language = open_language(read_language_config(tiny_language(tmp_path / "it")), torch.device("cpu"))
-    for wrong in (512, -1):
+    for invalid in (512, -1):
         with pytest.raises(BadInput, match=r"^a text has ids from .* to .*; expected 0 to 511$"):
-            language.score([[1, 2], [1, wrong]])
+            language.score([[1, 2], [1, invalid]])
     assert language.score([]) == []

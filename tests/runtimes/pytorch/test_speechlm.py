@@ -33,8 +33,8 @@ WIDER = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "n
 
 
 @dataclass
-class Opened:
-    """A checkpoint, what the library made of it, and the reference."""
+class OpenCheckpoint:
+    """A checkpoint, its parts as opened by the library, and the reference implementation."""
 
     tiny: TinySpeechLm
     language: Mapping[str, Any]
@@ -47,19 +47,19 @@ class Opened:
         return Reference(self.tiny.tensors, self.language, TOWER, self.tiny.layout)
 
 
-def opened(tiny: TinySpeechLm, language: Mapping[str, Any] = {}, **settings: Any) -> Opened:
+def open_checkpoint(tiny: TinySpeechLm, language: Mapping[str, Any] = {}, **settings: Any) -> OpenCheckpoint:
     model, network, codec = open_speechlm(tiny.directory, Settings(**settings))
     assert codec is not None
-    return Opened(tiny, {**LANGUAGE, **language}, model, network, codec)
+    return OpenCheckpoint(tiny, {**LANGUAGE, **language}, model, network, codec)
 
 
 @pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Opened]:
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, OpenCheckpoint]:
     root = tmp_path_factory.mktemp("speechlm")
     return {
-        "directory": opened(tiny_speechlm(root / "directory")),
-        "release": opened(tiny_espnet_release(root / "release", seed=2)),
-        "other": opened(tiny_speechlm(root / "other", 3, streams=3, codec_inside=True, language=WIDER), WIDER),
+        "directory": open_checkpoint(tiny_speechlm(root / "directory")),
+        "release": open_checkpoint(tiny_espnet_release(root / "release", seed=2)),
+        "other": open_checkpoint(tiny_speechlm(root / "other", 3, streams=3, codec_inside=True, language=WIDER), WIDER),
     }
 
 
@@ -82,7 +82,7 @@ TURNS = {
 }
 
 
-def prompt_of(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
+def prompt_of(checkpoint: OpenCheckpoint, turns: Sequence[Turn]) -> list[Any]:
     model, network = checkpoint.model, checkpoint.network
     assert model.tower is not None
     parts = prompt_parts(
@@ -91,22 +91,22 @@ def prompt_of(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
     return [network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in parts]
 
 
-def plain_prompt(checkpoint: Opened, turns: Sequence[Turn]) -> list[Any]:
-    reference, found = checkpoint.reference, []
+def plain_prompt(checkpoint: OpenCheckpoint, turns: Sequence[Turn]) -> list[Any]:
+    reference, parts = checkpoint.reference, []
     for turn in turns:
         if turn.text is not None:
             ids = checkpoint.model.tokenizer.ids(turn.text)
-            found.append((turn.role, "text", [reference.row(number) for number in ids]))
+            parts.append((turn.role, "text", [reference.row(number) for number in ids]))
         elif turn.role == "assistant":
             assert turn.samples is not None
-            found.append((turn.role, "audio", reference.delayed(checkpoint.codec.encode(turn.samples))))
+            parts.append((turn.role, "audio", reference.delayed(checkpoint.codec.encode(turn.samples))))
         else:
             assert turn.samples is not None
-            found.append((turn.role, "audio", reference.embed_audio(turn.samples)))
-    return reference.prompt(found)
+            parts.append((turn.role, "audio", reference.embed_audio(turn.samples)))
+    return reference.prompt(parts)
 
 
-def answer(checkpoint: Opened, prompt: list[Any], wish: Wish) -> tuple[list[list[int]], str]:
+def answer(checkpoint: OpenCheckpoint, prompt: list[Any], wish: Wish) -> tuple[list[list[int]], str]:
     plan = AnswerPlan(
         modalities=wish.modalities,
         max_text_tokens=wish.most_text,
@@ -145,7 +145,7 @@ WISHES = {
 
 @pytest.mark.parametrize("wish", WISHES.values(), ids=list(WISHES))
 @pytest.mark.parametrize("form", FORMS)
-def test_answers_equal_the_reference(checkpoints: dict[str, Opened], form: str, wish: Wish) -> None:
+def test_answers_equal_the_reference(checkpoints: dict[str, OpenCheckpoint], form: str, wish: Wish) -> None:
     checkpoint = checkpoints[form]
     expected, finish = checkpoint.reference.answer(plain_prompt(checkpoint, TURNS["text"]), wish)
     assert answer(checkpoint, prompt_of(checkpoint, TURNS["text"]), wish) == (expected, finish)
@@ -154,20 +154,20 @@ def test_answers_equal_the_reference(checkpoints: dict[str, Opened], form: str, 
 
 @pytest.mark.parametrize("turns", ["speech", "dialogue"])
 @pytest.mark.parametrize("form", FORMS)
-def test_dialogues_equal_the_reference(checkpoints: dict[str, Opened], form: str, turns: str) -> None:
+def test_dialogues_equal_the_reference(checkpoints: dict[str, OpenCheckpoint], form: str, turns: str) -> None:
     checkpoint = checkpoints[form]
     wish = Wish("text_audio", 5, 2, 9, 5, text_temperature=0.8, audio_temperature=0.8, cfg=3.0, seed=5)
     expected, finish = checkpoint.reference.answer(plain_prompt(checkpoint, TURNS[turns]), wish)
     assert answer(checkpoint, prompt_of(checkpoint, TURNS[turns]), wish) == (expected, finish)
 
 
-def test_answers_differ_between_requests_and_prompts(checkpoints: dict[str, Opened]) -> None:
-    """The comparisons above would mean little if a random model always said the same."""
+def test_answers_differ_between_requests_and_prompts(checkpoints: dict[str, OpenCheckpoint]) -> None:
+    """The comparisons above would prove nothing if a random model always gave the same answer."""
     checkpoint = checkpoints["directory"]
     prompt = prompt_of(checkpoint, TURNS["text"])
-    seen = {str(answer(checkpoint, prompt, wish)) for wish in WISHES.values()}
-    heard = {str(answer(checkpoint, prompt_of(checkpoint, turns), WISHES["audio"])) for turns in TURNS.values()}
-    assert (len(seen), len(heard)) == (len(WISHES), len(TURNS))
+    by_wish = {str(answer(checkpoint, prompt, wish)) for wish in WISHES.values()}
+    by_prompt = {str(answer(checkpoint, prompt_of(checkpoint, turns), WISHES["audio"])) for turns in TURNS.values()}
+    assert (len(by_wish), len(by_prompt)) == (len(WISHES), len(TURNS))
 
 
 def test_random_numbers_of_the_reference_equal_the_documented_generator() -> None:
@@ -178,7 +178,7 @@ def test_random_numbers_of_the_reference_equal_the_documented_generator() -> Non
 @pytest.mark.parametrize("dtype", ["auto", "bfloat16"])
 @pytest.mark.parametrize("write", [tiny_speechlm, tiny_espnet_release])
 def test_bfloat16_checkpoint_is_computed_in_bfloat16_and_repeatable(write: Any, dtype: str, tmp_path: Path) -> None:
-    checkpoint = opened(write(tmp_path / "it", dtype=torch.bfloat16), dtype=dtype)
+    checkpoint = open_checkpoint(write(tmp_path / "it", dtype=torch.bfloat16), dtype=dtype)
     assert checkpoint.network.dtype == "bfloat16"
     rows, _ = answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])
     assert rows == answer(checkpoint, prompt_of(checkpoint, TURNS["dialogue"]), WISHES["guided both"])[0]
@@ -187,117 +187,119 @@ def test_bfloat16_checkpoint_is_computed_in_bfloat16_and_repeatable(write: Any, 
 
 @pytest.mark.parametrize("write", [tiny_speechlm, tiny_espnet_release])
 def test_weights_of_the_stored_type_stay_mapped(write: Any, tmp_path: Path) -> None:
-    """The published language model has 17 GB; a copy would not fit beside them."""
-    checkpoint = opened(write(tmp_path / "it", dtype=torch.bfloat16), dtype="auto")
+    """The published language model has 17 GB; a second copy would need too much memory."""
+    checkpoint = open_checkpoint(write(tmp_path / "it", dtype=torch.bfloat16), dtype="auto")
     regions = mapped_regions(*checkpoint.model.weights)
-    places = [value.data_ptr() for value in checkpoint.network.language.network.parameters()]
-    assert places and all(any(first <= place < end for first, end in regions) for place in places)
+    addresses = [value.data_ptr() for value in checkpoint.network.language.network.parameters()]
+    assert addresses and all(any(first <= address < end for first, end in regions) for address in addresses)
 
 
 # The network alone ---------------------------------------------------------------------------------------------------
 
 
-def test_a_row_at_a_time_gives_the_logits_of_all_at_once(checkpoints: dict[str, Opened]) -> None:
+def test_a_row_at_a_time_gives_the_logits_of_all_at_once(checkpoints: dict[str, OpenCheckpoint]) -> None:
     checkpoint = checkpoints["release"]
     network, layout = checkpoint.network, checkpoint.model.layout
-    prompt, wanted = prompt_of(checkpoint, TURNS["speech"]), everything(layout)
+    prompt, needed = prompt_of(checkpoint, TURNS["speech"]), all_logits(layout)
     rows = layout.pads + np.random.default_rng(0).integers(0, layout.layer_size, (9, layout.streams))
-    at_once = network.open(prompt).feed(rows, wanted)
+    at_once = network.open(prompt).feed(rows, needed)
     state = network.open(prompt)
     for row in rows:
-        single = state.feed(row[None], wanted)
+        single = state.feed(row[None], needed)
     assert single.codec is not None and at_once.codec is not None
     np.testing.assert_allclose(single.main, at_once.main, atol=1e-4)
     np.testing.assert_allclose(single.codec, at_once.codec, atol=1e-4)
     assert state.length == sum(map(len, prompt)) + len(rows)
 
 
-def everything(layout: Any) -> NeededLogits:
+def all_logits(layout: Any) -> NeededLogits:
     return NeededLogits(((0, layout.vocabulary),), codec=True)
 
 
-def test_only_requested_logits_are_computed(checkpoints: dict[str, Opened]) -> None:
+def test_only_requested_logits_are_computed(checkpoints: dict[str, OpenCheckpoint]) -> None:
     checkpoint = checkpoints["directory"]
     network, layout = checkpoint.network, checkpoint.model.layout
     prompt = prompt_of(checkpoint, TURNS["text"])
-    full = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), everything(layout))
+    full = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), all_logits(layout))
     for main in (
         ((layout.eos, layout.eos + 1),),
         ((2, 5), (layout.text_first, layout.text_end)),
         ((layout.eos, layout.eos + 1), layout.interval(0)),
         ((3, 4), (layout.text_first + 5, layout.text_first + 9), layout.interval(0)),
     ):
-        found = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), NeededLogits(main))
+        actual = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), NeededLogits(main))
         expected = np.concatenate([full.main[:, first:end] for first, end in main], axis=1)
-        np.testing.assert_allclose(found.main, expected, atol=1e-4)
-        assert found.codec is None and found.main.dtype == np.float32
-    nothing = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), NeededLogits(()))
-    assert nothing.main.shape == (1, 0)
+        np.testing.assert_allclose(actual.main, expected, atol=1e-4)
+        assert actual.codec is None and actual.main.dtype == np.float32
+    empty = network.open(prompt).feed(np.zeros((0, layout.streams), dtype=np.int64), NeededLogits(()))
+    assert empty.main.shape == (1, 0)
 
 
-def test_guidance_null_branch_does_not_depend_on_the_prompt(checkpoints: dict[str, Opened]) -> None:
-    """Two prompts of one length have the same null branch, also where it is computed anew, and it goes away again."""
+def test_guidance_null_branch_does_not_depend_on_the_prompt(checkpoints: dict[str, OpenCheckpoint]) -> None:
+    """Two prompts of equal length have the same null branch, and `join` removes it."""
     checkpoint = checkpoints["directory"]
     network, layout = checkpoint.network, checkpoint.model.layout
-    row, wanted = layout.row(layout.audio)[None], everything(layout)
-    found = []
+    row, needed = layout.row(layout.audio)[None], all_logits(layout)
+    outputs = []
     for first in (layout.user, layout.system, layout.user):
-        for other in (True, False):
-            prompt = [np.array([layout.row(first)] * (4 if other else 7))]
+        for short in (True, False):
+            prompt = [np.array([layout.row(first)] * (4 if short else 7))]
             state = network.open(prompt)
             state.split()
-            both = state.feed(row, wanted).main
+            guided = state.feed(row, needed).main
             state.join()
-            alone = state.feed(row, wanted).main
-            plain = network.open(prompt).feed(np.concatenate([row, row]), wanted).main
-            np.testing.assert_allclose(alone, plain, atol=1e-4)
-            if other:
-                found.append(both)
-    assert all(np.array_equal(each[1], found[0][1]) for each in found)
-    assert not np.allclose(found[0][0], found[1][0]) and np.array_equal(found[0], found[2])
+            unguided = state.feed(row, needed).main
+            plain = network.open(prompt).feed(np.concatenate([row, row]), needed).main
+            np.testing.assert_allclose(unguided, plain, atol=1e-4)
+            if short:
+                outputs.append(guided)
+    assert all(np.array_equal(output[1], outputs[0][1]) for output in outputs)
+    assert not np.allclose(outputs[0][0], outputs[1][0]) and np.array_equal(outputs[0], outputs[2])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_traced_stages_have_expected_shapes_and_equal_the_reference_logits(
-    checkpoints: dict[str, Opened], dtype: str
+    checkpoints: dict[str, OpenCheckpoint], dtype: str
 ) -> None:
     tiny = checkpoints["directory"].tiny
-    checkpoint = opened(tiny, dtype=dtype)
+    checkpoint = open_checkpoint(tiny, dtype=dtype)
     layout, recorder = tiny.layout, Recorder(StageFilter())
     turns = TURNS["dialogue"]
     checkpoint.network.trace(prompt_of(checkpoint, turns), recorder)
-    found, reference = recorder.stages, checkpoint.reference
+    stages, reference = recorder.stages, checkpoint.reference
     positions = plain_prompt(checkpoint, turns)
     width, count = LANGUAGE["hidden_size"], len(positions)
     layers = [f"llm.layers.{number}" for number in range(LANGUAGE["num_hidden_layers"])]
-    assert {name: value.shape for name, value in found.items()} == {
+    assert {name: value.shape for name, value in stages.items()} == {
         "llm.embeddings": (count, width),
         **dict.fromkeys(layers, (count, width)),
         "llm.norm": (count, width),
         "logits": (count, layout.vocabulary),
         "codec.logits": (count, layout.streams - 1, layout.layer_size),
     }
-    assert all(value.dtype == np.dtype(dtype) for value in found.values())
-    embedded = torch.stack([reference.embedded(each) for each in positions]).numpy()
-    np.testing.assert_allclose(found["llm.embeddings"], embedded, atol=2e-5 * np.abs(embedded).max())
-    for place in (3, count - 1):
-        expected = reference.logits(positions[: place + 1]).numpy()
-        np.testing.assert_allclose(found["logits"][place], expected[0], atol=1e-3)
+    assert all(value.dtype == np.dtype(dtype) for value in stages.values())
+    embeddings = torch.stack([reference.embedded(position) for position in positions]).numpy()
+    np.testing.assert_allclose(stages["llm.embeddings"], embeddings, atol=2e-5 * np.abs(embeddings).max())
+    for index in (3, count - 1):
+        expected = reference.logits(positions[: index + 1]).numpy()
+        np.testing.assert_allclose(stages["logits"][index], expected[0], atol=1e-3)
         for stream in range(1, layout.streams):
             first, end = layout.interval(stream)
-            np.testing.assert_allclose(found["codec.logits"][place, stream - 1], expected[stream, first:end], atol=1e-3)
+            np.testing.assert_allclose(
+                stages["codec.logits"][index, stream - 1], expected[stream, first:end], atol=1e-3
+            )
 
 
-def test_trace_continues_from_given_stages(checkpoints: dict[str, Opened]) -> None:
+def test_trace_continues_from_given_stages(checkpoints: dict[str, OpenCheckpoint]) -> None:
     checkpoint = checkpoints["directory"]
     prompt = prompt_of(checkpoint, TURNS["text"])
     full = Recorder(StageFilter())
     checkpoint.network.trace(prompt, full)
-    given = {"llm.norm": full.stages["llm.norm"][::-1].copy()}
-    other = Recorder(lambda name: name == "codec.logits", given=given)
-    checkpoint.network.trace(prompt, other)
-    assert list(other.stages) == ["codec.logits"]
-    np.testing.assert_allclose(other.stages["codec.logits"], full.stages["codec.logits"][::-1], atol=1e-5)
+    given_stages = {"llm.norm": full.stages["llm.norm"][::-1].copy()}
+    continued = Recorder(lambda name: name == "codec.logits", given=given_stages)
+    checkpoint.network.trace(prompt, continued)
+    assert list(continued.stages) == ["codec.logits"]
+    np.testing.assert_allclose(continued.stages["codec.logits"], full.stages["codec.logits"][::-1], atol=1e-5)
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
@@ -305,7 +307,9 @@ def test_trace_continues_from_given_stages(checkpoints: dict[str, Opened]) -> No
 
 def change_release(directory: Path, **changes: Tensor | None) -> None:
     content = torch.load(directory / "model.pt", weights_only=True)["module"] | changes
-    torch.save({"module": {name: each for name, each in content.items() if each is not None}}, directory / "model.pt")
+    torch.save(
+        {"module": {name: tensor for name, tensor in content.items() if tensor is not None}}, directory / "model.pt"
+    )
 
 
 @pytest.mark.parametrize(
@@ -346,7 +350,7 @@ def test_damaged_shard_is_refused(tmp_path: Path) -> None:
         open_speechlm(tiny.directory, Settings())
 
 
-def test_prompts_of_wrong_size_or_token_ids_raise_one_line_error(checkpoints: dict[str, Opened]) -> None:
+def test_prompts_of_wrong_size_or_token_ids_raise_one_line_error(checkpoints: dict[str, OpenCheckpoint]) -> None:
     checkpoint = checkpoints["directory"]
     network, layout = checkpoint.network, checkpoint.model.layout
     for part, says in (
@@ -361,13 +365,13 @@ def test_prompts_of_wrong_size_or_token_ids_raise_one_line_error(checkpoints: di
 
 
 def test_audio_beyond_the_context_is_refused_and_embedded_by_a_larger_context(
-    checkpoints: dict[str, Opened], tmp_path: Path
+    checkpoints: dict[str, OpenCheckpoint], tmp_path: Path
 ) -> None:
-    long = sound(300)
+    recording = sound(300)
     with pytest.raises(BadInput, match=r"the recording of 300\.0 s fills 3750 positions; the model has room for 600"):
-        checkpoints["directory"].network.embed_audio(long)
-    roomy = opened(tiny_speechlm(tmp_path / "it", language={"max_position_embeddings": 8192}))
-    assert len(roomy.network.embed_audio(long)) == 3750
+        checkpoints["directory"].network.embed_audio(recording)
+    larger = open_checkpoint(tiny_speechlm(tmp_path / "it", language={"max_position_embeddings": 8192}))
+    assert len(larger.network.embed_audio(recording)) == 3750
 
 
 def test_audio_without_an_audio_encoder_is_refused(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def demo() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def listener() -> Iterator[Any]:
-    """An independent model that hears what the demo says."""
+def recogniser() -> Iterator[Any]:
+    """An independent model that transcribes the speech of the demo."""
     session = open_here(SessionSpec("demo/sensevoice", "sensevoice", "pytorch", assets() / "demo-sensevoice"))
     yield session
     session.close()
@@ -35,28 +35,28 @@ def ask(demo: Any, content: Any, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("say three seven one", "three seven one"),
         ("say 4 0 9 in the voice of lucas", "four zero nine"),
         ("count from two to five", "two three four five"),
     ],
 )
-def test_spoken_digits_are_recognised_by_another_model(demo: Any, listener: Any, text: str, said: str) -> None:
+def test_spoken_digits_are_recognised_by_another_model(demo: Any, recogniser: Any, text: str, expected: str) -> None:
     answer = ask(demo, text, modalities="text_audio")
-    assert answer.finish == "stop" and answer.text == said
-    assert listener.transcribe((answer.audio, answer.sample_rate)).text == said
+    assert answer.finish == "stop" and answer.text == expected
+    assert recogniser.transcribe((answer.audio, answer.sample_rate)).text == expected
 
 
-def test_demo_transcribes_and_repeats_a_recording(demo: Any, listener: Any) -> None:
+def test_demo_transcribes_and_repeats_a_recording(demo: Any, recogniser: Any) -> None:
     recording = {"type": "audio", "audio": str(SAMPLE)}
     assert ask(demo, [recording]).text == "three seven one"
     answer = ask(demo, [recording, {"type": "text", "text": "repeat"}], modalities="audio")
-    assert listener.transcribe((answer.audio, answer.sample_rate)).text == "three seven one"
+    assert recogniser.transcribe((answer.audio, answer.sample_rate)).text == "three seven one"
 
 
 def test_auto_modalities_follow_the_request(demo: Any) -> None:
-    written = ask(demo, "write 371", modalities="auto")
-    assert (written.text, written.audio) == ("three seven one", None)
-    spoken = ask(demo, "say 371", modalities="auto")
-    assert spoken.audio is not None and np.abs(spoken.audio).max() > 0.1
+    text_answer = ask(demo, "write 371", modalities="auto")
+    assert (text_answer.text, text_answer.audio) == ("three seven one", None)
+    speech_answer = ask(demo, "say 371", modalities="auto")
+    assert speech_answer.audio is not None and np.abs(speech_answer.audio).max() > 0.1

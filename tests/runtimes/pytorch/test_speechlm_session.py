@@ -17,16 +17,27 @@ from workbench.runtimes.pytorch.speechlm import open_session
 from workbench.session.conversation import Answer, AnswerSoFar
 
 ASK = [{"role": "user", "content": "say three seven one"}]
-SHORT = {"type": "audio", "audio": (np.full(16, 0.1, np.float32), 16000)}
-HEARD = {"role": "user", "content": [{"type": "audio", "audio": noise(1.3)}, {"type": "text", "text": "Repeat it."}]}
-LONG: dict[str, Any] = {"modalities": "text_audio", "max_text_tokens": 6, "min_audio_rows": 80, "max_audio_rows": 90}
+SHORT_RECORDING = {"type": "audio", "audio": (np.full(16, 0.1, np.float32), 16000)}
+RECORDING = {
+    "role": "user",
+    "content": [{"type": "audio", "audio": noise(1.3)}, {"type": "text", "text": "Repeat it."}],
+}
+LONG_OPTIONS: dict[str, Any] = {
+    "modalities": "text_audio",
+    "max_text_tokens": 6,
+    "min_audio_rows": 80,
+    "max_audio_rows": 90,
+}
 
 
 @pytest.fixture(scope="module")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ConversationSession]:
     root = tmp_path_factory.mktemp("speechlm")
-    made = {"directory": tiny_speechlm(root / "directory"), "release": tiny_espnet_release(root / "release", seed=2)}
-    return {name: open_session(tiny.directory, name, Settings()) for name, tiny in made.items()}
+    checkpoints = {
+        "directory": tiny_speechlm(root / "directory"),
+        "release": tiny_espnet_release(root / "release", seed=2),
+    }
+    return {name: open_session(tiny.directory, name, Settings()) for name, tiny in checkpoints.items()}
 
 
 @pytest.fixture
@@ -40,37 +51,39 @@ def test_streamed_answer_has_repeatable_tokens_and_the_decoded_audio_of_all_rows
     form: str, options: dict[str, Any], sessions: dict[str, ConversationSession]
 ) -> None:
     session = sessions[form]
-    made = AnswerSoFar(form, "pytorch")
-    *events, answer = session.converse_stream([*ASK, {"role": "assistant", "content": "x"}, HEARD], **LONG, **options)
+    so_far = AnswerSoFar(form, "pytorch")
+    *events, answer = session.converse_stream(
+        [*ASK, {"role": "assistant", "content": "x"}, RECORDING], **LONG_OPTIONS, **options
+    )
     for event in events:
-        made.add(event)
+        so_far.add(event)
     layout = session.network.layout
     assert isinstance(answer, Answer) and answer.streams is not None and len(answer.streams) >= 80
     assert answer.audio is not None and session._codec is not None
-    np.testing.assert_array_equal(made.answer().streams, answer.streams)
+    np.testing.assert_array_equal(so_far.answer().streams, answer.streams)
     frames = len(answer.streams) - layout.streams + 1
     first = layout.codec_first + layout.layer_size * np.arange(layout.streams)
     codes = np.stack([answer.streams[n : n + frames, n] - first[n] - 1 for n in range(layout.streams)], axis=1)
-    whole = session._codec.decode(np.maximum(codes, 0))
-    np.testing.assert_allclose(answer.audio, whole, atol=1e-5)
-    assert made.answer().token_ids == answer.token_ids
+    audio = session._codec.decode(np.maximum(codes, 0))
+    np.testing.assert_allclose(answer.audio, audio, atol=1e-5)
+    assert so_far.answer().token_ids == answer.token_ids
     settings = answer.settings
-    again = session.converse([*ASK, {"role": "assistant", "content": "x"}, HEARD], **settings)
-    assert again.token_ids == answer.token_ids
-    np.testing.assert_array_equal(again.streams, answer.streams)
+    repeated = session.converse([*ASK, {"role": "assistant", "content": "x"}, RECORDING], **settings)
+    assert repeated.token_ids == answer.token_ids
+    np.testing.assert_array_equal(repeated.streams, answer.streams)
 
 
 def test_dialogue_prompt_contains_the_token_rows_of_the_earlier_answer(session: ConversationSession) -> None:
-    first = session.converse(ASK, **LONG)
+    first = session.converse(ASK, **LONG_OPTIONS)
     assert first.streams is not None
-    second = session.converse([*ASK, first.message(), HEARD], modalities="text", max_text_tokens=3)
-    without = session.converse([*ASK, {"role": "assistant", "content": first.text}, HEARD], modalities="text")
+    second = session.converse([*ASK, first.message(), RECORDING], modalities="text", max_text_tokens=3)
+    without = session.converse([*ASK, {"role": "assistant", "content": first.text}, RECORDING], modalities="text")
     assert second.prompt_rows == without.prompt_rows + 3 + len(first.streams)
 
 
 def test_conversation_trace_agrees_with_the_answer(session: ConversationSession, tmp_path: Path) -> None:
-    trace = session.trace([HEARD], out=tmp_path / "t.safetensors", **LONG)
-    answer = session.converse([HEARD], **LONG)
+    trace = session.trace([RECORDING], out=tmp_path / "t.safetensors", **LONG_OPTIONS)
+    answer = session.converse([RECORDING], **LONG_OPTIONS)
     for stage in ("tower.output", "adaptor.output", "llm.embeddings", "llm.norm", "logits", "codec.logits"):
         assert len(trace[stage])
     assert len(trace["logits"]) == answer.prompt_rows
@@ -82,7 +95,7 @@ def test_conversation_trace_agrees_with_the_answer(session: ConversationSession,
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "message"),
     [
         ("x" * 5000, "the conversation is "),
         (
@@ -94,7 +107,7 @@ def test_conversation_trace_agrees_with_the_answer(session: ConversationSession,
             "message 1, part 1, a recording of 300.0 s, needs 3750 positions, and the context of the model has 600 for",
         ),
         (
-            [{"role": "user", "content": [SHORT]}],
+            [{"role": "user", "content": [SHORT_RECORDING]}],
             "message 1, part 1 has 16 samples",
         ),
         (
@@ -104,9 +117,9 @@ def test_conversation_trace_agrees_with_the_answer(session: ConversationSession,
     ],
 )
 def test_invalid_messages_raise_an_error_and_the_session_stays_usable(
-    messages: Any, said: str, session: ConversationSession
+    messages: Any, message: str, session: ConversationSession
 ) -> None:
     with pytest.raises(BadInput) as raised:
         session.converse(messages)
-    assert str(raised.value).startswith(said)
+    assert str(raised.value).startswith(message)
     assert session.converse(ASK, modalities="text", max_text_tokens=2).token_ids

@@ -45,12 +45,12 @@ def plain_tower(settings: dict[str, Any]) -> Qwen3OmniMoeAudioEncoder:
 
 def tensors_of(network: Qwen3OmniMoeAudioEncoder) -> dict[str, Tensor]:
     draw = torch.Generator().manual_seed(4)
-    named = {TOWER_PREFIX + name: value for name, value in network.state_dict().items()}
+    tower = {TOWER_PREFIX + name: value for name, value in network.state_dict().items()}
     adaptor = {
         "weight": torch.randn(WIDTH, TOWER["output_dim"], generator=draw),
         "bias": torch.randn(WIDTH, generator=draw),
     }
-    return named | {f"adaptor.continuous_audio.{name}": value for name, value in adaptor.items()}
+    return tower | {f"adaptor.continuous_audio.{name}": value for name, value in adaptor.items()}
 
 
 def encoder_of(settings: dict[str, Any], dtype: torch.dtype = torch.float32, normalise: bool = True) -> AudioEncoder:
@@ -68,8 +68,8 @@ def encoder() -> AudioEncoder:
 def recording(seconds: float, seed: int = 0) -> np.ndarray:
     """Noise with a slow loudness curve and an offset."""
     count = round(16000 * seconds)
-    loud = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
-    return (np.random.default_rng(seed).normal(0, 1, count) * loud + 0.01).astype(np.float32)
+    loudness = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
+    return (np.random.default_rng(seed).normal(0, 1, count) * loudness + 0.01).astype(np.float32)
 
 
 def mel_of(samples: np.ndarray, normalise: bool) -> Tensor:
@@ -80,9 +80,9 @@ def mel_of(samples: np.ndarray, normalise: bool) -> Tensor:
     return features
 
 
-def cosine(one: np.ndarray, two: np.ndarray) -> float:
-    one, two = one.astype(np.float64).ravel(), two.astype(np.float64).ravel()
-    return float(one @ two / np.sqrt((one @ one) * (two @ two)))
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a.astype(np.float64).ravel(), b.astype(np.float64).ravel()
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -94,11 +94,13 @@ def test_audio_embeddings_equal_transformers(seconds: float, normalise: bool) ->
     with torch.no_grad():
         expected = network(mel, feature_lens=torch.tensor([mel.shape[1]])).last_hidden_state
         tensors = tensors_of(network)
-        joined = F.linear(expected, *(tensors[f"adaptor.continuous_audio.{name}"] for name in ("weight", "bias")))
-    found = encoder(samples).numpy()
-    assert found.shape == (encoder.tower.rows(len(samples)), WIDTH)
-    assert cosine(found, joined.numpy()) >= 0.999999
-    np.testing.assert_allclose(found, joined.numpy(), atol=2e-4 * float(joined.abs().max()))
+        expected_embeddings = F.linear(
+            expected, *(tensors[f"adaptor.continuous_audio.{name}"] for name in ("weight", "bias"))
+        )
+    actual = encoder(samples).numpy()
+    assert actual.shape == (encoder.tower.rows(len(samples)), WIDTH)
+    assert cosine(actual, expected_embeddings.numpy()) >= 0.999999
+    np.testing.assert_allclose(actual, expected_embeddings.numpy(), atol=2e-4 * float(expected_embeddings.abs().max()))
 
 
 @pytest.mark.parametrize("settings", [UPSTREAM, FORK, TOWER], ids=["upstream", "fork", "tiny"])
@@ -106,7 +108,7 @@ def test_audio_embeddings_equal_transformers(seconds: float, normalise: bool) ->
 def test_tower_output_equals_the_reference_with_the_windows_of_the_checkpoint(
     settings: dict[str, Any], seconds: float
 ) -> None:
-    """The definition: each chunk of frames goes through the convolutions alone, each window through the layers."""
+    """By definition, chunks pass the convolutions one by one, and windows pass the layers one by one."""
     samples, network, encoder = recording(seconds), plain_tower(settings), encoder_of(settings)
     recorder = Recorder(lambda name: name == "tower.output")
     encoder(samples, recorder)
@@ -122,7 +124,7 @@ def test_number_of_audio_positions_equals_the_published_values() -> None:
 
 def test_traced_tower_stages_have_expected_shapes_and_continue_from_a_given_layer(encoder: AudioEncoder) -> None:
     recorder = Recorder(StageFilter())
-    found = encoder(recording(1.0), recorder).numpy()
+    embeddings = encoder(recording(1.0), recorder).numpy()
     shapes = {name: value.shape for name, value in recorder.stages.items()}
     width = TOWER["d_model"]
     assert shapes == {
@@ -132,30 +134,30 @@ def test_traced_tower_stages_have_expected_shapes_and_continue_from_a_given_laye
         "tower.output": (13, TOWER["output_dim"]),
         "adaptor.output": (13, WIDTH),
     }
-    np.testing.assert_array_equal(recorder.stages["adaptor.output"], found)
-    # A pass that goes on from another's layer arrives where that one did.
-    given = {"tower.layers.0": recorder.stages["tower.layers.0"]}
-    other = Recorder(lambda name: name == "adaptor.output", given=given)
-    encoder(recording(1.0, seed=8), other)
-    np.testing.assert_allclose(other.stages["adaptor.output"], found, atol=1e-5)
+    np.testing.assert_array_equal(recorder.stages["adaptor.output"], embeddings)
+    # A pass that continues from a given layer gives the same output.
+    given_stages = {"tower.layers.0": recorder.stages["tower.layers.0"]}
+    continued = Recorder(lambda name: name == "adaptor.output", given=given_stages)
+    encoder(recording(1.0, seed=8), continued)
+    np.testing.assert_allclose(continued.stages["adaptor.output"], embeddings, atol=1e-5)
 
 
 def test_float64_output_is_close_to_float32_and_not_rounded() -> None:
     samples = recording(2.0)
-    wide = Recorder(StageFilter())
-    encoder_of(UPSTREAM, torch.float64)(samples, wide)
+    recorder = Recorder(StageFilter())
+    encoder_of(UPSTREAM, torch.float64)(samples, recorder)
     single = encoder_of(UPSTREAM)(samples).numpy()
-    found = wide.stages["adaptor.output"]
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(single, found, atol=1e-4 * np.abs(found).max())
-    assert np.abs(found - found.astype(np.float32)).max() > 0  # no float32 on the way
+    double = recorder.stages["adaptor.output"]
+    assert double.dtype == np.float64
+    np.testing.assert_allclose(single, double, atol=1e-4 * np.abs(double).max())
+    assert np.abs(double - double.astype(np.float32)).max() > 0  # no value was rounded to float32
 
 
 def test_bfloat16_output_is_close_to_float32() -> None:
     samples = recording(1.0)
-    found = encoder_of(UPSTREAM, torch.bfloat16)(samples)
-    assert found.dtype == torch.bfloat16
-    assert cosine(found.float().numpy(), encoder_of(UPSTREAM)(samples).numpy()) > 0.99
+    half = encoder_of(UPSTREAM, torch.bfloat16)(samples)
+    assert half.dtype == torch.bfloat16
+    assert cosine(half.float().numpy(), encoder_of(UPSTREAM)(samples).numpy()) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_missing_extra_or_misshapen_tensors_are_refused() -> None:
         ({f"{TOWER_PREFIX}more": torch.zeros(1)}, f"has tensor {TOWER_PREFIX}more"),
         ({"adaptor.continuous_audio.bias": torch.zeros(3)}, "has shape (3,)"),
     ):
-        changed = {name: value for name, value in {**tensors, **changes}.items() if value is not None}
+        changed_tensors = {name: value for name, value in {**tensors, **changes}.items() if value is not None}
         with pytest.raises(BadInput) as error:
-            AudioEncoder(tower_of(UPSTREAM), changed, WIDTH, torch.device("cpu"), "it/model.pt")
+            AudioEncoder(tower_of(UPSTREAM), changed_tensors, WIDTH, torch.device("cpu"), "it/model.pt")
         assert says in str(error.value)

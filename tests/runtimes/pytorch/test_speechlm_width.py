@@ -37,14 +37,14 @@ NEEDED = 9 << 30  # bytes of memory: the tensors while they are written, and whi
 
 
 def large(name: str, shape: torch.Size) -> Tensor:
-    """Random values of a matrix's usual size; ones for a norm.
+    """Random values of the usual size for a matrix; ones for a norm.
 
-    They come again after a prime number of values, so that no two rows are alike: to draw each takes a while.
+    The values repeat after a prime number, so that all rows differ; drawing each value would take long.
     """
     if len(shape) == 1:
         return torch.ones(shape, dtype=torch.bfloat16)
-    drawn = torch.empty(PERIOD, dtype=torch.bfloat16).uniform_(-0.03, 0.03)
-    return drawn.repeat(-(-shape.numel() // PERIOD))[: shape.numel()].reshape(shape).clone()
+    values = torch.empty(PERIOD, dtype=torch.bfloat16).uniform_(-0.03, 0.03)
+    return values.repeat(-(-shape.numel() // PERIOD))[: shape.numel()].reshape(shape).clone()
 
 
 def write_wide(directory: Path) -> None:

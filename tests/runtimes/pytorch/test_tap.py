@@ -28,25 +28,25 @@ def test_recorded_stage_is_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kept"), [(torch.bfloat16, np.float32), (torch.float16, np.float16), (torch.int64, np.int64)]
+    ("dtype", "expected"), [(torch.bfloat16, np.float32), (torch.float16, np.float16), (torch.int64, np.int64)]
 )
-def test_types_are_kept_where_numpy_has_them(dtype: torch.dtype, kept: type) -> None:
+def test_types_are_kept_where_numpy_has_them(dtype: torch.dtype, expected: type) -> None:
     recorder = Recorder(lambda _: True)
     tap_into(recorder)("it", torch.tensor([[1, 2]]).to(dtype))
-    assert recorder.stages["it"].dtype == kept and recorder.stages["it"].tolist() == [1, 2]
+    assert recorder.stages["it"].dtype == expected and recorder.stages["it"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "<i2"])
 def test_given_stage_is_passed_on_as_a_copy_in_the_dtype_of_the_network(dtype: torch.dtype, kind: str) -> None:
-    given = np.array([[1.5, -2.0, 3.0]]).astype(kind)
-    given.flags.writeable = False  # as of a file that is mapped
-    recorder = Recorder(lambda stage: stage == "kept", {"kept": given, "gone on with": given})
-    tap, own = tap_into(recorder), torch.zeros(1, 1, 3, dtype=dtype)
+    given_stage = np.array([[1.5, -2.0, 3.0]]).astype(kind)
+    given_stage.flags.writeable = False  # as in a memory-mapped file
+    recorder = Recorder(lambda stage: stage == "kept", {"kept": given_stage, "gone on with": given_stage})
+    tap, computed = tap_into(recorder), torch.zeros(1, 1, 3, dtype=dtype)
     for stage in ("kept", "gone on with"):
-        found = tap(stage, own)
-        assert found.dtype == dtype and found.shape == (1, 1, 3)
-        np.testing.assert_array_equal(found[0].float().numpy(), given.astype(np.float32))
+        output = tap(stage, computed)
+        assert output.dtype == dtype and output.shape == (1, 1, 3)
+        np.testing.assert_array_equal(output[0].float().numpy(), given_stage.astype(np.float32))
     assert list(recorder.stages) == ["kept"] and not recorder.stages["kept"].any()
-    found.zero_()  # whoever goes on may change it
-    assert tap("other", own) is own and given.all()
+    output.zero_()  # later operations may change the copy in place
+    assert tap("other", computed) is computed and given_stage.all()

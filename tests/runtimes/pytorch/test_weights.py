@@ -39,17 +39,17 @@ LAYER = {f"layer.{name}": value for name, value in STATE.items()}
 
 
 def sentence(error: pytest.ExceptionInfo[BadInput]) -> str:
-    """The message, checked to be one: a line without a traceback that names the file."""
+    """Returns the message, and asserts that it is one line that names the file."""
     text = str(error.value)
     assert "\n" not in text and "Traceback" not in text and 20 < len(text) < 400
     assert "model.pt" in text
     return text
 
 
-# Forms that open -----------------------------------------------------------------------------------------------------
+# Supported formats ---------------------------------------------------------------------------------------------------
 
 
-def legacy(state: Any, path: Path) -> None:
+def save_legacy(state: Any, path: Path) -> None:
     torch.save(state, path, _use_new_zipfile_serialization=False)
 
 
@@ -57,10 +57,10 @@ def legacy(state: Any, path: Path) -> None:
     ("wrap", "save"),
     [
         (lambda state: state, torch.save),
-        (lambda state: state, legacy),
+        (lambda state: state, save_legacy),
         (lambda state: {"state_dict": state, "epoch": 3}, torch.save),
         (lambda state: {"model_state_dict": state, "optimizer": {"lr": 0.1}}, torch.save),
-        (lambda state: {"model": state}, legacy),
+        (lambda state: {"model": state}, save_legacy),
         (lambda state: {"module": state, "optimizer": None, "global_steps": 9}, torch.save),
         (lambda state: {f"module.{name}": value for name, value in state.items()}, torch.save),
         (lambda state: {"state_dict": {f"module.{name}": value for name, value in state.items()}}, torch.save),
@@ -71,9 +71,9 @@ def test_supported_torch_file_formats_are_read(
     wrap: Callable[[Any], Any], save: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
     save(wrap(STATE), tmp_path / "model.pt")
-    found = read_state_dict(tmp_path / "model.pt")
-    assert list(found) == list(STATE)
-    assert all(torch.equal(found[name], value) for name, value in STATE.items())
+    tensors = read_state_dict(tmp_path / "model.pt")
+    assert list(tensors) == list(STATE)
+    assert all(torch.equal(tensors[name], value) for name, value in STATE.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -87,17 +87,17 @@ def test_other_precisions_become_float32(dtype: torch.dtype, tmp_path: Path) -> 
 
 
 def test_bfloat16_checkpoint_equals_the_rounded_float32_checkpoint(tmp_path: Path) -> None:
-    """The widened weights are the rounded ones, exactly."""
-    whole = tiny_sensevoice(tmp_path / "whole")
-    half = shutil.copytree(whole, tmp_path / "half")
-    state = torch.load(whole / "model.pt", weights_only=True)
+    """bfloat16 weights are widened to float32 without another rounding."""
+    full = tiny_sensevoice(tmp_path / "whole")
+    half = shutil.copytree(full, tmp_path / "half")
+    state = torch.load(full / "model.pt", weights_only=True)
     torch.save({name: value.to(torch.bfloat16) for name, value in state.items()}, half / "model.pt")
     rounded = {name: value.to(torch.bfloat16).float() for name, value in state.items()}
-    torch.save(rounded, whole / "model.pt")
+    torch.save(rounded, full / "model.pt")
     features, queries = torch.randn(1, 12, 560), torch.tensor([[0, 1, 2, 15]])
     with torch.inference_mode():
-        one, other = (SenseVoiceRunner(read_sensevoice(d), CPU).network(features, queries) for d in (whole, half))
-    assert torch.equal(one, other)
+        expected, actual = (SenseVoiceRunner(read_sensevoice(d), CPU).network(features, queries) for d in (full, half))
+    assert torch.equal(expected, actual)
 
 
 def test_building_takes_no_memory_for_parameters() -> None:
@@ -111,18 +111,18 @@ def test_unused_tensors_are_refused_unless_listed_as_ignored() -> None:
         load_into(network, {**LAYER, "embed.0.weight": torch.zeros(2)}, "x/model.pt")
 
 
-# Files that are broken -----------------------------------------------------------------------------------------------
+# Damaged files -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("save", [torch.save, legacy], ids=["zip", "legacy"])
+@pytest.mark.parametrize("save", [torch.save, save_legacy], ids=["zip", "legacy"])
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.2, 0.5, 0.9, 0.99, 0.999])
 def test_truncated_torch_file_raises_one_line_error(
     save: Callable[[Any, Path], None], part: float, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.pt"
     save({f"layer.{n}": torch.randn(40, 40) for n in range(5)}, path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * part)])
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * part)])
     with pytest.raises(BadInput) as error:
         read_state_dict(path)
     assert "damaged" in sentence(error) or "truncated" in sentence(error)
@@ -159,9 +159,9 @@ def test_zip_file_without_weights_raises_one_line_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_corrupted_bytes_give_tensors_or_bad_input(seed: int, tmp_path: Path) -> None:
-    """Damage within a tensor's numbers cannot be seen; anywhere else it is a sentence."""
+    """Damage in the values of a tensor cannot be detected; all other damage raises an error."""
     path = tmp_path / "model.pt"
-    (legacy if seed % 2 else torch.save)(STATE, path)
+    (save_legacy if seed % 2 else torch.save)(STATE, path)
     content = bytearray(path.read_bytes())
     draw = torch.Generator().manual_seed(seed)
     for at in torch.randint(len(content), (12,), generator=draw).tolist():
@@ -191,7 +191,7 @@ def test_corrupted_bytes_give_tensors_or_bad_input(seed: int, tmp_path: Path) ->
     ],
     ids=str,
 )
-@pytest.mark.parametrize("save", [torch.save, legacy], ids=["zip", "legacy"])
+@pytest.mark.parametrize("save", [torch.save, save_legacy], ids=["zip", "legacy"])
 def test_pickle_that_is_not_a_state_dict_raises_one_line_error(
     content: Any, says: str, save: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
@@ -202,51 +202,51 @@ def test_pickle_that_is_not_a_state_dict_raises_one_line_error(
 
 
 class Payload:
-    """Makes a file when it is unpickled."""
+    """Creates a file when it is unpickled."""
 
-    def __init__(self, made: Path):
-        self.made = made
+    def __init__(self, path: Path):
+        self.path = path
 
     def __reduce__(self) -> Any:
-        return (Path.touch, (self.made,))
+        return (Path.touch, (self.path,))
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-@pytest.mark.parametrize("save", [torch.save, legacy, None], ids=["zip", "legacy", "bare"])
+@pytest.mark.parametrize("save", [torch.save, save_legacy, None], ids=["zip", "legacy", "bare"])
 @pytest.mark.parametrize("wrap", [lambda it: it, lambda it: {"weight": it}, lambda it: {**STATE, "extra": it}])
 def test_code_in_a_pickle_does_not_run(
     save: Callable[[Any, Path], None] | None, wrap: Callable[[Any], Any], tmp_path: Path
 ) -> None:
-    made, path = tmp_path / "made", tmp_path / "model.pt"
+    touched, path = tmp_path / "made", tmp_path / "model.pt"
     if save:
-        save(wrap(Payload(made)), path)
+        save(wrap(Payload(touched)), path)
     else:
-        path.write_bytes(pickle.dumps(wrap(Payload(made))))
+        path.write_bytes(pickle.dumps(wrap(Payload(touched))))
     with pytest.raises(BadInput) as error:
         read_state_dict(path)
     assert "expected a state dict" in sentence(error)
-    assert not made.exists()
+    assert not touched.exists()
     if save:
         torch.load(path, weights_only=False)
     else:
         pickle.loads(path.read_bytes())
-    assert made.exists()  # the file was dangerous indeed
+    assert touched.exists()  # without the check the payload runs
 
 
 def test_a_safetensors_file_is_mapped(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file(STATE, path)
-    found = read_safetensors(path)
-    assert set(found) == set(STATE) and all(torch.equal(found[name], value) for name, value in STATE.items())
+    tensors = read_safetensors(path)
+    assert set(tensors) == set(STATE) and all(torch.equal(tensors[name], value) for name, value in STATE.items())
     regions = mapped_regions(path, tmp_path / "absent")
-    assert all(any(low <= value.data_ptr() < behind for low, behind in regions) for value in found.values())
+    assert all(any(low <= value.data_ptr() < high for low, high in regions) for value in tensors.values())
 
 
-@pytest.mark.parametrize("kept", [0, 7, 60, -1])
-def test_truncated_safetensors_file_raises_one_line_error(kept: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [0, 7, 60, -1])
+def test_truncated_safetensors_file_raises_one_line_error(size: int, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file(STATE, path)
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(BadInput) as error:
         read_safetensors(path)
     text = str(error.value)
@@ -297,7 +297,7 @@ def test_missing_extra_or_misshapen_tensor_raises_one_line_error(
 
 
 def test_large_finite_values_are_accepted() -> None:
-    """Their sum overflows; they do not."""
+    """The sum of the values overflows, but each value is finite."""
     network = build(Network)
     load_into(network, {**LAYER, "layer.bias": torch.full((3,), 3e38)}, "it/model.pt")
     assert network.layer.bias.tolist() == pytest.approx([3e38] * 3)
@@ -310,8 +310,8 @@ def test_whole_models_refuse_weights_of_others(family: str, tmp_path: Path) -> N
         "paraformer": (tiny_paraformer, read_paraformer, ParaformerRunner),
     }[family]
     directory = write(tmp_path / "it")
-    other = {"sensevoice": tiny_paraformer, "paraformer": tiny_sensevoice}[family](tmp_path / "other")
-    shutil.copy(other / "model.pt", directory / "model.pt")
+    other_directory = {"sensevoice": tiny_paraformer, "paraformer": tiny_sensevoice}[family](tmp_path / "other")
+    shutil.copy(other_directory / "model.pt", directory / "model.pt")
     with pytest.raises(BadInput) as error:
         runner(read(directory), CPU)  # type: ignore[operator]
     assert "lacks tensor" in sentence(error)

@@ -22,21 +22,21 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("codec") / "xcodec"
-    write_codec(found)
-    return found
+    path = tmp_path_factory.mktemp("codec") / "xcodec"
+    write_codec(path)
+    return path
 
 
-def opened(directory: Path, streams: int = STREAMS, **changes: Tensor | None) -> Xcodec:
+def open_codec(directory: Path, streams: int = STREAMS, **changes: Tensor | None) -> Xcodec:
     file = directory / "model.safetensors"
     tensors = {**read_safetensors(file), **changes}
-    kept = {name: value for name, value in tensors.items() if value is not None}
-    return Xcodec(read_json(directory / "config.json"), kept, streams, CPU, directory.name, [file])
+    remaining = {name: value for name, value in tensors.items() if value is not None}
+    return Xcodec(read_json(directory / "config.json"), remaining, streams, CPU, directory.name, [file])
 
 
 @pytest.fixture(scope="module")
 def codec(directory: Path) -> Xcodec:
-    return opened(directory)
+    return open_codec(directory)
 
 
 @pytest.fixture(scope="module")
@@ -55,48 +55,48 @@ def codes_of(frames: int, seed: int = 0, streams: int = STREAMS) -> np.ndarray:
 @pytest.mark.parametrize("frames", [1, 2, 7, 50, 173])
 def test_decoded_samples_equal_transformers(codec: Xcodec, plain: transformers.XcodecModel, frames: int) -> None:
     codes = codes_of(frames)
-    found = codec.decode(codes)
+    actual = codec.decode(codes)
     with torch.no_grad():
         expected = plain.decode(torch.from_numpy(codes.T)[None]).audio_values[0, 0].numpy()
-    assert found.dtype == np.float32 and len(found) == frames * codec.hop
-    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    assert actual.dtype == np.float32 and len(actual) == frames * codec.hop
+    np.testing.assert_allclose(actual, expected, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("samples", [320, 400, 640, 1000, 16000, 16319, 31999])
 def test_encoded_codes_equal_transformers(codec: Xcodec, plain: transformers.XcodecModel, samples: int) -> None:
     wave = noise(samples)
-    found = codec.encode(wave)
+    actual = codec.encode(wave)
     frames = samples // 320
     with torch.no_grad():
         expected = plain.encode(torch.from_numpy(wave[: 320 * frames])[None, None]).audio_codes[0].T.numpy()
-    assert found.shape == (frames, STREAMS)
-    shared = min(frames, len(expected))
-    assert shared >= frames - 1
-    np.testing.assert_array_equal(found[:shared], expected[:shared])
-    assert (found[shared:] == found[shared - 1]).all()
-    assert len(np.unique(found)) > 1
+    assert actual.shape == (frames, STREAMS)
+    common = min(frames, len(expected))
+    assert common >= frames - 1
+    np.testing.assert_array_equal(actual[:common], expected[:common])
+    assert (actual[common:] == actual[common - 1]).all()
+    assert len(np.unique(actual)) > 1
 
 
 def test_fewer_streams_are_the_first_codebooks(directory: Path, codec: Xcodec) -> None:
-    fewer = opened(directory, streams=2)
+    fewer = open_codec(directory, streams=2)
     assert np.array_equal(fewer.encode(noise(8000)), codec.encode(noise(8000))[:, :2])
     assert fewer.decode(codes_of(4, streams=2)).shape == (4 * 320,)
 
 
 def test_encoder_weights_are_loaded_only_when_encoding(directory: Path) -> None:
-    codec = opened(directory)
+    codec = open_codec(directory)
     loaded = {name.split(".")[0] for name, value in codec.network.named_parameters() if not value.is_meta}
     assert loaded == {"acoustic_decoder", "semantic_model"}
     large = [name for name, value in codec.network.semantic_model.named_parameters() if not value.is_meta]
-    assert large == ["masked_spec_embed"]  # a vector that transformers makes itself
-    first = codec.decode(codes_of(5))
+    assert large == ["masked_spec_embed"]  # a vector that transformers initialises itself
+    samples_before = codec.decode(codes_of(5))
     codec.encode(noise(3200))
-    np.testing.assert_array_equal(codec.decode(codes_of(5)), first)
+    np.testing.assert_array_equal(codec.decode(codes_of(5)), samples_before)
 
 
 @pytest.mark.parametrize("ratios", [(8, 5, 4, 2), (2, 4, 5, 8), (5, 3)], ids=str)
 def test_receptive_field_equals_the_measured_impulse_response(ratios: tuple[int, ...]) -> None:
-    """Weights are positive and biases zero, so silence stays zero and nothing that an impulse does cancels out."""
+    """With positive weights and zero biases, silence stays zero and the effects of an impulse never cancel."""
     acoustic = {**ACOUSTIC, "upsampling_ratios": ratios, "downsampling_ratios": ratios[::-1]}
     with torch.random.fork_rng():
         settings = transformers.XcodecConfig(acoustic_model_config=acoustic, semantic_model_config=SEMANTIC)
@@ -108,21 +108,21 @@ def test_receptive_field_equals_the_measured_impulse_response(ratios: tuple[int,
         latents = torch.zeros(1, ACOUSTIC["hidden_size"], 61, dtype=torch.float64)
         latents[..., 30] = 1.0
         samples = decoder(latents)[0, 0].reshape(61, hop).numpy()
-    changed = np.flatnonzero(samples.any(axis=1))
+    affected = np.flatnonzero(samples.any(axis=1))
     before, after = decoder_receptive_field(decoder, hop)
-    # An earlier frame of these is one that the impulse's frame reaches from behind.
-    assert (30 - changed.min(), changed.max() - 30) == (after, before)
+    # A frame before the impulse is affected because the impulse is in its right context.
+    assert (30 - affected.min(), affected.max() - 30) == (after, before)
 
 
 def test_frames_outside_the_receptive_field_do_not_change_samples(codec: Xcodec) -> None:
     before, after = codec.receptive_field
-    frames, place = before + after + 21, before + 10
+    frames, index = before + after + 21, before + 10
     codes = codes_of(frames)
-    other = codes_of(frames, seed=1)
-    other[place - before : place + after + 1] = codes[place - before : place + after + 1]
-    one, two = codec.decode(codes).reshape(frames, -1), codec.decode(other).reshape(frames, -1)
-    np.testing.assert_allclose(one[place], two[place], atol=1e-6 * np.abs(one).max())
-    assert np.abs(one[place - before] - two[place - before]).max() > 1e-4 * np.abs(one).max()
+    other_codes = codes_of(frames, seed=1)
+    other_codes[index - before : index + after + 1] = codes[index - before : index + after + 1]
+    expected, actual = codec.decode(codes).reshape(frames, -1), codec.decode(other_codes).reshape(frames, -1)
+    np.testing.assert_allclose(expected[index], actual[index], atol=1e-6 * np.abs(expected).max())
+    assert np.abs(expected[index - before] - actual[index - before]).max() > 1e-4 * np.abs(expected).max()
 
 
 def test_receptive_field_of_the_published_codec_is_ten_frames_each_side() -> None:
@@ -135,14 +135,14 @@ def test_codec_stages_are_traced_and_continue_from_given_codes(codec: Xcodec) ->
     recorder = Recorder(lambda name: name.startswith("codec."))
     codes = codes_of(6)
     audio = codec.decode(codes, recorder)
-    found = recorder.stages
-    assert list(found) == ["codec.codes", "codec.latents", "codec.audio"]
-    np.testing.assert_array_equal(found["codec.codes"], codes)
-    np.testing.assert_array_equal(found["codec.audio"], audio)
-    assert found["codec.latents"].shape == (6, 8)
-    other = Recorder(lambda name: name == "codec.audio", given={"codec.codes": codes_of(6, seed=5)})
-    codec.decode(codes, other)
-    np.testing.assert_array_equal(other.stages["codec.audio"], codec.decode(codes_of(6, seed=5)))
+    stages = recorder.stages
+    assert list(stages) == ["codec.codes", "codec.latents", "codec.audio"]
+    np.testing.assert_array_equal(stages["codec.codes"], codes)
+    np.testing.assert_array_equal(stages["codec.audio"], audio)
+    assert stages["codec.latents"].shape == (6, 8)
+    continued = Recorder(lambda name: name == "codec.audio", given={"codec.codes": codes_of(6, seed=5)})
+    codec.decode(codes, continued)
+    np.testing.assert_array_equal(continued.stages["codec.audio"], codec.decode(codes_of(6, seed=5)))
 
 
 def test_old_weight_norm_tensor_names_are_read(directory: Path, codec: Xcodec) -> None:
@@ -151,7 +151,7 @@ def test_old_weight_norm_tensor_names_are_read(directory: Path, codec: Xcodec) -
     stored = read_safetensors(directory / "model.safetensors")
     changes: dict[str, Tensor | None] = {f"{new}0": None, f"{new}1": None}
     changes |= {f"{old}g": stored[f"{new}0"], f"{old}v": stored[f"{new}1"]}
-    assert np.array_equal(opened(directory, **changes).encode(noise(3200)), codec.encode(noise(3200)))
+    assert np.array_equal(open_codec(directory, **changes).encode(noise(3200)), codec.encode(noise(3200)))
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_missing_extra_or_misshapen_tensor_raises_one_line_error(
     directory: Path, changes: dict[str, Tensor | None], says: str
 ) -> None:
     with pytest.raises(BadInput) as error:
-        opened(directory, **changes)
+        open_codec(directory, **changes)
     assert says in str(error.value) and "\n" not in str(error.value)
 
 
 def test_codec_with_fewer_codebooks_than_streams_is_refused(directory: Path) -> None:
     with pytest.raises(BadInput, match=f"has {STREAMS} codebooks; the language model has {STREAMS + 1} streams"):
-        opened(directory, streams=STREAMS + 1)
+        open_codec(directory, streams=STREAMS + 1)
 
 
 def test_invalid_codec_settings_are_refused(directory: Path) -> None:

@@ -19,9 +19,9 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, read_embedding
 
 
-def npy(array: np.ndarray, **how: Any) -> bytes:
+def npy(array: np.ndarray, **options: Any) -> bytes:
     file = io.BytesIO()
-    np.save(file, array, **how)
+    np.save(file, array, **options)
     return file.getvalue()
 
 
@@ -31,9 +31,9 @@ def npz(small: bool = False, **arrays: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def pt(value: object, **how: Any) -> bytes:
+def pt(value: object, **options: Any) -> bytes:
     file = io.BytesIO()
-    torch.save(value, file, **how)
+    torch.save(value, file, **options)
     return file.getvalue()
 
 
@@ -42,7 +42,7 @@ def safetensors(**tensors: torch.Tensor) -> bytes:
 
 
 def tensor_file(header: Any, values: bytes = b"") -> bytes:
-    """A `.safetensors` file of any header."""
+    """A `.safetensors` file with this header."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + values
 
@@ -55,24 +55,26 @@ def npy_header(shape: tuple[int, ...], dtype: str = "<f4") -> bytes:
 
 def archive(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method) as written:
+    with zipfile.ZipFile(file, "w", method) as zip_file:
         for name, content in members.items():
-            written.writestr(name, content)
+            zip_file.writestr(name, content)
     return file.getvalue()
 
 
 def members(content: bytes) -> dict[str, bytes]:
-    with zipfile.ZipFile(io.BytesIO(content)) as read:
-        return {name: read.read(name) for name in read.namelist()}
+    with zipfile.ZipFile(io.BytesIO(content)) as zip_file:
+        return {name: zip_file.read(name) for name in zip_file.namelist()}
 
 
-def described(pickle: bytes, storage: bytes = bytes(24), **more: bytes) -> bytes:
-    """A `.pt` file with a description written by hand and one storage."""
-    return archive({"x/data.pkl": pickle, "x/data/0": storage, **{f"x/{name}": value for name, value in more.items()}})
+def pt_with_description(pickle: bytes, storage: bytes = bytes(24), **other_members: bytes) -> bytes:
+    """A `.pt` file with this pickled description and one storage."""
+    return archive(
+        {"x/data.pkl": pickle, "x/data/0": storage, **{f"x/{name}": value for name, value in other_members.items()}}
+    )
 
 
 class Trap:
-    """Makes a file where it is unpickled."""
+    """Creates a folder when it is unpickled."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -81,17 +83,21 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def refused(source: Any, said: str, **how: Any) -> str:
-    """The one sentence with which something is refused, which says what is expected of it."""
+def assert_refused(source: Any, message: str, **options: Any) -> str:
+    """Assert that reading raises one line with `message`; returns the line."""
     with pytest.raises(BadInput) as caught:
-        read_embedding(source, **how)
+        read_embedding(source, **options)
     sentence = str(caught.value)
-    assert said in sentence and "\n" not in sentence and sentence.isprintable() and len(sentence) < 900, sentence
+    assert message in sentence and "\n" not in sentence and sentence.isprintable() and len(sentence) < 900, sentence
     return sentence
 
 
-def assert_holds(found: Embedding, expected: np.ndarray) -> None:
-    """An embedding with these values, which nobody else can change."""
-    assert found.values.dtype == np.float32 and found.values.flags.c_contiguous and found.values.flags.writeable
-    np.testing.assert_array_equal(found.values, expected)
-    assert (found.tokens, found.hidden) == expected.shape and len(found.digest) == 16
+def assert_holds(embedding: Embedding, expected: np.ndarray) -> None:
+    """Assert that an embedding has these values in a writable array of its own."""
+    assert (
+        embedding.values.dtype == np.float32
+        and embedding.values.flags.c_contiguous
+        and embedding.values.flags.writeable
+    )
+    np.testing.assert_array_equal(embedding.values, expected)
+    assert (embedding.tokens, embedding.hidden) == expected.shape and len(embedding.digest) == 16

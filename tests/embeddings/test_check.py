@@ -13,7 +13,7 @@ def embedding(tokens: int, hidden: int, name: str) -> Embedding:
     return embedding_of(np.zeros((tokens, hidden), np.float16), name)
 
 
-def refused(embeddings: list[Embedding], hidden: int, room: int) -> str:
+def refusal(embeddings: list[Embedding], hidden: int, room: int) -> str:
     with pytest.raises(BadInput) as caught:
         check_embeddings(embeddings, hidden, room, "demo/qwen3")
     return str(caught.value)
@@ -25,26 +25,26 @@ def test_embeddings_of_the_right_width_and_length_are_accepted() -> None:
 
 
 def test_wrong_embedding_width_is_reported() -> None:
-    one, other = embedding(3, 256, "a.npy"), embedding(4, 64, "b.npy")
-    assert refused([other], 256, 99) == (
+    valid, narrow = embedding(3, 256, "a.npy"), embedding(4, 64, "b.npy")
+    assert refusal([narrow], 256, 99) == (
         "the embedding b.npy is 64 wide, its shape is (4, 64); demo/qwen3 expects vectors of 256"
     )
-    assert refused([one, other], 256, 99).startswith("embedding 2 of 2 (b.npy) is 64 wide")
+    assert refusal([valid, narrow], 256, 99).startswith("embedding 2 of 2 (b.npy) is 64 wide")
 
 
 def test_embedding_without_a_name_is_reported_by_its_number() -> None:
-    one, other = embedding(3, 256, "embedding 1"), embedding(4, 64, "embedding 2")
-    assert refused([embedding(4, 64, "embedding 1")], 256, 99).startswith("the embedding is 64 wide")
-    assert refused([one, other], 256, 99).startswith("embedding 2 of 2 is 64 wide")
+    valid, narrow = embedding(3, 256, "embedding 1"), embedding(4, 64, "embedding 2")
+    assert refusal([embedding(4, 64, "embedding 1")], 256, 99).startswith("the embedding is 64 wide")
+    assert refusal([valid, narrow], 256, 99).startswith("embedding 2 of 2 is 64 wide")
 
 
 def test_too_many_embedding_tokens_are_reported_with_their_count() -> None:
-    one, other = embedding(3, 256, "a.npy"), embedding(4, 256, "b.npy")
-    assert refused([one], 256, 2) == (
+    first, second = embedding(3, 256, "a.npy"), embedding(4, 256, "b.npy")
+    assert refusal([first], 256, 2) == (
         "the embedding a.npy is 3 tokens long; the context of demo/qwen3 has room for 2 "
         "beside the text and max_new_tokens"
     )
-    assert refused([one, other], 256, -1) == (
+    assert refusal([first, second], 256, -1) == (
         "the 2 embeddings are 3 + 4 = 7 tokens long; the context of demo/qwen3 has room for 0 "
         "beside the text and max_new_tokens"
     )

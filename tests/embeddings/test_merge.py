@@ -20,7 +20,7 @@ WIDTH = 3
 
 @dataclass(frozen=True)
 class Case:
-    """A batch to merge; what must not be looked at is NaN."""
+    """A batch to merge; values that must not be used are NaN."""
 
     ids: np.ndarray
     text: np.ndarray
@@ -29,28 +29,28 @@ class Case:
     present: np.ndarray | None
     side: PaddingSide
 
-    def merged(self) -> Merged[np.ndarray]:
+    def merge(self) -> Merged[np.ndarray]:
         return merge_speech(self.ids, self.text, self.speech, self.lengths, SPEECH, self.present, self.side)
 
 
-def defined(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Embeddings, mask and positions by the definition: every row written from its first token to its last."""
+def merge_by_definition(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Embeddings, mask and positions by definition, each row token by token."""
     rows = []
     for number, tokens in enumerate(case.ids.tolist()):
         row: list[np.ndarray] = []
-        used = met = 0
-        for place, token in enumerate(tokens):
-            if case.present is not None and not case.present[number, place]:
+        frame_index = placeholder_count = 0
+        for index, token in enumerate(tokens):
+            if case.present is not None and not case.present[number, index]:
                 continue
             if token != SPEECH:
-                row.append(case.text[number, place])
+                row.append(case.text[number, index])
             elif case.lengths.ndim == 1:  # the row's frames for each placeholder
                 row.extend(case.speech[number, frame] for frame in range(case.lengths[number]))
-            else:  # the row's frames shared out
-                for _ in range(case.lengths[number, met]):
-                    row.append(case.speech[number, used])
-                    used += 1
-                met += 1
+            else:  # the row's frames split over the placeholders
+                for _ in range(case.lengths[number, placeholder_count]):
+                    row.append(case.speech[number, frame_index])
+                    frame_index += 1
+                placeholder_count += 1
         rows.append(row)
     width = max(map(len, rows))
     embeddings = np.zeros((len(rows), width, case.text.shape[2]), case.text.dtype)
@@ -58,16 +58,16 @@ def defined(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     positions = np.zeros((len(rows), width), np.int64)
     for number, row in enumerate(rows):
         begin = width - len(row) if case.side == "left" else 0
-        for place, embedding in enumerate(row):
-            embeddings[number, begin + place] = embedding
-            mask[number, begin + place] = True
-            positions[number, begin + place] = place
+        for index, embedding in enumerate(row):
+            embeddings[number, begin + index] = embedding
+            mask[number, begin + index] = True
+            positions[number, begin + index] = index
     return embeddings, mask, positions
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Batches of up to four rows of up to eight tokens: placeholders and pads anywhere, speech of any length."""
+    """Up to four rows of up to eight tokens, with placeholders and pads anywhere and speech of any length."""
     batch, tokens, shared = draw(st.integers(1, 4)), draw(st.integers(0, 8)), draw(st.booleans())
     table = st.lists(
         st.lists(st.sampled_from([0, 5, 6, SPEECH]), min_size=tokens, max_size=tokens), min_size=batch, max_size=batch
@@ -97,9 +97,9 @@ def cases(draw: st.DrawFn) -> Case:
 
 @given(cases())
 def test_merged_embeddings_match_the_definition(case: Case) -> None:
-    merged = case.merged()
-    embeddings, mask, positions = defined(case)
-    assert np.isfinite(merged.embeddings).all(), "nothing of a pad or a placeholder may reach the result"
+    merged = case.merge()
+    embeddings, mask, positions = merge_by_definition(case)
+    assert np.isfinite(merged.embeddings).all(), "values of pads and placeholders are not used"
     np.testing.assert_array_equal(merged.embeddings, embeddings)
     np.testing.assert_array_equal(merged.attention_mask, mask)
     np.testing.assert_array_equal(merged.positions, positions)
@@ -109,7 +109,7 @@ def test_merged_embeddings_match_the_definition(case: Case) -> None:
 
 @given(cases())
 def test_torch_merge_equals_the_numpy_merge(case: Case) -> None:
-    expected = case.merged()
+    expected = case.merge()
     text, speech = torch.from_numpy(case.text), torch.from_numpy(case.speech)
     merged = merge_speech(case.ids, text, speech, case.lengths, SPEECH, case.present, case.side)
     assert isinstance(merged.embeddings, torch.Tensor) and merged.embeddings.dtype == torch.float32
@@ -120,32 +120,32 @@ def test_torch_merge_equals_the_numpy_merge(case: Case) -> None:
 
 @given(cases())
 def test_batch_row_merges_like_a_single_row(case: Case) -> None:
-    merged = case.merged()
+    merged = case.merge()
     for number in range(len(case.ids)):
-        one = slice(number, number + 1)
-        present = None if case.present is None else case.present[one]
-        alone = replace(
+        row_slice = slice(number, number + 1)
+        present = None if case.present is None else case.present[row_slice]
+        single = replace(
             case,
-            ids=case.ids[one],
-            text=case.text[one],
-            speech=case.speech[one],
-            lengths=case.lengths[one],
+            ids=case.ids[row_slice],
+            text=case.text[row_slice],
+            speech=case.speech[row_slice],
+            lengths=case.lengths[row_slice],
             present=present,
-        ).merged()
+        ).merge()
         np.testing.assert_array_equal(
-            merged.embeddings[number, merged.attention_mask[number]], alone.embeddings[0, alone.attention_mask[0]]
+            merged.embeddings[number, merged.attention_mask[number]], single.embeddings[0, single.attention_mask[0]]
         )
 
 
 @given(cases())
 def test_merge_plan_without_embeddings_matches_the_merge(case: Case) -> None:
     plan = plan_merge(case.ids, case.lengths, SPEECH, case.present, case.side)
-    merged = case.merged()
+    merged = case.merge()
     np.testing.assert_array_equal(plan.attention_mask, merged.attention_mask)
     np.testing.assert_array_equal(plan.positions, merged.positions)
     table = np.concatenate([case.text, case.speech], axis=1)
-    for number, place in zip(*np.nonzero(plan.attention_mask), strict=True):
-        np.testing.assert_array_equal(table[number, plan.source[number, place]], merged.embeddings[number, place])
+    for number, position in zip(*np.nonzero(plan.attention_mask), strict=True):
+        np.testing.assert_array_equal(table[number, plan.source[number, position]], merged.embeddings[number, position])
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -154,9 +154,9 @@ def test_merge_of_a_hand_worked_example(side: PaddingSide) -> None:
     text = np.arange(1, 7, dtype=np.float32).reshape(2, 3, 1)
     speech = np.array([[[10], [11], [12]], [[20], [21], [22]]], dtype=np.float32)
     merged = merge_speech(ids, text, speech, np.array([2, 0]), SPEECH, np.array([[1, 1, 1], [1, 1, 0]]), side)
-    second = {"left": [0, 0, 4, 5], "right": [4, 5, 0, 0]}[side]
-    assert merged.embeddings[..., 0].tolist() == [[1, 10, 11, 3], second]
-    assert merged.attention_mask.tolist() == [[True] * 4, [value > 0 for value in second]]
+    second_row = {"left": [0, 0, 4, 5], "right": [4, 5, 0, 0]}[side]
+    assert merged.embeddings[..., 0].tolist() == [[1, 10, 11, 3], second_row]
+    assert merged.attention_mask.tolist() == [[True] * 4, [value > 0 for value in second_row]]
     assert merged.positions.tolist() == [[0, 1, 2, 3], {"left": [0, 0, 0, 1], "right": [0, 1, 0, 0]}[side]]
 
 
@@ -164,12 +164,14 @@ def test_merge_of_a_hand_worked_example(side: PaddingSide) -> None:
 def test_speech_embeddings_are_cast_to_the_text_dtype(kind: str) -> None:
     ids, lengths = np.array([[1, SPEECH]]), np.array([1])
     text, speech = np.ones((1, 2, 1), np.float16), np.full((1, 1, 1), 0.1, np.float32)
-    found: Any
+    embeddings: Any
     if kind == "numpy":
-        found = merge_speech(ids, text, speech, lengths, SPEECH).embeddings
+        embeddings = merge_speech(ids, text, speech, lengths, SPEECH).embeddings
     else:
-        found = merge_speech(ids, torch.from_numpy(text), torch.from_numpy(speech), lengths, SPEECH).embeddings.numpy()
-    assert found.dtype == np.float16 and found[0, 1, 0] == np.float16(0.1)
+        embeddings = merge_speech(
+            ids, torch.from_numpy(text), torch.from_numpy(speech), lengths, SPEECH
+        ).embeddings.numpy()
+    assert embeddings.dtype == np.float16 and embeddings[0, 1, 0] == np.float16(0.1)
 
 
 def test_gradients_reach_text_and_speech_embeddings() -> None:
@@ -180,7 +182,7 @@ def test_gradients_reach_text_and_speech_embeddings() -> None:
     assert speech.grad is not None and speech.grad[0, :, 0].tolist() == [1, 1, 0, 0]
 
 
-GOOD = Case(
+VALID = Case(
     ids=np.array([[1, SPEECH, 2], [1, 2, 3]]),
     text=np.zeros((2, 3, WIDTH), np.float32),
     speech=np.zeros((2, 4, WIDTH), np.float32),
@@ -235,12 +237,12 @@ GOOD = Case(
     ],
 )
 def test_inconsistent_merge_inputs_raise_an_error(changes: dict[str, Any], sentence: str) -> None:
-    assert GOOD.merged().lengths.tolist() == [6, 3]
+    assert VALID.merge().lengths.tolist() == [6, 3]
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        replace(GOOD, **changes).merged()
+        replace(VALID, **changes).merge()
 
 
 def test_placeholder_at_a_padding_position_is_ignored() -> None:
     present = np.array([[True, False, True], [True, True, True]])
-    merged = replace(GOOD, present=present, lengths=np.array([0, 0])).merged()
+    merged = replace(VALID, present=present, lengths=np.array([0, 0])).merge()
     assert merged.lengths.tolist() == [2, 3]

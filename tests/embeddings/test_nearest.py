@@ -11,9 +11,9 @@ from workbench.embeddings import nearest as module
 from workbench.embeddings.nearest import nearest
 
 
-def cosine(one: np.ndarray, other: np.ndarray) -> float:
-    length = np.linalg.norm(one.astype(np.float64)) * np.linalg.norm(other.astype(np.float64))
-    return float(one.astype(np.float64) @ other.astype(np.float64) / length) if length else 0.0
+def cosine(a: np.ndarray, b: np.ndarray) -> float:
+    length = np.linalg.norm(a.astype(np.float64)) * np.linalg.norm(b.astype(np.float64))
+    return float(a.astype(np.float64) @ b.astype(np.float64) / length) if length else 0.0
 
 
 @given(
@@ -34,23 +34,23 @@ def test_nearest_rows_equal_a_comparison_of_all_pairs(
     table[rng.integers(rows)] = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_BYTES", block)
-        found, cosines = nearest(values, table, count)
-    assert found.shape == cosines.shape == (tokens, min(count, rows))
-    for value, at, how in zip(values, found, cosines):
-        every = np.array([cosine(value, row) for row in table])
-        np.testing.assert_allclose(how, np.sort(every)[::-1][: len(how)], atol=2e-6)
-        np.testing.assert_allclose(every[at], how, atol=2e-6)
-        assert len(set(at.tolist())) == len(at)
+        indices, cosines = nearest(values, table, count)
+    assert indices.shape == cosines.shape == (tokens, min(count, rows))
+    for value, row_indices, row_cosines in zip(values, indices, cosines):
+        all_cosines = np.array([cosine(value, row) for row in table])
+        np.testing.assert_allclose(row_cosines, np.sort(all_cosines)[::-1][: len(row_cosines)], atol=2e-6)
+        np.testing.assert_allclose(all_cosines[row_indices], row_cosines, atol=2e-6)
+        assert len(set(row_indices.tolist())) == len(row_indices)
 
 
 def test_equally_near_rows_are_ordered_by_index() -> None:
     table = np.array([[0, 1], [2, 0], [1, 0], [3, 0]], np.float32)
-    found, cosines = nearest(np.array([[5, 0]], np.float32), table, 4)
-    assert found.tolist() == [[1, 2, 3, 0]] and cosines.tolist() == [[1, 1, 1, 0]]
+    indices, cosines = nearest(np.array([[5, 0]], np.float32), table, 4)
+    assert indices.tolist() == [[1, 2, 3, 0]] and cosines.tolist() == [[1, 1, 1, 0]]
 
 
 def test_the_table_stays_unchanged() -> None:
     table = np.array([[1e-30, 1e-30], [1e30, 0], [0, 0], [1, 2]], np.float32)
     table.flags.writeable = False
-    found, cosines = nearest(np.array([[1, 1]], np.float32), table, 2)
-    assert found.tolist() == [[0, 3]] and cosines[0, 0] == pytest.approx(1)
+    indices, cosines = nearest(np.array([[1, 1]], np.float32), table, 2)
+    assert indices.tolist() == [[0, 3]] and cosines[0, 0] == pytest.approx(1)

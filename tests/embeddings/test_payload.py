@@ -36,38 +36,38 @@ def test_every_payload_form_gives_the_same_bytes(tmp_path_factory: pytest.TempPa
         assert read_payload(source, "x") == content
 
 
-def refused(source: object, said: str) -> None:
+def assert_refused(source: object, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_payload(source, "x.npy")  # type: ignore[arg-type]
-    assert said in str(caught.value) and "expected" in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "expected" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_invalid_base64_is_refused() -> None:
-    refused("AAAA?AAA", "x.npy is not base64: character 5 is '?'; expected letters, digits, + and /")
-    refused("AAA", "x.npy is not whole base64: it has 3 characters, which is not a multiple of 4")
-    refused("/tmp/speech", "(a file is given as a Path, or as its bytes)")
-    refused("AA==AAAA", "x.npy is not base64: ")
-    refused("ÄÖÜ!", "x.npy is not base64: character 1 is 'Ä'")
-    refused("AAA\ud800", "x.npy is not base64: character 4 is '\\ud800'")
-    refused("data:text/plain,AAAA", "x.npy begins like a data URL, 'data:text/plain,AAAA'; expected base64")
-    refused("data:AAAA", "x.npy begins like a data URL")
-    refused(3.5, "x.npy is a float; expected a path, bytes, or base64 text")
-    refused(None, "x.npy is a NoneType")
+    assert_refused("AAAA?AAA", "x.npy is not base64: character 5 is '?'; expected letters, digits, + and /")
+    assert_refused("AAA", "x.npy is not whole base64: it has 3 characters, which is not a multiple of 4")
+    assert_refused("/tmp/speech", "(a file is given as a Path, or as its bytes)")
+    assert_refused("AA==AAAA", "x.npy is not base64: ")
+    assert_refused("ÄÖÜ!", "x.npy is not base64: character 1 is 'Ä'")
+    assert_refused("AAA\ud800", "x.npy is not base64: character 4 is '\\ud800'")
+    assert_refused("data:text/plain,AAAA", "x.npy begins like a data URL, 'data:text/plain,AAAA'; expected base64")
+    assert_refused("data:AAAA", "x.npy begins like a data URL")
+    assert_refused(3.5, "x.npy is a float; expected a path, bytes, or base64 text")
+    assert_refused(None, "x.npy is a NoneType")
 
 
 def test_a_text_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_bytes(b"\x93NUMPY")
-    refused(str(tmp_path / "secret.npy"), "a file is given as a Path")
+    assert_refused(str(tmp_path / "secret.npy"), "a file is given as a Path")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "AAAA").write_bytes(b"secret")
     assert read_payload("AAAA", "x") == bytes(3)
 
 
 def test_path_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path, "x.npy cannot be read: it is a folder; expected a .npy, .npz, .pt or .safetensors file")
-    refused(tmp_path / "none", "x.npy cannot be read: there is no such file; expected")
+    assert_refused(tmp_path, "x.npy cannot be read: it is a folder; expected a .npy, .npz, .pt or .safetensors file")
+    assert_refused(tmp_path / "none", "x.npy cannot be read: there is no such file; expected")
     os.mkfifo(tmp_path / "pipe")
-    refused(tmp_path / "pipe", "x.npy cannot be read: it is not a regular file")
+    assert_refused(tmp_path / "pipe", "x.npy cannot be read: it is not a regular file")
 
 
 def test_gigabyte_payload_is_refused_before_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +77,9 @@ def test_gigabyte_payload_is_refused_before_reading(tmp_path: Path, monkeypatch:
     text = "A" * 6_000_000
     tracemalloc.start()
     try:
-        refused(path, "x.npy has 1.1 GB; expected at most 256 MB")
+        assert_refused(path, "x.npy has 1.1 GB; expected at most 256 MB")
         monkeypatch.setattr(payload, "LIMIT", 4_000_000)
-        refused(text, "x.npy has 4.4 MB; expected at most 4.0 MB")
+        assert_refused(text, "x.npy has 4.4 MB; expected at most 4.0 MB")
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
@@ -93,4 +93,4 @@ def test_size_limit_applies_to_every_payload_form(tmp_path: Path, monkeypatch: p
             if fits:
                 assert len(read_payload(source, "x")) == count
             else:
-                refused(source, "x.npy has 3 kB; expected at most 3 kB")
+                assert_refused(source, "x.npy has 3 kB; expected at most 3 kB")

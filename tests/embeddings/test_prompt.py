@@ -68,12 +68,12 @@ def test_every_input_form_becomes_the_same_embedding(tmp_path: Path) -> None:
     assert embeddings_given(()) == ()
 
 
-@pytest.mark.parametrize("wrong", [np.ones((2, 3)), Path("e.npy"), "e.npy", {"a": 1}, 5, None])
-def test_one_embedding_without_a_list_is_refused(wrong: Any) -> None:
+@pytest.mark.parametrize("invalid", [np.ones((2, 3)), Path("e.npy"), "e.npy", {"a": 1}, 5, None])
+def test_one_embedding_without_a_list_is_refused(invalid: Any) -> None:
     with pytest.raises(
         BadInput, match=r"^embeddings is of type .*; expected a list of them, one for each placeholder$"
     ):
-        embeddings_given(wrong)
+        embeddings_given(invalid)
 
 
 def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
@@ -92,14 +92,14 @@ def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
     for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float64):
         [embedding] = embeddings_given([values.to(dtype)])  # type: ignore[list-item]
         np.testing.assert_array_equal(embedding.values, values.to(dtype).float().numpy())
-    for wrong, reason in (
+    for invalid, reason in (
         (values.to_sparse(), "embedding 1 is a tensor that is not an array: .*; expected a dense one"),
         (values.to("meta"), "embedding 1 is a tensor that is not an array: "),
         (values.int(), "embedding 1 holds int32; expected floating-point numbers"),
         (values[0], r"embedding 1 has the shape \(6,\); expected"),
     ):
         with pytest.raises(BadInput, match=f"^{reason}") as raised:
-            embeddings_given([wrong])  # type: ignore[list-item]
+            embeddings_given([invalid])  # type: ignore[list-item]
         assert "\n" not in str(raised.value)
 
 

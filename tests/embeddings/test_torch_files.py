@@ -11,20 +11,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.embeddings.files import archive, assert_holds, members, pt, refused
+from tests.embeddings.files import archive, assert_holds, assert_refused, members, pt
 from workbench.embeddings import read_embedding
 from workbench.embeddings.floats import FLOATS
 
 
-def theirs(content: bytes) -> np.ndarray:
-    """What torch makes of a file, under its strictest rules, in float32."""
-    loaded = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu").detach()
-    return loaded.reshape(loaded.shape[-2:]).to(torch.float32).numpy()
+def load_with_torch(content: bytes) -> np.ndarray:
+    """The tensor that torch loads from a file with `weights_only`, in float32."""
+    tensor = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu").detach()
+    return tensor.reshape(tensor.shape[-2:]).to(torch.float32).numpy()
 
 
 @st.composite
 def views(draw: st.DrawFn) -> torch.Tensor:
-    """A tensor of two dimensions, or three with a leading one, seen through a few views of a larger storage."""
+    """A tensor of two dimensions, or three with a leading one of size 1, as nested views of a larger storage."""
     shape = draw(st.lists(st.integers(1, 6), min_size=2, max_size=4))
     dtype = getattr(torch, draw(st.sampled_from(sorted(FLOATS))))
     tensor = torch.randn(shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 9)))).to(dtype)
@@ -52,9 +52,9 @@ def views(draw: st.DrawFn) -> torch.Tensor:
 @given(views())
 def test_tensor_views_are_read_as_torch_reads_them(tensor: torch.Tensor) -> None:
     content = pt(tensor)
-    found = read_embedding(content)
-    assert_holds(found, theirs(content))
-    assert found.dtype == str(tensor.dtype).removeprefix("torch.") and found.shape == tuple(tensor.shape)
+    embedding = read_embedding(content)
+    assert_holds(embedding, load_with_torch(content))
+    assert embedding.dtype == str(tensor.dtype).removeprefix("torch.") and embedding.shape == tuple(tensor.shape)
 
 
 @settings(max_examples=40)
@@ -64,30 +64,30 @@ def test_tensor_views_are_read_as_torch_reads_them(tensor: torch.Tensor) -> None
 )
 def test_every_tensor_of_a_dict_is_found_by_its_key(tensors: dict, data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(list(tensors)))
-    for held in (tensors, OrderedDict(tensors), {**tensors, "note ": "plain", "list ": [1, 2.5, None, (True,), {}]}):
-        found = read_embedding(pt(held), tensor=str(key))
-        assert_holds(found, theirs(pt(tensors[key])))
+    for value in (tensors, OrderedDict(tensors), {**tensors, "note ": "plain", "list ": [1, 2.5, None, (True,), {}]}):
+        embedding = read_embedding(pt(value), tensor=str(key))
+        assert_holds(embedding, load_with_torch(pt(tensors[key])))
 
 
 def test_tensors_sharing_a_storage_are_read_separately() -> None:
-    whole = torch.arange(60.0).reshape(6, 10)
-    content = pt({"whole": whole, "left": whole[:, :5], "flipped": whole.t()})
+    full = torch.arange(60.0).reshape(6, 10)
+    content = pt({"whole": full, "left": full[:, :5], "flipped": full.t()})
     assert sum(name.startswith("archive/data/") for name in members(content)) == 1
-    assert_holds(read_embedding(content, tensor="left"), whole[:, :5].numpy())
-    assert_holds(read_embedding(content, tensor="flipped"), whole.t().numpy())
+    assert_holds(read_embedding(content, tensor="left"), full[:, :5].numpy())
+    assert_holds(read_embedding(content, tensor="flipped"), full.t().numpy())
 
 
 def test_state_dict_is_read_as_a_dict_of_tensors() -> None:
     layer = torch.nn.Linear(8, 3)
-    found = read_embedding(pt(layer.state_dict()), tensor="weight")
-    assert_holds(found, layer.weight.detach().numpy())
+    embedding = read_embedding(pt(layer.state_dict()), tensor="weight")
+    assert_holds(embedding, layer.weight.detach().numpy())
 
 
 def test_non_tensor_values_in_a_dict_are_ignored_with_a_note() -> None:
     tensor = torch.randn(3, 4)
-    found = read_embedding(pt({"embedding": tensor, "text": "seven", "rate": 16000}))
-    assert_holds(found, tensor.numpy())
-    assert found.notes == ("ignored, because they are not tensors: 'text', 'rate'",)
+    embedding = read_embedding(pt({"embedding": tensor, "text": "seven", "rate": 16000}))
+    assert_holds(embedding, tensor.numpy())
+    assert embedding.notes == ("ignored, because they are not tensors: 'text', 'rate'",)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
@@ -95,14 +95,14 @@ def test_big_endian_files_are_read(dtype: str) -> None:
     tensor = torch.randn(3, 4).to(getattr(torch, dtype))
     parts = members(pt(tensor))
     raw = np.frombuffer(parts["archive/data/0"], FLOATS[dtype])
-    swapped = {**parts, "archive/byteorder": b"big", "archive/data/0": raw.byteswap().tobytes()}
-    found = read_embedding(archive(swapped))
-    assert_holds(found, tensor.to(torch.float32).numpy())
+    big_endian = {**parts, "archive/byteorder": b"big", "archive/data/0": raw.byteswap().tobytes()}
+    embedding = read_embedding(archive(big_endian))
+    assert_holds(embedding, tensor.to(torch.float32).numpy())
     if dtype != "float8_e5m2":
-        assert_holds(found, theirs(archive(swapped)))
+        assert_holds(embedding, load_with_torch(archive(big_endian)))
     del parts["archive/byteorder"]
     assert_holds(read_embedding(archive(parts)), tensor.to(torch.float32).numpy())
-    refused(
+    assert_refused(
         archive({**parts, "archive/byteorder": b"middle"}), "says that its bytes are in the order b'middle'; expected"
     )
 
@@ -115,7 +115,7 @@ def test_tensor_saved_on_a_gpu_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (torch.ones(3, 4, dtype=torch.uint16), "holds uint16; expected floating-point"),
         (torch.ones(3, 4, dtype=torch.complex128), "holds complex128; expected floating-point"),
@@ -141,30 +141,32 @@ def test_tensor_saved_on_a_gpu_is_read() -> None:
         (np.ones((3, 4)), "holds an array of numpy, which numpy.save writes; expected one dense"),
     ],
 )
-def test_unsupported_pickled_objects_are_reported(value: object, said: str) -> None:
-    refused(pt(value), said)
+def test_unsupported_pickled_objects_are_reported(value: object, message: str) -> None:
+    assert_refused(pt(value), message)
 
 
 def test_a_torchscript_program_is_refused() -> None:
     parts = members(pt(torch.ones(3, 4)))
     for name in ("constants.pkl", "code/__torch__.py"):
         program = archive({**parts, f"archive/{name}": b""})
-        refused(program, "the embedding is a TorchScript program; expected a tensor, as torch.save writes it")
+        assert_refused(program, "the embedding is a TorchScript program; expected a tensor, as torch.save writes it")
 
 
 def test_a_newer_pickle_is_refused() -> None:
-    refused(pt(torch.ones(3, 4), pickle_protocol=4), "is written with pickle protocol 4; expected torch.save's own, 2")
+    assert_refused(
+        pt(torch.ones(3, 4), pickle_protocol=4), "is written with pickle protocol 4; expected torch.save's own, 2"
+    )
 
 
 def test_missing_or_truncated_storage_is_refused() -> None:
     parts = members(pt(torch.ones(3, 4)))
-    cut = {**parts, "archive/data/0": bytes(40)}
-    refused(archive(cut), "has its values in 48 bytes, and 'archive/data/0' has 40")
+    truncated = {**parts, "archive/data/0": bytes(40)}
+    assert_refused(archive(truncated), "has its values in 48 bytes, and 'archive/data/0' has 40")
     del parts["archive/data/0"]
-    refused(archive(parts), "has its values in 'archive/data/0', which the archive does not have")
-    two = members(pt(torch.ones(3, 4))) | {"other/data.pkl": b""}
-    refused(archive(two), "holds 2 files data.pkl; expected one")
+    assert_refused(archive(parts), "has its values in 'archive/data/0', which the archive does not have")
+    with_two_descriptions = members(pt(torch.ones(3, 4))) | {"other/data.pkl": b""}
+    assert_refused(archive(with_two_descriptions), "holds 2 files data.pkl; expected one")
 
 
 def test_expanded_tensor_of_gigabytes_is_refused() -> None:
-    refused(pt(torch.ones(1).expand(1_000_000, 1000)), "the embedding has 4.0 GB; expected at most 256 MB")
+    assert_refused(pt(torch.ones(1).expand(1_000_000, 1000)), "the embedding has 4.0 GB; expected at most 256 MB")

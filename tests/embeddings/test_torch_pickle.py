@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.embeddings.files import Trap, described, pt, refused
+from tests.embeddings.files import Trap, assert_refused, pt, pt_with_description
 from workbench.core.errors import BadInput
 from workbench.embeddings.torch_pickle import LONGEST, DescribedTensor, describe
 
@@ -30,7 +30,7 @@ class Storage:
         self.identity = identity
 
 
-class Called:
+class PickledCall:
     """Pickled as the call of a function."""
 
     def __init__(self, function: Any, *arguments: Any):
@@ -45,7 +45,7 @@ class Writer(pickle.Pickler):
         return value.identity if isinstance(value, Storage) else None
 
 
-def written(value: Any) -> bytes:
+def pickle_of(value: Any) -> bytes:
     file = io.BytesIO()
     Writer(file, protocol=2).dump(value)
     return file.getvalue()
@@ -55,14 +55,21 @@ FLOATS = Storage("storage", torch.FloatStorage, "0", "cpu", 6)
 REBUILD = torch._utils._rebuild_tensor_v2
 
 
-def tensor(storage: Any = FLOATS, offset: Any = 0, shape: Any = (2, 3), strides: Any = (3, 1), *more: Any) -> Called:
-    return Called(REBUILD, storage, offset, shape, strides, *(more or (False, OrderedDict())))
+def tensor(
+    storage: Any = FLOATS, offset: Any = 0, shape: Any = (2, 3), strides: Any = (3, 1), *arguments: Any
+) -> PickledCall:
+    return PickledCall(REBUILD, storage, offset, shape, strides, *(arguments or (False, OrderedDict())))
 
 
 def test_tensor_pickle_is_parsed_to_a_description() -> None:
-    assert describe(written(tensor()), "x") == DescribedTensor("float32", "0", 24, 0, (2, 3), (3, 1))
-    found = describe(written({"a": tensor(offset=1, shape=(5,), strides=(1,)), 3: "text"}), "x")
-    assert isinstance(found, dict) and list(found) == ["a", 3] and found["a"].end == 6 and found[3] == "text"
+    assert describe(pickle_of(tensor()), "x") == DescribedTensor("float32", "0", 24, 0, (2, 3), (3, 1))
+    description = describe(pickle_of({"a": tensor(offset=1, shape=(5,), strides=(1,)), 3: "text"}), "x")
+    assert (
+        isinstance(description, dict)
+        and list(description) == ["a", 3]
+        and description["a"].end == 6
+        and description[3] == "text"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,23 +91,25 @@ def test_tensor_pickle_is_parsed_to_a_description() -> None:
         tensor(shape=3),
         tensor(strides=(-3, 1)),
         tensor(strides=("3", 1)),
-        Called(REBUILD, FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(a=1)),
-        Called(REBUILD, FLOATS, 0, (2, 3), (3, 1), 0, OrderedDict()),
-        Called(REBUILD, FLOATS, 0, (2, 3), (3, 1), False),
-        Called(REBUILD, FLOATS),
-        Called(REBUILD),
-        Called(torch._utils._rebuild_parameter, "tensor", False, OrderedDict()),
-        Called(torch._utils._rebuild_tensor_v3, FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), torch.FloatStorage),
-        Called(OrderedDict, [("a", 1)]),
-        Called(torch.FloatStorage, 3),
+        PickledCall(REBUILD, FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(a=1)),
+        PickledCall(REBUILD, FLOATS, 0, (2, 3), (3, 1), 0, OrderedDict()),
+        PickledCall(REBUILD, FLOATS, 0, (2, 3), (3, 1), False),
+        PickledCall(REBUILD, FLOATS),
+        PickledCall(REBUILD),
+        PickledCall(torch._utils._rebuild_parameter, "tensor", False, OrderedDict()),
+        PickledCall(
+            torch._utils._rebuild_tensor_v3, FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), torch.FloatStorage
+        ),
+        PickledCall(OrderedDict, [("a", 1)]),
+        PickledCall(torch.FloatStorage, 3),
     ],
 )
-def test_pickle_calls_that_build_no_tensor_are_refused(call: Called) -> None:
-    refused(described(written(call)), DAMAGED)
+def test_pickle_calls_that_build_no_tensor_are_refused(call: PickledCall) -> None:
+    assert_refused(pt_with_description(pickle_of(call)), DAMAGED)
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (tensor(offset=1), "ends at byte 28 of its storage, which has 24: shape (2, 3), strides (3, 1), offset 1"),
         (tensor(shape=(2, 4)), "ends at byte 28 of its storage"),
@@ -114,46 +123,46 @@ def test_pickle_calls_that_build_no_tensor_are_refused(call: Called) -> None:
         (tensor(FLOATS, 0, (2, 3), (3, 1), False, OrderedDict(), {"neg": True}), "that PyTorch negates or conjugates"),
     ],
 )
-def test_tensor_positions_outside_the_storage_are_refused(call: Called, said: str) -> None:
-    refused(described(written(call)), said)
+def test_tensor_positions_outside_the_storage_are_refused(call: PickledCall, message: str) -> None:
+    assert_refused(pt_with_description(pickle_of(call)), message)
 
 
 def test_stride_of_a_dimension_of_size_one_is_ignored() -> None:
-    found = describe(written(tensor(shape=(1, 3), strides=(1 << 62, 1))), "x")
-    assert isinstance(found, DescribedTensor) and found.end == 3
+    description = describe(pickle_of(tensor(shape=(1, 3), strides=(1 << 62, 1))), "x")
+    assert isinstance(description, DescribedTensor) and description.end == 3
 
 
 CODE = "which is code, not a tensor, and was not run; expected one dense tensor"
 
 
 @pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
-@pytest.mark.parametrize("where", ["alone", "in a dict", "as an argument", "as a key"])
-def test_pickled_code_is_not_executed(tmp_path: Path, protocol: int, where: str) -> None:
+@pytest.mark.parametrize("position", ["alone", "in a dict", "as an argument", "as a key"])
+def test_pickled_code_is_not_executed(tmp_path: Path, protocol: int, position: str) -> None:
     trap = Trap(tmp_path / "made")
     value = {
         "alone": trap,
         "in a dict": {"a": 1, "b": trap},
-        "as an argument": Called(dict, trap),
+        "as an argument": PickledCall(dict, trap),
         "as a key": {trap: 1},
     }
-    content = pickle.dumps(value[where], protocol)
-    sentence = refused(described(content), "expected")
-    if protocol == 2 and where in ("alone", "in a dict"):
+    content = pickle.dumps(value[position], protocol)
+    sentence = assert_refused(pt_with_description(content), "expected")
+    if protocol == 2 and position in ("alone", "in a dict"):
         assert f"asks for posix.mkdir, {CODE}" in sentence
     assert not (tmp_path / "made").exists()
     with contextlib.suppress(Exception):
         pickle.loads(content)
-    assert (tmp_path / "made").exists()  # such a pickle does what it is made for
+    assert (tmp_path / "made").exists()  # unpickling runs the code
 
 
 def test_pickled_code_beside_a_tensor_is_not_executed(tmp_path: Path) -> None:
     content = pt({"a": torch.ones(2, 3), "b": Trap(tmp_path / "made")})
-    refused(content, f"the embedding asks for posix.mkdir, {CODE}", tensor="a")
+    assert_refused(content, f"the embedding asks for posix.mkdir, {CODE}", tensor="a")
     assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (b"\x80\x02cos\nsystem\n.", f"asks for os.system, {CODE}"),
         (b"\x80\x02c__builtin__\neval\n.", f"asks for __builtin__.eval, {CODE}"),
@@ -198,28 +207,35 @@ def test_pickled_code_beside_a_tensor_is_not_executed(tmp_path: Path) -> None:
         (b"\x80\x02]q\x00h\x00a.", "holds a list of 1; expected one dense tensor"),
     ],
 )
-def test_unsupported_pickle_opcodes_are_refused(code: bytes, said: str) -> None:
-    refused(described(code), said)
+def test_unsupported_pickle_opcodes_are_refused(code: bytes, message: str) -> None:
+    assert_refused(pt_with_description(code), message)
 
 
 def test_deeply_nested_tuples_are_refused_quickly() -> None:
-    """Each holds the one below twice, so that their hash, or their text, would take 2^200 steps."""
+    """Each tuple has the previous one twice, so that its hash or repr would take 2^200 steps."""
     tower = b"\x80\x02)" + b"q\x00h\x00\x86" * 200
-    refused(described(tower + b"."), "holds a tuple of 2; expected")
-    refused(described(b"\x80\x02}" + tower[2:] + b"Ns."), "has a dict whose keys are not all texts or numbers")
-    refused(described(b"\x80\x02}" + tower[2:] + b"R."), DAMAGED)
-    refused(described(b"\x80\x02" + b"(" * 100_000 + b"t" * 100_000 + b"."), "holds a tuple of 1; expected")
+    assert_refused(pt_with_description(tower + b"."), "holds a tuple of 2; expected")
+    assert_refused(
+        pt_with_description(b"\x80\x02}" + tower[2:] + b"Ns."), "has a dict whose keys are not all texts or numbers"
+    )
+    assert_refused(pt_with_description(b"\x80\x02}" + tower[2:] + b"R."), DAMAGED)
+    assert_refused(
+        pt_with_description(b"\x80\x02" + b"(" * 100_000 + b"t" * 100_000 + b"."), "holds a tuple of 1; expected"
+    )
     assert sys.getrecursionlimit() < 100_000
 
 
 def test_shape_with_very_many_dimensions_is_refused_quickly() -> None:
     sides = (1 << 62,) * 90_000  # their product takes a minute
-    refused(described(written(tensor(shape=sides, strides=sides))), "claims a shape of 90000 axes; expected at")
+    assert_refused(
+        pt_with_description(pickle_of(tensor(shape=sides, strides=sides))), "claims a shape of 90000 axes; expected at"
+    )
 
 
 def test_too_long_tensor_description_is_refused() -> None:
-    refused(
-        described(b"\x80\x02" + b"N0" * LONGEST), f"describes its tensors in {LONGEST + 1} bytes, more than {LONGEST}"
+    assert_refused(
+        pt_with_description(b"\x80\x02" + b"N0" * LONGEST),
+        f"describes its tensors in {LONGEST + 1} bytes, more than {LONGEST}",
     )
 
 
@@ -239,13 +255,13 @@ USED = [
     )
 )
 def test_random_pickle_program_is_parsed_or_refused(parts: list[bytes]) -> None:
-    with contextlib.suppress(BadInput):  # anything else is a fault
+    with contextlib.suppress(BadInput):  # any other error fails the test
         describe(b"\x80\x02" + b"".join(parts) + b".", "x")
 
 
 @given(st.data())
 def test_randomly_changed_description_is_parsed_or_refused(data: st.DataObject) -> None:
-    content = bytearray(written({"a": tensor(), "b": [1, (2, None)]}))
+    content = bytearray(pickle_of({"a": tensor(), "b": [1, (2, None)]}))
     content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(BadInput):
         describe(bytes(content), "x")

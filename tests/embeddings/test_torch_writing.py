@@ -15,15 +15,15 @@ from workbench.embeddings.torch_writing import saved_tensor
 
 @given(arrays(np.float32, array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5), elements=st.floats(width=32)))
 def test_torch_reads_the_written_file(array: np.ndarray) -> None:
-    found = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
-    assert found.dtype == torch.float32 and tuple(found.shape) == array.shape and not found.requires_grad
-    np.testing.assert_array_equal(found.numpy(), array)
+    tensor = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
+    assert tensor.dtype == torch.float32 and tuple(tensor.shape) == array.shape and not tensor.requires_grad
+    np.testing.assert_array_equal(tensor.numpy(), array)
 
 
 def test_array_with_other_memory_order_and_dtype_keeps_its_values() -> None:
     array = np.arange(12, dtype=np.float64).reshape(3, 4).T[::2]
-    found = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
-    np.testing.assert_array_equal(found.numpy(), array)
+    tensor = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
+    np.testing.assert_array_equal(tensor.numpy(), array)
 
 
 def test_strides_and_size_match_those_of_torch() -> None:
@@ -31,7 +31,7 @@ def test_strides_and_size_match_those_of_torch() -> None:
     array = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
     buffer = io.BytesIO()
     torch.save(torch.from_numpy(array), buffer)
-    theirs = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
-    ours = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
-    assert ours.stride() == theirs.stride()
-    assert ours.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()
+    expected = torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    actual = torch.load(io.BytesIO(saved_tensor(array)), weights_only=True)
+    assert actual.stride() == expected.stride()
+    assert actual.untyped_storage().nbytes() == expected.untyped_storage().nbytes()

@@ -25,21 +25,21 @@ def test_every_encoding_round_trips(values: np.ndarray, encoding: str) -> None:
     content = write_embedding(values, None, encoding)
     assert content == write_embedding(values, None, encoding)
     for source in (content, as_base64(content)):
-        found = read_embedding(source, encoding=encoding)
-        np.testing.assert_array_equal(found.values, values)
-        assert (found.dtype, found.shape, found.notes) == ("float32", values.shape, ())
+        embedding = read_embedding(source, encoding=encoding)
+        np.testing.assert_array_equal(embedding.values, values)
+        assert (embedding.dtype, embedding.shape, embedding.notes) == ("float32", values.shape, ())
 
 
 @given(VALUES)
 def test_format_libraries_read_the_written_files(values: np.ndarray) -> None:
-    found = {
+    read_arrays = {
         "npy": np.load(io.BytesIO(write_embedding(values, None, "npy")), allow_pickle=False),
         "npz": np.load(io.BytesIO(write_embedding(values, None, "npz")), allow_pickle=False)["embedding"],
         "pt": torch.load(io.BytesIO(write_embedding(values, None, "pt")), weights_only=True).numpy(),
         "safetensors": load_tensors(write_embedding(values, None, "safetensors"))["embedding"].numpy(),
     }
-    assert found.keys() == set(ENCODINGS)
-    for array in found.values():
+    assert read_arrays.keys() == set(ENCODINGS)
+    for array in read_arrays.values():
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, values)
 
@@ -54,15 +54,17 @@ def test_encoding_is_taken_from_the_file_suffix(tmp_path: Path, encoding: str) -
 
 
 def test_invalid_embeddings_raise_an_error_and_write_no_file(tmp_path: Path) -> None:
-    def refused(values: np.ndarray, path: Path | None, encoding: str | None, said: str) -> None:
-        with pytest.raises(BadInput, match=said):
+    def assert_refused(values: np.ndarray, path: Path | None, encoding: str | None, message: str) -> None:
+        with pytest.raises(BadInput, match=message):
             write_embedding(values, path, encoding)  # type: ignore[call-overload]
 
-    good = np.ones((2, 3), np.float32)
-    refused(good, None, "gguf", "cannot be written with the encoding 'gguf'; expected one of npy, npz, pt, safetensors")
-    refused(good, tmp_path / "e.wav", None, "with a name that ends in '.wav'; expected one of npy")
-    refused(good, tmp_path / "none" / "e.npy", None, "cannot be written to .*e.npy: No such file or directory")
-    refused(good.astype(np.int32), None, "npy", "holds int32; expected floating-point numbers")
-    refused(good[0], None, "npy", r"has the shape \(3,\); expected \(tokens, hidden\)")
-    refused(np.full((2, 3), np.nan), None, "npy", "has 6 values that are NaN or infinite")
+    valid = np.ones((2, 3), np.float32)
+    assert_refused(
+        valid, None, "gguf", "cannot be written with the encoding 'gguf'; expected one of npy, npz, pt, safetensors"
+    )
+    assert_refused(valid, tmp_path / "e.wav", None, "with a name that ends in '.wav'; expected one of npy")
+    assert_refused(valid, tmp_path / "none" / "e.npy", None, "cannot be written to .*e.npy: No such file or directory")
+    assert_refused(valid.astype(np.int32), None, "npy", "holds int32; expected floating-point numbers")
+    assert_refused(valid[0], None, "npy", r"has the shape \(3,\); expected \(tokens, hidden\)")
+    assert_refused(np.full((2, 3), np.nan), None, "npy", "has 6 values that are NaN or infinite")
     assert list(tmp_path.iterdir()) == []

@@ -22,19 +22,19 @@ RATE = 16000
 SECONDS = 2.0
 
 
-def wav_header(data_bytes: int, promised: int | None = None) -> bytes:
-    """Of 16-bit mono at 16 kHz; `promised` is what it says of its length where that is not true."""
-    size = data_bytes if promised is None else promised
+def wav_header(data_bytes: int, claimed: int | None = None) -> bytes:
+    """The header of a 16-bit mono file at 16 kHz; `claimed` replaces the true number of bytes."""
+    size = data_bytes if claimed is None else claimed
     form = struct.pack("<IHHIIHH", 16, 1, 1, RATE, 2 * RATE, 2, 16)
     return b"RIFF" + struct.pack("<I", 36 + size) + b"WAVEfmt " + form + b"data" + struct.pack("<I", size)
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of one recording in many forms, and of files that are none."""
+    """A folder with one recording in many formats, and with unusable files."""
     folder = tmp_path_factory.mktemp("recordings")
     samples = np.round(noise(SECONDS)[0] * 32768) / 32768  # exact in 16 bits and more
-    whole = (samples * 32768).astype("<i2").tobytes()
+    data = (samples * 32768).astype("<i2").tobytes()
 
     def write(name: str, values: np.ndarray, subtype: str, rate: int = RATE) -> None:
         soundfile.write(folder / name, values, rate, subtype=subtype, format="WAV")
@@ -52,27 +52,36 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write("10ms.wav", samples[:160], "PCM_16")
     write("one_sample.wav", samples[:1], "PCM_16")
     write("digital_silence.wav", np.zeros(RATE), "PCM_16")
-    (folder / "promises_more.wav").write_bytes(wav_header(len(whole), promised=10 * len(whole)) + whole)
-    (folder / "promises_less.wav").write_bytes(wav_header(len(whole), promised=len(whole) // 2) + whole)
-    (folder / "promises_4GB.wav").write_bytes(wav_header(len(whole), promised=0xFFFFFFFF - 36) + whole)
+    (folder / "promises_more.wav").write_bytes(wav_header(len(data), claimed=10 * len(data)) + data)
+    (folder / "promises_less.wav").write_bytes(wav_header(len(data), claimed=len(data) // 2) + data)
+    (folder / "promises_4GB.wav").write_bytes(wav_header(len(data), claimed=0xFFFFFFFF - 36) + data)
 
     (folder / "empty.wav").touch()
     (folder / "header_only.wav").write_bytes(wav_header(0))
-    (folder / "header_only_promising.wav").write_bytes(wav_header(0, promised=len(whole)))
+    (folder / "header_only_promising.wav").write_bytes(wav_header(0, claimed=len(data)))
     (folder / "half_a_header.wav").write_bytes(wav_header(0)[:20])
     (folder / "text.wav").write_text("Dear recording,\nthis is only a letter.\n" * 20)
-    broken = samples.astype(np.float32)
-    broken[1000] = np.nan
-    write("nan.wav", broken, "FLOAT")
-    broken[1000] = np.inf
-    write("infinite.wav", broken, "FLOAT")
+    invalid = samples.astype(np.float32)
+    invalid[1000] = np.nan
+    write("nan.wav", invalid, "FLOAT")
+    invalid[1000] = np.inf
+    write("infinite.wav", invalid, "FLOAT")
     (folder / "folder.wav").mkdir()
     return folder
 
 
-SAME = ["bits24", "bits32", "float", "double", "five_channels", "promises_more", "promises_4GB"]
-OTHER = ["bits8", "telephone", "studio", "beyond_full_scale", "10ms", "one_sample", "digital_silence", "promises_less"]
-USELESS = {
+SAME_SOUND = ["bits24", "bits32", "float", "double", "five_channels", "promises_more", "promises_4GB"]
+UNUSUAL = [
+    "bits8",
+    "telephone",
+    "studio",
+    "beyond_full_scale",
+    "10ms",
+    "one_sample",
+    "digital_silence",
+    "promises_less",
+]
+UNUSABLE = {
     "empty": "is empty (0 bytes)",
     "header_only": "is the header of a WAV file with no samples after it",
     "header_only_promising": "is the header of a WAV file with no samples after it",
@@ -92,25 +101,25 @@ def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield session
 
 
-def heard(transcript: Transcript) -> tuple[object, ...]:
+def content_of(transcript: Transcript) -> tuple[object, ...]:
     return transcript.text, transcript.tokens, transcript.segments, transcript.audio_seconds
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("name", SAME_SOUND)
 def test_same_sound_in_another_file_format_gives_the_same_transcript(
     session: OpenSession, recordings: Path, name: str
 ) -> None:
     plain = session.transcribe(recordings / "plain.wav")
     assert plain.text and plain.audio_seconds == SECONDS
-    assert heard(session.transcribe(recordings / f"{name}.wav")) == heard(plain)
+    assert content_of(session.transcribe(recordings / f"{name}.wav")) == content_of(plain)
 
 
-@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize("name", UNUSUAL)
 def test_an_unusual_recording_gives_a_transcript_and_a_trace(session: OpenSession, recordings: Path, name: str) -> None:
     path = recordings / f"{name}.wav"
     transcript = session.transcribe(path)
     assert transcript.audio_seconds > 0
-    assert all(0 <= each.start <= each.end <= transcript.audio_seconds for each in transcript.segments)
+    assert all(0 <= segment.start <= segment.end <= transcript.audio_seconds for segment in transcript.segments)
     for stage, array in session.trace(path).items():
         assert array.dtype.kind == "U" or np.isfinite(array).all(), stage
 
@@ -127,7 +136,7 @@ def test_wrong_length_in_the_header_gives_a_note(session: OpenSession, recording
     assert "the 2.0 s" in note
 
 
-@pytest.mark.parametrize("name", sorted(USELESS))
+@pytest.mark.parametrize("name", sorted(UNUSABLE))
 def test_unusable_recording_raises_one_line_error_and_the_session_stays_usable(
     session: OpenSession, recordings: Path, name: str
 ) -> None:
@@ -136,7 +145,7 @@ def test_unusable_recording_raises_one_line_error_and_the_session_stays_usable(
         with pytest.raises(BadInput) as error:
             call(recordings / f"{name}.wav")
         text = str(error.value)
-        assert f"{name}.wav" in text and USELESS[name] in text and "\n" not in text and "Traceback" not in text
+        assert f"{name}.wav" in text and UNUSABLE[name] in text and "\n" not in text and "Traceback" not in text
         assert not getattr(error.value, "__notes__", [])
     assert session.transcribe(recordings / "plain.wav").text and session.pid == pid
 
@@ -145,33 +154,35 @@ def test_command_transcribes_good_recordings_and_prints_one_line_per_bad_recordi
     recordings: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model = str(tiny_sensevoice(tmp_path / "tiny"))
-    good = ["plain", *SAME, *OTHER]
-    names = [name for pair in zip(good, [*USELESS, *good], strict=False) for name in pair]  # one after the other
-    names = list(dict.fromkeys([*names, *USELESS]))
+    usable = ["plain", *SAME_SOUND, *UNUSUAL]
+    names = [
+        name for pair in zip(usable, [*UNUSABLE, *usable], strict=False) for name in pair
+    ]  # good and bad files in turn
+    names = list(dict.fromkeys([*names, *UNUSABLE]))
     status = main(["transcribe", *(str(recordings / f"{name}.wav") for name in names), "--model", model])
-    printed = capfd.readouterr()  # of the session's process too
+    output = capfd.readouterr()  # including the output of the session's process
     assert status == 2
-    assert len(printed.out.splitlines()) == len(good)
-    complaints = [line for line in printed.err.splitlines() if line.startswith("workbench: ")]
-    notes = [line for line in printed.err.splitlines() if line.startswith("promises_")]
-    assert len(complaints) == len(USELESS) and len(complaints) + len(notes) == len(printed.err.splitlines())
-    for name, line in zip([name for name in names if name in USELESS], complaints, strict=True):
+    assert len(output.out.splitlines()) == len(usable)
+    complaints = [line for line in output.err.splitlines() if line.startswith("workbench: ")]
+    notes = [line for line in output.err.splitlines() if line.startswith("promises_")]
+    assert len(complaints) == len(UNUSABLE) and len(complaints) + len(notes) == len(output.err.splitlines())
+    for name, line in zip([name for name in names if name in UNUSABLE], complaints, strict=True):
         assert f"{name}.wav" in line
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("session", ["sensevoice"], indirect=True)  # the detector of speech is the same for all models
+@pytest.mark.parametrize("session", ["sensevoice"], indirect=True)  # all models have the same voice detection
 def test_two_hours_of_silence_are_an_empty_transcript_in_bounded_time_and_memory(
     session: OpenSession, tmp_path: Path
 ) -> None:
     path, data = tmp_path / "silence.wav", 2 * 3600 * RATE * 2
     with path.open("wb") as file:
         file.write(wav_header(data))
-        file.truncate(44 + data)  # takes no room on the disk
+        file.truncate(44 + data)  # a sparse file
     transcript = session.transcribe(path)
     assert (transcript.text, transcript.segments, transcript.tokens) == ("", (), ())
     assert transcript.notes == ("silero-vad found no speech in the recording",)
     assert transcript.audio_seconds == 7200.0
-    assert transcript.real_time_factor < 1 / 60, "two minutes, on a busy machine"
+    assert transcript.real_time_factor < 1 / 60, "at most two minutes on a busy machine"
     assert session.pid and transcript.memory_bytes
     assert psutil.Process(session.pid).memory_info().rss <= transcript.memory_bytes < 3 << 30

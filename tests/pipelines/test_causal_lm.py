@@ -23,7 +23,7 @@ from workbench.trace.trace import StageFilter
 
 
 class FakeLanguage:
-    """Says its prompt's ids backwards; an embedding is the id."""
+    """Generates the ids of its prompt in reverse; the embedding of a token is its id."""
 
     dtype = "q4_0"
 
@@ -63,15 +63,15 @@ def test_tokens_are_generated_one_by_one_until_a_stop_token(model: CausalLmModel
 
 
 def test_alternatives_are_recorded_before_each_token_is_yielded(model: CausalLmModel) -> None:
-    watched = AlternativesRecorder()
+    recorder = AlternativesRecorder()
     for number, token in enumerate(
-        CausalLm(model, FakeLanguage()).write(TokenPrompt([3, 1]), CausalLmOptions(), 1, watched), 1
+        CausalLm(model, FakeLanguage()).write(TokenPrompt([3, 1]), CausalLmOptions(), 1, recorder), 1
     ):
-        assert len(watched.steps) == number and watched.steps[-1][0].tolist() == [token]
+        assert len(recorder.steps) == number and recorder.steps[-1][0].tolist() == [token]
 
 
 def test_embeddings_replace_their_placeholders_in_the_prompt(model: CausalLmModel) -> None:
-    """One after another, each of its own length, however many stand side by side."""
+    """Embeddings of different lengths replace adjacent placeholders in their order."""
     rows = [embedding_of(np.array([[0.25], [0.5]], np.float32)), embedding_of(np.array([[0.75]], np.float32))]
     prompt = injected([7, 99, 99, 8], 99, rows)
     assert prompt.ids == [7, 99, 99, 99, 8] and prompt.is_embedding.tolist() == [False, True, True, True, False]

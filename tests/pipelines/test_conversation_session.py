@@ -38,7 +38,7 @@ def decode_at_once(streams: np.ndarray) -> np.ndarray:
 
 def test_conversation_session_converses_and_traces() -> None:
     session = fake_conversation()
-    assert all(isinstance(session, each) for each in (Session, Converses, Traces))
+    assert all(isinstance(session, protocol) for protocol in (Session, Converses, Traces))
 
 
 @settings(max_examples=40)

@@ -28,7 +28,7 @@ ELSEWHERE = Path("it.gguf")
 
 
 class FakeNetwork:
-    """Keeps what it was asked."""
+    """Records its arguments."""
 
     def embed_audio(self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None) -> Any:
         self.features, self.valid = features, valid
@@ -37,7 +37,7 @@ class FakeNetwork:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> FireRedAsrModel:
-    """Of a directory that has neither of the two torch files."""
+    """The model of a directory without the two torch files."""
     directory = tmp_path_factory.mktemp("tiny")
     write_language(directory / LANGUAGE_DIRECTORY)
     write_statistics(directory / CMVN)
@@ -49,7 +49,7 @@ def encoder(model: FireRedAsrModel) -> FireRedAudioEncoder:
     return FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), FakeNetwork())
 
 
-def asked(encoder: FireRedAudioEncoder) -> FakeNetwork:
+def fake_network(encoder: FireRedAudioEncoder) -> FakeNetwork:
     assert isinstance(encoder.network, FakeNetwork)
     return encoder.network
 
@@ -58,15 +58,15 @@ def test_shortest_recording_gives_one_embedding(encoder: FireRedAudioEncoder) ->
     samples = noise(1.0)[0]
     speech, counts = encoder.embeddings([samples[:400], samples], FireRedAsrOptions())
     assert speech == "speech" and counts.tolist() == [1, 12]
-    shortest, longest = asked(encoder).features
+    shortest, longest = fake_network(encoder).features
     assert (shortest.shape, longest.shape) == ((8, 80), (98, 80)) and shortest.dtype == np.float32
     assert shortest[0].any() and not shortest[1:].any()
-    assert list(asked(encoder).valid) == [1, 25]
+    assert list(fake_network(encoder).valid) == [1, 25]
 
 
 def test_length_rule_option_overrides_the_checkpoint(encoder: FireRedAudioEncoder) -> None:
     encoder.embeddings([noise(1.0)[0]], FireRedAsrOptions(length_rule="head"))
-    assert list(asked(encoder).valid) == [23]
+    assert list(fake_network(encoder).valid) == [23]
 
 
 def test_max_new_tokens_defaults_to_the_number_of_speech_embeddings(

@@ -20,20 +20,20 @@ CONFIG = FrontendConfig(lfr_m=5, lfr_n=1)
 
 
 class FakeNetwork:
-    """Says silence of frames whose features are low; its memory is how many frames it has seen."""
+    """Classifies frames with low features as silence; its memory is the number of previous frames."""
 
     dtype = "f32"
     classes = 2
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, int]] = []
+        self.calls: list[tuple[int, int]] = []
         self.closed = False
 
     def start(self) -> Any:
         return 0
 
     def score(self, features: np.ndarray, past: Any) -> tuple[np.ndarray, Any]:
-        self.seen.append((past, len(features)))
+        self.calls.append((past, len(features)))
         silent = (features.mean(axis=1) < 0).astype(np.float32)
         return np.stack([silent, 1 - silent], axis=1), past + len(features)
 
@@ -47,8 +47,8 @@ def detector(network: FakeNetwork, config: DetectorConfig = USUAL) -> FsmnVad:
 
 def recording() -> np.ndarray:
     """Two seconds of silence, two of noise, three of silence."""
-    loud = 0.1 * np.random.default_rng(0).standard_normal(2 * RATE)
-    return np.concatenate([np.zeros(2 * RATE), loud, np.zeros(3 * RATE)]).astype(np.float32)
+    noise = 0.1 * np.random.default_rng(0).standard_normal(2 * RATE)
+    return np.concatenate([np.zeros(2 * RATE), noise, np.zeros(3 * RATE)]).astype(np.float32)
 
 
 def test_span_matches_the_loud_part_of_the_recording() -> None:
@@ -58,20 +58,20 @@ def test_span_matches_the_loud_part_of_the_recording() -> None:
 
 @pytest.mark.parametrize("size", [1, 99, 250, 698])
 def test_blocks_carry_the_fsmn_memory_to_the_next_block(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    whole = detector(FakeNetwork()).scores(recording())
+    expected = detector(FakeNetwork()).scores(recording())
     monkeypatch.setattr(fsmn_vad, "_BLOCK_FRAMES", size)
     network, progress = FakeNetwork(), []
-    found = detector(network).scores(recording(), progress.append)
-    np.testing.assert_array_equal(found, whole)
-    assert len(found) == 698 and network.seen == [(first, min(size, 698 - first)) for first in range(0, 698, size)]
-    assert progress == sorted(progress) and len(progress) == len(network.seen) and progress[-1] == 1.0
+    actual = detector(network).scores(recording(), progress.append)
+    np.testing.assert_array_equal(actual, expected)
+    assert len(actual) == 698 and network.calls == [(first, min(size, 698 - first)) for first in range(0, 698, size)]
+    assert progress == sorted(progress) and len(progress) == len(network.calls) and progress[-1] == 1.0
 
 
 def test_progress_is_reported_and_a_callback_exception_stops_the_run() -> None:
-    seen: list[float] = []
+    fractions: list[float] = []
     samples = np.tile(recording(), 10)
-    detector(FakeNetwork()).spans(samples, seen.append)
-    assert seen == sorted(seen) and len(seen) == 3 and seen[-1] == 1.0
+    detector(FakeNetwork()).spans(samples, fractions.append)
+    assert fractions == sorted(fractions) and len(fractions) == 3 and fractions[-1] == 1.0
 
     def stop(fraction: float) -> None:
         raise KeyboardInterrupt
@@ -79,12 +79,12 @@ def test_progress_is_reported_and_a_callback_exception_stops_the_run() -> None:
     network = FakeNetwork()
     with pytest.raises(KeyboardInterrupt):
         detector(network).spans(samples, stop)
-    assert len(network.seen) == 1
+    assert len(network.calls) == 1
 
 
 def test_recording_shorter_than_a_window_gives_no_span() -> None:
     network = FakeNetwork()
-    assert detector(network).spans(recording()[:399]) == [] and network.seen == []
+    assert detector(network).spans(recording()[:399]) == [] and network.calls == []
 
 
 def test_silence_class_outside_the_network_is_refused() -> None:

@@ -20,7 +20,7 @@ ELSEWHERE = Path("it.gguf")
 
 
 class FakeNetwork:
-    """Every frame's first two values are its embedding."""
+    """The embedding of a frame is its first two values."""
 
     def embed_audio(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
         counts = np.array([len(rows) for rows in features])
@@ -32,7 +32,7 @@ class FakeNetwork:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> FunasrNanoModel:
-    """Of a directory that has no weights."""
+    """The model of a directory without weights."""
     directory = tiny_funasr_nano(tmp_path_factory.mktemp("tiny") / "it")
     (directory / "model.pt").unlink()
     return read_funasr_nano(directory, ELSEWHERE)
@@ -41,8 +41,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FunasrNanoModel:
 def test_every_chunk_is_encoded_and_the_first_is_traced(model: FunasrNanoModel) -> None:
     encoder = NanoAudioEncoder(model, None, FakeNetwork())
     recorder = Recorder(StageFilter("frontend.*"))
-    stretches = [noise(seconds)[0] for seconds in (0.5, 1.0)]
-    speech, counts = encoder.embeddings(stretches, FunasrNanoOptions(), recorder)
+    chunks = [noise(seconds)[0] for seconds in (0.5, 1.0)]
+    speech, counts = encoder.embeddings(chunks, FunasrNanoOptions(), recorder)
     assert speech.shape == (2, 17, 2) and counts.tolist() == [8, 17]
     assert list(recorder.stages) == ["frontend.fbank", "frontend.lfr", "frontend.features"]
     np.testing.assert_array_equal(recorder.stages["frontend.features"][:, :2], speech[0, :8])
@@ -61,5 +61,5 @@ def test_prompt_and_stop_tokens_match_the_family(model: FunasrNanoModel) -> None
 
 def test_language_model_is_read_with_weights_elsewhere(model: FunasrNanoModel) -> None:
     assert model.checkpoint.weights == ELSEWHERE
-    alone = read_causal_lm(model.checkpoint.directory, ELSEWHERE)
-    assert alone.speech is not None and alone.speech.checkpoint.weights == ELSEWHERE
+    language_model = read_causal_lm(model.checkpoint.directory, ELSEWHERE)
+    assert language_model.speech is not None and language_model.speech.checkpoint.weights == ELSEWHERE

@@ -101,18 +101,18 @@ def test_closing_the_stream_stops_generation_within_one_token() -> None:
     assert recogniser.steps == 2 and recogniser.closed
 
 
-ONE = "expected one message of the user with one recording"
+EXPECTED = "expected one message of the user with one recording"
 INVALID = {"data": base64.b64encode(b"no sound at all").decode(), "format": "wav"}
 
 
 @pytest.mark.parametrize(
     ("messages", "message"),
     [
-        ("hello", f"message 1 has no recordings; {ONE}"),
-        (messages_with(SOUND, SOUND), f"message 1 has 2 recordings; {ONE}"),
+        ("hello", f"message 1 has no recordings; {EXPECTED}"),
+        (messages_with(SOUND, SOUND), f"message 1 has 2 recordings; {EXPECTED}"),
         (
             [*messages_with(SOUND), {"role": "assistant", "content": "x"}, *messages_with(SOUND)],
-            f"the conversation has 3 messages, and m answers about one; {ONE}",
+            f"the conversation has 3 messages, and m answers about one; {EXPECTED}",
         ),
         (
             messages_with({"type": "audio", "audio": (np.zeros(16000, np.float32), 16000)}, system="x"),

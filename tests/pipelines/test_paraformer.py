@@ -19,10 +19,10 @@ FRAME = 0.06
 
 
 class FakeNetwork:
-    """Decodes the pieces it was given, one complete every fourth frame; keeps what it was asked."""
+    """Decodes fixed pieces, one complete every fourth frame; records its arguments."""
 
     dtype = "f16"
-    asked: tuple[Any, int] | None = None
+    fine_alphas_arguments: tuple[Any, int] | None = None
     cif_residual: bool | None = None
 
     def __init__(self, model: ParaformerModel, pieces: list[str]):
@@ -37,7 +37,7 @@ class FakeNetwork:
         return Decoded(logits, alphas, "what the encoder gave")
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
-        self.asked = encoded, tokens
+        self.fine_alphas_arguments = encoded, tokens
         alphas = np.zeros(51, np.float32)
         alphas[[10, 20, 30]] = 1.0
         return alphas
@@ -50,23 +50,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ParaformerModel:
 
 def test_token_starts_at_the_previous_peak_and_ends_at_its_own(model: ParaformerModel) -> None:
     network = FakeNetwork(model, ["one", "two", "three", "</s>"])
-    hearer = ParaformerPipeline(model, None, network)
-    heard = hearer.recognise(SAMPLES, ParaformerOptions())
-    assert heard.text == "one two three" and heard.ids == tuple(network.ids) and hearer.dtype == "f16"
+    recogniser = ParaformerPipeline(model, None, network)
+    recognition = recogniser.recognise(SAMPLES, ParaformerOptions())
+    assert recognition.text == "one two three" and recognition.ids == tuple(network.ids) and recogniser.dtype == "f16"
     ends = [(frame - 1.5) * FRAME for frame in (3, 7, 11)]
-    assert [token.end for token in heard.tokens] == pytest.approx(ends)
-    assert [token.start for token in heard.tokens] == pytest.approx([0.0, *ends[:-1]])
-    likely = np.e / (np.e + network.width - 1)
-    assert [token.confidence for token in heard.tokens] == pytest.approx([likely] * 3)
-    assert network.asked is None
+    assert [token.end for token in recognition.tokens] == pytest.approx(ends)
+    assert [token.start for token in recognition.tokens] == pytest.approx([0.0, *ends[:-1]])
+    confidence = np.e / (np.e + network.width - 1)
+    assert [token.confidence for token in recognition.tokens] == pytest.approx([confidence] * 3)
+    assert network.fine_alphas_arguments is None
     assert network.cif_residual is False
-    untimed = hearer.recognise(SAMPLES, ParaformerOptions(timestamps=False, cif_residual=True))
+    untimed = recogniser.recognise(SAMPLES, ParaformerOptions(timestamps=False, cif_residual=True))
     assert network.cif_residual is True
     assert [token.start for token in untimed.tokens] == [None] * 3
 
 
 def test_cif_weights_are_rescaled_to_the_number_of_tokens(model: ParaformerModel) -> None:
-    """Four tokens need a fifth edge, that of the end symbol; without one the weights are made to sum to five."""
+    """Four tokens need a fifth peak for the end symbol; without an end symbol the weights are scaled to sum to five."""
     with_end, without = (
         ParaformerPipeline(model, None, FakeNetwork(model, pieces)).recognise(SAMPLES, ParaformerOptions()).tokens
         for pieces in (["one", "two", "three", "four"], ["one", "two", "three", "</s>"])
@@ -79,16 +79,16 @@ def test_cif_weights_are_rescaled_to_the_number_of_tokens(model: ParaformerModel
 def test_upsampled_timestamp_head_receives_encoder_output_and_token_count(model: ParaformerModel) -> None:
     fine = replace(model, predictor=replace(model.predictor, upsample=3))
     network = FakeNetwork(model, ["one", "two", "</s>"])
-    heard = ParaformerPipeline(fine, None, network).recognise(SAMPLES, ParaformerOptions())
-    assert network.asked == ("what the encoder gave", 3)
+    recognition = ParaformerPipeline(fine, None, network).recognise(SAMPLES, ParaformerOptions())
+    assert network.fine_alphas_arguments == ("what the encoder gave", 3)
     starts = [(frame - 1.5) * FRAME / 3 for frame in (10, 20)]
-    assert [token.start for token in heard.tokens] == pytest.approx(starts)
+    assert [token.start for token in recognition.tokens] == pytest.approx(starts)
 
 
 def test_zero_predicted_tokens_give_an_empty_transcript(model: ParaformerModel) -> None:
-    hearer = ParaformerPipeline(model, None, FakeNetwork(model, []))
-    heard = hearer.recognise(SAMPLES, ParaformerOptions())
-    assert (heard.text, heard.ids, heard.tokens) == ("", (), ())
-    trace = hearer.trace(SAMPLES, ParaformerOptions(), StageFilter("frontend.features,tokens,text"))
+    recogniser = ParaformerPipeline(model, None, FakeNetwork(model, []))
+    recognition = recogniser.recognise(SAMPLES, ParaformerOptions())
+    assert (recognition.text, recognition.ids, recognition.tokens) == ("", (), ())
+    trace = recogniser.trace(SAMPLES, ParaformerOptions(), StageFilter("frontend.features,tokens,text"))
     assert list(trace) == ["frontend.features", "tokens", "text"]
     assert trace["tokens"].dtype == np.int64 and trace["tokens"].shape == (0,)

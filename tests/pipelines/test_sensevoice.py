@@ -18,11 +18,11 @@ from workbench.trace.trace import StageFilter
 
 SAMPLES = noise(1.0)[0]  # 17 frames
 BANNED = SenseVoiceOptions(ban_emo_unk=True)
-AGAIN = noise(1.5)[0], SenseVoiceOptions(), StageFilter("*")
+LONGER_INPUT = noise(1.5)[0], SenseVoiceOptions(), StageFilter("*")
 
 
 class FakeNetwork:
-    """Emits pieces by frame, blank elsewhere; keeps what it was asked."""
+    """Emits the given pieces at their frames and blanks elsewhere; records its input."""
 
     dtype = "q8_0"
     scale = 1.0
@@ -53,29 +53,29 @@ def pipeline(model: SenseVoiceModel, **pieces: str) -> tuple[SenseVoicePipeline,
 
 
 def test_tags_text_and_times_are_read_from_the_ctc_path(model: SenseVoiceModel) -> None:
-    hearer, network = pipeline(model, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
-    heard = hearer.recognise(SAMPLES, SenseVoiceOptions(language="en", itn=True))
-    assert network.queries == (4, 1, 2, 14) and hearer.dtype == "q8_0"
-    assert (heard.text, heard.language, heard.tags) == ("a c", "en", {"emotion": "HAPPY"})
-    assert [token.start for token in heard.tokens] == pytest.approx([(6 - 4.5) * 0.06, (9 - 4.5) * 0.06])
-    likely = np.exp(2) / (np.exp(2) + np.exp(1) + network.width - 2)  # the blank has 1, all others 0
-    assert [token.confidence for token in heard.tokens] == pytest.approx([likely, likely])
-    assert len(heard.ids) == 4
+    recogniser, network = pipeline(model, f0="<|en|>", f1="<|HAPPY|>", f6="▁a", f7="▁a", f9="▁c")
+    recognition = recogniser.recognise(SAMPLES, SenseVoiceOptions(language="en", itn=True))
+    assert network.queries == (4, 1, 2, 14) and recogniser.dtype == "q8_0"
+    assert (recognition.text, recognition.language, recognition.tags) == ("a c", "en", {"emotion": "HAPPY"})
+    assert [token.start for token in recognition.tokens] == pytest.approx([(6 - 4.5) * 0.06, (9 - 4.5) * 0.06])
+    confidence = np.exp(2) / (np.exp(2) + np.exp(1) + network.width - 2)  # the blank has 1, all others 0
+    assert [token.confidence for token in recognition.tokens] == pytest.approx([confidence, confidence])
+    assert len(recognition.ids) == 4
 
 
 def test_ban_emo_unk_changes_the_tokens_but_not_the_traced_logits(model: SenseVoiceModel) -> None:
-    hearer, _ = pipeline(model, f1="<|EMO_UNKNOWN|>")
-    unknown = hearer.unknown_emotion
-    assert hearer.recognise(SAMPLES, SenseVoiceOptions()).tags == {"emotion": "EMO_UNKNOWN"}
-    assert hearer.recognise(SAMPLES, SenseVoiceOptions(ban_emo_unk=True)).ids == ()
-    trace = hearer.trace(SAMPLES, SenseVoiceOptions(ban_emo_unk=True), StageFilter("logits,ctc.*,tokens"))
-    assert trace["logits"][1, unknown] == 2.0 and trace["tokens"].tolist() == []
+    recogniser, _ = pipeline(model, f1="<|EMO_UNKNOWN|>")
+    unknown_emotion = recogniser.unknown_emotion
+    assert recogniser.recognise(SAMPLES, SenseVoiceOptions()).tags == {"emotion": "EMO_UNKNOWN"}
+    assert recogniser.recognise(SAMPLES, SenseVoiceOptions(ban_emo_unk=True)).ids == ()
+    trace = recogniser.trace(SAMPLES, SenseVoiceOptions(ban_emo_unk=True), StageFilter("logits,ctc.*,tokens"))
+    assert trace["logits"][1, unknown_emotion] == 2.0 and trace["tokens"].tolist() == []
 
 
 def test_posteriors_are_the_softmax_of_large_logits(model: SenseVoiceModel) -> None:
-    hearer, network = pipeline(model)
+    recogniser, network = pipeline(model)
     network.scale = 1e4
-    posteriors = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("ctc.posteriors"))["ctc.posteriors"]
+    posteriors = recogniser.trace(SAMPLES, SenseVoiceOptions(), StageFilter("ctc.posteriors"))["ctc.posteriors"]
     assert posteriors.dtype == np.float32
     np.testing.assert_array_equal(posteriors, np.eye(len(model.vocabulary), dtype=np.float32)[[0] * len(posteriors)])
 
@@ -83,10 +83,10 @@ def test_posteriors_are_the_softmax_of_large_logits(model: SenseVoiceModel) -> N
 def test_cmvn_is_applied_unless_option_cmvn_is_off(model: SenseVoiceModel) -> None:
     network = FakeNetwork(model, {})
     width = model.frontend.width
-    hearer = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
-    hearer.recognise(SAMPLES, SenseVoiceOptions(cmvn="off"))
+    recogniser = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
+    recogniser.recognise(SAMPLES, SenseVoiceOptions(cmvn="off"))
     plain = network.features
-    hearer.recognise(SAMPLES, SenseVoiceOptions())
+    recogniser.recognise(SAMPLES, SenseVoiceOptions())
     assert plain.shape == (17, width) and plain.dtype == np.float32
     np.testing.assert_allclose(network.features, (plain + 1) * 2, rtol=1e-5)
 
@@ -99,38 +99,44 @@ def test_checkpoint_is_read_with_weights_elsewhere(tmp_path: Path) -> None:
 
 
 def test_tokens_and_text_are_computed_from_given_logits(model: SenseVoiceModel) -> None:
-    hearer, _ = pipeline(model, f1="▁a")
-    ids, wanted = model.vocabulary.ids, StageFilter("logits,ctc.*,tokens,text")
-    own = hearer.trace(SAMPLES, SenseVoiceOptions(), wanted)
-    given = own["logits"].copy()
-    given[6, ids["▁c"]] = given[7, ids["<|EMO_UNKNOWN|>"]] = 9.0
+    recogniser, _ = pipeline(model, f1="▁a")
+    ids, stages = model.vocabulary.ids, StageFilter("logits,ctc.*,tokens,text")
+    full_trace = recogniser.trace(SAMPLES, SenseVoiceOptions(), stages)
+    given_logits = full_trace["logits"].copy()
+    given_logits[6, ids["▁c"]] = given_logits[7, ids["<|EMO_UNKNOWN|>"]] = 9.0
     for options, tokens in ((SenseVoiceOptions(), ["▁a", "▁c", "<|EMO_UNKNOWN|>"]), (BANNED, ["▁a", "▁c"])):
-        found = hearer.trace(SAMPLES, options, wanted, {"logits": given})
-        np.testing.assert_array_equal(found["logits"], own["logits"])
-        np.testing.assert_array_equal(found["ctc.posteriors"].argmax(axis=1), given.argmax(axis=1))
-        assert found["tokens"].tolist() == [ids[piece] for piece in tokens] and str(found["text"]) == "a c"
+        trace = recogniser.trace(SAMPLES, options, stages, {"logits": given_logits})
+        np.testing.assert_array_equal(trace["logits"], full_trace["logits"])
+        np.testing.assert_array_equal(trace["ctc.posteriors"].argmax(axis=1), given_logits.argmax(axis=1))
+        assert trace["tokens"].tolist() == [ids[piece] for piece in tokens] and str(trace["text"]) == "a c"
 
 
 def test_front_end_stages_are_computed_from_the_given_previous_stage(model: SenseVoiceModel) -> None:
-    """Also of recordings of another length, in another type."""
+    """The given stage may have another length or dtype."""
     width = model.frontend.width
     network = FakeNetwork(model, {})
-    hearer = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
-    long = {name: array for name, array in hearer.trace(*AGAIN).items() if name.startswith("frontend.")}
-    short = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("frontend.*"))
-    only = {"frontend.fbank": long["frontend.fbank"].astype(np.float64)}
-    found = hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("frontend.*"), only)
-    np.testing.assert_array_equal(found["frontend.fbank"], short["frontend.fbank"])
+    recogniser = SenseVoicePipeline(model, Cmvn(np.full(width, 1.0), np.full(width, 2.0)), network)
+    long_trace = {
+        name: array for name, array in recogniser.trace(*LONGER_INPUT).items() if name.startswith("frontend.")
+    }
+    short_trace = recogniser.trace(SAMPLES, SenseVoiceOptions(), StageFilter("frontend.*"))
+    given_fbank = {"frontend.fbank": long_trace["frontend.fbank"].astype(np.float64)}
+    trace = recogniser.trace(SAMPLES, SenseVoiceOptions(), StageFilter("frontend.*"), given_fbank)
+    np.testing.assert_array_equal(trace["frontend.fbank"], short_trace["frontend.fbank"])
     for stage in ("frontend.lfr", "frontend.features"):
-        np.testing.assert_array_equal(found[stage], long[stage])
-    np.testing.assert_array_equal(network.features, long["frontend.features"])
-    stacked = {"frontend.lfr": long["frontend.lfr"] + 1}
-    found = hearer.trace(SAMPLES, SenseVoiceOptions(cmvn="off"), StageFilter("frontend.*"), stacked)
-    np.testing.assert_array_equal(found["frontend.lfr"], short["frontend.lfr"])
-    np.testing.assert_array_equal(found["frontend.features"], long["frontend.lfr"] + 1)
-    hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("*"), {"frontend.features": long["frontend.features"] * 3})
-    np.testing.assert_array_equal(network.features, long["frontend.features"] * 3)
+        np.testing.assert_array_equal(trace[stage], long_trace[stage])
+    np.testing.assert_array_equal(network.features, long_trace["frontend.features"])
+    given_lfr = {"frontend.lfr": long_trace["frontend.lfr"] + 1}
+    trace = recogniser.trace(SAMPLES, SenseVoiceOptions(cmvn="off"), StageFilter("frontend.*"), given_lfr)
+    np.testing.assert_array_equal(trace["frontend.lfr"], short_trace["frontend.lfr"])
+    np.testing.assert_array_equal(trace["frontend.features"], long_trace["frontend.lfr"] + 1)
+    recogniser.trace(
+        SAMPLES, SenseVoiceOptions(), StageFilter("*"), {"frontend.features": long_trace["frontend.features"] * 3}
+    )
+    np.testing.assert_array_equal(network.features, long_trace["frontend.features"] * 3)
     with pytest.raises(
         BadInput, match=r"frontend.fbank of the trace to compute from is float32 of the shape \(0, 80\)"
     ):
-        hearer.trace(SAMPLES, SenseVoiceOptions(), StageFilter("*"), {"frontend.fbank": np.zeros((0, 80), np.float32)})
+        recogniser.trace(
+            SAMPLES, SenseVoiceOptions(), StageFilter("*"), {"frontend.fbank": np.zeros((0, 80), np.float32)}
+        )

@@ -27,8 +27,8 @@ from workbench.text.scripts import join_texts
 from workbench.trace.trace import StageFilter
 
 RATE = 16000
-NOTHING = Recognition("", None, {}, (), ())
-Hear = Callable[[int, np.ndarray], Recognition]
+EMPTY = Recognition("", None, {}, (), ())
+RecogniseChunk = Callable[[int, np.ndarray], Recognition]
 
 
 class FakeRecogniser:
@@ -37,8 +37,8 @@ class FakeRecogniser:
     options_class = TimedOptions
     dtype = "float32"
 
-    def __init__(self, hear: Hear):
-        self.answer = hear  # the name recognise_stream would make it a streaming recogniser
+    def __init__(self, recognise_chunk: RecogniseChunk):
+        self.answer = recognise_chunk  # the name recognise_stream would make it a streaming recogniser
         self.chunks: list[np.ndarray] = []
         self.options: list[ListeningOptions] = []
 
@@ -50,9 +50,11 @@ class FakeRecogniser:
     def text_of(self, ids: Sequence[int]) -> str:
         return " ".join(f"w{number}" for number in ids)
 
-    def trace(self, samples: np.ndarray, options: Any, wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
+    def trace(
+        self, samples: np.ndarray, options: Any, requested_stages: StageFilter, given: Any = None
+    ) -> dict[str, np.ndarray]:
         stages = {"frontend.fbank": samples[:4], "tokens": np.array([1])}
-        return {name: array for name, array in stages.items() if wanted(name)}
+        return {name: array for name, array in stages.items() if requested_stages(name)}
 
 
 def words(*times: tuple[float, float], first: int = 0, **tags: str) -> Recognition:
@@ -62,12 +64,12 @@ def words(*times: tuple[float, float], first: int = 0, **tags: str) -> Recogniti
     return Recognition(" ".join(f"w{n}" for n in ids), tags.pop("language", None), tags, tokens, (99, *ids))
 
 
-def transcribe(hear: Hear, seconds: float, **options: Any) -> tuple[FakeRecogniser, Transcript]:
-    recogniser = FakeRecogniser(hear)
+def transcribe(recognise_chunk: RecogniseChunk, seconds: float, **options: Any) -> tuple[FakeRecogniser, Transcript]:
+    recogniser = FakeRecogniser(recognise_chunk)
     return recogniser, SpeechSession("m", "r", recogniser).transcribe(noise(seconds), **options)
 
 
-def set_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], notes: tuple[str, ...] = ()) -> None:
+def put_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], notes: tuple[str, ...] = ()) -> None:
     """Make voice activity detection return these spans."""
     speech = SpeechFound(tuple(Span(*span) for span in spans), notes)
     monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", lambda samples, options, device: speech)
@@ -80,14 +82,14 @@ def set_spans(monkeypatch: pytest.MonkeyPatch, *spans: tuple[float, float], note
     ("seconds", "cap"), [(5.0, 30.0), (30.0, 30.0), (30.0001, 30.0), (100.0, 30.0), (61.7, 2.5), (3.3, 1.0)]
 )
 def test_chunks_cover_all_samples_once_and_stay_within_the_limit(seconds: float, cap: float) -> None:
-    recogniser, _ = transcribe(lambda n, samples: NOTHING, seconds, vad="none", max_segment_seconds=cap)
+    recogniser, _ = transcribe(lambda n, samples: EMPTY, seconds, vad="none", max_segment_seconds=cap)
     np.testing.assert_array_equal(np.concatenate(recogniser.chunks), noise(seconds)[0])
     assert max(map(len, recogniser.chunks)) <= cap * RATE
     assert min(map(len, recogniser.chunks)) >= min(cap / 5, seconds) * RATE, "no very short chunk"
 
 
 def test_recording_within_the_limit_is_one_chunk() -> None:
-    recogniser, _ = transcribe(lambda n, samples: NOTHING, 29.9)
+    recogniser, _ = transcribe(lambda n, samples: EMPTY, 29.9)
     [samples] = recogniser.chunks
     assert len(samples) == round(29.9 * RATE)
 
@@ -106,24 +108,24 @@ def test_segments_stay_within_the_training_length_of_the_model(
         return SpeechFound(())
 
     monkeypatch.setattr("workbench.pipelines.speech_session.speech_spans", record_options)
-    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: EMPTY))
     session.longest_segment_seconds = 8.0
     session.transcribe(noise(1.0), **options)
-    assert [each.max_segment_seconds for each in received] == [longest]
+    assert [vad_options.max_segment_seconds for vad_options in received] == [longest]
 
 
 def test_recogniser_receives_validated_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    recogniser, _ = transcribe(lambda n, samples: NOTHING, 1.0, dither=1, timestamps=False)
+    recogniser, _ = transcribe(lambda n, samples: EMPTY, 1.0, dither=1, timestamps=False)
     assert recogniser.options == [TimedOptions(dither=1.0, timestamps=False)]
     with pytest.raises(BadInput, match="m has no option langauge"):
-        transcribe(lambda n, samples: NOTHING, 1.0, langauge="en")
+        transcribe(lambda n, samples: EMPTY, 1.0, langauge="en")
 
 
 # Segments.
 
 
 def test_token_times_are_relative_to_the_start_of_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_spans(monkeypatch, (1.0, 3.0), (5.5, 8.0))
+    put_spans(monkeypatch, (1.0, 3.0), (5.5, 8.0))
     recognitions = [words((0.1, 0.4), (0.5, 1.9)), words((0.0, 0.5), first=7)]
     recogniser, transcript = transcribe(lambda n, samples: recognitions[n], 10.0)
     recording = noise(10.0)[0]
@@ -136,7 +138,7 @@ def test_token_times_are_relative_to_the_start_of_the_recording(monkeypatch: pyt
 
 
 def test_segments_are_split_in_the_middle_of_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_spans(monkeypatch, (10.0, 20.0))
+    put_spans(monkeypatch, (10.0, 20.0))
     pause = PAUSE_SECONDS + 0.5
     recognition = words((0.5, 1.0), (1.0 + PAUSE_SECONDS, 3.0), (3.0 + pause, 5.0), first=4)
     _, transcript = transcribe(lambda n, samples: recognition, 20.0)
@@ -145,7 +147,7 @@ def test_segments_are_split_in_the_middle_of_a_pause(monkeypatch: pytest.MonkeyP
 
 
 def test_sentence_end_splits_a_segment_of_sufficient_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_spans(monkeypatch, (0.0, 10.0))
+    put_spans(monkeypatch, (0.0, 10.0))
     texts = [" a.", " b。", " c", " d?", " e"]
     times = [(0.0, 1.0), (1.0, 4.5), (4.5, 5.0), (5.0, 9.0), (9.0, 9.5)]
     tokens = tuple(Token(n, text, *time) for n, (text, time) in enumerate(zip(texts, times, strict=True)))
@@ -155,7 +157,7 @@ def test_sentence_end_splits_a_segment_of_sufficient_length(monkeypatch: pytest.
 
 
 def test_token_times_are_clipped_to_the_end_of_the_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_spans(monkeypatch, (2.0, 3.0))
+    put_spans(monkeypatch, (2.0, 3.0))
     _, transcript = transcribe(lambda n, samples: words((0.9, 1.1), (1.2, 1.3)), 5.0)
     [segment] = transcript.segments
     assert [(token.start, token.end) for token in segment.tokens] == [(2.9, 3.0), (3.0, 3.0)]
@@ -163,7 +165,7 @@ def test_token_times_are_clipped_to_the_end_of_the_span(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("timestamps", [True, False])
 def test_chunk_without_token_times_is_one_segment(monkeypatch: pytest.MonkeyPatch, timestamps: bool) -> None:
-    set_spans(monkeypatch, (1.0, 9.0))
+    put_spans(monkeypatch, (1.0, 9.0))
     recognition = words((0.0, 1.0), (5.0, 6.0), emotion="SAD")
     if timestamps:  # the model returns no times
         recognition = replace(
@@ -201,21 +203,21 @@ def test_segments_cover_the_span_and_keep_all_tokens_in_order(
 
 
 def test_empty_recognition_gives_an_empty_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, transcript = transcribe(lambda n, samples: NOTHING, 2.0)
+    _, transcript = transcribe(lambda n, samples: EMPTY, 2.0)
     assert (transcript.text, transcript.segments, transcript.tokens, transcript.language) == ("", (), (), None)
     assert transcript.audio_seconds == 2.0 and transcript.notes == ()
-    set_spans(monkeypatch, notes=("found no speech",))
+    put_spans(monkeypatch, notes=("found no speech",))
     recogniser, transcript = transcribe(lambda n, samples: words((0.0, 1.0)), 2.0)
     assert recogniser.chunks == [] and transcript.segments == () and transcript.notes == ("found no speech",)
 
 
 def test_language_and_tags_are_the_most_frequent_of_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_spans(monkeypatch, (0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
+    put_spans(monkeypatch, (0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
     recognitions = [
         words((0.0, 0.5), language="zh", emotion="SAD"),
         words((0.0, 0.5), language="en", emotion="HAPPY"),
         words((0.0, 0.5), language="en", event="BGM"),
-        NOTHING,
+        EMPTY,
     ]
     _, transcript = transcribe(lambda n, samples: recognitions[n], 4.0)
     assert transcript.language == "en" and transcript.tags == {"emotion": "SAD", "event": "BGM"}
@@ -227,12 +229,12 @@ def test_language_and_tags_are_the_most_frequent_of_the_chunks(monkeypatch: pyte
 
 
 def test_progress_grows_and_segments_come_before_the_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
-    set_spans(monkeypatch, (1.0, 2.0), (3.0, 4.0))
+    put_spans(monkeypatch, (1.0, 2.0), (3.0, 4.0))
     session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: words((0.0, 0.5))))
     assert isinstance(session, Session)
     events = list(session.stream(noise(5.0)))
     progress = [event for event in events if isinstance(event, Progress)]
-    assert [each.done for each in progress] == [0.0, 1.0, 3.0, 5.0] and {each.total for each in progress} == {5.0}
+    assert [event.done for event in progress] == [0.0, 1.0, 3.0, 5.0] and {event.total for event in progress} == {5.0}
     kinds = [type(event) for event in events]
     assert kinds == [Progress, Progress, Segment, Progress, Segment, Progress, Transcript]
     transcript = events[-1]
@@ -255,7 +257,7 @@ def test_recording_note_is_added_to_the_transcript(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "x.wav", noise(1.0)[0], RATE)
     content = (tmp_path / "x.wav").read_bytes()
     (tmp_path / "x.wav").write_bytes(content[: len(content) // 2])
-    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: EMPTY))
     [note] = session.transcribe(tmp_path / "x.wav").notes
     assert "the header promises 1.0 s but the file holds 0.5 s" in note
 
@@ -280,7 +282,7 @@ def test_texts_are_joined_with_spaces_according_to_script(texts: list[str], expe
 
 
 def test_trace_metadata_names_model_runtime_options_and_input() -> None:
-    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: EMPTY))
     trace = session.trace(noise(1.0), stages="tokens", dither=2.0)
     assert list(trace) == ["tokens"]
     assert trace.meta["model"] == "m" and trace.meta["runtime"] == "r" and trace.meta["dtype"] == "float32"
@@ -291,13 +293,13 @@ def test_trace_metadata_names_model_runtime_options_and_input() -> None:
 
 
 def test_stage_pattern_without_a_match_is_refused() -> None:
-    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: EMPTY))
     with pytest.raises(BadInput, match=r"^no stage of m on r matches 'decoder\.\*'; see the stages with \*$"):
         session.trace(noise(1.0), stages="decoder.*")
 
 
 def test_closed_session_raises_an_error() -> None:
-    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: NOTHING))
+    session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: EMPTY))
     session.close()
     session.close()
     for call in (lambda: session.transcribe(noise(1.0)), lambda: session.trace(noise(1.0))):

@@ -24,8 +24,8 @@ def test_conversation_options_extend_the_family_options() -> None:
     assert conversing(CausalLmOptions) is OPTIONS and conversing(OPTIONS) is OPTIONS
     names = {spec.name for spec in option_specs(OPTIONS)}
     assert names == {spec.name for spec in option_specs(CausalLmOptions)} | {"modalities"}
-    made = build_options(OPTIONS, {"modalities": "text", "top_k": 3}, "m")
-    assert isinstance(made, CausalLmOptions) and isinstance(made, ConversingOptions)
+    options = build_options(OPTIONS, {"modalities": "text", "top_k": 3}, "m")
+    assert isinstance(options, CausalLmOptions) and isinstance(options, ConversingOptions)
     assert {name for name, family in FAMILIES.items() if family.chat_options_class} >= {
         "causal_lm",
         "funasr_nano",
@@ -58,7 +58,7 @@ def test_audio_in_a_message_is_refused() -> None:
 def test_answer_is_the_last_event_and_has_the_settings() -> None:
     closed = False
 
-    def written() -> Generator[Piece | Generation, None, None]:
+    def generate() -> Generator[Piece | Generation, None, None]:
         nonlocal closed
         try:
             yield Piece("two", (5,))
@@ -66,13 +66,13 @@ def test_answer_is_the_last_event_and_has_the_settings() -> None:
         finally:
             closed = True
 
-    begun, piece, answer = text_answer(written(), OPTIONS(top_k=3))
-    assert isinstance(begun, Begun) and begun.settings["top_k"] == 3
+    start_event, piece, answer = text_answer(generate(), OPTIONS(top_k=3))
+    assert isinstance(start_event, Begun) and start_event.settings["top_k"] == 3
     assert piece == Piece("two", (5,)) and isinstance(answer, Answer) and answer.audio is None
     assert (answer.text, answer.token_ids, answer.prompt_rows, answer.finish) == ("two", (5, 0), 7, "stop")
     assert (answer.compute_seconds, answer.first_text_seconds, answer.notes) == (0.5, 0.25, ("a note",))
     assert answer.settings["top_k"] == 3 and answer.settings["modalities"] == "auto"
-    stream = text_answer(written(), OPTIONS())
+    stream = text_answer(generate(), OPTIONS())
     next(stream)
     next(stream)
     closed = False

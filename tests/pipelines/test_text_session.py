@@ -64,9 +64,9 @@ class ByteWriter:
     def table(self) -> Table:
         return Table((256, 2), lambda first, last: np.array([(1, n) for n in range(first, last)], np.float32))
 
-    def trace(self, prompt: TokenPrompt, wanted: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
+    def trace(self, prompt: TokenPrompt, requested_stages: StageFilter, given: Any = None) -> dict[str, np.ndarray]:
         stages = {"llm.embeddings": np.ones((len(prompt.ids), 2)), "logits": np.zeros((len(prompt.ids), 256))}
-        return {stage: array for stage, array in stages.items() if wanted(stage)}
+        return {stage: array for stage, array in stages.items() if requested_stages(stage)}
 
 
 def session(writes: Sequence[int]) -> tuple[TextSession, ByteWriter]:
@@ -247,7 +247,7 @@ def test_trace_from_given_stages_uses_the_given_prompt_and_generates_no_text() -
         text_session.trace("xy", "tok*", given=given_trace)
 
 
-# What is refused.
+# Refusals.
 
 
 def test_text_session_refuses_to_transcribe() -> None:

@@ -36,32 +36,32 @@ def test_trace_metadata_names_model_runtime_dtype_options_and_input(tmp_path: Pa
 def test_trace_written_to_a_file_equals_the_returned_trace(tmp_path: Path) -> None:
     session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
     path = tmp_path / "t.safetensors"
-    whole, stored = session.trace(noise(1.0)), session.trace(noise(1.0), out=path)
-    assert isinstance(stored, StoredTrace) and list(stored) == list(whole) and stored.meta == whole.meta
-    for stage in whole:
-        np.testing.assert_array_equal(stored[stage], whole[stage])
+    returned, stored = session.trace(noise(1.0)), session.trace(noise(1.0), out=path)
+    assert isinstance(stored, StoredTrace) and list(stored) == list(returned) and stored.meta == returned.meta
+    for stage in returned:
+        np.testing.assert_array_equal(stored[stage], returned[stage])
     with pytest.raises(BadInput, match="cannot be written to"):
         session.trace(noise(1.0), out=tmp_path / "none" / "t.safetensors")
     with pytest.raises(BadInput, match=r"no stage of tiny on pytorch matches 'b\*'"):
         session.trace(noise(1.0), "b*", out=tmp_path / "other.safetensors")
-    assert [each.name for each in tmp_path.glob("*.safetensors*")] == ["t.safetensors"]
+    assert [file.name for file in tmp_path.glob("*.safetensors*")] == ["t.safetensors"]
 
 
 def test_cancelled_trace_leaves_no_file(tmp_path: Path) -> None:
     session = open_session(tiny_sensevoice(tmp_path / "it"), "tiny", Settings())
 
-    def stopped(fraction: float, activity: str) -> None:
+    def cancel(fraction: float, activity: str) -> None:
         raise Cancelled(activity)
 
-    with listening(stopped), pytest.raises(Cancelled, match=r"writing t\.safetensors"):
+    with listening(cancel), pytest.raises(Cancelled, match=r"writing t\.safetensors"):
         session.trace(noise(1.0), out=tmp_path / "t.safetensors")
     assert not list(tmp_path.glob("*.safetensors*"))
 
 
 def test_substituted_stages_are_read_lazily_from_a_file(tmp_path: Path) -> None:
     path = Trace({"a": np.ones(2), "b": np.zeros(3)}, {"input_digest": "d"}).save(tmp_path / "it.safetensors")
-    for given in (path, str(path), Trace.load(path)):
-        stages = substituted_stages(given, "d")
+    for source in (path, str(path), Trace.load(path)):
+        stages = substituted_stages(source, "d")
         assert stages is not None and list(stages) == ["a", "b"] and len(stages) == 2
         assert "a" in stages and "c" not in stages and not stages.used
         with pytest.raises(BadInput, match=r"has none of the stages of this pass \(it has a, b\); expected a trace of"):

@@ -137,10 +137,10 @@ def test_quiet_speech_is_detected_like_loud_speech(kind: str) -> None:
     samples = read(LONG_DIGITS).samples
     loud_seconds = speech_seconds(samples, vad)
     for level in (-20.0, -40.0):
-        quiet = np.round(samples * 10 ** (level / 20) * 32768) / 32768
-        assert speech_seconds(quiet.astype(np.float32), vad) == pytest.approx(loud_seconds, rel=0.05)
+        quiet_samples = np.round(samples * 10 ** (level / 20) * 32768) / 32768
+        assert speech_seconds(quiet_samples.astype(np.float32), vad) == pytest.approx(loud_seconds, rel=0.05)
     if kind == "silero":
-        assert sum(span.seconds for span in silero_spans(quiet.astype(np.float32))) < 0.3 * loud_seconds
+        assert sum(span.seconds for span in silero_spans(quiet_samples.astype(np.float32))) < 0.3 * loud_seconds
 
 
 def test_fsmn_vad_finds_quiet_speech_in_loud_noise() -> None:
@@ -148,8 +148,8 @@ def test_fsmn_vad_finds_quiet_speech_in_loud_noise() -> None:
     speech = join_takes("nicolas", (0.5, 1.5), 60.0)
     pink = coloured_noise(len(speech), "pink", np.random.default_rng(2))
     noisy = with_noise(speech, pink, float(np.mean(speech**2)), 5.0)
-    quiet = np.round(noisy * 0.01 * 32768) / 32768
-    assert speech_seconds(quiet.astype(np.float32), vad) == pytest.approx(speech_seconds(noisy, vad), rel=0.03)
+    quiet_samples = np.round(noisy * 0.01 * 32768) / 32768
+    assert speech_seconds(quiet_samples.astype(np.float32), vad) == pytest.approx(speech_seconds(noisy, vad), rel=0.03)
 
 
 def test_quiet_digits_are_transcribed_as_well_as_without_vad() -> None:
@@ -160,9 +160,10 @@ def test_quiet_digits_are_transcribed_as_well_as_without_vad() -> None:
     session = open_here(SessionSpec(card.id, card.family, "pytorch", directory, Settings(threads=1)))
     samples = json.loads((LONG_DIGITS.parent / "samples.json").read_text())
     [reference] = [sample["text"] for sample in samples if sample["file"] == LONG_DIGITS.name]
-    quiet = read(LONG_DIGITS).samples * np.float32(0.01)
+    quiet_samples = read(LONG_DIGITS).samples * np.float32(0.01)
     word_errors = {
-        vad: score(reference, session.transcribe((quiet, RATE), vad=vad).text).words.errors for vad in ("none", "auto")
+        vad: score(reference, session.transcribe((quiet_samples, RATE), vad=vad).text).words.errors
+        for vad in ("none", "auto")
     }
     session.close()
     assert word_errors["auto"] <= word_errors["none"] + 1
@@ -226,15 +227,15 @@ def test_vad_option_accepts_an_fsmn_vad_directory() -> None:
 
 @pytest.mark.parametrize("kind", ["directory", "gguf"])
 def test_fsmn_vad_is_thread_safe(tmp_path: Path, kind: str) -> None:
-    place = shared("fsmn-vad")
+    path = shared("fsmn-vad")
     if kind == "gguf":
         from workbench.conversion import fsmn_vad, writer
 
-        [place] = writer.write(fsmn_vad.plans(place, "workbench"), "f32", tmp_path / "vad.gguf")
+        [path] = writer.write(fsmn_vad.plans(path, "workbench"), "f32", tmp_path / "vad.gguf")
     samples = read(shared("fsmn-vad/vad_example.wav")).samples[: 20 * RATE]
-    expected = speech_spans(samples, ListeningOptions(vad=str(place)))
+    expected = speech_spans(samples, ListeningOptions(vad=str(path)))
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: speech_spans(samples, ListeningOptions(vad=str(place))), range(8)))
+        results = list(pool.map(lambda _: speech_spans(samples, ListeningOptions(vad=str(path))), range(8)))
     assert expected.spans and results == [expected] * 8
 
 
@@ -244,7 +245,7 @@ def test_fsmn_vad_from_a_gguf_file_gives_the_same_spans(tmp_path: Path) -> None:
     [path] = writer.write(fsmn_vad.plans(shared("fsmn-vad"), "workbench"), "f32", tmp_path / "vad.gguf")
     samples = read(shared("speech/funasr_sample.wav")).samples
     actual, expected = (
-        speech_spans(samples, ListeningOptions(vad=str(place))).spans for place in (path, shared("fsmn-vad"))
+        speech_spans(samples, ListeningOptions(vad=str(vad))).spans for vad in (path, shared("fsmn-vad"))
     )
     assert actual == expected and len(actual) == 1
 
@@ -260,7 +261,7 @@ def test_end_silence_ms_option_is_passed_to_fsmn_vad(
             received.append(options)
             return [Span(1.0, 2.0)]
 
-    monkeypatch.setattr(fsmn_vad, "open_detector", lambda place, device: Detector())
+    monkeypatch.setattr(fsmn_vad, "open_detector", lambda path, device: Detector())
     speech_spans(noise(3.0)[0], ListeningOptions(vad=str(tmp_path), end_silence_ms=milliseconds))
     assert received == [FsmnVadOptions(end_silence_ms=expected)]
 
@@ -281,8 +282,8 @@ def test_fsmn_vad_runs_on_the_device_of_the_recogniser(monkeypatch: pytest.Monke
         def spans(self, samples: np.ndarray, options: FsmnVadOptions) -> list[Span]:
             return []
 
-    def open_detector(place: str, device: str) -> Detector:
-        received.append((place, device))
+    def open_detector(path: str, device: str) -> Detector:
+        received.append((path, device))
         return Detector()
 
     monkeypatch.setattr(fsmn_vad, "open_detector", open_detector)

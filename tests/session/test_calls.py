@@ -40,12 +40,12 @@ from workbench.session.protocols import (
 )
 from workbench.session.values import Segment
 
-nothing: Any = None
+unused: Any = None
 SESSIONS = {
-    "speech": SpeechSession("m", "r", nothing),
-    "text": TextSession("m", "r", nothing),
-    "instructed": InstructedSession("m", "r", nothing),
-    "detection": DetectionSession("m", "r", nothing),
+    "speech": SpeechSession("m", "r", unused),
+    "text": TextSession("m", "r", unused),
+    "instructed": InstructedSession("m", "r", unused),
+    "detection": DetectionSession("m", "r", unused),
 }
 HAVE = {
     "speech": {Transcribes, Traces, NamesTokens},
@@ -59,14 +59,16 @@ HAVE = {
 def test_session_has_exactly_the_calls_of_its_capabilities(kind: str) -> None:
     session = SESSIONS[kind]
     assert isinstance(session, Session)
-    assert {each.protocol for each in CAPABILITIES if isinstance(session, each.protocol)} == HAVE[kind]
-    assert {each.protocol for each in CAPABILITIES if each.held_by(session)} == HAVE[kind]
+    assert {capability.protocol for capability in CAPABILITIES if isinstance(session, capability.protocol)} == HAVE[
+        kind
+    ]
+    assert {capability.protocol for capability in CAPABILITIES if capability.held_by(session)} == HAVE[kind]
     for call in CALLS.values():
         assert hasattr(session, call.name) == (call.capability.protocol in HAVE[kind])
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "said"),
+    ("kind", "name", "message"),
     [
         ("speech", "converse_stream", "m transcribes speech; to chat, open a language model or a model that speaks"),
         ("text", "stream", "m writes text; to transcribe, open a speech model"),
@@ -86,15 +88,15 @@ def test_session_has_exactly_the_calls_of_its_capabilities(kind: str) -> None:
         ),
     ],
 )
-def test_missing_capability_raises_one_line_error(kind: str, name: str, said: str) -> None:
+def test_missing_capability_raises_one_line_error(kind: str, name: str, message: str) -> None:
     with pytest.raises(BadInput) as raised:
         call_of(SESSIONS[kind], name)
-    assert str(raised.value) == said
+    assert str(raised.value) == message
     spec = SessionSpec("m", "sensevoice", "pytorch", Path())
     holder = OpenSession(spec, SESSIONS[kind], lambda options: options, lambda spec: None)
     with pytest.raises(BadInput) as raised:
         getattr(holder, name)("x")
-    assert str(raised.value) == said
+    assert str(raised.value) == message
 
 
 def test_detected_speech_is_returned_as_segments() -> None:
@@ -113,44 +115,47 @@ def test_streaming_calls_are_derived_from_the_protocols() -> None:
 
 def test_call_arguments_are_prepared_for_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    here = str(tmp_path / "a.wav")
+    path = str(tmp_path / "a.wav")
 
-    def ready(name: str, *arguments: Any, source: str = "recording", **options: Any) -> tuple[Any, Any]:
+    def prepare(name: str, *arguments: Any, source: str = "recording", **options: Any) -> tuple[Any, Any]:
         bound = CALLS[name].prepared(arguments, options, source)
         return bound.args[1:], bound.kwargs
 
-    assert ready("stream", "a.wav", itn=True) == ((here,), {"itn": True})
-    assert ready("stream_batch", ["a.wav", Path("a.wav")]) == (([here, here],), {})
-    assert ready("trace", "a.wav") == ((here, "*", None, None), {})
-    assert ready("trace", "a.wav", source="prompt") == (("a.wav", "*", None, None), {})
-    spoken = {"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}
-    for found in (ready("converse_stream", [spoken], cfg=3), ready("trace", [spoken], source="conversation")):
-        [message] = found[0][0]
-        assert message.parts[0].source == here
-    assert ready("trace", "hello", source="conversation")[0][0] == (Message("user", (TextPart("hello"),)),)
-    assert ready("trace", "a.wav", given="a.wav", out="t.safetensors") == (
-        (here, "*", here, tmp_path / "t.safetensors"),
+    assert prepare("stream", "a.wav", itn=True) == ((path,), {"itn": True})
+    assert prepare("stream_batch", ["a.wav", Path("a.wav")]) == (([path, path],), {})
+    assert prepare("trace", "a.wav") == ((path, "*", None, None), {})
+    assert prepare("trace", "a.wav", source="prompt") == (("a.wav", "*", None, None), {})
+    spoken_message = {"role": "user", "content": [{"type": "audio", "audio": "a.wav"}]}
+    for prepared_call in (
+        prepare("converse_stream", [spoken_message], cfg=3),
+        prepare("trace", [spoken_message], source="conversation"),
+    ):
+        [message] = prepared_call[0][0]
+        assert message.parts[0].source == path
+    assert prepare("trace", "hello", source="conversation")[0][0] == (Message("user", (TextPart("hello"),)),)
+    assert prepare("trace", "a.wav", given="a.wav", out="t.safetensors") == (
+        (path, "*", path, tmp_path / "t.safetensors"),
         {},
     )
-    assert ready("generate_stream", "a.wav", top_k=3) == (("a.wav",), {"top_k": 3})
-    assert ready("score_texts", ("a", ""), end=False) == ((["a", ""],), {"end": False})
-    for wrong, said in (("ab", "'ab' is not a list of texts"), (["a", 3], "text 2 is of type int")):
-        with pytest.raises(BadInput, match=said):
-            ready("score_texts", wrong)
+    assert prepare("generate_stream", "a.wav", top_k=3) == (("a.wav",), {"top_k": 3})
+    assert prepare("score_texts", ("a", ""), end=False) == ((["a", ""],), {"end": False})
+    for invalid, reason in (("ab", "'ab' is not a list of texts"), (["a", 3], "text 2 is of type int")):
+        with pytest.raises(BadInput, match=reason):
+            prepare("score_texts", invalid)
     rows = np.ones((2, 3), dtype=np.float32)
     for _, options in (
-        ready("generate_stream", "<x>", embeddings=[rows]),
-        ready("trace", "<x>", embeddings=[rows], source="prompt"),
+        prepare("generate_stream", "<x>", embeddings=[rows]),
+        prepare("trace", "<x>", embeddings=[rows], source="prompt"),
     ):
         np.testing.assert_array_equal(options["embeddings"][0].values, rows)
-    assert ready("trace", "<x>", embeddings=[], source="prompt")[1] == {}
+    assert prepare("trace", "<x>", embeddings=[], source="prompt")[1] == {}
     with pytest.raises(BadInput, match="expected a list of them"):
-        ready("generate_stream", "<x>", embeddings="file.npy")
+        prepare("generate_stream", "<x>", embeddings="file.npy")
     with pytest.raises(TypeError):
-        ready("neighbours")
+        prepare("neighbours")
 
 
-# A capability that is new.
+# A new capability.
 
 
 @pytest.fixture
@@ -163,15 +168,15 @@ def talks() -> Iterator[None]:
 def test_new_capability_needs_only_a_protocol_and_one_table_entry(
     talks: None, monkeypatch: pytest.MonkeyPatch, kind: Callable[..., IsolatedSession]
 ) -> None:
-    """Both kinds of processes carry it, streams are closed and crashes told, and who has it not refuses."""
+    """Both kinds of processes support it with streams and crashes; sessions without it refuse the call."""
     monkeypatch.setattr(serial, "CHILD", ("-P", "-m", "tests.support.talking_worker"))
     monkeypatch.setattr(concurrent, "_Slot", with_calls(type("Slot", (concurrent._Slot,), {})))
-    carrying: Any = with_calls(type("Carrying", (kind,), {}))  # type: ignore[arg-type]
-    holding: Any = with_calls(type("Holding", (OpenSession,), {}))
+    isolated_class: Any = with_calls(type("Carrying", (kind,), {}))  # type: ignore[arg-type]
+    handle_class: Any = with_calls(type("Holding", (OpenSession,), {}))
     spec = SessionSpec("talking", "sensevoice", "pytorch", Path())
-    with carrying(spec) as session:
-        holder = holding(spec, session, lambda options: options, lambda spec: session.close())
-        assert isinstance(holder, Talks) and holder.talk(["a", "b"], mark="?") == "a? b?"
+    with isolated_class(spec) as session:
+        handle = handle_class(spec, session, lambda options: options, lambda spec: session.close())
+        assert isinstance(handle, Talks) and handle.talk(["a", "b"], mark="?") == "a? b?"
         assert session.talk(["a", "b"], mark="?") == "a? b?"
         stream = session.talk_stream(["a"] * 100)
         assert next(stream) == "a!"
@@ -181,7 +186,7 @@ def test_new_capability_needs_only_a_protocol_and_one_table_entry(
             session.talk(["a", "b"], do="abort")
         assert session.talk(["c"]) == "c!"
     with (
-        carrying(SessionSpec("mute", "sensevoice", "pytorch", Path())) as session,
+        isolated_class(SessionSpec("mute", "sensevoice", "pytorch", Path())) as session,
         pytest.raises(BadInput, match=r"^fake transcribes speech; to talk, open a model that talks$"),
     ):
         session.talk(["a"])

@@ -46,7 +46,7 @@ ANSWER = Answer(
 
 
 def test_transcript_display_shows_text_word_times_and_model() -> None:
-    said = text_of(TRANSCRIPT._repr_html_())
+    text = text_of(TRANSCRIPT._repr_html_())
     for part in (
         "demo/sensevoice on gguf q8_0",
         "three seven",
@@ -55,24 +55,24 @@ def test_transcript_display_shows_text_word_times_and_model() -> None:
         "412 MB",
         "0.10 to 0.50 s",
     ):
-        assert part in said
+        assert part in text
     assert TRANSCRIPT._repr_html_().count("<rect") == 2
 
 
 def test_transcript_display_shows_segments_and_hypotheses_as_tables() -> None:
     parts = Segment(0, 1, "a"), Segment(1, 2, "b", tags={"emotion": "HAPPY"})
     best = SpokenHypothesis("three seven", WORDS, None, -1.5, -2.0, -0.5)
-    found = replace(TRANSCRIPT, segments=parts, hypotheses=(best,), notes=("a note",), text="")
-    said = text_of(found._repr_html_())
+    transcript = replace(TRANSCRIPT, segments=parts, hypotheses=(best,), notes=("a note",), text="")
+    text = text_of(transcript._repr_html_())
     for part in ("HAPPY", "-1.500", "-2.000", "-0.500", "1.000", "a note", "(no words)"):
-        assert part in said
+        assert part in text
 
 
 @settings(max_examples=25)
 @given(st.one_of(st.just(HOSTILE), st.text()), st.floats(0, 1e6), st.integers(0, 3))
 def test_texts_of_models_are_escaped(text: str, seconds: float, tokens: int) -> None:
     token = Token(1, text, 0.0, seconds)
-    spoken = SpokenHypothesis(text, (token,), None, -1.0, -1.0, 0.0)
+    hypothesis = SpokenHypothesis(text, (token,), None, -1.0, -1.0, 0.0)
     alternatives = ((Alternative(1, text, -0.1), Alternative(2, text, -3.0)),) * tokens
     for value in (
         replace(
@@ -83,7 +83,7 @@ def test_texts_of_models_are_escaped(text: str, seconds: float, tokens: int) -> 
             tags={text: text},
             notes=(text,),
             audio_seconds=seconds,
-            hypotheses=(spoken,) * tokens,
+            hypotheses=(hypothesis,) * tokens,
         ),
         replace(GENERATION, model=text, text=text, finish=text, alternatives=alternatives, notes=(text,)),
         replace(ANSWER, model=text, text=text, finish=text, notes=(text,), streams=None),
@@ -94,41 +94,41 @@ def test_texts_of_models_are_escaped(text: str, seconds: float, tokens: int) -> 
 
 
 def test_generation_display_shows_alternatives() -> None:
-    found = replace(GENERATION, alternatives=((Alternative(7, "three", -0.105), Alternative(8, "four", -2.5)),))
-    said = text_of(found._repr_html_())
+    generation = replace(GENERATION, alternatives=((Alternative(7, "three", -0.105), Alternative(8, "four", -2.5)),))
+    text = text_of(generation._repr_html_())
     for part in ("2 tokens after a prompt of 12", "'three' 90.0%", "'four' 8.2%", "ended by the model"):
-        assert part in said
+        assert part in text
     assert "(nothing)" in text_of(replace(GENERATION, text="", compute_seconds=0.0)._repr_html_())
 
 
 def test_answer_display_has_an_audio_player_and_a_figure_of_codes() -> None:
-    found = ANSWER._repr_html_()
-    [(samples, rate)] = heard(found)
+    html = ANSWER._repr_html_()
+    [(samples, rate)] = heard(html)
     assert rate == 16000
     np.testing.assert_allclose(samples, ANSWER.audio, atol=1e-4)
-    assert "3 rows of 2 codec streams" in text_of(found) and found.count("<img") == 1
+    assert "3 rows of 2 codec streams" in text_of(html) and html.count("<img") == 1
 
 
 def test_display_of_answers_without_audio_or_text() -> None:
     silent = replace(ANSWER, text="", audio=None, streams=None, sample_rate=None)
     assert "(nothing)" in text_of(silent._repr_html_())
-    unknown = replace(ANSWER, layout=None, audio=np.zeros(0, dtype=np.float32))
-    assert heard(unknown._repr_html_()) == []
+    without_layout = replace(ANSWER, layout=None, audio=np.zeros(0, dtype=np.float32))
+    assert heard(without_layout._repr_html_()) == []
     assert repr(silent) == "<Answer '', no audio: by demo/speechlm on pytorch, finish stop>"
 
 
 def test_reprs_are_short() -> None:
-    long = replace(TRANSCRIPT, text="word " * 10_000, tokens=(1,) * 10_000)
+    long_transcript = replace(TRANSCRIPT, text="word " * 10_000, tokens=(1,) * 10_000)
     assert repr(TRANSCRIPT) == "<Transcript 'three seven': 1.20 s by demo/sensevoice on gguf, 2 tokens>"
-    assert len(repr(long)) < 160
+    assert len(repr(long_transcript)) < 160
     assert repr(GENERATION) == "<Generation 'three': 2 tokens by demo/qwen3 on pytorch, finish stop>"
     assert len(repr(replace(ANSWER, text="x" * 9000))) < 200
 
 
 def test_search_hypotheses_are_a_tuple_with_a_notebook_display() -> None:
-    one = TextHypothesis("for two", ("f", "ao"), ("for", "two"), -2.0, -3.0, 0.5)
-    found = Hypotheses([one, replace(one, text="four two")])
-    assert found == (one, found[1]) and isinstance(found, tuple)
-    said = text_of(found._repr_html_())
-    assert "2 results" in said and "four two" in said and "-2.000" in said
-    assert "for two" in text_of(one._repr_html_()) and "no hypotheses" in text_of(Hypotheses()._repr_html_())
+    hypothesis = TextHypothesis("for two", ("f", "ao"), ("for", "two"), -2.0, -3.0, 0.5)
+    hypotheses = Hypotheses([hypothesis, replace(hypothesis, text="four two")])
+    assert hypotheses == (hypothesis, hypotheses[1]) and isinstance(hypotheses, tuple)
+    text = text_of(hypotheses._repr_html_())
+    assert "2 results" in text and "four two" in text and "-2.000" in text
+    assert "for two" in text_of(hypothesis._repr_html_()) and "no hypotheses" in text_of(Hypotheses()._repr_html_())

@@ -13,24 +13,24 @@ import pytest
 from workbench.core.errors import BadInput
 from workbench.session.messages import AudioFile, AudioPart, Message, TextPart, check_messages
 
-SAID = {"role": "user", "content": "say three"}
+QUESTION = {"role": "user", "content": "say three"}
 SOUND = (np.zeros(160, np.float32), 16000)
 DATA = base64.b64encode(b"RIFF").decode()
 
 
 def user(*parts: Any) -> list[dict[str, Any]]:
-    return [SAID, {"role": "assistant", "content": "three"}, {"role": "user", "content": list(parts)}]
+    return [QUESTION, {"role": "assistant", "content": "three"}, {"role": "user", "content": list(parts)}]
 
 
 def test_text_alone_is_a_user_message() -> None:
     assert check_messages("hello") == (Message("user", (TextPart("hello"),)),)
-    assert check_messages(check_messages([SAID])) == check_messages([SAID])
+    assert check_messages(check_messages([QUESTION])) == check_messages([QUESTION])
 
 
 def test_every_kind_of_message_part_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [[300, 400], [301, 401]]
-    found = check_messages(
+    messages = check_messages(
         [
             {"role": "system", "content": [{"type": "text", "text": "be brief"}]},
             {"role": "user", "content": [{"type": "audio", "audio": "a.wav"}, {"type": "text", "text": "what?"}]},
@@ -40,16 +40,18 @@ def test_every_kind_of_message_part_is_accepted(tmp_path: Path, monkeypatch: pyt
             {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": DATA, "format": "WAV"}}]},
         ]
     )
-    assert [message.role for message in found] == ["system", *["user", "assistant"] * 2, "user"]
-    assert found[0].text == "be brief" and found[1].text == "what?"
-    heard, spoken, sound, file = (found[n].parts[p] for n, p in ((1, 0), (2, 1), (3, 0), (5, 0)))
-    assert isinstance(heard, AudioPart) and heard.source == str(tmp_path / "a.wav") and heard.streams is None
-    assert isinstance(spoken, AudioPart) and spoken.source is None and spoken.streams is not None
-    assert spoken.streams.tolist() == rows and spoken.streams.dtype == np.int64
+    assert [message.role for message in messages] == ["system", *["user", "assistant"] * 2, "user"]
+    assert messages[0].text == "be brief" and messages[1].text == "what?"
+    recording, streams_part, sound, file = (messages[n].parts[p] for n, p in ((1, 0), (2, 1), (3, 0), (5, 0)))
+    assert (
+        isinstance(recording, AudioPart) and recording.source == str(tmp_path / "a.wav") and recording.streams is None
+    )
+    assert isinstance(streams_part, AudioPart) and streams_part.source is None and streams_part.streams is not None
+    assert streams_part.streams.tolist() == rows and streams_part.streams.dtype == np.int64
     assert isinstance(sound, AudioPart) and isinstance(sound.source, tuple) and sound.source[0] is SOUND[0]
     assert isinstance(file, AudioPart) and file.source == AudioFile(b"RIFF", "wav")
-    again = pickle.loads(pickle.dumps(found))
-    assert [message.role for message in again] == [message.role for message in found]
+    restored = pickle.loads(pickle.dumps(messages))
+    assert [message.role for message in restored] == [message.role for message in messages]
 
 
 def test_relative_audio_paths_are_resolved_against_the_given_folder(tmp_path: Path) -> None:
@@ -59,20 +61,20 @@ def test_relative_audio_paths_are_resolved_against_the_given_folder(tmp_path: Pa
 
 
 PART = "message 3, part 1: "
-WRONG: list[tuple[Any, str]] = [
+INVALID: list[tuple[Any, str]] = [
     ([], "the conversation has no messages; expected at least one from the user"),
     ({"role": "user"}, "the conversation is of type dict; expected a list of messages, or a text"),
     (3, "the conversation is of type int; "),
     ("  ", "message 1 is empty; expected a text or a recording"),
-    ([SAID, "three"], "message 2 is of type str; expected a mapping with role and content"),
+    ([QUESTION, "three"], "message 2 is of type str; expected a mapping with role and content"),
     ([{"content": "x"}], "message 1 has no role; "),
     ([{"role": "user"}], "message 1 has no content; "),
     ([{"role": "tool", "content": "x"}], "the role of message 1 is 'tool'; expected one of system, user, assistant"),
     ([{"role": "user", "content": None}], "the content of message 1 is of type NoneType; "),
     ([{"role": "user", "content": {"type": "text"}}], "the content of message 1 is of type dict; "),
     ([{"role": "user", "content": []}], "message 1 has no parts; "),
-    ([{"role": "system", "content": ""}, SAID], "message 1 is empty; expected a text"),
-    ([SAID, {"role": "assistant", "content": "x"}], "message 2, the last one, is from the assistant; "),
+    ([{"role": "system", "content": ""}, QUESTION], "message 1 is empty; expected a text"),
+    ([QUESTION, {"role": "assistant", "content": "x"}], "message 2, the last one, is from the assistant; "),
     (user("text"), PART + "it is of type str; "),
     (user({"text": "x"}), PART + "its type is None; expected one of text, audio, input_audio"),
     (user({"type": "image_url", "image_url": "x"}), PART + "its type is 'image_url'; "),
@@ -91,12 +93,12 @@ WRONG: list[tuple[Any, str]] = [
     (user({"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}), PART + "the data of its "),
     (user({"type": "input_audio", "input_audio": {"data": DATA, "format": "../x"}}), PART + 'expected "data" of '),
     (
-        [{"role": "system", "content": [{"type": "audio", "audio": "a.wav"}]}, SAID],
+        [{"role": "system", "content": [{"type": "audio", "audio": "a.wav"}]}, QUESTION],
         "message 1, part 1: a system message has text only; ",
     ),
     *(
         (
-            [{"role": "assistant", "content": [{"type": "audio", "streams": rows}]}, SAID],
+            [{"role": "assistant", "content": [{"type": "audio", "streams": rows}]}, QUESTION],
             "message 1, part 1: its streams ",
         )
         for rows in ([], [1, 2], [[1], [2, 3]], [[0.5]], "x")
@@ -104,8 +106,8 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("messages", "said"), WRONG)
-def test_invalid_message_raises_one_line_error(messages: Any, said: str) -> None:
+@pytest.mark.parametrize(("messages", "error"), INVALID)
+def test_invalid_message_raises_one_line_error(messages: Any, error: str) -> None:
     with pytest.raises(BadInput) as raised:
         check_messages(messages)
-    assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
+    assert str(raised.value).startswith(error) and "\n" not in str(raised.value)

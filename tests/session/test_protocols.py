@@ -33,21 +33,23 @@ def trace() -> Trace:
     return Trace(stages, {"model": "demo/x", "runtime": "pytorch", "options": {"itn": True}, "audio_seconds": 1.5})
 
 
-def assert_same(one: Trace, other: Trace) -> None:
-    assert list(one) == list(other) and one.meta == other.meta
-    for stage in one:
-        assert one[stage].dtype == other[stage].dtype and one[stage].shape == other[stage].shape, stage
-        np.testing.assert_array_equal(one[stage], other[stage])
+def assert_same(actual: Trace, expected: Trace) -> None:
+    assert list(actual) == list(expected) and actual.meta == expected.meta
+    for stage in actual:
+        assert actual[stage].dtype == expected[stage].dtype and actual[stage].shape == expected[stage].shape, stage
+        np.testing.assert_array_equal(actual[stage], expected[stage])
 
 
 # Traces in memory.
 
 
 def test_trace_is_an_ordered_mapping() -> None:
-    found = trace()
-    assert len(found) == 5 and next(iter(found)) == "frontend.fbank" and "text" in found and "logits" not in found
-    assert found.get("logits") is None
-    assert "encoder.layers.9 0×5" in repr(found) and "text scalar" in repr(found)
+    mapping = trace()
+    assert (
+        len(mapping) == 5 and next(iter(mapping)) == "frontend.fbank" and "text" in mapping and "logits" not in mapping
+    )
+    assert mapping.get("logits") is None
+    assert "encoder.layers.9 0×5" in repr(mapping) and "text scalar" in repr(mapping)
 
 
 def test_unknown_stage_raises_an_error_with_the_available_stages() -> None:
@@ -68,7 +70,7 @@ def test_loaded_trace_is_independent_of_its_file_and_suffix(tmp_path: Path) -> N
     loaded = Trace.load(path)
     path.unlink()
     assert_same(loaded, trace())
-    loaded["frontend.fbank"][0] = 7  # it is ours to change
+    loaded["frontend.fbank"][0] = 7  # the loaded arrays are writable
     assert loaded["frontend.fbank"][0].tolist() == [7, 7, 7, 7]
 
 
@@ -97,8 +99,8 @@ def test_arbitrary_arrays_and_texts_round_trip_through_a_trace_file(
 
 
 def test_array_views_round_trip_through_a_trace_file(tmp_path: Path) -> None:
-    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    views = {"a": whole[::2, ::-1], "b": whole.T, "c": whole.astype(">f4"), "d": np.broadcast_to(np.float32(2), (3, 3))}
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    views = {"a": array[::2, ::-1], "b": array.T, "c": array.astype(">f4"), "d": np.broadcast_to(np.float32(2), (3, 3))}
     loaded = Trace.load(Trace(views, {}).save(tmp_path / "t.safetensors"))
     for stage, view in views.items():
         np.testing.assert_array_equal(loaded[stage], view)
@@ -145,41 +147,41 @@ def test_bfloat16_tensors_are_loaded_as_float32(tmp_path: Path) -> None:
     assert list(loaded) == ["logits", "tokens"] and loaded["tokens"][0] == 7
 
 
-def damaged(folder: Path, name: str) -> Path:
-    whole = trace().save(folder / "whole.safetensors").read_bytes()
+def write_damaged(folder: Path, name: str) -> Path:
+    content = trace().save(folder / "whole.safetensors").read_bytes()
     path = folder / "damaged.safetensors"
-    one = {"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    one_tensor = {"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
     match name:
         case "empty":
             path.write_bytes(b"")
         case "text":
             path.write_text("this is no trace\n" * 50)
         case "truncated":
-            path.write_bytes(whole[:-5])
+            path.write_bytes(content[:-5])
         case "header only":
-            path.write_bytes(whole[: 8 + struct.unpack("<Q", whole[:8])[0]])
+            path.write_bytes(content[: 8 + struct.unpack("<Q", content[:8])[0]])
         case "huge header":
-            path.write_bytes(struct.pack("<Q", 1 << 60) + whole[8:])
+            path.write_bytes(struct.pack("<Q", 1 << 60) + content[8:])
         case "header beyond the file":
-            path.write_bytes(struct.pack("<Q", len(whole) * 2) + whole[8:])
+            path.write_bytes(struct.pack("<Q", len(content) * 2) + content[8:])
         case "header no JSON":
             raw(path, b"{" * 40, b"")
         case "unknown type":
-            raw(path, {"x": {**one["x"], "dtype": "F99"}}, b"\0" * 8)
+            raw(path, {"x": {**one_tensor["x"], "dtype": "F99"}}, b"\0" * 8)
         case "type without numpy":
             raw(path, {"x": {"dtype": "F8_E4M3", "shape": [8], "data_offsets": [0, 8]}}, b"\0" * 8)
         case "wrong offsets":
-            raw(path, {"x": {**one["x"], "data_offsets": [0, 4]}}, b"\0" * 8)
+            raw(path, {"x": {**one_tensor["x"], "data_offsets": [0, 4]}}, b"\0" * 8)
         case "meta no JSON":
-            raw(path, {**one, "__metadata__": {"meta": "{'model'"}}, b"\0" * 8)
+            raw(path, {**one_tensor, "__metadata__": {"meta": "{'model'"}}, b"\0" * 8)
         case "meta a list":
-            raw(path, {**one, "__metadata__": {"meta": "[1]"}}, b"\0" * 8)
+            raw(path, {**one_tensor, "__metadata__": {"meta": "[1]"}}, b"\0" * 8)
         case "stages a number":
-            raw(path, {**one, "__metadata__": {"stages": "5"}}, b"\0" * 8)
+            raw(path, {**one_tensor, "__metadata__": {"stages": "5"}}, b"\0" * 8)
         case "strings an object":
-            raw(path, {**one, "__metadata__": {"strings": "{}"}}, b"\0" * 8)
+            raw(path, {**one_tensor, "__metadata__": {"strings": "{}"}}, b"\0" * 8)
         case "metadata nested for ever":
-            raw(path, {**one, "__metadata__": {"meta": "[" * 100_000}}, b"\0" * 8)
+            raw(path, {**one_tensor, "__metadata__": {"meta": "[" * 100_000}}, b"\0" * 8)
         case "folder":
             path.mkdir()
         case "missing":
@@ -197,12 +199,12 @@ def damaged(folder: Path, name: str) -> Path:
 )  # fmt: skip
 def test_damaged_trace_file_raises_one_line_error_with_the_file_name(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadInput) as error:
-        Trace.load(damaged(tmp_path, name))
+        Trace.load(write_damaged(tmp_path, name))
     assert "damaged.safetensors" in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("array", "named"),
+    ("array", "dtype_name"),
     [
         (np.array(["one", "two"]), "<U3"),
         (np.array([object()]), "object"),
@@ -210,10 +212,10 @@ def test_damaged_trace_file_raises_one_line_error_with_the_file_name(tmp_path: P
         (np.array([b"x"]), "|S1"),
     ],
 )
-def test_unsupported_array_cannot_be_saved_in_a_trace(tmp_path: Path, array: np.ndarray, named: str) -> None:
+def test_unsupported_array_cannot_be_saved_in_a_trace(tmp_path: Path, array: np.ndarray, dtype_name: str) -> None:
     with pytest.raises(BadInput, match="stage logits holds") as error:
         Trace({"logits": array}, {}).save(tmp_path / "t.safetensors")
-    assert named in str(error.value) and not list(tmp_path.iterdir())
+    assert dtype_name in str(error.value) and not list(tmp_path.iterdir())
 
 
 def test_complex_array_cannot_be_saved_in_a_trace(tmp_path: Path) -> None:
@@ -221,18 +223,18 @@ def test_complex_array_cannot_be_saved_in_a_trace(tmp_path: Path) -> None:
         Trace({"logits": np.ones(2, np.complex128)}, {}).save(tmp_path / "t.safetensors")
 
 
-@pytest.mark.parametrize("place", ["", "missing/t.safetensors", "file/t.safetensors"])
-def test_saving_a_trace_to_an_invalid_path_is_refused(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path", ["", "missing/t.safetensors", "file/t.safetensors"])
+def test_saving_a_trace_to_an_invalid_path_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"^the trace cannot be written to .*: (it is a folder|there is no folder .*)$"):
-        trace().save(tmp_path / place)
+        trace().save(tmp_path / path)
 
 
 # Stage patterns.
 
 
 @pytest.mark.parametrize(
-    ("pattern", "kept"),
+    ("pattern", "expected"),
     [
         ("*", "abcd"),
         ("encoder.*", "bc"),
@@ -243,10 +245,10 @@ def test_saving_a_trace_to_an_invalid_path_is_refused(tmp_path: Path, place: str
         (",text,,", "d"),
     ],
 )
-def test_stage_pattern_selects_matching_stages(pattern: str, kept: str) -> None:
+def test_stage_pattern_selects_matching_stages(pattern: str, expected: str) -> None:
     names = {"a": "frontend.fbank", "b": "encoder.layers.0", "c": "encoder.output", "d": "text"}
-    wanted = StageFilter(pattern)
-    assert "".join(letter for letter, name in names.items() if wanted(name)) == kept
+    stage_filter = StageFilter(pattern)
+    assert "".join(letter for letter, name in names.items() if stage_filter(name)) == expected
 
 
 @pytest.mark.parametrize("pattern", ["", " ", ",", " , "])
@@ -268,9 +270,9 @@ def transcript() -> Transcript:
 def test_transcript_json_is_a_single_readable_line() -> None:
     line = transcript().to_json()
     assert "\n" not in line and "一" in line
-    read = json.loads(line)
-    assert read == json.loads(json.dumps(transcript().to_dict()))
-    assert read["segments"][0]["tokens"][0] == {"id": 5, "text": "一", "start": 0.5, "end": 0.75}
+    parsed = json.loads(line)
+    assert parsed == json.loads(json.dumps(transcript().to_dict()))
+    assert parsed["segments"][0]["tokens"][0] == {"id": 5, "text": "一", "start": 0.5, "end": 0.75}
 
 
 def test_the_real_time_factor_of_an_empty_recording_is_zero() -> None:

@@ -95,11 +95,8 @@ def parse(
         ([text("a:"), value(1)], f"a:{PAD}", [1]),
         ([value(1), text("a")], f"{PAD}a", [1]),
         ([text("a"), value(1), text("b"), value(2), text("c")], f"a{PAD}b{PAD}c", [1, 2]),
-        (
-            [text("a"), text("b"), value(1), text("c"), text("d")],
-            f"a\nb{PAD}c\nd",
-            [1],
-        ),  # vLLM joins adjacent texts with newlines
+        # vLLM joins adjacent texts with newlines.
+        ([text("a"), text("b"), value(1), text("c"), text("d")], f"a\nb{PAD}c\nd", [1]),
         ([text(f"{PAD} and {PAD}"), value(1), value(2)], f"{PAD} and {PAD}", [1, 2]),
         ([value(1), text(f"a{PAD}"), value(2), text(f"b{PAD}")], f"a{PAD}\nb{PAD}", [1, 2]),
         ([text("a")], "a", []),

@@ -49,7 +49,7 @@ QUESTION = "语音转写："  # before the speech, in the demo Fun-ASR-Nano's pr
 PAD = "<|fim_pad|>"
 FIM_PAD, END = 475, 458  # in the demo's vocabulary
 WIDTH = 128
-LONG = "size"  # the bad request whose body is not read
+TOO_LARGE = "size"  # the bad request whose body is not read
 JSON = {"Content-Type": "application/json"}
 
 
@@ -169,8 +169,8 @@ def test_embeddings_have_the_transcript_of_their_recording(
 ) -> None:
     recording = recordings[number]
     prompt, ids = token_ids(server, body([text(QUESTION), rows(recording.rows, encoding)]))
-    at = recording.prompt.index(-1)
-    assert prompt == recording.prompt[:at] + [FIM_PAD] * len(recording.rows) + recording.prompt[at + 1 :]
+    position = recording.prompt.index(-1)
+    assert prompt == recording.prompt[:position] + [FIM_PAD] * len(recording.rows) + recording.prompt[position + 1 :]
     assert ids == recording.tokens
 
 
@@ -192,14 +192,14 @@ def test_recording_split_into_two_embeddings_gives_the_same_transcript(
 def test_two_recordings_in_one_prompt_give_the_tokens_of_transformers(
     server: RealServer, recordings: list[Reference], transformers_ids: Callable[..., list[int]]
 ) -> None:
-    one, other, limits = recordings[0].rows, recordings[1].rows, {"max_tokens": 40, "min_tokens": 8}
-    prompt, ids = token_ids(server, body([text(QUESTION), rows(one), text(QUESTION), rows(other)], **limits))
-    at = [index for index, number in enumerate(prompt) if number == FIM_PAD]
-    assert len(at) == len(one) + len(other)
-    start, middle = at[0], at[len(one)]
-    parts = [prompt[:start], one, prompt[start + len(one) : middle], other, prompt[middle + len(other) :]]
+    first, second, limits = recordings[0].rows, recordings[1].rows, {"max_tokens": 40, "min_tokens": 8}
+    prompt, ids = token_ids(server, body([text(QUESTION), rows(first), text(QUESTION), rows(second)], **limits))
+    positions = [index for index, number in enumerate(prompt) if number == FIM_PAD]
+    assert len(positions) == len(first) + len(second)
+    start, middle = positions[0], positions[len(first)]
+    parts = [prompt[:start], first, prompt[start + len(first) : middle], second, prompt[middle + len(second) :]]
     assert ids == transformers_ids(parts, minimum=8)
-    assert ids != token_ids(server, body([text(QUESTION), rows(other), text(QUESTION), rows(one)], **limits))[1]
+    assert ids != token_ids(server, body([text(QUESTION), rows(second), text(QUESTION), rows(first)], **limits))[1]
 
 
 @pytest.mark.parametrize("cuts", [(5, 19), (0, 25), (5, 10), (0, 5, 10, 19)])
@@ -266,18 +266,18 @@ def test_whole_prompt_as_embeddings_gives_the_tokens_of_transformers(
 
 def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
     """Maps the name of a bad request to the content of its message and a part of the error."""
-    good = np.ones((3, WIDTH), dtype=np.float32)
+    valid = np.ones((3, WIDTH), dtype=np.float32)
     trap = Trap(tmp_path / "executed")
     with_nan = np.full((3, WIDTH), np.nan, dtype=np.float32)
     bomb = npz(small=True, embedding=np.zeros((1_100_000, 64), dtype=np.float32))
     return {
-        "width": ([part(npy(good[:, :100]))], "has the shape (3, 100); the model expects vectors of 128"),
-        "empty": ([part(npy(good[:0]))], "has the shape (0, 128), which is empty"),
-        "batch": ([part(npy(np.stack([good, good])))], "a batch of 2; expected (tokens, hidden)"),
-        "one dimension": ([part(npy(good[0]))], "has the shape (128,); expected (tokens, hidden)"),
+        "width": ([part(npy(valid[:, :100]))], "has the shape (3, 100); the model expects vectors of 128"),
+        "empty": ([part(npy(valid[:0]))], "has the shape (0, 128), which is empty"),
+        "batch": ([part(npy(np.stack([valid, valid])))], "a batch of 2; expected (tokens, hidden)"),
+        "one dimension": ([part(npy(valid[0]))], "has the shape (128,); expected (tokens, hidden)"),
         "nan": ([part(npy(with_nan))], "NaN or infinite"),
         "infinite": ([part(pt(torch.full((3, WIDTH), float("inf"))), "pt")], "NaN or infinite"),
-        "int8": ([part(npy(good.astype(np.int8)))], "holds int8; expected floating-point numbers"),
+        "int8": ([part(npy(valid.astype(np.int8)))], "holds int8; expected floating-point numbers"),
         "too long": ([rows(np.ones((3000, WIDTH), np.float32))], "is 3000 tokens long; the server takes 2047"),
         "too long together": ([rows(np.ones((1500, WIDTH), np.float32))] * 2, "the server takes 2047 at most"),
         "pickle": ([part(pickle.dumps(trap), "pt")], "a bare pickle, which can hold code and is not read"),
@@ -288,7 +288,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
         "other archive": ([part(archive({"a.txt": b"a"}), "pt")], "expected"),
         "base64": ([part("no base64!")], "is not base64"),
         "other content": ([part(b"RIFFxxxxWAVE")], "begins with 'RIFF"),
-        "other encoding": ([part(npy(good), "pt")], "is said to be pt and is a .npy file"),
+        "other encoding": ([part(npy(valid), "pt")], "is said to be pt and is a .npy file"),
         "no encoding": (
             [{"type": "embedding", "embedding": {"data": "QUJD"}}],
             "the encoding of the embedding is None",
@@ -299,10 +299,10 @@ def bad(tmp_path: Path) -> dict[str, tuple[Any, str]]:
             "holds 2 tensors: one (3, 128) float32, two (2, 128) float32; expected one, or the name of one",
         ),
         "no such tensor": ([part(safetensors(one=torch.ones(3, WIDTH)), "safetensors", tensor="x")], "no tensor 'x'"),
-        "placeholders, one too many": ([text(f"{PAD}{PAD}"), rows(good)], "2 times and comes with 1 embedding;"),
-        "placeholders, one too few": ([text(PAD), rows(good), rows(good)], "once and comes with 2 embeddings"),
+        "placeholders, one too many": ([text(f"{PAD}{PAD}"), rows(valid)], "2 times and comes with 1 embedding;"),
+        "placeholders, one too few": ([text(PAD), rows(valid), rows(valid)], "once and comes with 2 embeddings"),
         "placeholder alone": (f"what is {PAD}?", "once and comes with no embeddings; expected one for each"),
-        LONG: ([part("A" * 350_000_000)], "the request has more than 342 MB, the most that this server reads"),
+        TOO_LARGE: ([part("A" * 350_000_000)], "the request has more than 342 MB, the most that this server reads"),
     }
 
 
@@ -338,7 +338,7 @@ def test_refused_requests_do_not_disturb_a_running_stream(
         for name, (request, reason) in bad_requests.items():
             during_stream += server.running() == 1
             status, answer = send_at_once(server, request)
-            assert status == (413 if name == LONG else 400), (name, answer[:500])
+            assert status == (413 if name == TOO_LARGE else 400), (name, answer[:500])
             sentence = json.loads(answer)["error"]["message"]
             assert reason in sentence and "\n" not in sentence and len(sentence) < 900, (name, sentence)
             read_tokens(len(streamed) + 1)

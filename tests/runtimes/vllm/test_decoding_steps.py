@@ -111,7 +111,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield llm, references
 
 
-LONG = [5, 300, 17, 17, 290, 8, 44, 91, 300, 2, 71, 66, 5, 9, 410, 33] * 3
+LONG_PROMPT = [5, 300, 17, 17, 290, 8, 44, 91, 300, 2, 71, 66, 5, 9, 410, 33] * 3
 TOKENS = [7, 41, 300, 7, 2]
 INSIDE = "*,llm.layers.*.*"
 _numbers = itertools.count(1)
@@ -119,7 +119,7 @@ _numbers = itertools.count(1)
 
 def on_torch(language: Any, dtype: str) -> Trace:
     forced = ForcedDecoding(TOKENS, range(1, 5), StageFilter(INSIDE))
-    language.follow(language.prompt([LONG]), forced)
+    language.follow(language.prompt([LONG_PROMPT]), forced)
     return Trace(forced.recorder.stages, {"dtype": dtype, "input_digest": "a", **forced.meta()})
 
 
@@ -134,7 +134,7 @@ def in_engine(llm: Any) -> Trace:
     number = next(_numbers)
     with capturing(call, number, INSIDE.split(","), FollowedIds(tuple(TOKENS[:4]), (1, 2, 3, 4))):
         params = sampling_params(Decoding((), max_new_tokens=5), 0, number)
-        [output] = llm.generate([{"prompt_token_ids": LONG, "cache_salt": str(number)}], params, use_tqdm=False)
+        [output] = llm.generate([{"prompt_token_ids": LONG_PROMPT, "cache_salt": str(number)}], params, use_tqdm=False)
         assert list(output.outputs[0].token_ids)[:4] == TOKENS[:4]
         arrays = captured(call, number)
     return Trace(

@@ -172,9 +172,9 @@ def test_draws_are_repeatable_by_their_seed(engine: Engine) -> None:
 
 
 def test_invalid_requests_are_refused_and_the_engine_stays_ready(engine: Engine) -> None:
-    wrong = Request([1, 2], embeddings=np.ones((2, 31), np.float32))
+    invalid = Request([1, 2], embeddings=np.ones((2, 31), np.float32))
     with pytest.raises(BadInput, match=r"shape \(2, 31\); expected \(2, 32\)"):
-        generate(engine, [Request([1]), wrong], Decoding((), max_new_tokens=2))
+        generate(engine, [Request([1]), invalid], Decoding((), max_new_tokens=2))
     with pytest.raises(BadInput, match="the prompt has 256 positions"):
         generate(engine, [Request([1] * 256)], Decoding((), max_new_tokens=1))
     with pytest.raises(BadInput, match="sound"):

@@ -28,13 +28,13 @@ MIDDLE = tuple(text for _, text in STEPS[:-1])
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     """The temporary folder; its name is short, as paths of sockets must be short."""
-    place = Path(tempfile.mkdtemp(prefix="up-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="up-", dir="/tmp"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(place))
-        yield place
-    shutil.rmtree(place)
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+    shutil.rmtree(folder)
 
 
 def give_up(session: int) -> None:
@@ -63,7 +63,7 @@ ENDS: dict[Callable[[int], None], type[WorkbenchError]] = {
 
 
 def test_interrupted_engine_start_leaves_no_process_or_file_and_the_next_succeeds(
-    place: Path, capfd: pytest.CaptureFixture[str]
+    temporary_folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with Registry() as registry:
         for end, error in ENDS.items():
@@ -81,8 +81,8 @@ def test_interrupted_engine_start_leaves_no_process_or_file_and_the_next_succeed
                 registry.open(MODEL, "vllm", on_progress=end_in_the_middle, **SMALL)
             assert len(pids) > 1, end.__name__
             eventually(lambda pids=pids: not any(map(psutil.pid_exists, pids)))  # type: ignore[misc]
-            assert not list(place.iterdir()), end.__name__
+            assert not list(temporary_folder.iterdir()), end.__name__
         assert "Traceback" not in capfd.readouterr().err
         with registry.open(MODEL, "vllm", **SMALL) as session:
             assert session.generate("seven", max_new_tokens=2).tokens
-    assert not list(place.iterdir())
+    assert not list(temporary_folder.iterdir())

@@ -13,7 +13,7 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 
 def test_the_entry_point_names_the_function() -> None:
-    [point] = [each for each in entry_points(group="vllm.general_plugins") if each.name == "speech_workbench"]
+    [point] = [entry for entry in entry_points(group="vllm.general_plugins") if entry.name == "speech_workbench"]
     assert point.value == "workbench.runtimes.vllm.plugin:register"
 
 

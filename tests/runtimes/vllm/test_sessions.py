@@ -78,7 +78,7 @@ def strings() -> list[Any]:
     if not (SHARED / "fsdd").is_dir():
         return list(SAMPLES)
     _, held_out = split_by_speaker(load_fsdd(SHARED / "fsdd"))
-    return [*SAMPLES, *((each.samples, SAMPLE_RATE) for each in evaluation_strings(held_out, count=STRINGS))]
+    return [*SAMPLES, *((string.samples, SAMPLE_RATE) for string in evaluation_strings(held_out, count=STRINGS))]
 
 
 def transcripts(session: OpenSession, sounds: list[Any], **options: Any) -> list[tuple[tuple[int, ...], str]]:
@@ -238,11 +238,11 @@ def test_capture_changes_no_tokens_of_traced_or_parallel_requests(nano: OpenSess
 
 
 def test_only_requested_stages_are_traced_and_a_failed_trace_leaves_no_file(nano: OpenSession, tmp_path: Path) -> None:
-    place = tmp_path / "t.safetensors"
-    assert list(nano.trace(WITHOUT_PARTS[0], "encoder.output,llm.norm", out=place)) == ["encoder.output", "llm.norm"]
-    place.unlink()
+    path = tmp_path / "t.safetensors"
+    assert list(nano.trace(WITHOUT_PARTS[0], "encoder.output,llm.norm", out=path)) == ["encoder.output", "llm.norm"]
+    path.unlink()
     with pytest.raises(BadInput, match="matches 'decoder"):
-        nano.trace(WITHOUT_PARTS[0], "decoder.*", out=place)
+        nano.trace(WITHOUT_PARTS[0], "decoder.*", out=path)
     assert not list(tmp_path.iterdir())
 
 

@@ -54,7 +54,10 @@ def main() -> None:
 
     sounds = [soundfile.read(file, dtype="float32")[0] for file in job["files"]]
     prompts = [{"prompt_token_ids": job["ids"], "multi_modal_data": {"audio": sound}} for sound in sounds]
-    out: dict[str, Any] = {"alone": [answers(each)[0] for each in prompts], "together": answers(*prompts)}
+    out: dict[str, Any] = {
+        "alone": [answers(single_prompt)[0] for single_prompt in prompts],
+        "together": answers(*prompts),
+    }
 
     # Prompts of the transcription route, and conversations.
     model_class: Any = get_model_cls(engine.model_config)

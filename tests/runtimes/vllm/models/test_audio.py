@@ -93,8 +93,8 @@ def test_audio_features_and_placeholders_match_the_recording_length(
     count = processor.info.front_end.count(samples)
     assert (int(fields["lengths"]), int(fields["counts"]), int(fields["capture"])) == (len(expected), count, 0)
     assert inputs["prompt_token_ids"] == [7] * before_count + [placeholder] * count + [8] * after_count
-    [place] = inputs["mm_placeholders"]["audio"]
-    assert (place.offset, place.length) == (before_count, count)
+    [placeholder_range] = inputs["mm_placeholders"]["audio"]
+    assert (placeholder_range.offset, placeholder_range.length) == (before_count, count)
 
 
 def test_options_reach_the_front_end(processor: AudioProcessor) -> None:

@@ -92,14 +92,17 @@ def test_each_placeholder_is_expanded_to_the_rows_of_its_embedding(
     """Placeholders may be adjacent."""
     token = processor.info.placeholder
     embeddings = [random_rows(length, seed) for seed, length in enumerate(lengths)]
-    ids, expected, places = [7] * gaps[0], [7] * gaps[0], []
+    ids, expected, ranges = [7] * gaps[0], [7] * gaps[0], []
     for length, gap in zip(lengths, gaps[1:], strict=False):
-        places.append((len(expected), length))
+        ranges.append((len(expected), length))
         ids += [token] + [7] * gap
         expected += [token] * length + [7] * gap
     inputs = process(processor, embeddings, ids)
     assert inputs["prompt_token_ids"] == expected
-    assert [(place.offset, place.length) for place in inputs["mm_placeholders"]["embedding"]] == places
+    assert [
+        (placeholder_range.offset, placeholder_range.length)
+        for placeholder_range in inputs["mm_placeholders"]["embedding"]
+    ] == ranges
     for row, embedding in zip(rows(inputs), embeddings, strict=True):
         assert row.dtype == torch.float32 and np.array_equal(row.numpy(), embedding)
 

@@ -170,15 +170,15 @@ def stop(directory: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("batched", [True, False])
 def test_greedy_token_ids_equal_pytorch(
-    together: bool, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
+    batched: bool, llm: Any, ids: list[int], stop: list[int], recordings: Any, reference: Any
 ) -> None:
     options = FireRedAsrOptions(max_new_tokens=64)
     expected = [list(reference.recognise(samples, options).ids) for samples in recordings]
     assert len(recordings) > 8 and len({tuple(output) for output in expected}) > 7
-    prompts = [audio_prompt(ids, samples, f"{together} {n}") for n, samples in enumerate(recordings)]
-    groups = [prompts] if together else [[prompt] for prompt in prompts]
+    prompts = [audio_prompt(ids, samples, f"{batched} {n}") for n, samples in enumerate(recordings)]
+    groups = [prompts] if batched else [[prompt] for prompt in prompts]
     outputs = [output for group in groups for output in written(llm, group, stop)]
     assert outputs == expected
 
@@ -229,11 +229,11 @@ def test_speech_embeddings_in_the_prompt_give_the_same_tokens_as_audio(
     samples = recordings[3]
     trace = reference.trace(samples, FireRedAsrOptions(), StageFilter("adaptor.output"))
     speech = trace["adaptor.output"]
-    at = ids.index(reference.encoder.placeholder)
-    tokens = [*ids[:at], *[0] * len(speech), *ids[at + 1 :]]
+    position = ids.index(reference.encoder.placeholder)
+    tokens = [*ids[:position], *[0] * len(speech), *ids[position + 1 :]]
     rows = np.zeros((len(tokens), speech.shape[1]), dtype=np.float32)
-    rows[at : at + len(speech)] = speech
-    is_id = [not at <= n < at + len(speech) for n in range(len(tokens))]
+    rows[position : position + len(speech)] = speech
+    is_id = [not position <= n < position + len(speech) for n in range(len(tokens))]
     mixed = {
         "prompt_token_ids": tokens,
         "prompt_embeds": torch.from_numpy(rows),

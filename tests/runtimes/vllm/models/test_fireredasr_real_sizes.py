@@ -109,7 +109,7 @@ def test_greedy_token_ids_equal_pytorch(llm: Any, directory: Path, reference: An
     ids, stop = prompt_ids(model).tolist(), [model.stop_id]
     options = FireRedAsrOptions(max_new_tokens=20)
     expected = [list(reference.recognise(samples, options).ids) for samples in sounds]
-    assert len({tuple(each) for each in expected}) == len(sounds), "each recording gives other tokens"
+    assert len({tuple(tokens) for tokens in expected}) == len(sounds), "each recording gives other tokens"
     prompts = [audio_prompt(ids, samples, f"large {n}") for n, samples in enumerate(sounds)]
     assert written(llm, prompts, stop, max_tokens=20) == expected
 

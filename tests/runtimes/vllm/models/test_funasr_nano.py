@@ -30,11 +30,11 @@ from workbench.families.funasr_nano import (  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
-SHORT = 1 << 18  # bytes; a larger sample is a long recording
+SHORT_BYTES = 1 << 18  # bytes; a larger sample is a long recording
 
 
 def demo(_: Path) -> tuple[Path, list[Path]]:
-    files = [file for file in sorted((ROOT / "assets" / "samples").glob("*.wav")) if file.stat().st_size < SHORT]
+    files = [file for file in sorted((ROOT / "assets" / "samples").glob("*.wav")) if file.stat().st_size < SHORT_BYTES]
     return ROOT / "assets" / "demo-funasr-nano", (files * 2)[:8]
 
 
@@ -96,10 +96,10 @@ class Case:
     def _write_mixed(self, path: Path, embeddings: np.ndarray) -> None:
         """Write the prompt of the first recording: ids of its text and PyTorch's embeddings of its speech."""
         ids = self.ids()
-        at, speech = ids.index(self.placeholder), len(embeddings) - len(ids) + 1
+        position, speech = ids.index(self.placeholder), len(embeddings) - len(ids) + 1
         is_embedding = np.zeros(len(embeddings), dtype=bool)
-        is_embedding[at : at + speech] = True
-        complete = np.array([*ids[:at], *[0] * speech, *ids[at + 1 :]])
+        is_embedding[position : position + speech] = True
+        complete = np.array([*ids[:position], *[0] * speech, *ids[position + 1 :]])
         np.savez(
             path, ids=complete, embeddings=np.where(is_embedding[:, None], embeddings, 0), is_embedding=is_embedding
         )

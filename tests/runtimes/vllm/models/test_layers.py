@@ -27,19 +27,19 @@ def test_two_workers_compute_one_tower(tmp_path: Path) -> None:
         for rank, (out, log) in enumerate(zip(outs, logs))
     ]
     try:
-        for each, log in zip(workers, logs):
-            assert each.wait(timeout=200) == 0, log.read_text()[-3000:]
+        for worker, log in zip(workers, logs):
+            assert worker.wait(timeout=200) == 0, log.read_text()[-3000:]
     finally:
-        for each in workers:
-            each.kill()
-            each.wait()
+        for worker in workers:
+            worker.kill()
+            worker.wait()
     network = build(NanoEncoder, split_tower.ENCODER, split_tower.ADAPTOR)
     load_into(network, split_tower.weights(), "the test")
     outputs = [torch.load(out, weights_only=True) for out in outs]
     for number, rows in enumerate(split_tower.features()):
         speech, _ = network(rows[None], torch.tensor([len(rows)]))
-        for each in outputs:
-            assert torch.allclose(each["found"][number], speech[0], rtol=0, atol=1e-4 * float(speech.abs().max()))
+        for output in outputs:
+            assert torch.allclose(output["found"][number], speech[0], rtol=0, atol=1e-4 * float(speech.abs().max()))
     shapes = outputs[0]["shapes"]
     assert shapes["audio_encoder.encoders.0.self_attn.linear_q_k_v.weight"] == (24, 16)
     assert shapes["audio_encoder.encoders.0.self_attn.fsmn_block.weight"] == (8, 1, 5)

@@ -220,8 +220,8 @@ def test_command_line_lists_and_uses_a_remote_model(
     assert card["runtimes"]["vllm"] == {"ready": True, "reason": None}
     assert main(["models"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    place = lines.index("far/causal_lm: far/causal_lm")
-    assert lines[place + 3] == "  vllm: ready"
+    index = lines.index("far/causal_lm: far/causal_lm")
+    assert lines[index + 3] == "  vllm: ready"
     assert main(["generate", "count", "--model", "far/causal_lm"]) == 0
     assert capsys.readouterr().out == "one two\n"
     assert main(["convert", "far/causal_lm", "--quantization", "f32", "--out", str(tmp_path / "a.gguf")]) == 2

@@ -23,7 +23,7 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "models, named, message",
+    "models, name, message",
     [
         (["one", "two"], "", "has 2 models, one, two; expected the name of one of them in the source of mine's card"),
         (
@@ -36,11 +36,11 @@ def test_a_model_is_found_by_its_name(client: Client, fake: FakeServer) -> None:
     ],
 )
 def test_unknown_or_missing_model_name_raises_an_error_with_the_known_names(
-    client: Client, fake: FakeServer, models: Sequence[str], named: str, message: str
+    client: Client, fake: FakeServer, models: Sequence[str], name: str, message: str
 ) -> None:
     fake.models = list(models)
     with pytest.raises(BadInput, match=message):
-        find_service(client, named)
+        find_service(client, name)
 
 
 @pytest.mark.parametrize("content", [[], {"data": 5}, {"data": [{}]}, {"object": "list"}, None])

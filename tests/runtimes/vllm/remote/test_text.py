@@ -228,8 +228,8 @@ def test_embeddings_between_texts_are_sent_as_parts_of_a_chat_message(
     list(session.generate_from_embeddings(["hear this: ", ROWS, " and say it"], system="Be brief."))
     system, user = request_body(fake, CHAT)["messages"]
     assert system == {"role": "system", "content": "Be brief."}
-    before, rows, after = user["content"]
-    assert (before["text"], rows["type"], after["text"]) == ("hear this: ", "prompt_embeds", " and say it")
+    first, rows, last = user["content"]
+    assert (first["text"], rows["type"], last["text"]) == ("hear this: ", "prompt_embeds", " and say it")
     np.testing.assert_array_equal(decode_tensor(rows["data"]), ROWS)
 
 

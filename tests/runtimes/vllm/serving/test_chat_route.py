@@ -66,9 +66,9 @@ def test_whole_answer_and_streamed_answer_have_the_same_transcript() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("after", "error", "status"), [(1, BadInput("no"), 400), (0, SessionDied("gone"), 500)])
-def test_an_error_before_the_first_token_has_a_status(stream: bool, after: int, error: Any, status: int) -> None:
-    result = answer(FakeConversations(after, error), {**ASK, "stream": stream})
+@pytest.mark.parametrize(("event_count", "error", "status"), [(1, BadInput("no"), 400), (0, SessionDied("gone"), 500)])
+def test_an_error_before_the_first_token_has_a_status(stream: bool, event_count: int, error: Any, status: int) -> None:
+    result = answer(FakeConversations(event_count, error), {**ASK, "stream": stream})
     assert result.error.code == status and result.model_dump()["error"]["message"] == str(error)
 
 

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROUTE = "/v1/chat/completions"
 LIMITS = {"max_text_tokens": 8, "max_audio_rows": 14, "min_audio_rows": 9}
-LONG: dict[str, Any] = {"modalities": ["audio"], "min_audio_rows": 5000, "max_audio_rows": 5000}
+LONG_OPTIONS: dict[str, Any] = {"modalities": ["audio"], "min_audio_rows": 5000, "max_audio_rows": 5000}
 SIZES = {"head_dim": 32, "max_position_embeddings": 6000}  # the smallest head, and a context for long answers
 API_MODALITIES = {"text": ["text"], "audio": ["audio"], "text_audio": ["text", "audio"], "auto": "auto"}
 SOUND = np.asarray(noise(0.7)[0], np.float32)
@@ -57,9 +57,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    place = tmp_path_factory.mktemp("served")
-    write_directory(plan_of(directory, "speechlm"), place / "tiny")
-    process = RealServer(place / "tiny", place / "server.log")
+    folder = tmp_path_factory.mktemp("served")
+    write_directory(plan_of(directory, "speechlm"), folder / "tiny")
+    process = RealServer(folder / "tiny", folder / "server.log")
     yield process
     process.kill()
 
@@ -152,7 +152,7 @@ def test_streamed_chunks_join_to_the_whole_answer(server: RealServer) -> None:
         assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] > 0
         choices = [chunk["choices"][0] for chunk in chunks[:-1]]
         assert choices[0]["delta"]["role"] == "assistant"
-        assert [each for choice in choices for each in choice.get("token_ids", [])] == full["token_ids"]
+        assert [token for choice in choices for token in choice.get("token_ids", [])] == full["token_ids"]
         assert ([row for choice in choices for row in choice.get("streams", [])] or None) == full["streams"]
         audio = [choice["delta"].get("audio") or {} for choice in choices]
         message = full["message"]
@@ -160,10 +160,10 @@ def test_streamed_chunks_join_to_the_whole_answer(server: RealServer) -> None:
         if message["audio"] is None:
             assert not any(audio)
             continue
-        assert "".join(each.get("transcript", "") for each in audio) == message["audio"]["transcript"]
-        data = b"".join(base64.b64decode(each.get("data", "")) for each in audio)
+        assert "".join(part.get("transcript", "") for part in audio) == message["audio"]["transcript"]
+        data = b"".join(base64.b64decode(part.get("data", "")) for part in audio)
         assert data == base64.b64decode(message["audio"]["data"])
-        assert sum("id" in each for each in audio) == sum("expires_at" in each for each in audio) == 1
+        assert sum("id" in part for part in audio) == sum("expires_at" in part for part in audio) == 1
 
 
 def test_dialogue_refers_to_earlier_speech_by_audio_id(server: RealServer, local: ConversationSession) -> None:
@@ -183,13 +183,13 @@ def test_dialogue_refers_to_earlier_speech_by_audio_id(server: RealServer, local
 
 def test_concurrent_requests_equal_single_requests_with_a_token_limit(server: RealServer) -> None:
     requests = [body(messages, options, max_completion_tokens=11) for messages, options in cases()]
-    single = [complete(server, each)["choices"][0] for each in requests]
-    assert {len(each["token_ids"]) <= 11 for each in single} == {True}
-    assert any(len(each["token_ids"]) == 11 and each["finish_reason"] == "length" for each in single)
+    single = [complete(server, request)["choices"][0] for request in requests]
+    assert {len(choice["token_ids"]) <= 11 for choice in single} == {True}
+    assert any(len(choice["token_ids"]) == 11 and choice["finish_reason"] == "length" for choice in single)
     with ThreadPoolExecutor(4) as pool:
-        concurrent = [each["choices"][0] for each in pool.map(lambda each: complete(server, each), requests)]
-    assert [each["token_ids"] for each in concurrent] == [each["token_ids"] for each in single]
-    assert [each["streams"] for each in concurrent] == [each["streams"] for each in single]
+        concurrent = [answer["choices"][0] for answer in pool.map(lambda request: complete(server, request), requests)]
+    assert [choice["token_ids"] for choice in concurrent] == [choice["token_ids"] for choice in single]
+    assert [choice["streams"] for choice in concurrent] == [choice["streams"] for choice in single]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def generated_count(server: RealServer) -> float:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_is_aborted_in_the_engine(stream: bool, server: RealServer) -> None:
-    content = json.dumps(body([{"role": "user", "content": "a"}], LONG, stream=stream)).encode()
+    content = json.dumps(body([{"role": "user", "content": "a"}], LONG_OPTIONS, stream=stream)).encode()
     fields = {"Host": "far", "Content-Type": "application/json", "Content-Length": len(content)}
     head = "".join([f"POST {ROUTE} HTTP/1.1\r\n", *(f"{name}: {value}\r\n" for name, value in fields.items()), "\r\n"])
     count_before = generated_count(server)
@@ -241,7 +241,7 @@ def test_a_client_that_leaves_is_aborted_in_the_engine(stream: bool, server: Rea
             assert connection.recv(15) == b"HTTP/1.1 200 OK"
         eventually(lambda: server.running() == 1)
     eventually(lambda: server.running() == 0)
-    assert 0 < generated_count(server) - count_before < LONG["max_audio_rows"] - 100
+    assert 0 < generated_count(server) - count_before < LONG_OPTIONS["max_audio_rows"] - 100
 
 
 def test_openai_client_reads_whole_and_streamed_answers(server: RealServer, local: ConversationSession) -> None:
@@ -262,7 +262,7 @@ def test_openai_client_reads_whole_and_streamed_answers(server: RealServer, loca
     assert answer.notes == ["the model has one voice, so the voice 'alloy' was not used"]
     chunks = list(client.chat.completions.create(audio={"voice": "alloy", "format": "pcm16"}, stream=True, **request))
     pieces = [delta["audio"] for chunk in chunks if (delta := chunk.choices[0].delta.to_dict()).get("audio")]
-    assert b"".join(base64.b64decode(each.get("data") or "") for each in pieces) == expected.wav()[44:]
+    assert b"".join(base64.b64decode(piece.get("data") or "") for piece in pieces) == expected.wav()[44:]
     history = [*request["messages"], answer.choices[0].message, {"role": "user", "content": "again"}]
     next_answer = client.chat.completions.create(**{**request, "messages": history, "modalities": ["text"]})
     messages = [*request["messages"], expected.message(), {"role": "user", "content": "again"}]
@@ -290,7 +290,7 @@ def test_remote_session_answers_equal_a_local_session(remote_session: Any, local
         if actual.streams is not None:
             np.testing.assert_array_equal(actual.streams, expected.streams)
             np.testing.assert_allclose(actual.audio, expected.audio, atol=1e-4)
-    speech = next(each for each in answers if each.streams is not None)
+    speech = next(answer for answer in answers if answer.streams is not None)
     messages = [{"role": "user", "content": "a"}, speech.message(), {"role": "user", "content": "b"}]
     options = {**LIMITS, "modalities": "text", "probabilities": True}
     actual, expected = remote_session.converse(messages, **options), local.converse(messages, **options)
@@ -301,14 +301,14 @@ def test_remote_session_answers_equal_a_local_session(remote_session: Any, local
 def test_remote_session_raises_server_errors_and_aborts_when_closed(remote_session: Any, server: RealServer) -> None:
     with pytest.raises(BadInput, match=r"refuses the request \(400\): the conversation is "):
         remote_session.converse("x" * 20000)
-    with contextlib.closing(remote_session.converse_stream("a", **{**LONG, "modalities": "audio"})) as stream:
+    with contextlib.closing(remote_session.converse_stream("a", **{**LONG_OPTIONS, "modalities": "audio"})) as stream:
         next(event for event in stream if isinstance(event, AudioPiece) and event.rows > 20)
     eventually(lambda: server.running() == 0)
 
 
 def test_killed_server_raises_session_died_and_then_unavailable(remote_session: Any, server: RealServer) -> None:
     """The last test of this file, as it kills the server."""
-    call = Background(lambda: remote_session.converse("a", **{**LONG, "modalities": "audio"}))
+    call = Background(lambda: remote_session.converse("a", **{**LONG_OPTIONS, "modalities": "audio"}))
     eventually(lambda: server.running() == 1)
     server.kill()
     assert isinstance(call.ended().error, SessionDied)

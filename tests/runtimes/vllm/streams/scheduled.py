@@ -107,14 +107,14 @@ class Scheduler:
         self, batch: Sequence[Request], starts: list[int], stops: list[int], places: list[int], rows: list[np.ndarray]
     ) -> None:
         several = dict(zip(places, rows, strict=True))
-        at = 0
+        index = 0
         for request, start, stop in zip(batch, starts, stops):
             ids = [*request.prompt, *request.ids]
             for position in range(start, stop):
-                row = several.get(at, self.network.layout.row(ids[position]))
+                row = several.get(index, self.network.layout.row(ids[position]))
                 assert row[0] == ids[position]
                 request.rows.append(tuple(map(int, row)))
-                at += 1
+                index += 1
 
     def _logits(self, batch: Sequence[Request]):
         layout = self.network.layout

@@ -25,7 +25,7 @@ from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
 
 TEXT = np.array([LAYOUT.row(number) for number in (1, 5, 7, 14, 2, 6)])
-SPOKEN = np.concatenate([TEXT[:2], LAYOUT.pads + [[1, 0, 0, 0, 0], [2, 3, 0, 0, 0], [0, 1, 2, 4, 5]], TEXT[-2:]])
+SPEECH = np.concatenate([TEXT[:2], LAYOUT.pads + [[1, 0, 0, 0, 0], [2, 3, 0, 0, 0], [0, 1, 2, 4, 5]], TEXT[-2:]])
 PLANS = [
     AnswerPlan(
         modalities,
@@ -59,9 +59,9 @@ def test_an_answer_does_not_depend_on_the_scheduler(
 ) -> None:
     network = FakeNetwork(ends=1.0)
     scheduler = Scheduler(network, chance, parks)
-    requests = [scheduler.add(f"r{n}", chance.choice([TEXT, SPOKEN]), plan) for n, plan in enumerate(plans)]
+    requests = [scheduler.add(f"r{n}", chance.choice([TEXT, SPEECH]), plan) for n, plan in enumerate(plans)]
     expected = {
-        item.name: steps_alone(network, TEXT if len(item.prompt) == len(TEXT) else SPOKEN, plan)
+        item.name: steps_alone(network, TEXT if len(item.prompt) == len(TEXT) else SPEECH, plan)
         for item, plan in zip(requests, plans)
     }
     cancelled = {item.name for item in requests if chance.random() < 0.2}
@@ -101,7 +101,7 @@ def test_guidance_pairs_stay_synchronised_under_any_scheduling(
     expected: dict[str, list[list[int]]] = {}
     requests: list[Request] = []
     for n, (plan, cfg) in enumerate(plans):
-        plan, rows = replace(plan, cfg=cfg), chance.choice([TEXT, SPOKEN])
+        plan, rows = replace(plan, cfg=cfg), chance.choice([TEXT, SPEECH])
         steps = steps_alone(network, rows, plan)
         ids = [row[0] for row in steps]
         if cfg == 1:
@@ -110,7 +110,7 @@ def test_guidance_pairs_stay_synchronised_under_any_scheduling(
         elif LAYOUT.audio in ids:
             start = ids.index(LAYOUT.audio) + 1
             requests += scheduler.add_pair(f"r{n}", rows, plan, ids[:start])
-            end = next(at for at in range(start, len(ids)) if ids[at] in (LAYOUT.eos, LAYOUT.eot)) + 1
+            end = next(index for index in range(start, len(ids)) if ids[index] in (LAYOUT.eos, LAYOUT.eot)) + 1
             expected |= {f"r{n} 0": steps[start:], f"r{n} 1": steps[start:end]}
     for _ in range(6000):
         for request in list(scheduler.running):
@@ -152,7 +152,7 @@ def test_ended_requests_are_evicted_before_parked_requests() -> None:
     for number in range(5):
         begin(answers, f"ends {number}", AnswerPlan("text", max_text_tokens=1))
         for length in range(4, 8):
-            answers.choose([f"ends {number}"], [length], lambda rows, wanted: (np.zeros((1, 18), np.float32), None))
+            answers.choose([f"ends {number}"], [length], lambda rows, needed: (np.zeros((1, 18), np.float32), None))
         answers.park(f"ends {number}")
         assert answers.known_requests <= 2
     begin(answers, "waits")

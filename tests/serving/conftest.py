@@ -1,4 +1,4 @@
-"""The routes over models that compute nothing, and OpenAI's own client that asks them."""
+"""The routes over models that compute nothing, and OpenAI's own client of these routes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from workbench.serving.sessions import SessionPool
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> FakeChatRegistry:
     add_families(monkeypatch)
-    found = FakeChatRegistry()
-    for each in (found.speaker, found.writer):
-        each.load_seconds = each.pace = 0.0
-    return found
+    fake = FakeChatRegistry()
+    for model in (fake.speaker, fake.writer):
+        model.load_seconds = model.pace = 0.0
+    return fake
 
 
 @pytest.fixture
@@ -41,6 +41,6 @@ def client(http: TestClient) -> OpenAI:
     return OpenAI(base_url="http://testserver/v1", api_key="none", http_client=http, max_retries=0)
 
 
-def said(error: Any) -> str:
-    """The sentence of an error of OpenAI's client."""
+def error_message(error: Any) -> str:
+    """The message of an error of OpenAI's client."""
     return str(error.value.body["message"])

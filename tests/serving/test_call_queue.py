@@ -31,19 +31,19 @@ def visitor(name: str) -> Visitor:
     return Visitor(f"10.0.0.{ord(name)}", name)
 
 
-def order_of(queue: CallQueue, asked: list[tuple[str, str]]) -> list[str]:
-    """Returns the visitors in the order in which they are served, after one call that holds everybody up."""
+def order_of(queue: CallQueue, calls: list[tuple[str, str]]) -> list[str]:
+    """Returns the visitors in the order in which they are served, after one call that blocks all of them."""
     served: list[str] = []
-    first = Work(visitor("*"))
+    blocking_call = Work(visitor("*"))
 
-    def ask(name: str, resource: str) -> None:
+    def call(name: str, resource: str) -> None:
         with queue.turn(Work(visitor(name)), resource):
             served.append(name)
 
     threads = []
-    with queue.turn(first, "model"):
-        for count, (name, resource) in enumerate(asked, 1):
-            threads.append(threading.Thread(target=ask, args=(name, resource)))
+    with queue.turn(blocking_call, "model"):
+        for count, (name, resource) in enumerate(calls, 1):
+            threads.append(threading.Thread(target=call, args=(name, resource)))
             threads[-1].start()
             until(lambda count=count: queue.waiting == count)  # type: ignore[misc]
     for thread in threads:
@@ -93,19 +93,19 @@ def test_full_queue_is_refused_with_a_message_and_retry_time() -> None:
 
 
 def test_waiting_call_reports_position_and_time_and_ends_at_its_deadline() -> None:
-    queue, told = CallQueue(LOCAL), []
+    queue, reports = CallQueue(LOCAL), []
     work = Work(visitor("b"), deadline=0.0, allowed_seconds=600.0)
     with queue.turn(Work(visitor("a")), "model"):
         with pytest.raises(WorkbenchError, match="longer than the 10 min"), queue.turn(work, "model"):
             pass
 
-        def tell(_: float, sentence: str) -> None:
-            told.append(sentence)
+        def report(_: float, sentence: str) -> None:
+            reports.append(sentence)
             raise Cancelled("enough")
 
-        with pytest.raises(Cancelled), queue.turn(Work(visitor("b")), "model", on_progress=tell):
+        with pytest.raises(Cancelled), queue.turn(Work(visitor("b")), "model", on_progress=report):
             pass
-    assert told == ["waiting for another visitor's run (position 1, about 2 s)"]
+    assert reports == ["waiting for another visitor's run (position 1, about 2 s)"]
 
 
 def test_nested_call_does_not_wait_for_a_slot() -> None:
@@ -115,40 +115,40 @@ def test_nested_call_does_not_wait_for_a_slot() -> None:
 
 
 def test_long_call_yields_to_waiting_calls_between_its_slices() -> None:
-    queue, happened = CallQueue(LOCAL, slice_seconds=0.0), []
+    queue, events = CallQueue(LOCAL, slice_seconds=0.0), []
     long, short = Work(visitor("a")), Work(visitor("b"))
 
-    def ask() -> None:
+    def call() -> None:
         with queue.turn(short, "model"):
-            happened.append("short")
+            events.append("short")
 
     with queue.turn(long, "model") as turn:
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=call)
         thread.start()
         until(lambda: turn.delays_others)
-        happened.append("first stretch")
+        events.append("first slice")
         turn.let_go()
         turn.take_back(long)
-        happened.append("second stretch")
+        events.append("second slice")
         assert not turn.delays_others
         thread.join(PATIENCE)
-    assert happened == ["first stretch", "short", "second stretch"]
+    assert events == ["first slice", "short", "second slice"]
 
 
-@pytest.mark.parametrize(("others", "expected"), [(1e6, ["b", "c", "a"]), (0.0, ["b", "a", "c"])])
+@pytest.mark.parametrize(("seconds", "expected"), [(1e6, ["b", "c", "a"]), (0.0, ["b", "a", "c"])])
 def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
-    monkeypatch: pytest.MonkeyPatch, others: float, expected: list[str]
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[str]
 ) -> None:
-    monkeypatch.setattr("workbench.serving.call_queue.TURNS_OF_OTHERS", others)
+    monkeypatch.setattr("workbench.serving.call_queue.TURNS_OF_OTHERS", seconds)
     queue, served = CallQueue(LOCAL, slice_seconds=0.0), list[str]()
-    goes, gave_way, works = Work(visitor("a")), threading.Event(), threading.Event()
+    long_work, yielded, released = Work(visitor("a")), threading.Event(), threading.Event()
 
     def long() -> None:
-        with queue.turn(goes, "model") as turn:
+        with queue.turn(long_work, "model") as turn:
             until(lambda: turn.delays_others)
             turn.let_go()
-            gave_way.set()
-            turn.take_back(goes)
+            yielded.set()
+            turn.take_back(long_work)
             served.append("a")
 
     def short(name: str, work: Callable[[], object]) -> None:
@@ -156,15 +156,15 @@ def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
             work()
             served.append(name)
 
-    calls = (long, partial(short, "b", partial(works.wait, PATIENCE)), partial(short, "c", int))
+    calls = (long, partial(short, "b", partial(released.wait, PATIENCE)), partial(short, "c", int))
     threads = [threading.Thread(target=call) for call in calls]
     threads[0].start()
     until(lambda: queue.running == 1)
     threads[1].start()
-    assert gave_way.wait(PATIENCE)
+    assert yielded.wait(PATIENCE)
     threads[2].start()
     until(lambda: queue.waiting == 2)
-    works.set()
+    released.set()
     for thread in threads:
         thread.join(PATIENCE)
     assert served == expected
@@ -172,21 +172,21 @@ def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
 
 def test_long_call_yields_processors_to_short_calls_of_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.serving.call_queue.TURNS_OF_OTHERS", 1e9)
-    queue, long, back = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
+    queue, long, resumed = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
 
-    def take_back(turn: Turn) -> None:
+    def resume(turn: Turn) -> None:
         turn.take_back(long)
-        back.set()
+        resumed.set()
 
     with ThreadPoolExecutor() as threads, queue.turn(long, "model") as turn:
         assert not turn.delays_others
         with queue.turn(Work(visitor("b")), "other"):
             assert turn.delays_others
             turn.let_go()
-            goes_on = threads.submit(take_back, turn)
-            assert not back.wait(2.5 * BEAT_SECONDS) and queue.waiting == 1
-        goes_on.result(PATIENCE)
-        assert not turn.delays_others  # nobody else works
+            resumption = threads.submit(resume, turn)
+            assert not resumed.wait(2.5 * BEAT_SECONDS) and queue.waiting == 1
+        resumption.result(PATIENCE)
+        assert not turn.delays_others  # no other call runs
 
 
 def test_long_call_resumes_beside_short_calls_after_its_waiting_share(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +202,11 @@ def test_long_call_resumes_beside_short_calls_after_its_waiting_share(monkeypatc
 def test_long_calls_do_not_yield_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = CallQueue(LOCAL, slice_seconds=0.0, processors=1)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other") as second:
-        assert first.delays_others and not second.delays_others  # the second has not said yet that it is long
+        assert first.delays_others and not second.delays_others  # the second has not been found long yet
         assert not first.delays_others
     monkeypatch.setattr("workbench.serving.call_queue.SHORT_SECONDS", 0.0)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other"):
-        assert not first.delays_others  # the other works for long, although it cannot let others go
+        assert not first.delays_others  # the other is a long call too, although it never yields
 
 
 def test_no_call_yields_while_processors_are_idle() -> None:
@@ -218,12 +218,12 @@ def test_no_call_yields_while_processors_are_idle() -> None:
 def test_short_call_does_not_yield_to_waiting_calls() -> None:
     queue = CallQueue(LOCAL, slice_seconds=60.0)
 
-    def ask() -> None:
+    def call() -> None:
         with queue.turn(Work(visitor("b")), "model"):
             pass
 
     with queue.turn(Work(visitor("a")), "model") as turn:
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=call)
         thread.start()
         until(lambda: queue.waiting == 1)
         assert not turn.delays_others
@@ -243,12 +243,12 @@ def test_long_queue_uses_little_processor_time() -> None:
         for thread in threads:
             thread.start()
         until(lambda: queue.waiting == len(threads))
-        begun, used = time.monotonic(), time.process_time()
+        start_time, start_cpu = time.monotonic(), time.process_time()
         for _ in range(200):  # calls for another model come and go meanwhile
             with queue.turn(Work(visitor("b")), "other"):
                 pass
-        stop.wait(2.0 - (time.monotonic() - begun))
-        assert time.process_time() - used < 1.0
+        stop.wait(2.0 - (time.monotonic() - start_time))
+        assert time.process_time() - start_cpu < 1.0
         stop.set()
         for thread in threads:
             thread.join(PATIENCE)
@@ -260,66 +260,66 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
     yield from fakes(monkeypatch)
 
 
-def stream_in_turn(queue: CallQueue, session: Any, work: Work, do: str, begun: threading.Event) -> list[Any]:
-    """The events of a stream of a session, for a visitor in the queue."""
+def stream_in_turn(queue: CallQueue, session: Any, work: Work, do: str, started: threading.Event) -> list[Any]:
+    """Returns the events of a session's stream for a visitor in the queue; sets `started` at the first one."""
     with queue.turn(work, "model") as turn, working(replace(work, turn=turn)):
         events = []
         for event in session.stream("x", do=do):
             events.append(event)
-            begun.set()
+            started.set()
         return events
 
 
 def test_short_recording_runs_between_the_slices_of_a_long_recording(fake: FakeMaker) -> None:
-    queue, session, begun = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
+    queue, session, started = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
     with ThreadPoolExecutor() as threads:
-        long = threads.submit(stream_in_turn, queue, session, Work(visitor("a")), "many", begun)
-        assert begun.wait(PATIENCE)
+        long = threads.submit(stream_in_turn, queue, session, Work(visitor("a")), "many", started)
+        assert started.wait(PATIENCE)
         pid = session.pid
         short = stream_in_turn(queue, session, Work(visitor("b")), "", threading.Event())
         assert isinstance(short[-1], Transcript) and not long.done()
-        assert session.busy and not session.unload()  # the long one is at work in the same process
-        counted = [event.done for event in long.result()[1:-1]]
-    assert counted == list(range(1, MANY + 1)) and session.pid == pid and not session.busy
+        assert session.busy and not session.unload()  # the long call runs in the same process
+        counts = [event.done for event in long.result()[1:-1]]
+    assert counts == list(range(1, MANY + 1)) and session.pid == pid and not session.busy
 
 
 def test_short_recording_keeps_its_turn_to_its_end(fake: FakeMaker) -> None:
-    queue, session, begun, ended = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event(), list[str]()
+    queue, session, started, finished = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event(), list[str]()
     session.short_seconds = float("inf")
 
-    def ask(name: str, do: str, told: threading.Event) -> None:
+    def call(name: str, do: str, started: threading.Event) -> None:
         work = Work(visitor(name))
         with queue.turn(work, "model") as turn, working(replace(work, turn=turn)):
             for _ in session.stream("x", do=do):
-                told.set()
-            ended.append(name)
+                started.set()
+            finished.append(name)
 
     with ThreadPoolExecutor() as threads:
-        first = threads.submit(ask, "a", "many", begun)
-        assert begun.wait(PATIENCE)
-        ask("b", "", threading.Event())
+        first = threads.submit(call, "a", "many", started)
+        assert started.wait(PATIENCE)
+        call("b", "", threading.Event())
         first.result()
-    assert ended == ["a", "b"]
+    assert finished == ["a", "b"]
 
 
 def test_cancel_between_two_slices_does_not_affect_other_visitors(fake: FakeMaker) -> None:
-    queue, session, begun = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
-    leaving, stays = Work(visitor("a")), Work(visitor("b"))
+    queue, session, started = CallQueue(LOCAL, slice_seconds=0.0), fake(), threading.Event()
+    cancelled_work, other_work = Work(visitor("a")), Work(visitor("b"))
 
-    def leave_when_another_waits() -> None:
-        with queue.turn(leaving, "model") as turn, working(replace(leaving, turn=turn)):
+    def cancel_when_another_waits() -> None:
+        with queue.turn(cancelled_work, "model") as turn, working(replace(cancelled_work, turn=turn)):
             for _ in session.stream("x", do="many"):
-                begun.set()
+                started.set()
                 until(lambda: turn.delays_others)
-                leaving.stop.set()
+                cancelled_work.stop.set()
 
     with ThreadPoolExecutor() as threads:
-        left = threads.submit(leave_when_another_waits)
-        assert begun.wait(PATIENCE)
-        other = threads.submit(stream_in_turn, queue, session, stays, "many", threading.Event())
+        cancelled_call = threads.submit(cancel_when_another_waits)
+        assert started.wait(PATIENCE)
+        other_call = threads.submit(stream_in_turn, queue, session, other_work, "many", threading.Event())
         with pytest.raises(Cancelled):
-            left.result()
-        assert len(other.result()) == MANY + 2
+            cancelled_call.result()
+        assert len(other_call.result()) == MANY + 2
     assert not session.busy and queue.running == queue.waiting == 0
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tests.serving.test_separate_process import dies, refuses, takes, tells, waits, where
+from tests.serving.test_separate_process import allocate, count_up, die, process_id, refuse, wait_forever
 from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.visitors import Work, working
@@ -23,25 +23,25 @@ LONG = 60.0  # seconds, none of which a test waits for
 
 @pytest.fixture
 def drawing() -> Iterator[Drawing]:
-    made = Drawing(0.2)
-    yield made
-    made.close()
+    process = Drawing(0.2)
+    yield process
+    process.close()
 
 
 def test_drawing_process_starts_with_the_first_call_and_is_shared_by_threads(drawing: Drawing) -> None:
     with ThreadPoolExecutor(4) as threads:
-        [process] = set(threads.map(lambda _: drawing(where), range(8)))
+        [process] = set(threads.map(lambda _: drawing(process_id), range(8)))
     assert process != os.getpid() and psutil.pid_exists(process)
     drawing.close()
     assert not psutil.pid_exists(process)
-    assert drawing(where) not in (process, os.getpid())
+    assert drawing(process_id) not in (process, os.getpid())
 
 
 def test_prepared_module_is_imported_in_the_drawing_process(drawing: Drawing) -> None:
     drawing.prepare("wave")
     assert drawing(imported, "wave") and not drawing(imported, "colorsys")
-    drawing.prepare("no_such_module")  # nobody waits for it
-    assert drawing(tells, 1) == 1
+    drawing.prepare("no_such_module")  # no call waits for this import
+    assert drawing(count_up, 1) == 1
 
 
 def imported(module: str) -> bool:
@@ -49,55 +49,55 @@ def imported(module: str) -> bool:
 
 
 def test_errors_are_raised_to_the_caller_and_drawing_stays_available(drawing: Drawing) -> None:
-    first = drawing(where)
+    pid = drawing(process_id)
     with pytest.raises(BadInput, match="the file is empty"):
-        drawing(refuses)
+        drawing(refuse)
     with pytest.raises(OutOfMemory, match="the picture needs more memory than it may have here; open a smaller stage"):
-        drawing(takes, 0.5)
-    assert drawing(where) == first
+        drawing(allocate, 0.5)
+    assert drawing(process_id) == pid
     with pytest.raises(WorkbenchError, match="the picture ended with signal 15"):
-        drawing(dies)
-    assert drawing(where) != first
+        drawing(die)
+    assert drawing(process_id) != pid
 
 
 def test_cancel_ends_only_the_call_of_that_visitor(drawing: Drawing) -> None:
-    begun, work = threading.Event(), Work()
+    started, work = threading.Event(), Work()
 
-    def leaves() -> None:
-        with working(work), listening(lambda _, activity: begun.set() if activity == "half way" else None):
-            drawing(waits)
+    def draw_and_cancel() -> None:
+        with working(work), listening(lambda _, activity: started.set() if activity == "half way" else None):
+            drawing(wait_forever)
 
     with ThreadPoolExecutor(2) as threads:
-        one = threads.submit(leaves)
-        assert begun.wait(LONG)
-        other = threads.submit(drawing, tells, 3)
+        cancelled_call = threads.submit(draw_and_cancel)
+        assert started.wait(LONG)
+        other_call = threads.submit(drawing, count_up, 3)
         work.stop.set()
         with pytest.raises(Cancelled):
-            one.result(LONG)
-        assert other.result(LONG) == 3
+            cancelled_call.result(LONG)
+        assert other_call.result(LONG) == 3
 
 
 def test_an_idle_process_ends_by_itself() -> None:
     drawing = Drawing(idle_seconds=0.0)
-    process = drawing(where)
+    process = drawing(process_id)
     if (thread := drawing._thread) is not None:
         thread.join(LONG)
-    assert drawing(where) != process
+    assert drawing(process_id) != process
     drawing.close()
     assert not psutil.pid_exists(process)
 
 
 def test_drawing_waits_in_the_call_queue_of_the_server() -> None:
-    guard, work, said = Guard("public"), Work(), []
+    guard, work, activities = Guard("public"), Work(), []
 
-    def hear(_: float, activity: str) -> None:
-        said.append(activity)
+    def record(_: float, activity: str) -> None:
+        activities.append(activity)
         work.stop.set()
 
-    with guard.turn("picture"), pytest.raises(Cancelled), working(work), listening(hear):
-        guard.draw(where)
-    assert "waiting" in said[0]
-    process = guard.draw(where)
+    with guard.turn("picture"), pytest.raises(Cancelled), working(work), listening(record):
+        guard.draw(process_id)
+    assert "waiting" in activities[0]
+    process = guard.draw(process_id)
     assert process != os.getpid()
     guard.drawing.close()
     assert not psutil.pid_exists(process)

@@ -27,7 +27,7 @@ except Ended:
 """
 
 
-def started(folder: Path) -> tuple[subprocess.Popen[str], Path]:
+def start(folder: Path) -> tuple[subprocess.Popen[str], Path]:
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(folder)}
     )
@@ -40,26 +40,27 @@ def test_programs_remove_their_folders_on_sigterm_and_leftovers_of_killed_progra
 ) -> None:
     place = Path("/tmp") if len(str(tmp_path)) > 40 else tmp_path
     monkeypatch.setattr("tempfile.tempdir", str(place))
-    ended, its = started(place)
-    killed, left = started(place)
-    mine, other = make_tempdir(), place / f"workbench-other{os.getpid()}"
-    other.mkdir()
+    terminated, terminated_folder = start(place)
+    killed, killed_folder = start(place)
+    own_folder, other_folder = make_tempdir(), place / f"workbench-other{os.getpid()}"
+    other_folder.mkdir()
     try:
-        ended.send_signal(signal.SIGTERM)
-        assert ended.wait(30) == 0 and not its.exists()
+        terminated.send_signal(signal.SIGTERM)
+        assert terminated.wait(30) == 0 and not terminated_folder.exists()
         killed.kill()
         killed.wait(30)
-        assert left.exists()
+        assert killed_folder.exists()
         removed = remove_leftovers()
-        assert left in removed and not left.exists()
-        assert mine.exists() and other.exists()  # of a process that runs, and nobody knows whose
-        (other / OWNER).write_text("1 0.0")  # the number belongs to another process now
-        assert other in remove_leftovers()
+        assert killed_folder in removed and not killed_folder.exists()
+        # One folder belongs to a running process, the other has no known owner.
+        assert own_folder.exists() and other_folder.exists()
+        (other_folder / OWNER).write_text("1 0.0")  # another process has this number now
+        assert other_folder in remove_leftovers()
     finally:
-        for program in (ended, killed):
+        for program in (terminated, killed):
             program.kill()
             program.wait()
             assert program.stdout is not None
             program.stdout.close()
-        mine.joinpath(OWNER).unlink()
-        mine.rmdir()
+        own_folder.joinpath(OWNER).unlink()
+        own_folder.rmdir()

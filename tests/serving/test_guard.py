@@ -52,13 +52,13 @@ def test_owner_only_actions_are_refused_for_visitors() -> None:
     owner.check_settings({"threads": 2})
     strangers.check_card(HERE)
     strangers.check_card(replace(HUB, visitors=True))
-    for refused in (
+    for action in (
         lambda: strangers.owners("unloading a model"),
         lambda: strangers.check_card(HUB),
         lambda: strangers.check_settings({"kv_gigabytes": 2}),
     ):
         with pytest.raises(Refused):
-            refused()
+            action()
 
 
 @pytest.mark.parametrize(
@@ -81,30 +81,30 @@ def test_deeply_nested_values_are_refused_without_recursion() -> None:
         deep = [deep]
     assert extent(deep, 32) == (0, 33)
     assert extent({"a": ["bc", {"d": "é"}]}, 32) == (6, 3)
-    spoken = {"type": "input_audio", "input_audio": {"data": "A" * 10**6, "format": "wav"}}
-    assert extent([spoken], 32) == (4 + 11 + 11 + 6 + 3, 3)  # the sound is no text
+    recording = {"type": "input_audio", "input_audio": {"data": "A" * 10**6, "format": "wav"}}
+    assert extent([recording], 32) == (4 + 11 + 11 + 6 + 3, 3)  # audio data does not count as text
     with pytest.raises(BadInput, match="nested too deeply"):
         Guard("public").check_values(deep, "options")
-    while deep:  # a garbage collector that follows it would need as deep a stack
+    while deep:  # otherwise the garbage collector would need a stack of this depth
         [deep] = deep  # type: ignore[misc]
 
 
 def test_rate_limit_per_visitor_and_a_multiple_of_it_per_address() -> None:
     guard = Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))
-    one, two, three = (Visitor("1.2.3.4", name) for name in "abc")
-    for each in (one, one, two):
-        guard.arrived(each)
+    first, second, third = (Visitor("1.2.3.4", name) for name in "abc")
+    for visitor in (first, first, second):
+        guard.arrived(visitor)
     with pytest.raises(Busy, match="takes 2 requests of one visitor in 60 s"):
-        guard.arrived(one)
-    guard.arrived(two)
+        guard.arrived(first)
+    guard.arrived(second)
     with pytest.raises(Busy, match="takes 4 requests of one address in 60 s"):
-        guard.arrived(three)
+        guard.arrived(third)
     guard.arrived(Visitor("5.6.7.8"))
-    guard.arrived(three, upload=True)
+    guard.arrived(third, upload=True)
 
 
-def test_client_that_waits_as_told_is_accepted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Requests that were refused do not count, and a request counts for its time only."""
+def test_client_that_waits_the_retry_time_is_accepted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused requests do not count, and an accepted request counts for 60 s only."""
     now = 1000.0
     monkeypatch.setattr("workbench.serving.guard.time", SimpleNamespace(monotonic=lambda: now))
     rate = Rate(1, 60.0, "requests", 2)
@@ -112,9 +112,9 @@ def test_client_that_waits_as_told_is_accepted_again(monkeypatch: pytest.MonkeyP
         rate.count(Visitor("1.2.3.4", name))
     now = 1010.0
     for name in "ac":
-        with pytest.raises(Busy) as refused:
+        with pytest.raises(Busy) as caught:
             rate.count(Visitor("1.2.3.4", name))
-        assert refused.value.retry_seconds == 50.0
+        assert caught.value.retry_seconds == 50.0
     now = 1060.0
     for name in "ac":
         rate.count(Visitor("1.2.3.4", name))
@@ -158,8 +158,8 @@ def test_every_limit_is_documented_and_public_limits_are_not_looser() -> None:
 def test_documented_limits_equal_the_values_of_the_code() -> None:
     page = Path(__file__).parents[2] / "docs" / "security.md"
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) \| ([\d.]+) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
-    found = {name: (float(local), float(public)) for name, local, public in rows}
-    assert found == {name: (getattr(LOCAL, name), getattr(PUBLIC, name)) for name in LIMITS}
+    documented = {name: (float(local), float(public)) for name, local, public in rows}
+    assert documented == {name: (getattr(LOCAL, name), getattr(PUBLIC, name)) for name in LIMITS}
 
 
 @pytest.mark.parametrize(

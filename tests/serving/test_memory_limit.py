@@ -38,9 +38,9 @@ def test_call_beyond_the_memory_limit_fails_and_the_next_call_succeeds(fake: Fak
     assert session.transcribe("x").text.endswith("x")
     before = resident_bytes(os.getpid())
     for _ in range(2):
-        with pytest.raises(WorkbenchError) as raised:
+        with pytest.raises(WorkbenchError) as caught:
             session.transcribe("x", do="hog")  # 4 GB
-        assert str(raised.value) == "fake on fake failed: there is not enough memory"
+        assert str(caught.value) == "fake on fake failed: there is not enough memory"
         assert session.transcribe("x").text.endswith("x")
     assert resident_bytes(os.getpid()) - before < 64 * MEBIBYTE
 

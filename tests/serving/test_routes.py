@@ -19,7 +19,7 @@ from openai import OpenAI
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
-from tests.serving.conftest import said
+from tests.serving.conftest import error_message
 from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import tone
@@ -39,38 +39,40 @@ def wav(tmp_path: Path) -> bytes:
 
 
 def test_models_are_listed_with_and_without_a_runtime(client: OpenAI) -> None:
-    names = [each.id for each in client.models.list()]
+    names = [model.id for model in client.models.list()]
     assert {"fake/sense", "fake/sense|pytorch", "fake/speech|vllm", "fake/words"} <= {*names} and names == sorted(names)
     assert client.models.retrieve("fake/speech|vllm").owned_by == "speech-workbench"
-    with pytest.raises(openai.NotFoundError) as refused:
+    with pytest.raises(openai.NotFoundError) as caught:
         client.models.retrieve("whisper-1")
-    assert refused.value.code == "model_not_found"
+    assert caught.value.code == "model_not_found"
 
 
 @pytest.mark.parametrize("form", ["json", "text", "srt", "vtt", "verbose_json"])
 def test_transcription_is_returned_in_every_response_format(client: OpenAI, wav: bytes, form: Any) -> None:
-    found: Any = client.audio.transcriptions.create(file=("a.wav", wav), model="fake/sense", response_format=form)
+    transcription: Any = client.audio.transcriptions.create(
+        file=("a.wav", wav), model="fake/sense", response_format=form
+    )
     if form == "json":
-        assert (found.text, found.usage.seconds) == ("three eleven one", 2.0)
+        assert (transcription.text, transcription.usage.seconds) == ("three eleven one", 2.0)
     elif form == "verbose_json":
-        assert [(each.start, each.end, each.text) for each in found.segments] == [
+        assert [(segment.start, segment.end, segment.text) for segment in transcription.segments] == [
             (0.0, 0.5, "three"), (0.5, 1.0, "eleven"), (1.0, 1.5, "one"),
         ]  # fmt: skip
-        assert (found.duration, found.language, found.words) == (2.0, "en", None)
-        assert found.segments[0].avg_logprob is None, "nobody computed it"
+        assert (transcription.duration, transcription.language, transcription.words) == (2.0, "en", None)
+        assert transcription.segments[0].avg_logprob is None, "nobody computed it"
     else:
-        assert found.split("\n")[0] == {"text": "three eleven one", "srt": "1", "vtt": "WEBVTT"}[form]
-        assert ("-->" in found) == (form != "text")
+        assert transcription.split("\n")[0] == {"text": "three eleven one", "srt": "1", "vtt": "WEBVTT"}[form]
+        assert ("-->" in transcription) == (form != "text")
 
 
 def test_joined_stream_deltas_equal_the_transcript(client: OpenAI, wav: bytes) -> None:
     events = list(client.audio.transcriptions.create(file=("a.wav", wav), model="fake/sense", stream=True))
-    assert [each.type for each in events] == [*["transcript.text.delta"] * 3, "transcript.text.done"]
-    assert "".join(each.delta for each in events[:-1]) == events[-1].text == "three eleven one"  # type: ignore[union-attr]
+    assert [event.type for event in events] == [*["transcript.text.delta"] * 3, "transcript.text.done"]
+    assert "".join(event.delta for event in events[:-1]) == events[-1].text == "three eleven one"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    "given, status, sentence",
+    "fields, status, sentence",
     [
         ({"model": "gpt-9"}, 404, "the server has no model 'gpt-9' for this route; it has fake/sense, fake/para"),
         ({"model": "fake/words"}, 404, "the server has no model 'fake/words' for this route"),
@@ -88,10 +90,10 @@ def test_joined_stream_deltas_equal_the_transcript(client: OpenAI, wav: bytes) -
     ],
 )  # fmt: skip
 def test_invalid_form_field_is_refused_with_its_name(
-    http: TestClient, wav: bytes, given: dict[str, str], status: int, sentence: str
+    http: TestClient, wav: bytes, fields: dict[str, str], status: int, sentence: str
 ) -> None:
     answer = http.post(
-        "/v1/audio/transcriptions", data={"model": "fake/sense", **given}, files={"file": ("a.wav", wav)}
+        "/v1/audio/transcriptions", data={"model": "fake/sense", **fields}, files={"file": ("a.wav", wav)}
     )
     assert answer.status_code == status and sentence in answer.json()["error"]["message"]
 
@@ -102,11 +104,11 @@ def test_file_without_sound_is_refused_before_a_model_is_loaded(http: TestClient
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith("talk.wav is not a sound file that can be read")
     part = {"type": "input_audio", "input_audio": {"data": base64.b64encode(noise).decode(), "format": "wav"}}
-    asked = {"model": "fake/speech", "messages": [{"role": "user", "content": [part]}]}
-    answer = http.post("/v1/chat/completions", json=asked)
+    request = {"model": "fake/speech", "messages": [{"role": "user", "content": [part]}]}
+    answer = http.post("/v1/chat/completions", json=request)
     assert answer.status_code == 400 and registry.opened == []
     assert answer.json()["error"]["message"].startswith("message 1, part 1: recording.wav is not a sound file")
-    answer = http.post("/v1/chat/completions", json={**asked, "model": "fake/words"})
+    answer = http.post("/v1/chat/completions", json={**request, "model": "fake/words"})
     assert answer.status_code == 400 and registry.opened == []
     assert answer.json()["error"]["message"].startswith(
         "message 1, part 1: it is sound, and fake/words reads text only"
@@ -114,8 +116,8 @@ def test_file_without_sound_is_refused_before_a_model_is_loaded(http: TestClient
 
 
 def test_forms_without_one_valid_recording_are_refused(http: TestClient, wav: bytes) -> None:
-    def refusal(**given: Any) -> tuple[int, str]:
-        answer = http.post("/v1/audio/transcriptions", **given)
+    def refusal(**form: Any) -> tuple[int, str]:
+        answer = http.post("/v1/audio/transcriptions", **form)
         return answer.status_code, answer.json()["error"]["message"]
 
     model = {"model": "fake/sense"}
@@ -129,11 +131,11 @@ def test_forms_without_one_valid_recording_are_refused(http: TestClient, wav: by
     assert refusal(files={"file": ("", b"")}, data=model)[0] == 400
     assert refusal(files={"file": ("a.wav", b"")}, data=model) == (400, "file is empty; expected a recording")
     assert refusal(files={"x": ("", "")}, data={"file": "text", **model})[1].startswith("file is a text")
-    status, said = refusal(content=b"--x\r\nbroken", headers={"content-type": "multipart/form-data; boundary=x"})
-    assert status == 400 and "file" in said
+    status, message = refusal(content=b"--x\r\nbroken", headers={"content-type": "multipart/form-data; boundary=x"})
+    assert status == 400 and "file" in message
     assert refusal(content=b"--", headers={"content-type": "multipart/form-data"})[0] == 400
-    status, said = refusal(files={"file": ("../../etc/x .wav", b"no sound " * 99)}, data=model)
-    assert status == 400 and said.startswith("x .wav is not a sound file"), "the client's name, without its folders"
+    status, message = refusal(files={"file": ("../../etc/x .wav", b"no sound " * 99)}, data=model)
+    assert status == 400 and message.startswith("x .wav is not a sound file"), "the client's name, without its folders"
     assert refusal(files={"file": ("a.wav", wav)}, data={"model": "fake/hub"})[0] == 503
 
 
@@ -151,18 +153,18 @@ def test_body_beyond_the_limit_is_refused_with_413(
 ) -> None:
     monkeypatch.setattr(service.gate, "largest_body", 1000)
     monkeypatch.setattr(service.gate, "largest_json", 1000)
-    for path, given in (
+    for path, content in (
         ("/v1/audio/transcriptions", {"files": {"file": ("a.wav", b"x" * 2000)}}),
         ("/v1/chat/completions", {"json": {"model": "x" * 2000}}),
     ):
-        answer = http.post(path, **given)
+        answer = http.post(path, **content)
         assert answer.status_code == 413 and "the most that this server takes" in answer.json()["error"]["message"]
 
 
 def test_chat_completion_is_returned_whole_and_as_a_stream(client: OpenAI) -> None:
-    found = client.chat.completions.create(model="fake/words", messages=CHAT)
-    assert (found.choices[0].message.content, found.choices[0].finish_reason) == ("one two three", "stop")
-    assert found.model == "fake/words" and found.usage
+    completion = client.chat.completions.create(model="fake/words", messages=CHAT)
+    assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("one two three", "stop")
+    assert completion.model == "fake/words" and completion.usage
     stream = client.chat.completions.create(
         model="fake/words|pytorch",
         messages=CHAT,
@@ -170,24 +172,26 @@ def test_chat_completion_is_returned_whole_and_as_a_stream(client: OpenAI) -> No
         stream_options={"include_usage": True},
     )
     chunks = list(stream)
-    assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "one two three"
-    assert chunks[-1].usage == found.usage
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "one two three"
+    assert chunks[-1].usage == completion.usage
 
 
 def test_stop_text_ends_the_answer_and_the_generation(client: OpenAI, registry: FakeChatRegistry) -> None:
     for stream in (False, True):
         registry.writer.abandoned.clear()
-        made: Any = client.chat.completions.create(model="fake/words", messages=CHAT, stop=" thr", stream=stream)
+        completion: Any = client.chat.completions.create(model="fake/words", messages=CHAT, stop=" thr", stream=stream)
         text = (
-            "".join(each.choices[0].delta.content or "" for each in made) if stream else made.choices[0].message.content
+            "".join(chunk.choices[0].delta.content or "" for chunk in completion)
+            if stream
+            else completion.choices[0].message.content
         )
         assert text == "one two"
         assert registry.writer.abandoned.wait(10)
 
 
 def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI) -> None:
-    made = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="wav").read()
-    samples, rate = soundfile.read(io.BytesIO(made))
+    speech = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="wav").read()
+    samples, rate = soundfile.read(io.BytesIO(speech))
     raw = client.audio.speech.create(model="fake/speech", voice="alloy", input="one", response_format="pcm").read()
     assert rate == 16000 and len(raw) / 2 / 24000 == pytest.approx(len(samples) / rate, abs=1e-3)
     with client.audio.speech.with_streaming_response.create(
@@ -195,15 +199,15 @@ def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI)
     ) as response:
         events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
     assert events[-1]["type"] == "speech.audio.done"
-    assert b"".join(base64.b64decode(each["audio"]) for each in events[:-1]) == raw
-    with pytest.raises(openai.BadRequestError) as refused:
+    assert b"".join(base64.b64decode(event["audio"]) for event in events[:-1]) == raw
+    with pytest.raises(openai.BadRequestError) as caught:
         client.audio.speech.create(model="fake/words", voice="alloy", input="one")
-    assert said(refused) == "fake/words answers in text; expected a model that speaks"
+    assert error_message(caught) == "fake/words answers in text; expected a model that speaks"
 
 
 def test_chat_completion_returns_audio_with_its_transcript(client: OpenAI) -> None:
-    asked: Any = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
-    message = client.chat.completions.create(model="fake/speech", messages=CHAT, **asked).choices[0].message
+    options: Any = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}
+    message = client.chat.completions.create(model="fake/speech", messages=CHAT, **options).choices[0].message
     assert message.audio.transcript == "one two three"
     assert soundfile.read(io.BytesIO(base64.b64decode(message.audio.data)))[1] == 16000
 
@@ -259,27 +263,27 @@ def test_full_server_returns_status_429_with_retry_after(service: Service, http:
 
 
 def test_client_disconnect_stops_the_running_call() -> None:
-    begun, ended = threading.Event(), threading.Event()
+    started, ended = threading.Event(), threading.Event()
 
     def work(stop: threading.Event) -> Generator[int, None, None]:
-        begun.set()
+        started.set()
         assert stop.wait(30)
         ended.set()
         yield 1
 
     async def disconnected() -> dict[str, Any]:
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(started.wait)
         return {"type": "http.disconnect"}
 
     async def ask() -> None:
         request = Request({"type": "http", "headers": []}, disconnected)
         with pytest.raises(ClientGone):
             await all_events(request, work)
-        begun.clear()
+        started.clear()
         ended.clear()
         events = events_of(work)
         waiting = asyncio.ensure_future(anext(events))
-        await asyncio.to_thread(begun.wait)
+        await asyncio.to_thread(started.wait)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await events.aclose()
@@ -297,14 +301,14 @@ def test_client_disconnect_during_the_request_is_not_logged_as_an_error(
 ) -> None:
     headers = [(b"content-type", kind.encode())]
     scope = {"type": "http", "method": "POST", "path": path, "headers": headers, "query_string": b""}
-    come: list[dict[str, Any]] = [{"type": "http.request", "body": b"--b", "more_body": True}]
-    sent: list[Any] = []
+    incoming: list[dict[str, Any]] = [{"type": "http.request", "body": b"--b", "more_body": True}]
+    outgoing: list[Any] = []
 
     async def receive() -> dict[str, Any]:
-        return come.pop() if come else {"type": "http.disconnect"}
+        return incoming.pop() if incoming else {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        outgoing.append(message)
 
     finished(application(service)(scope, receive, send))
-    assert sent[0]["status"] == CLIENT_CLOSED_REQUEST and not caplog.records
+    assert outgoing[0]["status"] == CLIENT_CLOSED_REQUEST and not caplog.records

@@ -24,26 +24,26 @@ PROMPT = 7
 
 
 def pieces() -> Iterator[Piece | Generation]:
-    """What a session yields that writes four words after a prompt of seven tokens."""
+    """The stream of a session that writes four words after a prompt of seven tokens."""
     for number, word in enumerate(WORDS):
         yield Piece(word, (number,), (Alternative(number, word, -0.5),), PROMPT)
     yield Generation("m", "pytorch", "".join(WORDS), (0, 1, 2, 3), PROMPT, "stop", 0.0, 0.0, 0.0)
 
 
-def request(**more: Any) -> CompletionRequest:
-    return read_completion_request({"model": "m", "prompt": "x", **more}, ())
+def request(**fields: Any) -> CompletionRequest:
+    return read_completion_request({"model": "m", "prompt": "x", **fields}, ())
 
 
-def completed(asked: CompletionRequest) -> list[Piece | Generation]:
+def complete(completion: CompletionRequest) -> list[Piece | Generation]:
     session = SimpleNamespace(generate_stream=lambda prompt, **options: pieces())
     service = SimpleNamespace(open=lambda offer, stop: session, waiting=lambda stop: nullcontext())
     offer = SimpleNamespace(card=SimpleNamespace(id="m"), cell=SimpleNamespace(runtime="pytorch"))
-    return list(completion_events(SimpleNamespace(service=service), offer, asked, threading.Event()))  # type: ignore[arg-type]
+    return list(completion_events(SimpleNamespace(service=service), offer, completion, threading.Event()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("stops", "text", "ids"), [([" th"], "one two", 3), ([], "one two three four", 4)])
 def test_completion_reports_its_prompt_and_output_token_counts(stops: list[str], text: str, ids: int) -> None:
-    last = completed(request(stop=stops or None))[-1]
+    last = complete(request(stop=stops or None))[-1]
     assert isinstance(last, Generation) and last.finish == "stop"
     assert (last.text, last.prompt_tokens, len(last.tokens)) == (text, PROMPT, ids)
 
@@ -52,9 +52,9 @@ def test_completion_reports_its_prompt_and_output_token_counts(stops: list[str],
 def test_chat_answer_reports_its_prompt_and_output_token_counts(stops: tuple[str, ...], ids: int) -> None:
     def events() -> Iterator[Any]:
         yield Begun({})
-        for each in pieces():
-            if isinstance(each, Piece):
-                yield each
+        for piece in pieces():
+            if isinstance(piece, Piece):
+                yield piece
         yield Answer("m", "pytorch", "".join(WORDS), None, None, "stop", (0, 1, 2, 3), None, PROMPT, 0.0, 0.0)
 
     last = list(stopped_at(stops, events()))[-1]  # type: ignore[arg-type]
@@ -62,16 +62,19 @@ def test_chat_answer_reports_its_prompt_and_output_token_counts(stops: tuple[str
 
 
 def test_streamed_logprobs_contain_text_offsets() -> None:
-    asked = replace(request(logprobs=1, stream=True))
-    first, *rest = completed(asked)
+    completion = replace(request(logprobs=1, stream=True))
+    first, *rest = complete(completion)
 
-    async def others() -> Any:
-        for each in rest:
-            yield each
+    async def later_pieces() -> Any:
+        for piece in rest:
+            yield piece
 
-    async def read() -> list[bytes]:
-        return [each async for each in _parts(SimpleNamespace(end=lambda status: None), asked, first, others())]  # type: ignore[arg-type]
+    async def read_parts() -> list[bytes]:
+        request = SimpleNamespace(end=lambda status: None)
+        return [part async for part in _parts(request, completion, first, later_pieces())]  # type: ignore[arg-type]
 
-    sent = [line.removeprefix("data: ") for part in finished(read()) for line in part.decode().splitlines() if line]
-    told = [json.loads(each)["choices"][0]["logprobs"] for each in sent if each != "[DONE]"]
-    assert [each["text_offset"] for each in told if each] == [[0], [3], [7], [13]]
+    lines = [
+        line.removeprefix("data: ") for part in finished(read_parts()) for line in part.decode().splitlines() if line
+    ]
+    logprobs = [json.loads(line)["choices"][0]["logprobs"] for line in lines if line != "[DONE]"]
+    assert [part["text_offset"] for part in logprobs if part] == [[0], [3], [7], [13]]

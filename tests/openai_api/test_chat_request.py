@@ -24,18 +24,18 @@ ROWS = np.arange(12).reshape(3, 4)
 SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
 
 
-def request(kept: KeptAnswers | None = None, **fields: Any) -> ChatRequest:
-    return read_chat_request({"messages": ASK, **fields}, ["mine", "also"], NAMES, kept or KeptAnswers())
+def request(answers: KeptAnswers | None = None, **fields: Any) -> ChatRequest:
+    return read_chat_request({"messages": ASK, **fields}, ["mine", "also"], NAMES, answers or KeptAnswers())
 
 
 def test_minimal_request_gets_the_default_options() -> None:
-    found = request()
-    assert found.model == "mine" and found.messages == ASK and found.options == {"modalities": "text"}
-    assert not (found.stream or found.include_usage or found.token_ids or found.notes or found.wants_speech)
+    parsed = request()
+    assert parsed.model == "mine" and parsed.messages == ASK and parsed.options == {"modalities": "text"}
+    assert not (parsed.stream or parsed.include_usage or parsed.token_ids or parsed.notes or parsed.wants_speech)
 
 
 def test_request_with_all_fields_is_read() -> None:
-    found = request(
+    parsed = request(
         model="also",
         modalities=["text", "audio"],
         audio={"voice": "alloy", "format": "pcm16"},
@@ -52,8 +52,10 @@ def test_request_with_all_fields_is_read() -> None:
         stop=None,
         tools=[],
     )
-    assert found.model == "also" and found.stream and found.include_usage and found.token_ids and found.wants_speech
-    assert found.options == {
+    assert (
+        parsed.model == "also" and parsed.stream and parsed.include_usage and parsed.token_ids and parsed.wants_speech
+    )
+    assert parsed.options == {
         "modalities": "text_audio",
         "temperature": 0.5,
         "seed": 7,
@@ -61,15 +63,15 @@ def test_request_with_all_fields_is_read() -> None:
         "audio_temperature": 0.7,
         "max_audio_rows": 20,
     }
-    assert found.format == "pcm16" and found.notes == ("the model has one voice, so the voice 'alloy' was not used",)
+    assert parsed.format == "pcm16" and parsed.notes == ("the model has one voice, so the voice 'alloy' was not used",)
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("value", "expected"),
     [(["text"], "text"), (["audio"], "audio"), (["audio", "text"], "text_audio"), ("auto", "auto"), (None, "text")],
 )
-def test_modalities_field_is_read_in_all_forms(given: Any, read: str) -> None:
-    assert request(modalities=given).modalities == read
+def test_modalities_field_is_read_in_all_forms(value: Any, expected: str) -> None:
+    assert request(modalities=value).modalities == expected
 
 
 @pytest.mark.parametrize(("stream", "expected"), [(False, "wav"), (True, "pcm16")])
@@ -78,8 +80,8 @@ def test_default_audio_format_is_wav_or_pcm16_when_streamed(stream: bool, expect
 
 
 def test_messages_of_all_forms_pass_the_check_of_the_session() -> None:
-    kept = KeptAnswers()
-    kept.keep("audio_1", "said before", ROWS)
+    answers = KeptAnswers()
+    answers.keep("audio_1", "said before", ROWS)
     messages = [
         {"role": "developer", "content": "be brief"},
         {"role": "user", "name": "me", "content": [{"type": "text", "text": "b"}, SOUND]},
@@ -90,15 +92,15 @@ def test_messages_of_all_forms_pass_the_check_of_the_session() -> None:
         {"role": "assistant", "content": [{"type": "audio", "streams": ROWS.tolist()}]},
         {"role": "user", "content": "e"},
     ]
-    found = check_messages(request(kept, messages=messages).messages)
-    assert [message.role for message in found] == ["system", *["user", "assistant"] * 3, "user"]
-    assert [message.text for message in found][2::2] == ["said before", "other words", "", *[]]
-    for message in found[2::2]:
+    checked = check_messages(request(answers, messages=messages).messages)
+    assert [message.role for message in checked] == ["system", *["user", "assistant"] * 3, "user"]
+    assert [message.text for message in checked][2::2] == ["said before", "other words", "", *[]]
+    for message in checked[2::2]:
         np.testing.assert_array_equal(message.parts[-1].streams, ROWS)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "said"),
+    ("fields", "param", "message"),
     [
         ({"model": "other"}, "model", "the server has no model 'other'; it has mine, also"),
         ({"temprature": 1}, "temprature", "the request has the unknown field temprature; did you mean temperature?"),
@@ -150,15 +152,17 @@ def test_messages_of_all_forms_pass_the_check_of_the_session() -> None:
         ({"messages": [{"role": "user", "audio": {"id": "a"}}]}, "messages[0].audio", "messages[0] of the user has"),
     ],
 )
-def test_invalid_field_raises_one_line_error_with_the_field_name(fields: dict[str, Any], param: str, said: str) -> None:
+def test_invalid_field_raises_one_line_error_with_the_field_name(
+    fields: dict[str, Any], param: str, message: str
+) -> None:
     with pytest.raises(Refusal) as caught:
         request(**fields)
-    assert str(caught.value).startswith(said) and "\n" not in str(caught.value) and caught.value.param == param
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value) and caught.value.param == param
 
 
 @pytest.mark.parametrize("name", UNFOLLOWED)
 def test_unsupported_openai_fields_are_refused_unless_they_have_no_effect(name: str) -> None:
-    """They may be there with the values that change nothing."""
+    """A request may have these fields with the values that change nothing."""
     for harmless in UNFOLLOWED[name][0]:
         assert name not in request(**{name: harmless}).options
     with pytest.raises(Refusal, match=f"^{name} is .*, and ") as caught:
@@ -180,8 +184,8 @@ JSON = st.recursive(
 @given(JSON | st.dictionaries(st.sampled_from(["messages", "model", "audio", "n", "stream", "modalities"]), JSON))
 def test_any_json_body_gives_a_request_or_a_refusal(body: Any) -> None:
     with contextlib.suppress(Refusal):
-        found = read_chat_request(body, ["mine"], NAMES, KeptAnswers())
-        assert found.model == "mine" and found.messages
+        parsed = read_chat_request(body, ["mine"], NAMES, KeptAnswers())
+        assert parsed.model == "mine" and parsed.messages
 
 
 @pytest.mark.parametrize(
@@ -194,7 +198,7 @@ def test_any_json_body_gives_a_request_or_a_refusal(body: Any) -> None:
     ],
 )
 def test_errors_have_openais_form(error: Any, status: int, kind: str) -> None:
-    found, told = error_answer(error)
-    assert found == status and set(told["error"]) == {"message", "type", "param", "code"}
-    assert told["error"]["type"] == kind and told["error"]["message"] == "no"
-    assert told["error"]["param"] == getattr(error, "param", None)
+    answer_status, body = error_answer(error)
+    assert answer_status == status and set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["type"] == kind and body["error"]["message"] == "no"
+    assert body["error"]["param"] == getattr(error, "param", None)

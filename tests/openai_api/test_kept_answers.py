@@ -6,30 +6,30 @@ import numpy as np
 
 from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
 
-ROWS = np.arange(40).reshape(10, 4)  # 160 bytes, as they are kept
+ROWS = np.arange(40).reshape(10, 4)  # 160 bytes in the store
 
 
 def test_stored_answer_is_available_until_it_expires() -> None:
     now = [1000.7]
-    kept = KeptAnswers(60, 10_000, lambda: now[0])
-    assert kept.keep("a", "one", ROWS) == 1060
+    answers = KeptAnswers(60, 10_000, lambda: now[0])
+    assert answers.keep("a", "one", ROWS) == 1060
     now[0] = 1059.9
-    found = kept.get("a")
-    assert found is not None and found.text == "one" and found.expires_at == 1060
-    np.testing.assert_array_equal(found.streams, ROWS)
+    answer = answers.get("a")
+    assert answer is not None and answer.text == "one" and answer.expires_at == 1060
+    np.testing.assert_array_equal(answer.streams, ROWS)
     now[0] = 1060.0
-    assert kept.get("a") is None and len(kept) == 0
+    assert answers.get("a") is None and len(answers) == 0
 
 
 def test_answer_without_room_or_rows_is_not_stored() -> None:
-    """Those that were promised a time keep their place."""
+    """Answers that have an expiry time keep their place."""
     now = [0.0]
-    kept = KeptAnswers(60, 500, lambda: now[0])
-    assert [kept.keep(name, "", ROWS) for name in "abcd"] == [60, 60, 60, 0]
-    assert [kept.get(name) is not None for name in "abcd"] == [True, True, True, False]
-    assert kept.keep("e", "text", None) == 0 and kept.keep("f", "", ROWS[:0]) == 0
+    answers = KeptAnswers(60, 500, lambda: now[0])
+    assert [answers.keep(name, "", ROWS) for name in "abcd"] == [60, 60, 60, 0]
+    assert [answers.get(name) is not None for name in "abcd"] == [True, True, True, False]
+    assert answers.keep("e", "text", None) == 0 and answers.keep("f", "", ROWS[:0]) == 0
     now[0] = 61.0
-    assert kept.keep("d", "", ROWS) == 121 and len(kept) == 1
+    assert answers.keep("d", "", ROWS) == 121 and len(answers) == 1
 
 
 def test_audio_ids_are_unique() -> None:

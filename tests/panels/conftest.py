@@ -31,9 +31,9 @@ class Served:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def serve(pool: SessionPool, tabs: str | None = None) -> Iterator[Served]:
@@ -102,13 +102,13 @@ def served(tabs: str | None) -> Iterator[Served]:
 
 @pytest.fixture
 def tempdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which runs make those of their traces."""
+    """The folder in which runs create the folders of their traces."""
     folder = tmp_path / "tempdir"
     folder.mkdir()
-    made = iter(range(1000))
+    numbers = iter(range(1000))
 
     def make() -> Path:
-        path = folder / f"run-{next(made)}"
+        path = folder / f"run-{next(numbers)}"
         path.mkdir()
         return path
 
@@ -143,14 +143,14 @@ def needs(registry: Any, runtime: str, *models: str) -> None:
 
 
 def live_in(home: Path, patch: pytest.MonkeyPatch) -> None:
-    """Puts the user's folders of a page, where runs are kept, into `home`."""
+    """Puts the user's folders of a page, which store runs, into `home`."""
     patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     patch.setenv("GRADIO_TEMP_DIR", str(home / "uploads"))
 
 
 @pytest.fixture
 def visit(chromium: Any) -> Iterator[Callable[[int], Any]]:
-    """Opens a page of a width for a new visitor, of whom nothing is kept; fails the test if a script of it failed."""
+    """Opens a page of this width for a new visitor without stored data; fails the test if a script failed."""
     contexts, faults = [], list[str]()
 
     def enter(width: int) -> Any:
@@ -161,26 +161,28 @@ def visit(chromium: Any) -> Iterator[Callable[[int], Any]]:
         return page
 
     yield enter
-    for each in contexts:
-        each.close()
+    for context in contexts:
+        context.close()
     assert not faults, "a script of the page failed"
 
 
 @pytest.fixture
 def page(chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
-    """A page of the browser at desktop size; fails the test if it reached for another machine, met a script error, or
-    showed that something had failed which nobody foresaw."""
+    """A page of the browser at desktop size.
+
+    It fails the test if the page asked another machine, a script failed, or an event raised an unexpected error.
+    """
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
-    elsewhere: list[str] = []
+    foreign_urls: list[str] = []
     faults: list[str] = []
     local = ("http://127.0.0.1:", "data:", "blob:")
-    page.on("request", lambda request: None if request.url.startswith(local) else elsewhere.append(request.url))
+    page.on("request", lambda request: None if request.url.startswith(local) else foreign_urls.append(request.url))
     page.on("pageerror", lambda error: faults.append(str(error)))
     yield page
     context.close()
-    assert not elsewhere, "the page asked other machines"
+    assert not foreign_urls, "the page asked other machines"
     assert not faults, "a script of the page failed"
-    unforeseen = [record for record in caplog.get_records("call") if record.name == error_boundary.__name__]
-    assert not unforeseen, "an event of the page failed"
+    unexpected_errors = [record for record in caplog.get_records("call") if record.name == error_boundary.__name__]
+    assert not unexpected_errors, "an event of the page failed"

@@ -36,7 +36,7 @@ ANSWERING = "document.querySelector('.chat').classList.contains('answering')"
 
 @pytest.fixture(scope="module")
 def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the page's uploads, which stays the same as long as the page runs."""
+    """The folder of the page's uploads, one for as long as the page runs."""
     return tmp_path_factory.mktemp("uploads")
 
 
@@ -91,30 +91,30 @@ class Visitor:
     def wait(self) -> None:
         self.page.wait_for_function(f"!{ANSWERING}")
 
-    def heard(self) -> tuple[int, int, float]:
-        """Samples played since the start, samples missed, and the level right now."""
+    def playback(self) -> tuple[int, int, float]:
+        """Returns the samples played since the start, the missed samples, and the current level."""
         data = self.page.evaluate("({...document.querySelector('.chat').dataset})")
         return int(data.get("played", 0)), int(data.get("missed", 0)), float(data.get("level", 0))
 
-    def says(self, sentence: str | re.Pattern[str]) -> None:
+    def expect_notice(self, sentence: str | re.Pattern[str]) -> None:
         expect(self.page.locator(".chat .notice")).to_contain_text(sentence)
 
 
 @pytest.fixture
 def visit(chromium: Any, chat: Served, caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
-    """Opens the tab for a visitor; fails where a script failed, or the server met what nobody foresaw."""
+    """Opens the tab for a visitor; fails the test if a script failed or the server logged an unexpected error."""
     visitors: list[Visitor] = []
 
-    def come(size: str = "desktop", before: str = "") -> Visitor:
+    def enter(size: str = "desktop", before: str = "") -> Visitor:
         visitors.append(Visitor(chromium, chat, size, before))
         return visitors[-1]
 
     caplog.set_level(logging.ERROR, error_boundary.__name__)
-    yield come
+    yield enter
     for visitor in visitors:
         visitor.context.close()
     assert not [fault for visitor in visitors for fault in visitor.faults], "a script of the page failed"
-    assert not [each for each in caplog.get_records("call") if each.name == error_boundary.__name__]
+    assert not [record for record in caplog.get_records("call") if record.name == error_boundary.__name__]
 
 
 MICROPHONE = """
@@ -140,7 +140,7 @@ def test_spoken_turn_is_answered_and_new_speech_interrupts_the_answer(visit: Any
     visitor.set("max_audio_rows", "3000")
     talk = page.get_by_role("button", name="Talk")
     talk.click()
-    visitor.says("Listening")
+    visitor.expect_notice("Listening")
     page.evaluate("speak('three_seven_one.wav')")
     page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")  # the answer is heard
     samples, rate = speaker.calls[before][0][-1].parts[0].source
@@ -158,7 +158,7 @@ def test_spoken_turn_is_answered_and_new_speech_interrupts_the_answer(visit: Any
 @pytest.mark.browser
 @pytest.mark.parametrize("size", SIZES)
 def test_speech_plays_while_it_is_generated(visit: Any, chat: Served, size: str, tmp_path: Path) -> None:
-    """The whole loop: an example, text and speech as they come, then a player, a download and a look inside."""
+    """From an example through streamed text and speech to the player, the download and the view of its tokens."""
     visitor = visit(size)
     page = visitor.page
     chat.registry.speaker.pace = 0.01  # twice as fast as speech
@@ -168,14 +168,16 @@ def test_speech_plays_while_it_is_generated(visit: Any, chat: Served, size: str,
         visitor.close_settings()
     page.get_by_role("button", name="say three seven one").click()
     page.wait_for_function(f"{ANSWERING} && Number(document.querySelector('.chat').dataset.played) > 1600")
-    early, missed, _ = visitor.heard()
+    early, missed, _ = visitor.playback()
     page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")
-    assert chat.registry.speaker.rows < 107 and page.evaluate(ANSWERING), "it played before all was made"
+    assert chat.registry.speaker.rows < 107 and page.evaluate(ANSWERING), (
+        "the page did not play before the answer was complete"
+    )
     chat.registry.speaker.may_end.set()
     page.wait_for_function(f"Number(document.querySelector('.chat').dataset.played) > {early}")
     visitor.wait()
     page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 32000")  # each sample once
-    assert visitor.heard()[1] == missed == 0, "there was a gap"
+    assert visitor.playback()[1] == missed == 0, "there was a gap"
 
     answer = page.locator(".chat .answer")
     expect(answer.locator(".said")).to_have_text("say three seven one")
@@ -209,7 +211,7 @@ def test_slowly_generated_speech_is_buffered_and_plays_without_gaps(visit: Any, 
     visitor.say("slow")
     expect(page.locator(".chat .voice-holder .waiting")).to_contain_text("Buffering")
     page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 19200")
-    assert visitor.heard()[1] == 0, "there was a gap"
+    assert visitor.playback()[1] == 0, "there was a gap"
 
 
 WITHOUT_WORKLETS = """
@@ -241,7 +243,7 @@ def test_speech_plays_without_audio_worklets(visit: Any, chat: Served, stalls: b
     visitor.set("max_audio_rows", "100")
     visitor.say("say three")
     page.wait_for_function(f"{ANSWERING} && Number(document.querySelector('.chat').dataset.played) > 1600")
-    assert chat.registry.speaker.rows < 107, "it played before all was made"
+    assert chat.registry.speaker.rows < 107, "the page did not play before the answer was complete"
     chat.registry.speaker.may_end.set()
     if stalls:
         chat.registry.speaker.pace = 1.0
@@ -252,15 +254,15 @@ def test_speech_plays_without_audio_worklets(visit: Any, chat: Served, stalls: b
     begin, seconds = np.array(page.evaluate("window.buffers")).T
     gaps = begin[1:] - (begin + seconds)[:-1]
     assert seconds.sum() == pytest.approx(2.0) and gaps.min() > -1e-6, "two buffers played at once"
-    assert visitor.heard()[1] == pytest.approx(16000 * gaps.sum(), abs=1)
+    assert visitor.playback()[1] == pytest.approx(16000 * gaps.sum(), abs=1)
     assert (gaps.max() > 0.05) == stalls
 
-    page.locator(".chat .answer .round").first.click()  # it plays again, and stops when it is told to
+    page.locator(".chat .answer .round").first.click()  # it plays again and stops on Escape
     page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.05")
     page.locator("#chat-text").focus()
     page.keyboard.press("Escape")
     page.wait_for_function("Number(document.querySelector('.chat').dataset.level) === 0")
-    assert visitor.heard()[0] < 32000
+    assert visitor.playback()[0] < 32000
 
 
 @pytest.mark.browser
@@ -274,10 +276,10 @@ def test_stop_ends_playback_at_once_and_keeps_the_partial_answer(visit: Any, cha
     page.wait_for_function("Number(document.querySelector('.chat').dataset.level) > 0.02")
     page.locator("#chat-text").focus()
     page.keyboard.press("Escape")
-    played = visitor.heard()[0]
+    played = visitor.playback()[0]
     assert chat.registry.speaker.abandoned.wait(60) and chat.registry.speaker.rows < 3000
     visitor.wait()
-    assert visitor.heard()[0] <= played + 3200, "it went on playing"
+    assert visitor.playback()[0] <= played + 3200, "playback continued after the stop"
     answer = page.locator(".chat .answer")
     expect(answer.locator(".state")).to_have_text("Stopped")
     expect(answer.locator(".said")).to_have_text("a long answer")
@@ -307,9 +309,9 @@ def test_model_load_time_is_shown_separately_from_the_first_sound_latency(visit:
         visitor.say("say three")
         visitor.wait()
         answer = page.locator(".chat .answer").nth(number)
-        told = answer.locator(".glance").text_content()
-        first = float(re.search(r"first sound (\d\.\d\d) s", told)[1])
-        assert first < chat.registry.speaker.load_seconds and ("model loaded in 0.50 s" in told) == loads
+        glance = answer.locator(".glance").text_content()
+        latency = float(re.search(r"first sound (\d\.\d\d) s", glance)[1])
+        assert latency < chat.registry.speaker.load_seconds and ("model loaded in 0.50 s" in glance) == loads
     page.locator(".chat .answer").first.get_by_label("Settings and times").click()
     expect(page.locator(".chat .figures").first).to_contain_text("load0.50 s")
 
@@ -323,9 +325,9 @@ def test_turns_can_be_edited_and_chats_are_stored_per_browser_across_reloads(vis
         visitor.say(text)
         expect(page.locator(".chat .answer .glance")).to_have_count(number)
         visitor.wait()
-    asked, _ = chat.registry.speaker.calls[-1]
-    assert [message.role for message in asked] == ["user", "assistant", "user", "assistant", "user"]
-    assert asked[1].parts[1].streams.shape == (17, 8), "speech goes back as the tokens that it was"
+    messages, _ = chat.registry.speaker.calls[-1]
+    assert [message.role for message in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert messages[1].parts[1].streams.shape == (17, 8), "speech returns to the model as its own tokens"
 
     page.locator(TURN).nth(1).get_by_label("Edit and go on from here").click()
     expect(page.locator("#chat-text")).to_have_value("two")
@@ -341,10 +343,10 @@ def test_turns_can_be_edited_and_chats_are_stored_per_browser_across_reloads(vis
     page.wait_for_function("Number(document.querySelector('.chat').dataset.played) === 3200")  # its sound too
     expect(page.locator("#chat-option-max_audio_rows")).to_have_value("10")
 
-    other = visit("phone")
-    expect(other.page.locator(".chat .welcome")).to_be_visible()
-    other.page.locator(".open-list").click()
-    expect(other.page.locator(".chat .chats li")).to_have_count(0)
+    other_visitor = visit("phone")
+    expect(other_visitor.page.locator(".chat .welcome")).to_be_visible()
+    other_visitor.page.locator(".open-list").click()
+    expect(other_visitor.page.locator(".chat .chats li")).to_have_count(0)
 
     page.get_by_label("Delete this turn").first.click()
     expect(page.locator(".chat .said")).to_have_text(["two <b>changed</b>"])
@@ -375,24 +377,24 @@ def test_microphone_recording_is_sent_and_bad_input_shows_one_line_errors(
     assert rate == 16000 and len(samples) > 3200 and np.abs(samples).max() > 500, "the microphone's beeps"
 
     page.locator("#chat-text").fill("typed before")
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
+    errors: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.wav")))
-    visitor.says("notes.wav is not a sound file")
+    visitor.expect_notice("notes.wav is not a sound file")
     page.set_input_files(".composer input[type=file]", str(broken(tmp_path / "notes.zip")))
-    visitor.says("the file is not a replay bundle")
-    assert not said, "a wrong file is no error of the page"
+    visitor.expect_notice("the file is not a replay bundle")
+    assert not errors, "the browser's console has no error after an invalid file"
     expect(page.locator("#chat-text")).to_have_value("typed before")
-    chat.registry.speaker.fault = ValueError("a fault that nobody foresaw")
+    chat.registry.speaker.fault = ValueError("an unexpected fault")
     page.keyboard.press("Enter")
     expect(page.locator(".chat .fault").last).to_contain_text("ValueError; the log of the server has the details")
     expect(page.locator("#chat-text")).to_have_value("typed before")
     chat.registry.speaker.fault = None
-    visitor.wait()  # until then the button stops the answer
+    visitor.wait()  # during an answer the button stops it
 
     page.locator("#chat-text").fill("")
     page.get_by_role("button", name="Send").click()
-    visitor.says("Write or record something first.")
+    visitor.expect_notice("Write or record something first.")
     visitor.set("cfg", "0.5")
     visitor.close_settings()
     visitor.say("with a wrong setting")
@@ -426,16 +428,16 @@ def test_answers_side_by_side_are_saved_as_a_bundle_and_replayed(visit: Any, cha
     assert bundle.name == "both-of-you.replay.zip"
     assert {"chat.json", "audio/000.wav", "audio/001.wav"} <= set(zipfile.ZipFile(bundle).namelist())
 
-    other = visit("phone")
-    other.page.set_input_files(".composer input[type=file]", str(bundle))
-    expect(other.page.locator(".chat .said")).to_have_count(2)
-    answer = other.page.locator(".chat .answer").nth(1)
+    other_visitor = visit("phone")
+    other_visitor.page.set_input_files(".composer input[type=file]", str(bundle))
+    expect(other_visitor.page.locator(".chat .said")).to_have_count(2)
+    answer = other_visitor.page.locator(".chat .answer").nth(1)
     answer.get_by_label("Settings and times").click()
     answer.get_by_role("button", name="Replay").click()
     expect(answer.locator(".replayed")).to_have_text("Replay: the same ids on this machine.")
     bundle.write_bytes(bundle.read_bytes()[:400])
-    other.page.set_input_files(".composer input[type=file]", str(bundle))
-    other.says("not a replay bundle")
+    other_visitor.page.set_input_files(".composer input[type=file]", str(bundle))
+    other_visitor.expect_notice("not a replay bundle")
 
 
 def test_the_runtimes_of_a_model_answer_side_by_side(visit: Any, chat: Served) -> None:
@@ -455,23 +457,23 @@ def test_the_runtimes_of_a_model_answer_side_by_side(visit: Any, chat: Served) -
 def test_chat_endpoint_returns_text_audio_file_and_answer(chat: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(chat.url, verbose=False)
-    asked = {"model": "fake/speech", "options": {"max_audio_rows": 10}}
-    text, audio, answer = client.predict(messages="say three", api_name="/chat", **asked)
+    arguments = {"model": "fake/speech", "options": {"max_audio_rows": 10}}
+    text, audio, answer = client.predict(messages="say three", api_name="/chat", **arguments)
     samples, rate = soundfile.read(audio)
     assert text == answer["text"] == "say three" and (len(samples), rate) == (3200, 16000)
     assert len(answer["streams"]) == 17 and answer["settings"]["max_audio_rows"] == 10
     sound = client_module.handle_file(str(read_samples()[0].path))
     text, audio, answer = client.predict(
-        messages=[{"role": "user", "content": "again"}], audio=sound, modalities="text", api_name="/chat", **asked
+        messages=[{"role": "user", "content": "again"}], audio=sound, modalities="text", api_name="/chat", **arguments
     )
     assert (text, audio) == ("again", None)
     assert [type(part).__name__ for part in chat.registry.speaker.calls[-1][0][-1].parts] == ["TextPart", "AudioPart"]
     path = [{"role": "user", "content": [{"type": "audio", "audio": "/etc/passwd"}]}]
-    for wrong, sentence in (
+    for changes, sentence in (
         ({"messages": path}, "names a recording by a path"),
         ({"messages": ""}, "expected a text or a list of messages"),
         ({"messages": "x", "model": "fake/sense"}, "there is no 'fake/sense'"),
         ({"messages": "x", "modalities": "video"}, "expected one of auto"),
     ):
         with pytest.raises(client_module.exceptions.AppError, match=sentence):
-            client.predict(api_name="/chat", **(asked | wrong))
+            client.predict(api_name="/chat", **(arguments | changes))

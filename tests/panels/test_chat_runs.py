@@ -39,9 +39,9 @@ SPEECH = "fake/speech|pytorch"
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> FakeChatRegistry:
     add_families(monkeypatch)
-    found = FakeChatRegistry()
-    found.speaker.pace = found.writer.pace = 0.0
-    return found
+    fake = FakeChatRegistry()
+    fake.speaker.pace = fake.writer.pace = 0.0
+    return fake
 
 
 @pytest.fixture
@@ -64,17 +64,17 @@ def ask(pool: SessionPool, content: dict[str, Any], sounds: tuple[Sound, ...] = 
     return read_request(pool.registry, content, sounds)
 
 
-def told_by(pool: SessionPool, columns: tuple[Column, ...], stop_at: int | None = None) -> list[tuple[int, Any]]:
-    found: list[tuple[int, Any]] = []
+def run_columns(pool: SessionPool, columns: tuple[Column, ...], stop_at: int | None = None) -> list[tuple[int, Any]]:
+    events: list[tuple[int, Any]] = []
     stops = [threading.Event() for _ in columns]
 
-    def tell(column: int, told: Any) -> None:
-        found.append((column, told))
-        if isinstance(told, AudioPiece) and told.rows == stop_at:
+    def tell(column: int, event: Any) -> None:
+        events.append((column, event))
+        if isinstance(event, AudioPiece) and event.rows == stop_at:
             stops[column].set()
 
     answer_columns(pool, columns, stops, tell)
-    return found
+    return events
 
 
 def test_file_without_sound_is_refused_before_a_model_is_loaded(
@@ -82,8 +82,8 @@ def test_file_without_sound_is_refused_before_a_model_is_loaded(
 ) -> None:
     [column] = ask(pool, request())
     part = {"type": "audio", "audio": str(broken(tmp_path / "text.wav"))}
-    [(_, told)] = told_by(pool, (replace(column, messages=({"role": "user", "content": [part]},)),))
-    assert told["sentence"].startswith("message 1, part 1: text.wav is not a sound file") and registry.opened == []
+    [(_, event)] = run_columns(pool, (replace(column, messages=({"role": "user", "content": [part]},)),))
+    assert event["sentence"].startswith("message 1, part 1: text.wav is not a sound file") and registry.opened == []
 
 
 # Parcels.
@@ -91,10 +91,10 @@ def test_file_without_sound_is_refused_before_a_model_is_loaded(
 
 @given(st.dictionaries(st.text(), st.integers()), st.lists(st.lists(st.integers(-32768, 32767)), max_size=3))
 def test_packed_parcel_unpacks_to_the_same_content_and_sounds(content: dict[str, int], sounds: list[list[int]]) -> None:
-    sent = [Sound(np.array(each, np.int16), 8000 + len(each)) for each in sounds]
-    back, heard = unpack(pack(content, sent))
-    assert back == content and [(each.samples.tolist(), each.rate) for each in heard] == [
-        (each.samples.tolist(), each.rate) for each in sent
+    original = [Sound(np.array(samples, np.int16), 8000 + len(samples)) for samples in sounds]
+    unpacked, unpacked_sounds = unpack(pack(content, original))
+    assert unpacked == content and [(sound.samples.tolist(), sound.rate) for sound in unpacked_sounds] == [
+        (sound.samples.tolist(), sound.rate) for sound in original
     ]
 
 
@@ -108,39 +108,39 @@ def test_a_damaged_parcel_is_refused(noise: bytes, end: int) -> None:
         assert isinstance(content, dict)
 
 
-# What is offered and asked for.
+# The catalogue and requests.
 
 
 def test_catalogue_lists_chat_models_with_their_options(registry: FakeChatRegistry) -> None:
-    told = catalogue(registry, read_samples())  # type: ignore[arg-type]
-    assert [(each["model"], each["runtime"], each["speaks"], each["hears"]) for each in told["models"]] == [
+    listing = catalogue(registry, read_samples())  # type: ignore[arg-type]
+    assert [(each["model"], each["runtime"], each["speaks"], each["hears"]) for each in listing["models"]] == [
         ("fake/speech", "pytorch", True, True),
         ("fake/speech", "vllm", True, True),
         ("fake/words", "pytorch", False, False),
-    ], "the recognisers of the list are not offered"
-    options = {each["name"]: each for each in told["models"][0]["options"]}
+    ], "the catalogue leaves out recognisers"
+    options = {each["name"]: each for each in listing["models"][0]["options"]}
     assert (
         options["modalities"]["kind"] == "choice"
         and options["cfg"] | {"kind": "number", "default": 1.0} == options["cfg"]
     )
     assert options["probabilities"]["kind"] == "switch" and options["seed"]["whole"]
-    assert "modalities" not in {each["name"] for each in told["models"][-1]["options"]}, "it writes text alone"
-    json.dumps(told, allow_nan=False)
+    assert "modalities" not in {each["name"] for each in listing["models"][-1]["options"]}, "the model writes text only"
+    json.dumps(listing, allow_nan=False)
 
 
 def test_catalogue_without_chat_models_explains_how_to_install_one(registry: FakeChatRegistry) -> None:
     registry.listed = ()
-    told = catalogue(registry, ())  # type: ignore[arg-type]
-    assert not told["models"] and "pip install torch" in told["nobody"]
+    listing = catalogue(registry, ())  # type: ignore[arg-type]
+    assert not listing["models"] and "pip install torch" in listing["nobody"]
 
 
 def test_request_recordings_become_samples_and_streams_become_id_arrays(pool: SessionPool) -> None:
-    spoken = [
+    messages = [
         {"role": "user", "content": [{"type": "audio", "sound": 0}, {"type": "text", "text": "and"}]},
         {"role": "assistant", "content": [{"type": "audio", "streams": [[1, 2], [3, 4]]}]},
         *SAY,
     ]
-    [column] = ask(pool, request(messages=spoken), (SOUND,))
+    [column] = ask(pool, request(messages=messages), (SOUND,))
     samples, rate = column.messages[0]["content"][0]["audio"]
     assert rate == 16000 and samples is SOUND.samples
     np.testing.assert_array_equal(column.messages[1]["content"][0]["streams"], [[1, 2], [3, 4]])
@@ -177,59 +177,63 @@ def test_invalid_request_raises_one_line_error(pool: SessionPool, content: dict[
 
 
 def test_text_and_audio_pieces_are_streamed_before_the_answer(pool: SessionPool) -> None:
-    told = [each for _, each in told_by(pool, ask(pool, request()))]
-    kinds = ["audio" if isinstance(each, AudioPiece) else each["type"] for each in told]
+    events = [event for _, event in run_columns(pool, ask(pool, request()))]
+    kinds = ["audio" if isinstance(event, AudioPiece) else event["type"] for event in events]
     assert kinds[0] == "state" and kinds[-1] == "answer" and kinds.index("text") < kinds.index("audio")
-    assert "".join(each["text"] for each in told if isinstance(each, dict) and each["type"] == "text") == "say three"
-    spoken = np.concatenate([each.samples for each in told if isinstance(each, AudioPiece)])
-    answer = told[-1]["answer"]
-    assert answer["audio"] is None and len(answer["streams"]) == 12 + 7 and len(spoken) == 12 * 320
+    assert (
+        "".join(event["text"] for event in events if isinstance(event, dict) and event["type"] == "text") == "say three"
+    )
+    samples = np.concatenate([event.samples for event in events if isinstance(event, AudioPiece)])
+    answer = events[-1]["answer"]
+    assert answer["audio"] is None and len(answer["streams"]) == 12 + 7 and len(samples) == 12 * 320
     assert answer["settings"]["max_audio_rows"] == 12
-    json.dumps(told[-1], allow_nan=False)
-    assert {"type": "memory", "text": "412 MB"} in told
+    json.dumps(events[-1], allow_nan=False)
+    assert {"type": "memory", "text": "412 MB"} in events
 
 
 def test_stop_ends_generation_within_one_row_and_keeps_the_partial_answer(
     pool: SessionPool, registry: FakeChatRegistry
 ) -> None:
-    told = told_by(pool, ask(pool, request(options={"max_audio_rows": 500})), stop_at=20)
-    answer = told[-1][1]
+    events = run_columns(pool, ask(pool, request(options={"max_audio_rows": 500})), stop_at=20)
+    answer = events[-1][1]
     assert answer["finish"] == "cancelled" and len(answer["answer"]["streams"]) == 20 and answer["text"] == "say three"
     assert registry.speaker.rows == 20 and registry.speaker.abandoned.is_set()
     assert answer["answer"]["layout"]["streams"] == 8 and answer["answer"]["prompt_rows"] == 12
-    assert answer["answer"]["first_audio_seconds"] < registry.speaker.load_seconds, "the load is not among it"
+    assert answer["answer"]["first_audio_seconds"] < registry.speaker.load_seconds, "the load does not count"
 
 
 def test_model_load_time_is_reported_once_per_load(pool: SessionPool, registry: FakeChatRegistry) -> None:
     loaded = {"type": "loaded", "seconds": registry.speaker.load_seconds}
-    assert [told for _, told in told_by(pool, ask(pool, request())) if told == loaded] == [loaded]
-    assert loaded not in [told for _, told in told_by(pool, ask(pool, request()))]
+    assert [event for _, event in run_columns(pool, ask(pool, request())) if event == loaded] == [loaded]
+    assert loaded not in [event for _, event in run_columns(pool, ask(pool, request()))]
     registry.speaker.pid = None  # unloaded in the meantime
-    assert loaded in [told for _, told in told_by(pool, ask(pool, request()))]
+    assert loaded in [event for _, event in run_columns(pool, ask(pool, request()))]
 
 
 def test_columns_answer_in_order_and_an_error_affects_only_its_column(
     pool: SessionPool, registry: FakeChatRegistry
 ) -> None:
     registry.writer.fault = BadInput("message 1, part 1 is a recording; this model reads text")
-    both = [{**request()["columns"][0], "model": model} for model in ("fake/words|pytorch", SPEECH)]
-    both[0]["options"] = {}
-    told = told_by(pool, ask(pool, {"columns": both}))
-    assert [column for column, _ in told] == sorted(column for column, _ in told)
-    [failed] = [each for column, each in told if column == 0 and each["type"] == "failed"]
+    columns = [{**request()["columns"][0], "model": model} for model in ("fake/words|pytorch", SPEECH)]
+    columns[0]["options"] = {}
+    events = run_columns(pool, ask(pool, {"columns": columns}))
+    assert [column for column, _ in events] == sorted(column for column, _ in events)
+    [failed] = [event for column, event in events if column == 0 and event["type"] == "failed"]
     assert failed["sentence"] == "message 1, part 1 is a recording; this model reads text"
-    assert told[-1][1]["type"] == "answer"
+    assert events[-1][1]["type"] == "answer"
 
 
 def test_replay_reports_whether_the_token_ids_are_the_same(pool: SessionPool) -> None:
-    told = told_by(pool, ask(pool, request()))[-1][1]["answer"]
-    recorded = {name: told[name] for name in ("token_ids", "streams", "finish")}
-    assert told_by(pool, ask(pool, request(recorded=recorded)))[-1][1]["replay"] == "same"
-    other = request(recorded=recorded, options={"max_audio_rows": 12, "seed": 1})
-    assert told_by(pool, ask(pool, other))[-1][1]["replay"].startswith("row 0 of the audio differs first: stream 0")
+    answer = run_columns(pool, ask(pool, request()))[-1][1]["answer"]
+    recorded = {name: answer[name] for name in ("token_ids", "streams", "finish")}
+    assert run_columns(pool, ask(pool, request(recorded=recorded)))[-1][1]["replay"] == "same"
+    changed = request(recorded=recorded, options={"max_audio_rows": 12, "seed": 1})
+    assert run_columns(pool, ask(pool, changed))[-1][1]["replay"].startswith(
+        "row 0 of the audio differs first: stream 0"
+    )
 
 
-# The server's addresses.
+# Routes of the server.
 
 
 def test_turn_over_the_websocket_streams_text_and_audio_chunks(client: TestClient, registry: FakeChatRegistry) -> None:
@@ -242,9 +246,9 @@ def test_turn_over_the_websocket_streams_text_and_audio_chunks(client: TestClien
                 chunks.append(message["bytes"])
             else:
                 texts.append(json.loads(message["text"]))
-    spoken = np.concatenate([np.frombuffer(each, "<i2", offset=12) for each in chunks])
-    assert texts[-2]["type"] == "answer" and len(spoken) == 12 * 320 and np.abs(spoken).max() > 3000
-    heads = [np.frombuffer(each, "<u4", 3).tolist() for each in chunks]
+    samples = np.concatenate([np.frombuffer(chunk, "<i2", offset=12) for chunk in chunks])
+    assert texts[-2]["type"] == "answer" and len(samples) == 12 * 320 and np.abs(samples).max() > 3000
+    heads = [np.frombuffer(chunk, "<u4", 3).tolist() for chunk in chunks]
     assert {(column, rate) for column, rate, _ in heads} == {(0, 16000)} and heads[-1][2] == 19
 
 
@@ -253,7 +257,7 @@ def test_closed_websocket_stops_the_generation(client: TestClient, registry: Fak
     with client.websocket_connect("/chat/live") as socket:
         socket.send_bytes(pack(request(options={"max_audio_rows": 6000}), []))
         socket.receive()
-    assert registry.speaker.abandoned.wait(60), "the model went on"
+    assert registry.speaker.abandoned.wait(60), "the model continued after the disconnect"
     assert registry.speaker.rows < 6000
 
 
@@ -295,12 +299,12 @@ def test_turn_beyond_the_run_limit_is_refused_until_a_slot_is_free(
 def test_uploaded_recording_is_decoded_and_bad_files_return_one_line_errors(client: TestClient) -> None:
     sample = read_samples()[0]
     answer = client.post("/chat/sound", params={"name": "x/../mine.wav"}, content=sample.path.read_bytes())
-    told, [sound] = unpack(answer.content)
-    assert told["name"] == "mine.wav" and sound.rate == 16000
+    description, [sound] = unpack(answer.content)
+    assert description["name"] == "mine.wav" and sound.rate == 16000
     assert sound.seconds == pytest.approx(sample.seconds, abs=0.01)
     for content, name in ((b"no sound" * 50, "a.wav"), (b"", "b.mp3"), (b"x" * 99, "\x00<b>.w\x00v")):
-        refused = client.post("/chat/sound", params={"name": name}, content=content)
-        assert refused.status_code == 200 and "\n" not in refused.json()["error"], refused.text
+        response = client.post("/chat/sound", params={"name": name}, content=content)
+        assert response.status_code == 200 and "\n" not in response.json()["error"], response.text
     assert "a.wav" in client.post("/chat/sound", params={"name": "a.wav"}, content=b"no sound" * 50).json()["error"]
 
 
@@ -310,8 +314,8 @@ def test_conversation_bundle_is_written_and_read_back(client: TestClient) -> Non
     chat = {"title": "t", "created": "", "columns": [column], "turns": [turn]}
     bundle = client.post("/chat/bundle", content=pack(chat, [SOUND]))
     assert bundle.headers["content-type"] == "application/zip"
-    back, [sound] = unpack(client.post("/chat/open", content=bundle.content).content)
-    assert back["versions"]["speech-workbench"] and {**back, "versions": None} == {**chat, "versions": None}
+    restored, [sound] = unpack(client.post("/chat/open", content=bundle.content).content)
+    assert restored["versions"]["speech-workbench"] and {**restored, "versions": None} == {**chat, "versions": None}
     np.testing.assert_array_equal(sound.samples, SOUND.samples)
     assert client.post("/chat/open", content=b"nothing").json()["error"].startswith("the file is not a replay bundle")
 
@@ -323,8 +327,8 @@ def test_page_scripts_are_served_with_a_no_cache_header() -> None:
 
 
 def test_fake_speaker_streams_the_audio_of_its_answer(registry: FakeChatRegistry) -> None:
-    """The helper of these tests: its pieces are its answer."""
+    """The pieces of this test helper join to its answer."""
     speaker: FakeConverser = registry.speaker
     events = list(speaker.converse_stream(SAY, max_audio_rows=5))
-    spoken = np.concatenate([each.samples for each in events if isinstance(each, AudioPiece)])
-    np.testing.assert_array_equal(spoken, events[-1].audio)  # type: ignore[union-attr]
+    samples = np.concatenate([event.samples for event in events if isinstance(event, AudioPiece)])
+    np.testing.assert_array_equal(samples, events[-1].audio)  # type: ignore[union-attr]

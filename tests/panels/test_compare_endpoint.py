@@ -23,8 +23,8 @@ def test_compare_endpoint_returns_verdicts_and_one_line_errors(lab: Served, tmp_
     client = client_module.Client(lab.url, verbose=False)
     sound = client_module.handle_file(str(tone(tmp_path / "a.wav")))
 
-    def ask(**given: Any) -> Any:
-        return client.predict(api_name="/compare", **given)
+    def ask(**fields: Any) -> Any:
+        return client.predict(api_name="/compare", **fields)
 
     names = [
         each["parameter_name"]
@@ -47,12 +47,12 @@ def test_compare_endpoint_returns_verdicts_and_one_line_errors(lab: Served, tmp_
         "recordings",
         "prompts",
     ]
-    asked = {"model": "fake/sense", "candidates": ["gguf:f32", "pytorch:f64"], "audio": sound}
-    found = ask(**asked, options='{"itn": true}', stages="encoder.*", settings='{"float64": false}')
-    assert found["model"] == "fake/sense" and found["source"] == "a.wav" and found["float64"] is False
-    assert [each["name"] for each in found["candidates"]] == ["gguf:f32", "pytorch:f64"]
-    assert all(each["status"] == "within" for each in found["candidates"])
-    assert {each["stage"] for each in found["candidates"][0]["comparison"]["stages"]} == {
+    request = {"model": "fake/sense", "candidates": ["gguf:f32", "pytorch:f64"], "audio": sound}
+    result = ask(**request, options='{"itn": true}', stages="encoder.*", settings='{"float64": false}')
+    assert result["model"] == "fake/sense" and result["source"] == "a.wav" and result["float64"] is False
+    assert [each["name"] for each in result["candidates"]] == ["gguf:f32", "pytorch:f64"]
+    assert all(each["status"] == "within" for each in result["candidates"])
+    assert {each["stage"] for each in result["candidates"][0]["comparison"]["stages"]} == {
         stage for stage in STAGES if stage.startswith("encoder.")
     }
     assert lab.registry.open_now == []
@@ -63,21 +63,21 @@ def test_compare_endpoint_returns_verdicts_and_one_line_errors(lab: Served, tmp_
     files = [client_module.handle_file(str(path)) for path in paths]
     [line] = compare_files(*paths).lines(as_json=True)
     assert ask(traces=files) == json.loads(line)
-    found = ask(**asked | {"candidates": ["candidate.safetensors"]}, traces=files)
-    assert [each["name"] for each in found["candidates"]] == ["candidate.safetensors"]
+    result = ask(**request | {"candidates": ["candidate.safetensors"]}, traces=files)
+    assert [each["name"] for each in result["candidates"]] == ["candidate.safetensors"]
 
-    for wrong, message in [
+    for invalid, message in [
         ({"traces": files[:1]}, "there are 1 trace files"),
-        ({**asked, "model": "/etc"}, "there is no model '/etc' to compare"),
-        ({**asked, "candidates": []}, "no candidate is chosen"),
-        ({**asked, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded file"),
-        ({**asked, "audio": None}, "there is no recording for pytorch:f32"),
-        ({**asked, "options": "[1]"}, "expected a JSON object"),
-        ({**asked, "options": '{"loudness": 1}'}, "no option 'loudness'"),
-        ({**asked, "settings": '{"loudness": 1}'}, "no setting 'loudness'"),
-        ({**asked, "settings": '{"rules": 1}'}, "expected a list of texts"),
-        ({**asked, "preset": "f33"}, "no preset 'f33'"),
-        ({**asked, "stages": " , "}, "the stage pattern is empty"),
+        ({**request, "model": "/etc"}, "there is no model '/etc' to compare"),
+        ({**request, "candidates": []}, "no candidate is chosen"),
+        ({**request, "candidates": [str(paths[0])]}, "neither a runtime nor an uploaded file"),
+        ({**request, "audio": None}, "there is no recording for pytorch:f32"),
+        ({**request, "options": "[1]"}, "expected a JSON object"),
+        ({**request, "options": '{"loudness": 1}'}, "no option 'loudness'"),
+        ({**request, "settings": '{"loudness": 1}'}, "no setting 'loudness'"),
+        ({**request, "settings": '{"rules": 1}'}, "expected a list of texts"),
+        ({**request, "preset": "f33"}, "no preset 'f33'"),
+        ({**request, "stages": " , "}, "the stage pattern is empty"),
     ]:
         with pytest.raises(client_module.exceptions.AppError, match=re.escape(message)):
-            ask(**wrong)
+            ask(**invalid)

@@ -37,42 +37,44 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_greedy_beam_and_guided_decoders_run_on_one_logits_file(pool: SessionPool, files: dict[str, Path]) -> None:
-    kept = ran(pool, job(pool, files, options(files, "lexicon", "word_lm"), "too late"))
-    greedy, beam, guided = kept.state.rows
-    assert [row.status for row in kept.state.rows] == ["done"] * 3
-    assert [row.title for row in kept.state.rows] == ["Greedy", "Beam", "Beam + lexicon + word LM"]
+    decodings = ran(pool, job(pool, files, options(files, "lexicon", "word_lm"), "too late"))
+    greedy, beam, guided = decodings.state.rows
+    assert [row.status for row in decodings.state.rows] == ["done"] * 3
+    assert [row.title for row in decodings.state.rows] == ["Greedy", "Beam", "Beam + lexicon + word LM"]
     assert greedy.words[0] == ("T", "UW", "L", "EY", "T") and guided.words[0] == ("too", "late")
     assert beam.best and guided.best and guided.score and guided.score.rate == 0
     assert len(beam.hypotheses) == 16 and not greedy.searched and guided.searched
     assert guided.best.word_lm < 0 == guided.best.token_lm
-    shown = results_html(kept.state)
-    assert shown.count("<article") == 3 and "word LM" in shown and 'data-event="why"' in shown
-    assert "3 results in" in status_html(kept.state)
+    html = results_html(decodings.state)
+    assert html.count("<article") == 3 and "word LM" in html and 'data-event="why"' in html
+    assert "3 results in" in status_html(decodings.state)
 
 
 def test_broken_lexicon_fails_only_the_guided_decoder(pool: SessionPool, files: dict[str, Path]) -> None:
     files["lexicon"].write_text("two T UW\n")
-    kept = ran(pool, job(pool, files, options(files, "lexicon")))
-    assert [row.status for row in kept.state.rows] == ["done", "done", "failed"]
-    assert kept.state.rows[2].error.startswith("line 1 of the lexicon words.lex is 'two T UW'; expected a word, a tab")
+    decodings = ran(pool, job(pool, files, options(files, "lexicon")))
+    assert [row.status for row in decodings.state.rows] == ["done", "done", "failed"]
+    assert decodings.state.rows[2].error.startswith(
+        "line 1 of the lexicon words.lex is 'two T UW'; expected a word, a tab"
+    )
 
 
 def test_logits_file_of_the_wrong_width_fails_only_its_own_rows(
     pool: SessionPool, files: dict[str, Path], tmp_path: Path
 ) -> None:
     np.save(tmp_path / "wide.npy", np.zeros((4, 9), np.float32))
-    both = [tmp_path / "wide.npy", files["logits"]]
-    kept = ran(pool, job(pool, files, options(files), logits=both, decoders=[GREEDY, BEAM]))
-    assert [row.status for row in kept.state.rows] == ["failed", "failed", "done", "done"]
-    assert "wide.npy is 9 wide" in kept.state.rows[0].error
+    paths = [tmp_path / "wide.npy", files["logits"]]
+    decodings = ran(pool, job(pool, files, options(files), logits=paths, decoders=[GREEDY, BEAM]))
+    assert [row.status for row in decodings.state.rows] == ["failed", "failed", "done", "done"]
+    assert "wide.npy is 9 wide" in decodings.state.rows[0].error
 
 
 def test_stop_keeps_the_finished_results(pool: SessionPool, files: dict[str, Path]) -> None:
     stop = threading.Event()
-    kept = Decodings(job(pool, files, options(files), logits=[files["logits"]] * 3))
-    for _ in run(pool, kept, stop):
+    decodings = Decodings(job(pool, files, options(files), logits=[files["logits"]] * 3))
+    for _ in run(pool, decodings, stop):
         stop.set()
-    last = kept.state
+    last = decodings.state
     assert last.stopped and last.finished and {row.status for row in last.rows} <= {"done", "stopped"}
     assert "Stopped: " in status_html(last)
 
@@ -89,11 +91,11 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("given", "sentence"), WRONG)
+@pytest.mark.parametrize(("changes", "sentence"), WRONG)
 def test_invalid_request_raises_one_line_error(
-    pool: SessionPool, files: dict[str, Path], given: dict[str, Any], sentence: str | None
+    pool: SessionPool, files: dict[str, Path], changes: dict[str, Any], sentence: str | None
 ) -> None:
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "recordings": [],
         "cell": "",
         "logits": [str(files["logits"])],
@@ -102,25 +104,25 @@ def test_invalid_request_raises_one_line_error(
         "reference": "",
         "options": CtcBeamOptions(),
     }
-    if sentence is None:  # fine: one recording has the whole text
-        assert prepare(pool.registry, **asked | given).sources[0].reference == "a b"
+    if sentence is None:  # valid: one recording has the full text
+        assert prepare(pool.registry, **fields | changes).sources[0].reference == "a b"
         return
     with pytest.raises(BadInput, match=re.escape(sentence)):
-        prepare(pool.registry, **asked | given)
+        prepare(pool.registry, **fields | changes)
 
 
 def test_unlisted_neural_language_model_is_refused(language_pool: SessionPool, files: dict[str, Path]) -> None:
     for value in ("/etc/passwd", "fake/sense"):
         with pytest.raises(BadInput, match="there is no"):
             job(language_pool, files, options(files, "lexicon", neural_lm=value))
-    found = job(language_pool, files, options(files, "lexicon", neural_lm="fake/text"))
-    assert found.neural is not None and found.neural.cell.model == "fake/text"
+    decode_job = job(language_pool, files, options(files, "lexicon", neural_lm="fake/text"))
+    assert decode_job.neural is not None and decode_job.neural.cell.model == "fake/text"
 
 
 def test_file_without_sound_is_refused_before_a_model_is_loaded(pool: SessionPool, tmp_path: Path) -> None:
     path = str(broken(tmp_path / "text.wav"))
-    kept = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", CtcBeamOptions()))
-    assert all(row.error.startswith("text.wav is not a sound file") for row in kept.state.rows)
+    decodings = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", CtcBeamOptions()))
+    assert all(row.error.startswith("text.wav is not a sound file") for row in decodings.state.rows)
     assert pool.registry.opened == []  # type: ignore[attr-defined]
 
 
@@ -129,21 +131,21 @@ def test_model_logits_come_from_its_trace_and_exclude_tag_tokens(
 ) -> None:
     tagged = np.concatenate([sounds_like(), np.full((16, 1), -9.0, np.float32)], axis=1)
     session: Any = pool.registry.sessions["fake/sense"]  # type: ignore[attr-defined]
-    asked = []
+    calls = []
 
     def trace(source: str, stages: str) -> Trace:
-        asked.append((source, stages))
+        calls.append((source, stages))
         return Trace({"logits": tagged}, {})
 
     session.trace = trace
     layout = LogitsLayout((*TOKENS, "<|en|>"), 0, (5,), 0.06, -0.27)
     monkeypatch.setattr("panels.decode.run.layout_of", lambda card: layout)
-    chosen = options(files, "lexicon", "word_lm")
+    settings = options(files, "lexicon", "word_lm")
     path = str(tone(tmp_path / "a.wav"))
-    kept = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", chosen))
-    assert asked == [(path, "logits")] and kept.state.rows[2].words[0] == ("too", "late")
-    assert np.exp(kept.logits[0]).sum(axis=1) == pytest.approx(1) and np.isneginf(kept.logits[0][:, 5]).all()
-    value = follow(kept, kept.state.rows[2])
+    decodings = ran(pool, prepare(pool.registry, [path], "fake/sense|pytorch", [], None, "0", "", settings))
+    assert calls == [(path, "logits")] and decodings.state.rows[2].words[0] == ("too", "late")
+    assert np.exp(decodings.logits[0]).sum(axis=1) == pytest.approx(1) and np.isneginf(decodings.logits[0][:, 5]).all()
+    value = follow(decodings, decodings.state.rows[2])
     assert (value["seconds"], value["begin"]) == (0.06, -0.27)
 
 
@@ -151,8 +153,8 @@ def test_model_logits_come_from_its_trace_and_exclude_tag_tokens(
 
 
 def test_word_differences_are_marked_as_same_missing_or_added() -> None:
-    found = marks(["Three", "one", "nine", "five"], ["three", "seven", "one", "five", "oh"])
-    kinds = [(each.text, each.kind, each.place) for each in found]
+    words = marks(["Three", "one", "nine", "five"], ["three", "seven", "one", "five", "oh"])
+    kinds = [(word.text, word.kind, word.place) for word in words]
     assert kinds == [
         ("Three", "same", 0),
         ("seven", "missing", -1),
@@ -161,7 +163,7 @@ def test_word_differences_are_marked_as_same_missing_or_added() -> None:
         ("five", "same", 3),
         ("oh", "missing", -1),
     ]
-    assert [each.kind for each in marks(["a", "b"], None)] == ["same", "same"]
+    assert [word.kind for word in marks(["a", "b"], None)] == ["same", "same"]
 
 
 # Files.
@@ -170,18 +172,18 @@ def test_word_differences_are_marked_as_same_missing_or_added() -> None:
 def test_file_check_summarises_each_kind_of_file(files: dict[str, Path]) -> None:
     layout = LogitsLayout(TOKENS, 0)
     lexicon = str(files["lexicon"])
-    said = {name: check_file(name, str(files[name]), layout, lexicon) for name in FILES}
-    assert {name: each.message for name, each in said.items() if each} == {
+    checks = {name: check_file(name, str(files[name]), layout, lexicon) for name in FILES}
+    assert {name: check.message for name, check in checks.items() if check} == {
         "lm": "Order 1, 6 n-grams; 4 of the 4 tokens are in it; tokens.arpa has no <s>: the first word follows no "
         "history.",
         "lexicon": "4 words with 4 spellings; 1 spelling stands for several words.",
         "word_lm": "Order 2, 9 n-grams; 4 of the 4 words of the lexicon are in it.",
         "boost": "1 phrase.",
     }
-    assert not any(each.wrong for each in said.values() if each)
+    assert not any(check.wrong for check in checks.values() if check)
     assert check_file("lm", None, layout, None) is None
-    later = check_file("lm", str(files["lm"]), None, None)
-    assert later is not None and later.message == "It is checked when the tokens are known."
+    unchecked = check_file("lm", str(files["lm"]), None, None)
+    assert unchecked is not None and unchecked.message == "It is checked when the tokens are known."
 
 
 BROKEN: tuple[tuple[str, str, str], ...] = (
@@ -197,22 +199,22 @@ BROKEN: tuple[tuple[str, str, str], ...] = (
 def test_broken_file_gives_a_one_line_error(files: dict[str, Path], option: str, content: str, sentence: str) -> None:
     files[option].write_text(content)
     lexicon = None if option == "lexicon" else str(files["lexicon"])
-    found = check_file(option, str(files[option]), LogitsLayout(TOKENS, 0), lexicon)
-    assert found is not None and found.wrong and sentence in found.message and "\n" not in found.message
+    check = check_file(option, str(files[option]), LogitsLayout(TOKENS, 0), lexicon)
+    assert check is not None and check.wrong and sentence in check.message and "\n" not in check.message
 
 
 def test_a_huge_file_is_refused_before_it_is_read(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("panels.decode.knowledge.MOST_BYTES", 10)
-    found = check_file("lm", str(files["lm"]), LogitsLayout(TOKENS, 0), None)
-    assert found is not None and found.wrong and "workbench decode" in found.message
+    check = check_file("lm", str(files["lm"]), LogitsLayout(TOKENS, 0), None)
+    assert check is not None and check.wrong and "workbench decode" in check.message
 
 
 def test_shipped_examples_name_existing_files_options_and_samples() -> None:
-    listed = read_examples()
-    assert [each.key for each in listed] == [each.key for each in EXAMPLES]
+    examples = read_examples()
+    assert [each.key for each in examples] == [each.key for each in EXAMPLES]
     names = {spec.name for spec in option_specs(SearchOptions)}
     samples = {each.path.name for each in read_samples()}
-    for each in listed:
+    for each in examples:
         assert set(each.files) <= set(FILES) and set(each.options) <= names and set(each.samples) <= samples
         assert bool(each.samples) != bool(each.logits) and len(each.references) == len(each.logits)
     with pytest.raises(BadInput, match="there is no example 'x'"):
@@ -220,12 +222,14 @@ def test_shipped_examples_name_existing_files_options_and_samples() -> None:
 
 
 def test_homophones_example_has_no_word_errors_with_the_guided_decoder(pool: SessionPool) -> None:
-    found = find_example("homophones")
-    given = {name: found.path(file) for name, file in found.files.items()}
-    chosen = build_options(CtcBeamOptions, {**given, **found.options, "beam_size": 8}, "the beam search")
-    logits = [found.path(name) or "" for name in found.logits]
-    asked = prepare(pool.registry, [], "", logits, found.path(found.tokens), "0", "\n".join(found.references), chosen)
-    rows = ran(pool, asked).state.rows
+    example = find_example("homophones")
+    paths = {name: example.path(file) for name, file in example.files.items()}
+    settings = build_options(CtcBeamOptions, {**paths, **example.options, "beam_size": 8}, "the beam search")
+    logits = [example.path(name) or "" for name in example.logits]
+    decode_job = prepare(
+        pool.registry, [], "", logits, example.path(example.tokens), "0", "\n".join(example.references), settings
+    )
+    rows = ran(pool, decode_job).state.rows
     assert [row.score.rate for row in rows if row.score and row.decoder == GUIDED] == [0, 0]
     assert "WAHN" not in rows[0].words[0] and rows[0].words[0][:2] == ("HH", "IY")
 
@@ -234,19 +238,19 @@ def test_homophones_example_has_no_word_errors_with_the_guided_decoder(pool: Ses
 
 
 def test_script_result_contains_hypotheses_with_score_terms(pool: SessionPool, files: dict[str, Path]) -> None:
-    given = {name: str(files[name]) for name in ("lexicon", "word_lm", "boost")}
-    [found] = decoded(
+    paths = {name: str(files[name]) for name in ("lexicon", "word_lm", "boost")}
+    [result] = decoded(
         pool,
         [],
         "",
         options={"beam_size": 16, "nbest": 2, "boost_score": 0.5},
-        files=given,
+        files=paths,
         logits=[str(files["logits"])],
         tokens=str(files["tokens"]),
         reference="too late",
     )
-    assert found["file"] == "logits.npy" and found["greedy"] == "TUWLEYT" and len(found["hypotheses"]) == 2
-    best = found["hypotheses"][0]
+    assert result["file"] == "logits.npy" and result["greedy"] == "TUWLEYT" and len(result["hypotheses"]) == 2
+    best = result["hypotheses"][0]
     assert (
         best["text"] == "too late"
         and best["words"] == ["too", "late"]
@@ -255,6 +259,6 @@ def test_script_result_contains_hypotheses_with_score_terms(pool: SessionPool, f
     assert best["boost"] == 1.0 and best["lm"] == best["word_lm"] < 0
     terms = ("acoustic", "token_lm", "word_lm", "neural_lm", "bonus", "boost")
     assert best["score"] == pytest.approx(sum(best[name] for name in terms))
-    assert found["score_of_best"]["rate"] == 0 and found["score_of_greedy"]["rate"] == 1
+    assert result["score_of_best"]["rate"] == 0 and result["score_of_greedy"]["rate"] == 1
     with pytest.raises(BadInput, match="the beam search has no option 'lm' here"):
         decoded(pool, [], "", options={"lm": "/etc/passwd"}, logits=[str(files["logits"])], tokens=str(files["tokens"]))

@@ -40,12 +40,12 @@ def registry() -> Any:
     return FakeParityRegistry()
 
 
-def ask(registry: Any, *candidates: str, source: str | None = "a.wav", **how: Any) -> Any:
-    given: dict[str, Any] = {"model": "fake/sense", "reference": "pytorch:f32"} | how
-    return check_request(registry, UncheckedRequest(source=source, candidates=candidates, **given))
+def ask(registry: Any, *candidates: str, source: str | None = "a.wav", **changes: Any) -> Any:
+    fields: dict[str, Any] = {"model": "fake/sense", "reference": "pytorch:f32"} | changes
+    return check_request(registry, UncheckedRequest(source=source, candidates=candidates, **fields))
 
 
-# What is offered.
+# Offered models and types.
 
 
 def test_traceable_lists_all_models_with_stages(registry: Any) -> None:
@@ -70,25 +70,25 @@ def test_offered_types_are_those_that_the_runtime_supports(registry: Any) -> Non
 
 
 def test_candidates_are_buttons_and_unavailable_runtimes_give_the_reason(registry: Any) -> None:
-    listed = offered(registry, registry.card("fake/sense"))
-    shown = sides_html(listed, ['<b>"dump.npz'], ["gguf:q8_0+cmvn=off", '<b>"dump.npz'])
-    pressed = re.findall(r'aria-pressed="(\w+)" data-side="([^"]*)"', shown)
-    assert [side for state, side in pressed if state == "true"] == ["gguf:q8_0", "&lt;b&gt;&#34;dump.npz"]
-    assert len(pressed) == 7 and "nothing for vLLM to serve" in shown and "<b>" not in shown
+    offers = offered(registry, registry.card("fake/sense"))
+    html = sides_html(offers, ['<b>"dump.npz'], ["gguf:q8_0+cmvn=off", '<b>"dump.npz'])
+    buttons = re.findall(r'aria-pressed="(\w+)" data-side="([^"]*)"', html)
+    assert [side for state, side in buttons if state == "true"] == ["gguf:q8_0", "&lt;b&gt;&#34;dump.npz"]
+    assert len(buttons) == 7 and "nothing for vLLM to serve" in html and "<b>" not in html
 
 
 @given(st.lists(st.text("ab.n", min_size=1, max_size=4)))
 def test_uploaded_files_get_unique_names(names: list[str]) -> None:
     paths = [f"/tmp/{number}/{name}" for number, name in enumerate(names)]
-    found = uploads_by_name(paths)
-    assert list(found.values()) == paths
+    uploads = uploads_by_name(paths)
+    assert list(uploads.values()) == paths
 
 
 # Requests.
 
 
 @pytest.mark.parametrize(
-    ("candidates", "how", "says"),
+    ("candidates", "changes", "sentence"),
     [
         ([], {}, "no candidate is chosen"),
         (["gguf"], {"reference": " "}, "no reference is named"),
@@ -113,10 +113,10 @@ def test_uploaded_files_get_unique_names(names: list[str]) -> None:
     ],
 )
 def test_invalid_request_raises_one_line_error_before_any_trace(
-    registry: Any, candidates: list[str], how: dict[str, Any], says: str
+    registry: Any, candidates: list[str], changes: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(BadInput, match=re.escape(says)) as caught:
-        ask(registry, *candidates, **how)
+    with pytest.raises(BadInput, match=re.escape(sentence)) as caught:
+        ask(registry, *candidates, **changes)
     assert "\n" not in str(caught.value) and registry.traced == []
 
 
@@ -143,8 +143,8 @@ def test_followed_run_reports_progress_and_ends_with_the_result(registry: Any) -
     run = steps[-1].run
     assert run is not None and [each.name for each in run.outcomes] == ["gguf:f32", "vllm"]
     assert "Compared in" in status_html(steps[-1]) and "2 within tolerance" in status_html(steps[-1])
-    shown = result_html(run)
-    assert 'data-stage="encoder.layers.0"' in shown and shown.count("section class") == 2
+    html = result_html(run)
+    assert 'data-stage="encoder.layers.0"' in html and html.count("section class") == 2
     run.close()
 
 
@@ -188,12 +188,12 @@ def test_first_opened_stage_is_the_first_wrong_stage(registry: Any) -> None:
 
 
 def test_isolated_comparison_of_an_uploaded_trace_uses_its_own_stage_inputs(registry: Any, tmp_path: Path) -> None:
-    whole = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
-    dump = Trace({stage: array for stage, array in whole.items() if stage.startswith("encoder.")}, {})
+    all_stages = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
+    dump = Trace({stage: array for stage, array in all_stages.items() if stage.startswith("encoder.")}, {})
     traces = {"port.npz": str(dump.save(tmp_path / "port.safetensors"))}
     (tmp_path / "names.toml").write_text('[meta]\ndtype = "float32"\n', encoding="utf-8")
-    asked = ask(registry, "port.npz", uploads=traces, isolated=True, mapping=str(tmp_path / "names.toml"))
-    with compute(registry, asked) as run:
+    request = ask(registry, "port.npz", uploads=traces, isolated=True, mapping=str(tmp_path / "names.toml"))
+    with compute(registry, request) as run:
         assert first_look(run) == (0, "encoder.layers.3")
         assert run.outcomes[0].verdict and run.outcomes[0].verdict.faulty_stages == ("encoder.layers.3",)
         assert "every stage of the reference is computed from the candidate" in result_html(run)
@@ -207,19 +207,19 @@ def test_public_server_compares_traces_in_another_process_with_equal_results(
     stages = computed(faults={"encoder.layers.3": lambda x: 1.02 * x})
     traces = {"port.npz": str(Trace(stages, {}).save(tmp_path / "port.safetensors"))}
     (tmp_path / "names.toml").write_text('[meta]\nprogram = "a port"\n', encoding="utf-8")
-    asked = ask(registry, "gguf", "port.npz", uploads=traces, isolated=isolated, mapping=str(tmp_path / "names.toml"))
-    with compute(registry, asked) as run:
-        here = told(run)
+    request = ask(registry, "gguf", "port.npz", uploads=traces, isolated=isolated, mapping=str(tmp_path / "names.toml"))
+    with compute(registry, request) as run:
+        expected = json_without_times(run)
 
     def refuse(*_: Any) -> None:
         raise AssertionError("a trace is read in the process of the server")
 
     monkeypatch.setattr(sys.modules["workbench.compare.compare"], "compare_stage", refuse)  # not the function
     monkeypatch.setattr("workbench.compare.precision.half_of_values", refuse)
-    if not isolated:  # sessions of this registry read here what they continue from
+    if not isolated:  # sessions of this registry read their stage inputs in this process
         monkeypatch.setattr(StoredTrace, "__getitem__", refuse)
-    *_, last = follow(registry, asked, threading.Event(), Guard("public"))
-    assert last.run is not None and told(last.run) == here and '"status": "beyond"' in here
+    *_, last = follow(registry, request, threading.Event(), Guard("public"))
+    assert last.run is not None and json_without_times(last.run) == expected and '"status": "beyond"' in expected
     last.run.close()
 
 
@@ -231,51 +231,51 @@ def test_public_server_renders_stages_and_reports_without_reading_traces(
     with SessionPool(registry, guard=Guard("public")) as pool, compute(registry, ask(registry, "gguf")) as run:
         actions = ParityActions(pool, [])
         actions.last_runs.put("a visitor", run)
-        here = stage_detail_html(run, 0, "encoder.layers.1"), page(run)
+        expected = stage_detail_html(run, 0, "encoder.layers.1"), page(run)
 
         def refuse(*_: Any) -> None:
             raise AssertionError("a trace is read in the process of the server")
 
         monkeypatch.setattr(StoredTrace, "__getitem__", refuse)
         pressed = gr.EventData(None, {"stage": "encoder.layers.1", "side": "0"})
-        assert actions.look_at_first(None, user) == (here[0], (0, "encoder.layers.1"))
-        assert actions.look(None, pressed, user) == (here[0], (0, "encoder.layers.1"))
-        assert base64.b64decode(actions.save_page(user)["base64"]).decode() == here[1]
+        assert actions.look_at_first(None, user) == (expected[0], (0, "encoder.layers.1"))
+        assert actions.look(None, pressed, user) == (expected[0], (0, "encoder.layers.1"))
+        assert base64.b64decode(actions.save_page(user)["base64"]).decode() == expected[1]
         shutil.rmtree(run.folder)
         with pytest.raises(BadInput, match="not kept any more; run it again"):
             actions.look(None, pressed, user)
 
 
-def told(run: Any) -> str:
-    """The JSON of a run, without how long it took."""
+def json_without_times(run: Any) -> str:
+    """The JSON of a run without its durations."""
     return re.sub(r'"(load_|trace_)?seconds": [0-9.e-]+', "", run.to_json(profiles=True))
 
 
 def test_store_retains_the_last_run_of_each_user_up_to_a_limit(registry: Any) -> None:
-    kept = LastRuns(most=2)
+    last_runs = LastRuns(most=2)
     runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]
-    kept.put("a", runs[0])
-    kept.put("a", runs[1])
-    assert kept.of("a") is runs[1] and [run.folder.is_dir() for run in runs[:2]] == [False, True]
-    kept.put("b", runs[2])
-    assert kept.of("a") is runs[1]  # the later used
-    kept.put("c", runs[3])
+    last_runs.put("a", runs[0])
+    last_runs.put("a", runs[1])
+    assert last_runs.of("a") is runs[1] and [run.folder.is_dir() for run in runs[:2]] == [False, True]
+    last_runs.put("b", runs[2])
+    assert last_runs.of("a") is runs[1]  # the run that was used last
+    last_runs.put("c", runs[3])
     assert [run.folder.is_dir() for run in runs] == [False, True, False, True]
     with pytest.raises(BadInput, match="run it again"):
-        kept.of("b")
-    kept.drop("b")
-    kept.close()
+        last_runs.of("b")
+    last_runs.drop("b")
+    last_runs.close()
     assert not any(run.folder.is_dir() for run in runs)
 
 
 def test_speech_language_model_input_is_text_recording_or_both() -> None:
     family = FAMILIES["speechlm"]
-    spoken = {"type": "audio", "audio": "a.wav"}
-    written = {"type": "text", "text": "x.wav"}  # of a user of the page: no file of this machine
+    audio_part = {"type": "audio", "audio": "a.wav"}
+    text_part = {"type": "text", "text": "x.wav"}  # a text by a user of the page, not a file of this machine
     assert source_of(family, None, " ") is None
-    assert source_of(family, "a.wav", "") == [{"role": "user", "content": [spoken]}]
-    assert source_of(family, None, " x.wav ") == [{"role": "user", "content": [written]}]
-    assert source_of(family, "a.wav", "x.wav") == [{"role": "user", "content": [spoken, written]}]
+    assert source_of(family, "a.wav", "") == [{"role": "user", "content": [audio_part]}]
+    assert source_of(family, None, " x.wav ") == [{"role": "user", "content": [text_part]}]
+    assert source_of(family, "a.wav", "x.wav") == [{"role": "user", "content": [audio_part, text_part]}]
     assert text_field(family)["label"] == "Text" and text_field(FAMILIES["causal_lm"])["label"] == "Prompt"
     assert source_of(FAMILIES["sensevoice"], "a.wav", "hm") == "a.wav"
     assert source_of(FAMILIES["causal_lm"], "a.wav", " hm ") == "hm"
@@ -287,18 +287,18 @@ def test_speech_language_model_input_is_text_recording_or_both() -> None:
 def test_endpoint_returns_one_verdict_over_several_inputs(registry: Any) -> None:
     sounds = ["/uploads/1/a.wav", "/uploads/2/a.wav"]
     inputs = inputs_of(sounds, FAMILIES["sensevoice"])
-    found = compared(registry, UncheckedRequest("fake/sense", None, "pytorch:f32", ["gguf:f32"], inputs=inputs))
-    assert found["inputs"] == ["a-1", "a-2"] and found["candidates"][0]["status"] == "within"
-    assert found["candidates"][0]["consistency"]["inputs"] == 2
-    assert [each["status"] for each in found["candidates"][0]["inputs"]] == ["within"] * 2
+    result = compared(registry, UncheckedRequest("fake/sense", None, "pytorch:f32", ["gguf:f32"], inputs=inputs))
+    assert result["inputs"] == ["a-1", "a-2"] and result["candidates"][0]["status"] == "within"
+    assert result["candidates"][0]["consistency"]["inputs"] == 2
+    assert [each["status"] for each in result["candidates"][0]["inputs"]] == ["within"] * 2
     assert registry.open_now == []
 
 
 def test_followed_run_over_several_uploaded_inputs_ends_with_one_verdict(registry: Any) -> None:
     registry.faults["gguf"] = {"encoder.layers.3": lambda x: 1.02 * x}
     inputs = uploaded_inputs(["/uploads/1/a.wav", "/uploads/2/<b>.wav"], FAMILIES["sensevoice"])
-    asked = ask(registry, "gguf:f32", "pytorch:f64", source=None, inputs=inputs)
-    *steps, last = follow(registry, asked, threading.Event())
+    request = ask(registry, "gguf:f32", "pytorch:f64", source=None, inputs=inputs)
+    *steps, last = follow(registry, request, threading.Event())
     assert any(step.activity.startswith("<b>-2: ") for step in steps)
     run = last.run
     assert isinstance(run, ParityRuns) and run.inputs == ("a-1", "<b>-2")
@@ -306,29 +306,29 @@ def test_followed_run_over_several_uploaded_inputs_ends_with_one_verdict(registr
         ("beyond", "encoder.layers.3"),
         ("within", None),
     ]
-    said = status_html(last)
-    assert "over 2 inputs: 1 within tolerance, 1 beyond" in said
-    shown = several_html(run)
-    assert shown.count('<section class="verdict') == 2 and "&lt;b&gt;-2" in shown and "<b>-2" not in shown
-    kept = LastRuns()
-    kept.put("a", run)
-    kept.close()  # there is nothing to remove
+    status = status_html(last)
+    assert "over 2 inputs: 1 within tolerance, 1 beyond" in status
+    html = several_html(run)
+    assert html.count('<section class="verdict') == 2 and "&lt;b&gt;-2" in html and "<b>-2" not in html
+    last_runs = LastRuns()
+    last_runs.put("a", run)
+    last_runs.close()  # there is nothing to remove
 
 
 def test_uploaded_list_files_give_prompts_and_are_refused_for_recordings(tmp_path: Path) -> None:
-    listed = tmp_path / "prompts.txt"
-    listed.write_text("one\n\ntwo\n")
-    found = uploaded_inputs([str(listed)], FAMILIES["causal_lm"])
-    assert [(each.name, each.source) for each in found] == [("text-1", "one"), ("text-2", "two")]
+    list_file = tmp_path / "prompts.txt"
+    list_file.write_text("one\n\ntwo\n")
+    inputs = uploaded_inputs([str(list_file)], FAMILIES["causal_lm"])
+    assert [(each.name, each.source) for each in inputs] == [("text-1", "one"), ("text-2", "two")]
     assert uploaded_inputs([], FAMILIES["causal_lm"]) == uploaded_inputs([], FAMILIES["sensevoice"]) == []
     with pytest.raises(BadInput, match="is a list; upload the recordings themselves"):
-        uploaded_inputs([str(listed)], FAMILIES["sensevoice"])
+        uploaded_inputs([str(list_file)], FAMILIES["sensevoice"])
     with pytest.raises(BadInput, match="with one prompt per line"):
         uploaded_inputs(["a.wav"], FAMILIES["causal_lm"])
 
 
 @pytest.mark.parametrize(
-    ("model", "how", "says"),
+    ("model", "changes", "sentence"),
     [
         ("fake/sense", {"uploads": {"a.npz": "a.npz"}, "candidates": ["a.npz"]}, "a trace file belongs to one input"),
         ("fake/text", {"embeddings": ["a.npy"]}, "embeddings belong to one prompt"),
@@ -337,21 +337,21 @@ def test_uploaded_list_files_give_prompts_and_are_refused_for_recordings(tmp_pat
     ],
 )
 def test_invalid_several_input_or_precision_requests_are_refused(
-    registry: Any, model: str, how: Any, says: str
+    registry: Any, model: str, changes: Any, sentence: str
 ) -> None:
     inputs = [Input("a", "a"), Input("b", "b")]
-    candidates = how.pop("candidates", ["gguf:f32"])
-    with pytest.raises(BadInput, match=re.escape(says)):
-        ask(registry, *candidates, model=model, inputs=inputs, **how)
+    candidates = changes.pop("candidates", ["gguf:f32"])
+    with pytest.raises(BadInput, match=re.escape(sentence)):
+        ask(registry, *candidates, model=model, inputs=inputs, **changes)
     assert registry.traced == []
 
 
 def test_given_precision_is_used_in_the_verdict_on_a_trace(registry: Any, tmp_path: Path) -> None:
     meta = {name: value for name, value in META.items() if name not in ("dtype", "runtime", "quantization")}
     path = str(Trace(computed(), meta).save(tmp_path / "port.safetensors"))
-    asked = ask(registry, "port.safetensors", uploads={"port.safetensors": path}, precision="bf16")
-    assert asked.options.precision == "bfloat16"
-    with compute(registry, asked) as run:
+    request = ask(registry, "port.safetensors", uploads={"port.safetensors": path}, precision="bf16")
+    assert request.options.precision == "bfloat16"
+    with compute(registry, request) as run:
         assert "judged as bfloat16" in run.outcomes[0].precision
     assert {value for _, value in precision_choices()} >= {"auto", "float32", "bfloat16", "float16", "q8_0"}
     for _, value in precision_choices():
@@ -361,23 +361,23 @@ def test_given_precision_is_used_in_the_verdict_on_a_trace(registry: Any, tmp_pa
 def test_uploaded_gguf_file_is_accepted_as_candidate_or_trace_precision(registry: Any, tmp_path: Path) -> None:
     uploads = {name: str(tmp_path / name) for name in ("port.gguf", "port.npz")}
     Path(uploads["port.gguf"]).write_bytes(b"GGUF")
-    asked = ask(registry, "port.gguf", "port.npz", uploads=uploads, precision="port.gguf")
-    [file, trace] = asked.candidates
+    request = ask(registry, "port.gguf", "port.npz", uploads=uploads, precision="port.gguf")
+    [file, trace] = request.candidates
     assert (file.name, file.runtime, file.file) == ("port.gguf", "gguf", Path(uploads["port.gguf"]))
     assert trace.path == Path(uploads["port.npz"]) and trace.file is None
-    assert asked.options.precision == uploads["port.gguf"]
+    assert request.options.precision == uploads["port.gguf"]
     assert ("port.gguf", "port.gguf") in precision_choices(uploads)
     assert uploads_by_name(["/a/port.gguf", "/b/port.gguf"]) == {
         "port.gguf": "/a/port.gguf",
         "port (2).gguf": "/b/port.gguf",
     }
-    for how, says in [
+    for changes, sentence in [
         ({"reference": "port.gguf"}, "the reference port.gguf is a GGUF file; make it a candidate"),
         ({"precision": "other.gguf"}, "or an uploaded GGUF file"),
         ({"precision": "/etc/other.gguf"}, "or an uploaded GGUF file"),
     ]:
-        with pytest.raises(BadInput, match=re.escape(says)):
-            ask(registry, "port.npz", uploads=uploads, **how)
+        with pytest.raises(BadInput, match=re.escape(sentence)):
+            ask(registry, "port.npz", uploads=uploads, **changes)
 
 
 def test_public_page_refuses_uploaded_gguf_files() -> None:
@@ -390,5 +390,5 @@ def test_public_page_refuses_uploaded_gguf_files() -> None:
 
 def test_prompt_equal_to_a_file_path_is_not_read_as_a_file(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("secret")
-    [one] = inputs_of([str(tmp_path / "list.txt")], FAMILIES["causal_lm"])
-    assert one.source == str(tmp_path / "list.txt")
+    [prompt] = inputs_of([str(tmp_path / "list.txt")], FAMILIES["causal_lm"])
+    assert prompt.source == str(tmp_path / "list.txt")

@@ -76,7 +76,7 @@ def test_url_follows_the_selected_tab_and_the_back_button(
     expect(page.locator("#parity-run")).to_be_visible()
     page.get_by_role("tab", name="Decode").click()
     assert page.url.endswith("/#decode") and page.title() == "Decode · Speech Workbench"
-    page.get_by_role("tab", name="Decode").click()  # the same again is no step
+    page.get_by_role("tab", name="Decode").click()  # a click on the selected tab adds no step
     page.go_back()
     expect(tab_of(page)).to_have_text("Parity")
     assert page.url.endswith("/#parity")
@@ -110,8 +110,8 @@ def test_link_preview_tags_contain_title_description_and_picture(bench: Served) 
     assert tags["og:image"] == tags["twitter:image"] == "https://speech.example.org/link.png"
     assert len(tags["og:description"]) > 40 and "gradio" not in "".join(tags.values()).lower()
     picture = urllib.request.urlopen(f"{bench.url}link.png").read()
-    with Image.open(io.BytesIO(picture)) as shown:
-        assert shown.size == PICTURE_SIZE
+    with Image.open(io.BytesIO(picture)) as image:
+        assert image.size == PICTURE_SIZE
     assert b"<svg" in urllib.request.urlopen(f"{bench.url}favicon.ico").read()
 
 
@@ -156,36 +156,36 @@ def test_stored_run_is_shown_after_reload_back_and_in_another_browser(
     page.locator("#history").get_by_role("button", name="Take").first.click()
     expect(page.locator("#history summary")).to_have_text("Earlier runs (1)")
 
-    # A run that is refused says that the table is an earlier one's.
+    # After a refused run the status says that the table shows an earlier run.
     page.locator("#models input").nth(0).uncheck()
     page.locator("#models input").nth(1).uncheck()
     page.locator("#run").click()
     expect(page.locator("#status")).to_contain_text("of an earlier run")
 
-    other = visit(390)  # the phone of somebody who got the link
-    other.goto(link)
-    expect(other.locator(".result.done")).to_have_count(2)
-    other.goto(f"{bench.url}#transcribe?run={'x' * 22}")
-    expect(other.locator(".toast-body")).to_contain_text("not kept any more")
-    other.wait_for_function("location.hash === '#transcribe'")
+    phone = visit(390)  # another visitor opens the link on a phone
+    phone.goto(link)
+    expect(phone.locator(".result.done")).to_have_count(2)
+    phone.goto(f"{bench.url}#transcribe?run={'x' * 22}")
+    expect(phone.locator(".toast-body")).to_contain_text("not kept any more")
+    phone.wait_for_function("location.hash === '#transcribe'")
 
 
 @pytest.mark.browser
 def test_leaving_the_page_during_a_run_asks_for_confirmation(bench: Served, visit: Callable[[int], Any]) -> None:
     page = visit(1280)
     open_page(page, bench)
-    asked: list[str] = []
-    page.on("dialog", lambda dialog: (asked.append(dialog.type), dialog.accept()))
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.type), dialog.accept()))
     transcribe(page)
     page.reload()  # nothing runs
     expect(page.locator(".result.done")).to_have_count(2)
-    assert not asked
+    assert not dialogs
     bench.registry.gate.clear()
     try:
         page.locator("#run").click()
         expect(page.locator("#cancel")).to_be_visible()
         page.reload()
-        assert asked == ["beforeunload"]
+        assert dialogs == ["beforeunload"]
     finally:
         bench.registry.gate.set()
 
@@ -199,64 +199,67 @@ def test_stored_runs_are_deleted_by_age_and_quota(tmp_path: Path) -> None:
     for age, key in enumerate(reversed(keys)):
         moment = time.time() - 60 * age
         os.utime(tmp_path / "runs" / key / "run.json", (moment, moment))
-    again = RunStore(tmp_path / "runs", hours=1, nbytes=4000)  # another server
-    assert again.read(keys[3])[0] == {"number": 3} and (again.read(keys[3])[1] / "one.wav").stat().st_size == 900
-    again.keep({"number": 4}, {"one.wav": sound})
+    second_store = RunStore(tmp_path / "runs", hours=1, nbytes=4000)  # another server
+    assert (
+        second_store.read(keys[3])[0] == {"number": 3}
+        and (second_store.read(keys[3])[1] / "one.wav").stat().st_size == 900
+    )
+    second_store.keep({"number": 4}, {"one.wav": sound})
     with pytest.raises(BadInput, match="not kept any more"):
-        again.read(keys[0])  # the oldest made room
-    assert again.read(keys[1])
-    late = time.time() - 3601
-    os.utime(tmp_path / "runs" / keys[1] / "run.json", (late, late))
+        second_store.read(keys[0])  # the oldest made room
+    assert second_store.read(keys[1])
+    expired = time.time() - 3601
+    os.utime(tmp_path / "runs" / keys[1] / "run.json", (expired, expired))
     for key in (keys[1], "../runs", "x" * 22, ""):
         with pytest.raises(BadInput, match="not kept any more"):
-            again.read(key)
+            second_store.read(key)
     sound.write_bytes(bytes(1001))  # more than a quarter of the quota
-    assert not (again.read(again.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
+    assert not (second_store.read(second_store.keep({}, {"one.wav": sound}))[1] / "one.wav").exists()
 
 
 def test_stored_run_reads_back_equal(tmp_path: Path, at_home: None) -> None:
     path = tmp_path / "talk.wav"
     tone(path, 1.0)
     tokens = (Token(3, "a", 0.1, 0.25), Token(4, "b"))
-    said = Transcript(
+    transcript = Transcript(
         "demo/x", "pytorch", "a b", "en", (Segment(0.0, 1.0, "a b", tokens, {"event": "BGM"}),), (3, 4), 1.0, 0.2, 0.1,
         1 << 20, {"emotion": "HAPPY"}, ("a note",), "q8_0", (SpokenHypothesis("a b", tokens, None, -1.0, -0.5, -0.5),),
     )  # fmt: skip
     cell = ModelOnRuntime("demo/x", "gguf", "q8_0")
     rows = (
-        Row(f"0:{cell.value}", "talk.wav", str(path), cell, "X", "a c", "done", None, said, score("a c", "a b")),
+        Row(f"0:{cell.value}", "talk.wav", str(path), cell, "X", "a c", "done", None, transcript, score("a c", "a b")),
         Row("0:y|pytorch", "talk.wav", str(path), ModelOnRuntime("y", "pytorch"), "Y", "a c", "failed", error="why"),
     )  # fmt: skip
     store = RunStore(tmp_path / "runs")
-    asked = RunInputs((cell.value,), "a c", "basic", (True, "auto", 3, None))
-    found = keeping.find(store, keeping.keep(store, RunState(rows, True, False, 1.5), asked))
-    assert found.inputs == asked and found.state.seconds == 1.5
-    (kept,) = found.recordings
-    assert Path(kept).read_bytes() == path.read_bytes()
-    assert found.state.rows == tuple(replace(row, path=kept) for row in rows)
+    inputs = RunInputs((cell.value,), "a c", "basic", (True, "auto", 3, None))
+    stored = keeping.find(store, keeping.keep(store, RunState(rows, True, False, 1.5), inputs))
+    assert stored.inputs == inputs and stored.state.seconds == 1.5
+    (recording,) = stored.recordings
+    assert Path(recording).read_bytes() == path.read_bytes()
+    assert stored.state.rows == tuple(replace(row, path=recording) for row in rows)
 
 
 def test_stored_view_is_restored_with_its_files(tmp_path: Path, at_home: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    warned: list[str] = []
-    monkeypatch.setattr(gr, "Warning", warned.append)
-    one, two = tmp_path / "one.npy", tmp_path / "two.npy"
-    one.write_bytes(b"1")
-    two.write_bytes(b"2")
+    warnings: list[str] = []
+    monkeypatch.setattr(gr, "Warning", warnings.append)
+    first_file, second_file = tmp_path / "one.npy", tmp_path / "two.npy"
+    first_file.write_bytes(b"1")
+    second_file.write_bytes(b"2")
     result = gr.HTML()
-    sent = SentResults().of([result])
-    sent.add(result, "<b>shown</b>")
-    views = KeptViews(RunStore(tmp_path / "runs"), sent, "parity", 4, 1, files=(0, 1))
-    values = (str(one), [str(one), str(two)], "text", {"of": "a state"})
+    results = SentResults().of([result])
+    results.add(result, "<b>shown</b>")
+    views = KeptViews(RunStore(tmp_path / "runs"), results, "parity", 4, 1, files=(0, 1))
+    values = (str(first_file), [str(first_file), str(second_file)], "text", {"of": "a state"})
     key = views.keep("a title", values, ["<b>shown</b>"])["kept"]["key"]
-    listed, first, several, text, state, shown, note = views.restore(SimpleNamespace(_data={"run": key}))  # type: ignore[arg-type]
-    assert listed["kept"]["title"] == "a title" and text == "text" and shown == "<b>shown</b>" and "earlier run" in note
-    assert Path(first).read_bytes() == b"1" and [Path(each).read_bytes() for each in several] == [b"1", b"2"]
-    assert state == gr.skip(), "what is no plain value is not kept"
+    history, path, paths, text, state, html, note = views.restore(SimpleNamespace(_data={"run": key}))  # type: ignore[arg-type]
+    assert history["kept"]["title"] == "a title" and text == "text" and html == "<b>shown</b>" and "earlier run" in note
+    assert Path(path).read_bytes() == b"1" and [Path(each).read_bytes() for each in paths] == [b"1", b"2"]
+    assert state == gr.skip(), "only plain values are stored"
     forged = views.keep("a title", values, ["<b>forged</b>"])["kept"]["key"]
     assert views.restore(SimpleNamespace(_data={"run": forged}))[-2] == "", "this server has not sent it"  # type: ignore[arg-type]
-    others = KeptViews(views.store, sent, "inject", 4, 1)
-    assert others.restore(SimpleNamespace(_data={"run": key}))[0]["gone"] == key  # type: ignore[arg-type]
-    assert len(warned) == 1 and "another tab" in warned[0]
+    other_views = KeptViews(views.store, results, "inject", 4, 1)
+    assert other_views.restore(SimpleNamespace(_data={"run": key}))[0]["gone"] == key  # type: ignore[arg-type]
+    assert len(warnings) == 1 and "another tab" in warnings[0]
 
 
 @pytest.mark.browser
@@ -271,10 +274,10 @@ def test_many_recordings_are_sorted_searched_opened_and_exported(bench: Served, 
     expect(page.locator(".many-tools .count")).to_have_text(re.compile(r"^\d+ recordings$"))
     expect(page.locator("#history summary")).to_be_visible()  # the run is over
     page.get_by_role("button", name="Length").click()
-    lengths = [float(each.get_attribute("data-length")) for each in lines.all()]
+    lengths = [float(line.get_attribute("data-length")) for line in lines.all()]
     assert lengths == sorted(lengths, reverse=True) and len(lengths) > 3
     page.get_by_role("button", name="Error rate").click()
-    rates = [float(each.get_attribute("data-rate")) for each in lines.all()]
+    rates = [float(line.get_attribute("data-rate")) for line in lines.all()]
     assert rates == sorted(rates, reverse=True)
     page.get_by_label("Search in recordings").fill("three_seven")
     expect(lines).to_have_count(1)
@@ -299,9 +302,9 @@ def test_many_recordings_are_sorted_searched_opened_and_exported(bench: Served, 
 
 @given(st.lists(st.text("ab ", max_size=6), max_size=4))
 def test_disagreement_is_zero_for_equal_texts_and_symmetric(texts: list[str]) -> None:
-    found = disagreement(texts)
-    assert (found is None) == (len(texts) < 2)
-    assert found == disagreement(texts[::-1]) or found == pytest.approx(disagreement(texts[::-1]))
+    share = disagreement(texts)
+    assert (share is None) == (len(texts) < 2)
+    assert share == disagreement(texts[::-1]) or share == pytest.approx(disagreement(texts[::-1]))
     assert disagreement([*texts[:1], *texts[:1]]) in (None, 0.0)
     assert disagreement(["a b", "c d"]) == 1.0
 
@@ -315,7 +318,7 @@ def test_tabs_have_no_serious_axe_accessibility_violations(
     page = visit(width)
     open_page(page, bench)
     page.evaluate(axe.AXE_SCRIPT)
-    found = {}
+    violations = {}
     for tab in page.locator("#tabs button[data-tab-id]").all():
         tab.click()
         findings = page.evaluate(
@@ -324,5 +327,5 @@ def test_tabs_have_no_serious_axe_accessibility_violations(
             ".map((each) => [each.id, ...each.nodes.map((node) => node.target.join(' '))]))"
         )
         if findings:
-            found[tab.inner_text()] = findings
-    assert not found
+            violations[tab.inner_text()] = findings
+    assert not violations

@@ -23,7 +23,7 @@ from tests.support.widths import no_sideways_scroll
 from workbench.core.errors import BadInput
 
 BROWSER_BYTES = 200 << 20  # of the pictures of a minute
-FLUID_MILLISECONDS = 250.0  # generous: from one drawn frame to the next, on two busy cores without a graphics card
+FLUID_MILLISECONDS = 250.0  # generous: between two drawn frames, on two busy cores without a graphics card
 
 # Whether something is drawn above the pictures at a time, for each picture with a time axis.
 LIT = """(time) => Object.fromEntries([...document.querySelectorAll('.looking [data-layer]')].flatMap((chart) => {
@@ -37,21 +37,21 @@ LIT = """(time) => Object.fromEntries([...document.querySelectorAll('.looking [d
 }))"""
 FRAMES = """async () => {
   const plot = document.querySelector('.looking .strip .plot'), box = plot.getBoundingClientRect();
-  const taken = [];
+  const durations = [];
   let last = performance.now();
   for (let step = 0; step < 40; step += 1) {
     const place = {clientX: box.left + 80 + 10 * step, clientY: box.top + 9, bubbles: true};
     plot.dispatchEvent(new PointerEvent('pointermove', place));
     await new Promise(requestAnimationFrame);
-    taken.push(performance.now() - last);
+    durations.push(performance.now() - last);
     last = performance.now();
   }
-  return taken.sort((one, other) => one - other);
+  return durations.sort((one, other) => one - other);
 }"""
 
 
 @pytest.fixture(scope="module")
-def made(uploads: str) -> Iterator[Served]:
+def bench(uploads: str) -> Iterator[Served]:
     """The page over fake models whose pictures are made up: a view is one of them, two sides are two."""
 
     real = run.compute
@@ -90,19 +90,19 @@ def shared(chromium: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def opened(shared: Any, made: Served, uploads: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def tab(shared: Any, bench: Served, uploads: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The tab with the pictures of two sides; fails the test if a script of the page failed."""
     monkeypatch.setenv(UPLOADS, uploads)
     faults: list[str] = []
     shared.on("pageerror", lambda error: faults.append(str(error)))
-    show(shared, made, "a=fake/sense|pytorch&b=fake/para|pytorch&view=waveform&sample=three_seven_one.wav")
+    show(shared, bench, "a=fake/sense|pytorch&b=fake/para|pytorch&view=waveform&sample=three_seven_one.wav")
     yield shared
     assert not faults, "a script of the page failed"
 
 
-def show(page: Any, made: Served, state: str) -> None:
+def show(page: Any, bench: Served, state: str) -> None:
     page.goto("about:blank")
-    page.goto(f"{made.url}#visualise?{state}")
+    page.goto(f"{bench.url}#visualise?{state}")
     expect(page.locator(".looking .taking")).to_be_visible()
 
 
@@ -132,9 +132,9 @@ def drag(page: Any, layer: str, begin: float, end: float) -> None:
 
 
 @pytest.mark.browser
-def test_cursor_selection_tokens_and_playback_are_shared_by_all_pictures(opened: Any) -> None:
-    page = opened
-    # What is pointed at shows its value, in the picture of the other side and in the difference, too.
+def test_cursor_selection_tokens_and_playback_are_shared_by_all_pictures(tab: Any) -> None:
+    page = tab
+    # The value under the pointer is shown in this picture, in that of the other side, and in the difference.
     box = chart(page, "bands").locator(".plot").bounding_box()
     chart(page, "bands").locator(".plot").hover(position={"x": 58 + 0.5 * (box["width"] - 64), "y": 2})
     expect(chart(page, "bands").locator("output")).to_have_text("1.00 s · mel bin 39 · log energy 64")
@@ -146,7 +146,7 @@ def test_cursor_selection_tokens_and_playback_are_shared_by_all_pictures(opened:
     lit = page.evaluate(LIT, 1.0)
     assert len(lit) > 12 and all(lit.values()), f"one cursor in all pictures: {lit}"
 
-    # A stretch is selected in one picture and lights up in all, with its tokens; it is heard, once and again.
+    # A stretch selected in one picture lights up in all of them, with its tokens; it plays once and repeatedly.
     drag(page, "sums", 0.1, 0.3)
     page.mouse.move(0, 0)
     until(page, lambda: stage(page, "stretch") != "")
@@ -200,8 +200,8 @@ def test_cursor_selection_tokens_and_playback_are_shared_by_all_pictures(opened:
 
 
 @pytest.mark.browser
-def test_pictures_are_saved_as_files_python_code_and_a_link(opened: Any, made: Served, tmp_path: Path) -> None:
-    page = opened
+def test_pictures_are_saved_as_files_python_code_and_a_link(tab: Any, bench: Served, tmp_path: Path) -> None:
+    page = tab
     begins = {"png": b"\x89PNG", "svg": b"<?xml", "npz": b"PK"}
     for kind, begin in begins.items():
         with page.expect_download() as waiting:
@@ -250,7 +250,7 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(opened: Any, made: S
     page.get_by_role("tab", name="Parity").click()
     assert "#visualise" not in page.url
 
-    # What cannot be drawn is a sentence; the pictures that are there stay.
+    # A view that cannot be drawn shows an error; the earlier pictures stay.
     page.get_by_role("tab", name="Visualise").click()
     page.locator('#visualise-views [data-view="filterbank"]').click()
     expect(page.locator(".toast-body").first).to_contain_text("the checkpoint <b>lacks</b> its filter bank")
@@ -258,25 +258,25 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(opened: Any, made: S
 
 
 @pytest.mark.browser
-def test_late_picture_failure_does_not_replace_newer_pictures(opened: Any) -> None:
-    page = opened
-    asked: list[Any] = []
+def test_late_picture_failure_does_not_replace_newer_pictures(tab: Any) -> None:
+    page = tab
+    routes: list[Any] = []
     page.locator(".looking .chart").first.evaluate("(each) => each.classList.add('before')")
-    page.route("**/visualise/picture/*", lambda route: asked.append(route))
+    page.route("**/visualise/picture/*", lambda route: routes.append(route))
     for count in (1, 2):
         page.locator("#visualise-run").click()
-        until(page, lambda count=count: len(asked) == count)  # type: ignore[misc]
+        until(page, lambda count=count: len(routes) == count)  # type: ignore[misc]
     with page.expect_response("**/visualise/picture/*"):
-        asked[0].fulfill(status=400, json={"error": "these pictures are gone"})
-    asked[1].continue_()
+        routes[0].fulfill(status=400, json={"error": "these pictures are gone"})
+    routes[1].continue_()
     expect(page.locator(".looking .chart.before")).to_have_count(0)
     expect(page.locator("#visualise-stage .notice")).to_have_text("")
     page.unroute("**/visualise/picture/*")
 
 
 @pytest.mark.browser
-def test_visualise_tab_is_usable_on_a_phone(opened: Any, made: Served) -> None:
-    page = opened
+def test_visualise_tab_is_usable_on_a_phone(tab: Any, bench: Served) -> None:
+    page = tab
     page.set_viewport_size({"width": 390, "height": 844})
     try:
         expect(page.get_by_role("tab", name="Visualise")).to_be_visible()
@@ -340,46 +340,51 @@ def check_fingers(page: Any) -> None:
 
 
 def resident(browser: Any) -> int:
-    """Bytes of the processes that draw pages."""
+    """Returns the resident memory in bytes of the browser's renderer processes."""
     session = browser.new_browser_cdp_session()
-    found = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
     total = 0
-    for each in found:
-        if each["type"] == "renderer":
-            pages = int(Path(f"/proc/{each['id']}/statm").read_text().split()[1])
+    for process in processes:
+        if process["type"] == "renderer":
+            pages = int(Path(f"/proc/{process['id']}/statm").read_text().split()[1])
             total += pages * 4096
     return total
 
 
 @pytest.mark.browser
 def test_sixteen_attention_heads_of_a_minute_stay_within_time_and_memory(
-    opened: Any, made: Served, chromium: Any, record_property: Any
+    tab: Any, bench: Served, chromium: Any, record_property: Any
 ) -> None:
-    page = opened
+    page = tab
     page.goto("about:blank")
-    page.goto(made.url)
+    page.goto(bench.url)
     page.get_by_role("tab", name="Visualise").click()
     page.locator("#visualise-samples .sample").first.click()
     expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
-    before = resident(chromium)
-    begun = time.monotonic()
+    memory_before = resident(chromium)
+    started = time.monotonic()
     page.locator("#visualise-run").click()
     expect(page.locator(".looking .head")).to_have_count(16)
     until(page, lambda: page.evaluate("document.querySelector('.looking .thumb canvas').width") > 100)
-    drawn = time.monotonic() - begun
+    drawing_seconds = time.monotonic() - started
     page.locator(".looking .head").nth(3).click()
     expect(chart(page, "attention").locator(".larger canvas").first).to_be_visible()
     frames = page.evaluate(FRAMES)
     heap = page.evaluate("performance.memory.usedJSHeapSize")
-    taken = resident(chromium) - before
-    for name, value in (("drawn", drawn), ("frames", frames[len(frames) // 2]), ("heap", heap), ("resident", taken)):
+    memory = resident(chromium) - memory_before
+    for name, value in (
+        ("drawn", drawing_seconds),
+        ("frames", frames[len(frames) // 2]),
+        ("heap", heap),
+        ("resident", memory),
+    ):
         record_property(name, value)
-    assert heap < BROWSER_BYTES and taken < BROWSER_BYTES
+    assert heap < BROWSER_BYTES and memory < BROWSER_BYTES
     assert frames[len(frames) // 2] < FLUID_MILLISECONDS
 
 
-# What is looked at with each of the demo models, and a layer of the view.
+# The views that the test opens for each demo model, and one layer of each view.
 DEMO_VIEWS = {
     "demo/sensevoice": {
         "waveform": "waveform",
@@ -415,12 +420,12 @@ def test_all_views_of_the_demo_models_are_drawn_in_time(demos: Served, page: Any
             status = page.locator("#visualise-status")
             expect(status).to_contain_text("Done in ")  # it may follow the picture
             [(number, unit)] = re.findall(r"Done in ([\d.]+) (ms|s)", status.inner_text())
-            took = float(number) / (1000 if unit == "ms" else 1)
-            record_property(f"{model} {view}", took)
-            drawn = page.locator(f'.looking .group [data-layer="{layer}"]' if layer else ".looking .group .chart")
-            expect(drawn.first).to_be_visible()
+            seconds = float(number) / (1000 if unit == "ms" else 1)
+            record_property(f"{model} {view}", seconds)
+            picture = page.locator(f'.looking .group [data-layer="{layer}"]' if layer else ".looking .group .chart")
+            expect(picture.first).to_be_visible()
             if view != next(iter(views)):  # the first of a model loads it
-                assert took < SECONDS, (model, view)
+                assert seconds < SECONDS, (model, view)
             if view not in ("similarity",):
                 expect(page.locator(".looking .token")).to_have_text(["three", "seven", "one"])
         if "cif" in views:

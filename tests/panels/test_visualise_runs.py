@@ -33,14 +33,14 @@ from workbench.visualise.picture import Picture
 TYPES = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("<u1")}
 
 
-def read(sent: bytes) -> dict[str, Any]:
+def read(content: bytes) -> dict[str, Any]:
     """A parcel as the browser reads it: each layer's `values` are the numbers that its codes stand for."""
-    (length,) = struct.unpack_from("<I", sent)
-    header: dict[str, Any] = json.loads(sent[4 : 4 + length])
+    (length,) = struct.unpack_from("<I", content)
+    header: dict[str, Any] = json.loads(content[4 : 4 + length])
     begin = -(-(4 + length) // 8) * 8
     for layer in (layer for side in header["sides"] for layer in side["layers"]):
         array = layer["array"]
-        codes = np.frombuffer(sent, TYPES[array["type"]], int(np.prod(array["shape"])), begin + array["at"])
+        codes = np.frombuffer(content, TYPES[array["type"]], int(np.prod(array["shape"])), begin + array["at"])
         values = codes.astype(np.float64)
         if array["type"] != "f4":
             most = np.iinfo(codes.dtype).max - 1
@@ -51,8 +51,8 @@ def read(sent: bytes) -> dict[str, Any]:
 
 
 def image(values: np.ndarray, **changes: Any) -> Picture:
-    given = {"x": Axis("seconds", "seconds"), "y": Axis("row"), "scale": Scale("value", 0.0, 1.0)} | changes
-    return Picture("waveform", "m", "pytorch", "t", "s", (Layer("a", "image", "a", values, **given),), 1.0, WORDS)
+    arguments = {"x": Axis("seconds", "seconds"), "y": Axis("row"), "scale": Scale("value", 0.0, 1.0)} | changes
+    return Picture("waveform", "m", "pytorch", "t", "s", (Layer("a", "image", "a", values, **arguments),), 1.0, WORDS)
 
 
 @given(arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-1e6, 1e6, width=32)))
@@ -73,12 +73,12 @@ def test_a_large_image_has_a_byte_for_each_value() -> None:
 
 
 def test_parcel_contains_every_kind_of_layer_with_axes_and_labels() -> None:
-    one, other = every_kind("pytorch"), every_kind("gguf", shift=50.0)
-    made = picture_set(one, other)
-    header = read(parcel(made.pictures, made.titles))
+    picture, shifted = every_kind("pytorch"), every_kind("gguf", shift=50.0)
+    both_sides = picture_set(picture, shifted)
+    header = read(parcel(both_sides.pictures, both_sides.titles))
     assert [side["title"] for side in header["sides"]] == ["Side 0", "Side 1", "Difference"]
     first = {layer["name"]: layer for layer in header["sides"][0]["layers"]}
-    for layer in one.layers:
+    for layer in picture.layers:
         np.testing.assert_allclose(first[layer.name]["values"], layer.values, rtol=1e-6, atol=1e-3)
         assert first[layer.name]["labels"] == list(layer.labels)
     assert first["bands"]["x"]["time"] == [0.0, 0.04] and first["near"]["x"]["time"] is None
@@ -86,7 +86,9 @@ def test_parcel_contains_every_kind_of_layer_with_axes_and_labels() -> None:
     assert first["lens"]["y"]["tokens"] is None and first["edges"]["over"]
     equal = {layer["name"]: layer["equal"] for layer in header["sides"][2]["layers"]}
     assert equal == {"bands": False, "sums": True, "weights": True, "cross": True, "lens": True}
-    assert NASTY in parcel(made.pictures, made.titles).decode("utf-8", "replace"), "it is data, which scripts escape"
+    assert NASTY in parcel(both_sides.pictures, both_sides.titles).decode("utf-8", "replace"), (
+        "the parcel holds raw data, which scripts escape"
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,14 +102,14 @@ def test_parcel_contains_every_kind_of_layer_with_axes_and_labels() -> None:
     ],
 )
 def test_axis_ticks_are_matched_to_tokens_and_their_times(ticks: Any, tokens: Any, places: Any) -> None:
-    spoken = tuple(Token(1, text, 0.5, 1.0) for text in tokens)
+    words = tuple(Token(1, text, 0.5, 1.0) for text in tokens)
     axis = Axis("token", "tokens", ticks=ticks)
     layer = Layer("a", "image", "a", np.zeros((max(len(ticks), 1), 2)), Axis("seconds", "seconds"), axis)
-    picture = Picture("ctc", "m", "pytorch", "t", "s", (layer,), 1.0, spoken)
-    [sent] = read(parcel([picture], ["side"]))["sides"][0]["layers"]
-    assert sent["y"]["tokens"] == places
+    picture = Picture("ctc", "m", "pytorch", "t", "s", (layer,), 1.0, words)
+    [decoded] = read(parcel([picture], ["side"]))["sides"][0]["layers"]
+    assert decoded["y"]["tokens"] == places
     if places is not None:
-        assert sent["y"]["spans"] == [None if place is None else [0.5, 1.0] for place in places]
+        assert decoded["y"]["spans"] == [None if place is None else [0.5, 1.0] for place in places]
 
 
 # Requests.
@@ -120,7 +122,7 @@ def ask(
 
 
 def test_invalid_view_request_raises_one_line_error(pool: Any) -> None:
-    for asked, sentence in (
+    for make_request, sentence in (
         (lambda: ask(pool), "no model is chosen"),
         (lambda: ask(pool, "fake/none|pytorch"), "there is no 'fake/none'"),
         (lambda: ask(pool, "fake/sense|gguf"), "cannot run"),
@@ -132,21 +134,23 @@ def test_invalid_view_request_raises_one_line_error(pool: Any) -> None:
         (lambda: ask(pool, "fake/sense|pytorch", view="attention", stack="x"), "stack"),
     ):
         with pytest.raises(BadInput, match=sentence) as caught:
-            asked()
+            make_request()
         assert "\n" not in str(caught.value)
-    fine = ask(pool, "fake/sense|pytorch", layer=3, view="attention")
-    assert fine.options.layer == 3 and ask(pool, "fake/sense|pytorch", layer=3).options.layer is None, "not its option"
+    valid = ask(pool, "fake/sense|pytorch", layer=3, view="attention")
+    assert valid.options.layer == 3 and ask(pool, "fake/sense|pytorch", layer=3).options.layer is None, (
+        "this view has no layer option"
+    )
 
 
 def test_file_without_sound_is_refused_before_a_model_is_loaded(pool: Any, tmp_path: Path) -> None:
-    asked = ask(pool, "fake/sense|pytorch", recording=str(broken(tmp_path / "text.wav")))
+    view_request = ask(pool, "fake/sense|pytorch", recording=str(broken(tmp_path / "text.wav")))
     with pytest.raises(BadInput, match=r"^text\.wav is not a sound file"):
-        run.compute(pool, run.Scenes(), asked, threading.Event(), lambda _: None)
+        run.compute(pool, run.Scenes(), view_request, threading.Event(), lambda _: None)
     assert pool.registry.opened == []
 
 
 def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, stop = ask(pool, "fake/sense|pytorch"), threading.Event()
+    view_request, stop = ask(pool, "fake/sense|pytorch"), threading.Event()
 
     def wait(pool: Any, scenes: Any, request: Any, stop: threading.Event, tell: Any) -> run.PictureSet:
         tell("at work")
@@ -154,7 +158,7 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
         raise BadInput("too late")
 
     monkeypatch.setattr(run, "compute", wait)
-    steps = run.follow(pool, run.Scenes(), asked, stop)
+    steps = run.follow(pool, run.Scenes(), view_request, stop)
     assert next(steps).activity == "starting"
     stop.set()
     assert list(steps)[-1].stopped
@@ -164,59 +168,59 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
 
     monkeypatch.setattr(run, "compute", fail)
     with pytest.raises(BadInput, match="the layer is missing"):
-        list(run.follow(pool, run.Scenes(), asked, threading.Event()))
+        list(run.follow(pool, run.Scenes(), view_request, threading.Event()))
 
 
 def test_joint_layers_of_both_sides_are_separate_from_the_difference() -> None:
-    one, other = every_kind("pytorch"), every_kind("gguf", shift=1.0)
-    both = Drawn(
+    left, right = every_kind("pytorch"), every_kind("gguf", shift=1.0)
+    joint = Drawn(
         "Alike", (Layer("both", "image", "both", np.ones((2, 2)), Axis("layer"), Axis("layer")),), notes=("n",)
     )
-    pictures, titles = [one, other], ["a", "b"]
-    run.add_together(pictures, titles, both)
+    pictures, titles = [left, right], ["a", "b"]
+    run.add_together(pictures, titles, joint)
     run.add_difference(pictures, titles)
-    assert titles == ["a", "b", run.BOTH, run.DIFFERENCE] and pictures[2].layers == both.layers
-    assert pictures[2].title == f"Alike: {one.side} and {other.side}" and pictures[2].notes == ("n",)
+    assert titles == ["a", "b", run.BOTH, run.DIFFERENCE] and pictures[2].layers == joint.layers
+    assert pictures[2].title == f"Alike: {left.side} and {right.side}" and pictures[2].notes == ("n",)
     assert "both" not in {layer.name for layer in pictures[3].layers} and "minus" in pictures[3].title
     no_arrays = [image(np.ones((2, 2))), image(np.ones((3, 2)))]
     titles = ["a", "b"]
     run.add_difference(no_arrays, titles)
     assert titles == ["a", "b"] and no_arrays[1].notes[0].startswith("no difference: ")
-    run.add_together(no_arrays, titles, both)
-    assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == both.layers
+    run.add_together(no_arrays, titles, joint)
+    assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == joint.layers
 
 
 def test_oldest_scenes_are_dropped_beyond_the_limit() -> None:
-    scenes, made = run.Scenes(), [object() for _ in range(run.MOST_SCENES + 1)]
-    for place, each in enumerate(made):
-        assert scenes.scene(str(place), lambda each=each: each) is each  # type: ignore[misc]
-    assert scenes.scene("1", object) is made[1]  # type: ignore[arg-type]
+    scenes, objects = run.Scenes(), [object() for _ in range(run.MOST_SCENES + 1)]
+    for place, item in enumerate(objects):
+        assert scenes.scene(str(place), lambda item=item: item) is item  # type: ignore[misc]
+    assert scenes.scene("1", object) is objects[1]  # type: ignore[arg-type]
     assert scenes.scene("0", lambda: None) is None  # type: ignore[arg-type,return-value]
 
 
 # Events.
 
 
-def restored(actions: VisualiseActions, **state: str) -> tuple[Any, ...]:
+def restore(actions: VisualiseActions, **state: str) -> tuple[Any, ...]:
     return actions.restore(SimpleNamespace(_data=state))  # type: ignore[arg-type]
 
 
 def test_link_state_is_validated(pool: Any, tmp_path: Path) -> None:
     actions = VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path)))
     state = {"a": "fake/sense|pytorch", "b": "fake/para|pytorch", "view": "attention", "layer": "2", "count": "5"}
-    recording, _, name, one, other, view, *rest = restored(actions, sample="three_seven_one.wav", **state)
+    recording, _, name, left, right, view, *updates = restore(actions, sample="three_seven_one.wav", **state)
     assert Path(recording).name == name == "three_seven_one.wav" and view == "attention"
-    assert (one["value"], other["value"]) == ("fake/sense|pytorch", "fake/para|pytorch")
-    values = {each.spec.name: update["value"] for each, update in zip(actions.options, rest[4:])}
+    assert (left["value"], right["value"]) == ("fake/sense|pytorch", "fake/para|pytorch")
+    values = {field.spec.name: update["value"] for field, update in zip(actions.options, updates[4:])}
     assert values["layer"] == "2" and values["count"] == 5 and values["stack"] == "auto"
-    for wrong, sentence in (
+    for invalid_state, sentence in (
         ({"sample": "../../etc/passwd"}, "passwd"),
         ({"a": "/etc"}, "there is no '/etc' on 'pytorch' here"),
         ({"count": "many"}, "Count 'many'"),
     ):
         with pytest.raises(BadInput, match=sentence):
-            restored(actions, **wrong)
-    assert restored(actions, view="nothing")[5] == "filterbank", "a view of another version"
+            restore(actions, **invalid_state)
+    assert restore(actions, view="nothing")[5] == "filterbank", "a view of another version becomes the default view"
 
 
 def test_pictures_are_available_by_key_until_replaced_or_the_user_leaves(
@@ -227,17 +231,17 @@ def test_pictures_are_available_by_key_until_replaced_or_the_user_leaves(
         VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path))),
         SimpleNamespace(session_hash="user"),
     )
-    values = ["", "auto", "", "heads", "", 3, "", *(each.spec.default for each in actions.model_options)]
+    values = ["", "auto", "", "heads", "", 3, "", *(option.spec.default for option in actions.model_options)]
 
-    def started() -> str:
+    def start_run() -> str:
         *_, last = actions.start(user, "a.wav", "", "", "fake/sense|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
         return str(last[0]["key"])
 
-    first = started()
+    first = start_run()
     assert actions.find(first).titles == ("Side 0",)
-    second = started()
-    assert actions.find(first), "a browser that was slower than the second press still fetches these"
-    third = started()
+    second = start_run()
+    assert actions.find(first), "a slow browser still fetches these after the second press"
+    third = start_run()
     with pytest.raises(BadInput, match="not kept any more"):
         actions.find(first)
     actions.leave(user)  # type: ignore[arg-type]
@@ -252,15 +256,19 @@ def test_uploaded_recording_is_stored_once_and_found_by_its_key(
     uploads = tmp_path / "uploads"
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(uploads))
     store = RunStore(tmp_path / "runs")
-    own, sound = OwnRecordings(store), tone(tmp_path / "mine.wav")
-    key = own.keep(str(sound))
-    assert own.keep(str(sound)) == key and len(list(store.folder.iterdir())) == 1
-    found = Path(OwnRecordings(store).find(key))  # after a restart
-    assert found.name == "mine.wav" and found.read_bytes() == sound.read_bytes() and uploads in found.parents
-    other = store.keep({"tab": "parity"})
-    for wrong, sentence in (("x" * 22, "not kept any more"), ("../..", "not kept any more"), (other, "another tab")):
+    recordings, sound = OwnRecordings(store), tone(tmp_path / "mine.wav")
+    key = recordings.keep(str(sound))
+    assert recordings.keep(str(sound)) == key and len(list(store.folder.iterdir())) == 1
+    path = Path(OwnRecordings(store).find(key))  # after a restart
+    assert path.name == "mine.wav" and path.read_bytes() == sound.read_bytes() and uploads in path.parents
+    other_key = store.keep({"tab": "parity"})
+    for invalid_key, sentence in (
+        ("x" * 22, "not kept any more"),
+        ("../..", "not kept any more"),
+        (other_key, "another tab"),
+    ):
         with pytest.raises(BadInput, match=sentence):
-            own.find(wrong)
+            recordings.find(invalid_key)
     assert OwnRecordings(RunStore(tmp_path / "small", nbytes=1000)).keep(str(sound)) == ""
 
 
@@ -274,28 +282,28 @@ def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.Mon
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     monkeypatch.setattr(endpoint, "compute", compute)
     sound = str(tone(tmp_path / "a.wav"))
-    one, other, difference = endpoint.pictures(pool, sound, "fake/sense", "waveform", beside="fake/para")
-    assert [each["side"] for each in (one, other, difference)] == ["Side 0", "Side 1", "Difference"]
-    assert one["tokens"][0] == {"text": "▁three", "start": 0.25, "end": 0.5} and "workbench.visualise" in one["code"]
-    assert one["layers"][0] | {"shape": [40, 50]} == one["layers"][0]
-    with np.load(difference["file"]["path"], allow_pickle=False) as held:
-        np.testing.assert_array_equal(held["bands"], np.ones((40, 50)))
-    for wrong, sentence in (
+    left, right, difference = endpoint.pictures(pool, sound, "fake/sense", "waveform", beside="fake/para")
+    assert [each["side"] for each in (left, right, difference)] == ["Side 0", "Side 1", "Difference"]
+    assert left["tokens"][0] == {"text": "▁three", "start": 0.25, "end": 0.5} and "workbench.visualise" in left["code"]
+    assert left["layers"][0] | {"shape": [40, 50]} == left["layers"][0]
+    with np.load(difference["file"]["path"], allow_pickle=False) as stored:
+        np.testing.assert_array_equal(stored["bands"], np.ones((40, 50)))
+    for invalid, sentence in (
         ({"format": "gif"}, "format is 'gif'"),
         ({"options": {"nothing": 1}}, "option"),
         ({"view": "ctd"}, "there is no view 'ctd'"),
     ):
         with pytest.raises(BadInput, match=sentence):
-            endpoint.pictures(pool, sound, **{"model": "fake/sense", "view": "waveform", **wrong})
+            endpoint.pictures(pool, sound, **{"model": "fake/sense", "view": "waveform", **invalid})
 
 
 def test_model_options_are_passed_to_the_run_and_stored_in_the_link(
     pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[run.Request] = []
+    requests: list[run.Request] = []
 
     def compute(pool: Any, scenes: Any, request: run.Request, stop: Any, tell: Any) -> run.PictureSet:
-        asked.append(request)
+        requests.append(request)
         return picture_set(every_kind("pytorch"))
 
     monkeypatch.setattr(run, "compute", compute)
@@ -303,20 +311,28 @@ def test_model_options_are_passed_to_the_run_and_stored_in_the_link(
         VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path))),
         SimpleNamespace(session_hash="user"),
     )
-    names = [each.key for each in actions.model_options]
-    assert {"language", "itn", "cmvn"} <= {each.spec.name for each in actions.model_options}
-    assert not {"vad", "lm", "lexicon", "boost"} & set(names), "they change nothing in a picture of a whole recording"
-    chosen = {each.key: each.spec.default for each in actions.model_options}
+    names = [option.key for option in actions.model_options]
+    assert {"language", "itn", "cmvn"} <= {option.spec.name for option in actions.model_options}
+    assert not {"vad", "lm", "lexicon", "boost"} & set(names), (
+        "these options change nothing in a picture of a full recording"
+    )
+    option_values = {option.key: option.spec.default for option in actions.model_options}
     [language] = [key for key in names if key.split("-")[0] == "language"]
     [itn] = [key for key in names if key.split("-")[0] == "itn"]
-    chosen |= {language: "en", itn: True}
-    values = ["", "auto", "", "heads", "", 3, "", *chosen.values()]
+    option_values |= {language: "en", itn: True}
+    values = ["", "auto", "", "heads", "", 3, "", *option_values.values()]
     *_, last = actions.start(user, "a.wav", "", "", "fake/sense|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
-    assert asked[0].model_options == ({"language": "en", "itn": True},), "those that the user has not changed stay away"
+    assert requests[0].model_options == ({"language": "en", "itn": True},), (
+        "options that the user did not change are absent"
+    )
     state = last[0]["settings"]
     assert state[language] == "en" and state[itn] == "True" and "cmvn" not in state
-    rest = restored(actions, **state)[10 + len(actions.options) :]
-    shown = dict(zip(names, rest[1:], strict=True))
-    assert shown[language]["value"] == "en" and shown[itn]["value"] is True and shown["cmvn"]["value"] == "checkpoint"
+    updates = restore(actions, **state)[10 + len(actions.options) :]
+    fields = dict(zip(names, updates[1:], strict=True))
+    assert (
+        fields[language]["value"] == "en" and fields[itn]["value"] is True and fields["cmvn"]["value"] == "checkpoint"
+    )
     *_, last = actions.start(user, "a.wav", "", "", "fake/para|pytorch", "", "waveform", *values)  # type: ignore[arg-type]
-    assert asked[1].model_options == ({},) and language not in last[0]["settings"], "another family does not have them"
+    assert requests[1].model_options == ({},) and language not in last[0]["settings"], (
+        "another family does not have them"
+    )

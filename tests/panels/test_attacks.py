@@ -83,11 +83,11 @@ def files_in(uploads: Path) -> set[Path]:
 
 
 def call(client: httpx.Client, name: str, *values: Any) -> str:
-    """The last event of a call of an endpoint, as text; the answer itself where it is not taken."""
-    answer = client.post(f"/gradio_api/call/{name}", json={"data": list(values)})
-    if answer.status_code != 200:
-        return answer.text
-    with client.stream("GET", f"/gradio_api/call/{name}/{answer.json()['event_id']}") as events:
+    """Returns the last event of an endpoint's call as text, or the response to a call that the server refuses."""
+    response = client.post(f"/gradio_api/call/{name}", json={"data": list(values)})
+    if response.status_code != 200:
+        return response.text
+    with client.stream("GET", f"/gradio_api/call/{name}/{response.json()['event_id']}") as events:
         return events.read().decode().rpartition("event:")[2]
 
 
@@ -112,19 +112,19 @@ def test_paths_of_the_server_are_refused(client: httpx.Client, path: str) -> Non
 
 
 def test_mcp_tools_accept_upload_ids_and_refuse_paths(client: httpx.Client) -> None:
-    sent = client.post("/mcp/files", files={"file": ("a.wav", SAMPLE.read_bytes())}).json()["id"]
+    upload_id = client.post("/mcp/files", files={"file": ("a.wav", SAMPLE.read_bytes())}).json()["id"]
 
-    def called(**audio: str) -> dict[str, Any]:
-        given = {"name": "transcribe", "arguments": {"model": "fake/sense", "audio": audio}}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": given}
-        answer = client.post("/mcp", json=asked, headers={"accept": "application/json, text/event-stream"})
+    def call_tool(**audio: str) -> dict[str, Any]:
+        params = {"name": "transcribe", "arguments": {"model": "fake/sense", "audio": audio}}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        answer = client.post("/mcp", json=request, headers={"accept": "application/json, text/event-stream"})
         [line] = [line for line in answer.text.splitlines() if line.startswith("data: {")]
         return dict(json.loads(line.removeprefix("data: "))["result"])
 
-    assert called(upload=sent)["content"][0]["text"] == "three eleven one"
-    assert "/gradio_api" not in sent
-    for refused in (called(path="/etc/passwd"), called(upload="/etc/passwd"), called(upload=f"../{sent}")):
-        assert refused["isError"] and "upload" in refused["content"][0]["text"]
+    assert call_tool(upload=upload_id)["content"][0]["text"] == "three eleven one"
+    assert "/gradio_api" not in upload_id
+    for result in (call_tool(path="/etc/passwd"), call_tool(upload="/etc/passwd"), call_tool(upload=f"../{upload_id}")):
+        assert result["isError"] and "upload" in result["content"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_symlink_in_an_upload_folder_is_not_followed(client: httpx.Client) -> No
 
 
 def test_upload_paths_are_unguessable_and_inside_the_folder_of_the_visitor(client: httpx.Client) -> None:
-    one, two = (Path(upload(client, b"same").json()[0]) for _ in range(2))
-    assert one != two and one.parents[2] == two.parents[2]
-    assert len(one.parents[1].name) == 32
-    for folder in list(one.parents)[:5]:
+    first, second = (Path(upload(client, b"same").json()[0]) for _ in range(2))
+    assert first != second and first.parents[2] == second.parents[2]
+    assert len(first.parents[1].name) == 32
+    for folder in list(first.parents)[:5]:
         assert client.get(f"/gradio_api/file={folder}").status_code in (403, 404)
 
 
@@ -189,34 +189,36 @@ def test_expensive_or_owner_only_parameters_are_refused(client: httpx.Client, ch
     assert sentence in answer and len(answer) < 1000
 
 
-@pytest.mark.parametrize("how", ["leaves", "cancels"])
-def test_call_is_abandoned_when_its_visitor_leaves_or_cancels(client: httpx.Client, public: Served, how: str) -> None:
+@pytest.mark.parametrize("action", ["leaves", "cancels"])
+def test_call_is_abandoned_when_its_visitor_leaves_or_cancels(
+    client: httpx.Client, public: Served, action: str
+) -> None:
     session = public.registry.sessions["fake/sense"]
     session.abandoned.clear()
-    before = len(session.calls)
+    calls_before = len(session.calls)
     public.registry.gate.clear()
     path = {"path": upload(client, SAMPLE.read_bytes()).json()[0], "meta": META}
-    asked = {"data": [path, "fake/sense", "pytorch", {}, "", "basic", {}], "session_hash": f"visitor who {how}"}
-    event = client.post("/gradio_api/call/transcribe", json=asked).json()["event_id"]
+    request = {"data": [path, "fake/sense", "pytorch", {}, "", "basic", {}], "session_hash": f"visitor who {action}"}
+    event = client.post("/gradio_api/call/transcribe", json=request).json()["event_id"]
     with client.stream("GET", f"/gradio_api/call/transcribe/{event}"):
-        until(lambda: len(session.calls) > before)
-        if how == "cancels":
+        until(lambda: len(session.calls) > calls_before)
+        if action == "cancels":
             [number] = [
                 each["id"] for each in client.get("/config").json()["dependencies"] if each["api_name"] == "transcribe"
             ]
-            client.post("/gradio_api/cancel", json={**asked, "event_id": event, "fn_index": number})
+            client.post("/gradio_api/cancel", json={**request, "event_id": event, "fn_index": number})
     until(lambda: not leaving.at_work)  # the event has ended, and its visitor's place is free
     public.registry.gate.set()
-    assert session.abandoned.wait(20), "the model went on"
+    assert session.abandoned.wait(20), "the model continued"
 
 
 def test_zip_bomb_is_refused(client: httpx.Client) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("logits.npy", "w") as member:
         for _ in range(9):
             member.write(bytes(1 << 20))
-    assert len(packed.getvalue()) < 20_000
-    bomb = {"path": upload(client, packed.getvalue(), "bomb.npz").json()[0], "meta": META}
+    assert len(buffer.getvalue()) < 20_000
+    bomb = {"path": upload(client, buffer.getvalue(), "bomb.npz").json()[0], "meta": META}
     answer = call(client, "compare", "", "", [], None, "", "*", {}, "", False, [bomb, bomb], None, {}, [], [], [])
     assert "unpacks into 9 MB; expected at most 8 MB" in answer
 
@@ -227,13 +229,13 @@ def test_comparison_runs_in_a_separate_process_with_a_memory_limit(tmp_path: Pat
         np.savez_compressed(file, encoder=np.full((80 << 20, 1), value, np.int8))
         assert file.stat().st_size < 200_000
     guard = Guard("public", replace(PUBLIC, process_gb=0.5))
-    before = resident_bytes(os.getpid())
+    memory_before = resident_bytes(os.getpid())
     with pytest.raises(WorkbenchError, match="more memory than it may have"):
         compare_in_separate_process(guard, *files)
-    assert resident_bytes(os.getpid()) - before < 100 << 20
-    stopped = Work()
-    stopped.stop.set()
-    with pytest.raises(Cancelled), working(stopped):
+    assert resident_bytes(os.getpid()) - memory_before < 100 << 20
+    cancelled_work = Work()
+    cancelled_work.stop.set()
+    with pytest.raises(Cancelled), working(cancelled_work):
         compare_in_separate_process(guard, *files)
     assert not guard.queue.running
 
@@ -244,8 +246,8 @@ def test_events_of_an_unknown_call_return_a_one_line_error(
     answer = client.get("/gradio_api/call/transcribe/nothing")
     assert answer.status_code == 404 and answer.json()["error"].startswith("there is no such call")
     answer = client.get("/gradio_api/queue/data", params={"session_hash": "\0"})
-    told = json.loads(answer.text.removeprefix("data: "))
-    assert told["session_not_found"] and told["message"].startswith("there is no such call")
+    event = json.loads(answer.text.removeprefix("data: "))
+    assert event["session_not_found"] and event["message"].startswith("there is no such call")
     assert not [record for record in caplog.records if record.exc_info]
 
 
@@ -301,18 +303,18 @@ def test_refused_input_returns_status_400(client: httpx.Client) -> None:
     ("error", "status"), [(BadInput("no"), 400), (Busy("later", 3.0), 429), (RuntimeError("a fault"), 500)]
 )
 def test_http_status_matches_the_kind_of_error(error: Exception, status: int) -> None:
-    sent: list[Any] = []
+    outgoing: list[Any] = []
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        outgoing.append(message)
 
-    async def ask() -> None:
+    async def respond() -> None:
         with with_fitting_status(send) as answer:
             await asyncio.to_thread(page_error, error)
             await answer({"type": "http.response.start", "status": 500})
 
-    finished(ask())
-    assert sent == [{"type": "http.response.start", "status": status}]
+    finished(respond())
+    assert outgoing == [{"type": "http.response.start", "status": status}]
 
 
 def test_deep_json_is_refused(client: httpx.Client) -> None:
@@ -333,44 +335,44 @@ def test_large_requests_are_refused(client: httpx.Client) -> None:
 
 
 def test_interrupted_upload_leaves_no_file(client: httpx.Client, public: Served, uploads: Path) -> None:
-    before = files_in(uploads)
-    where = urlsplit(public.url)
-    with socket.create_connection((where.hostname, where.port)) as sent:
-        sent.sendall(
-            f"POST {UPLOAD} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 900000\r\n"
+    files_before = files_in(uploads)
+    url = urlsplit(public.url)
+    with socket.create_connection((url.hostname, url.port)) as connection:
+        connection.sendall(
+            f"POST {UPLOAD} HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: 900000\r\n"
             "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n"
             'Content-Disposition: form-data; name="files"; filename="a.wav"\r\n\r\n'.encode()
             + b"x" * 100_000
         )
-        until(lambda: files_in(uploads) > before)
-    until(lambda: files_in(uploads) == before)
+        until(lambda: files_in(uploads) > files_before)
+    until(lambda: files_in(uploads) == files_before)
 
 
 def test_slow_request_body_ends_with_status_408(
     client: httpx.Client, public: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.2)
-    where = urlsplit(public.url)
-    with socket.create_connection((where.hostname, where.port), timeout=60) as sent:
-        sent.sendall(
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Length: 900\r\n"
+    url = urlsplit(public.url)
+    with socket.create_connection((url.hostname, url.port), timeout=60) as connection:
+        connection.sendall(
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Length: 900\r\n"
             'Content-Type: application/json\r\n\r\n{"model'.encode()
         )
-        assert "408" in sent.recv(1000).decode().splitlines()[0]
+        assert "408" in connection.recv(1000).decode().splitlines()[0]
 
 
 def test_each_file_of_a_multipart_form_counts_as_an_upload(
     client: httpx.Client, public: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(public.pool.guard, "_uploads", Rate(3, 3600.0, "uploads", 1))
-    before = files_in(uploads)
+    files_before = files_in(uploads)
     answer = client.post(UPLOAD, files=[("files", (f"{number}.wav", b"x")) for number in range(4)])
     assert answer.status_code == 429 and "takes 3 uploads" in answer.json()["error"]
-    assert files_in(uploads) == before
+    assert files_in(uploads) == files_before
 
 
 def test_oldest_uploads_are_deleted_when_a_visitor_exceeds_the_disk_quota(client: httpx.Client) -> None:
-    paths = [Path(upload(client, bytes([each]) * 400_000).json()[0]) for each in range(4)]
+    paths = [Path(upload(client, bytes([value]) * 400_000).json()[0]) for value in range(4)]
     assert [path.exists() for path in paths] == [False, False, True, True]
 
 
@@ -397,8 +399,8 @@ def test_security_headers_block_foreign_scripts(client: httpx.Client) -> None:
     assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
     assert "frame-ancestors 'self'" in policy and page.headers["x-content-type-options"] == "nosniff"
     assert page.headers["x-frame-options"] == "SAMEORIGIN" and "Public mode" in page.text
-    again = client.get("/").headers["content-security-policy"]
-    assert again != policy  # another nonce
+    second_policy = client.get("/").headers["content-security-policy"]
+    assert second_policy != policy  # another nonce
     path = upload(client, b"<script>alert(1)</script>", "a.html").json()[0]
     assert "sandbox" in client.get(f"/gradio_api/file={path}").headers["content-security-policy"]
 
@@ -424,6 +426,6 @@ def test_owner_only_events_are_refused_for_visitors(public: Served, client: http
     )
     assert joined.status_code == 200
     with client.stream("GET", "/gradio_api/queue/data", params={"session_hash": "stranger"}) as events:
-        told = next(line for line in events.iter_lines() if "process_completed" in line)
-    assert "for the owner" in json.loads(told.removeprefix("data: "))["output"]["error"]
+        event_line = next(line for line in events.iter_lines() if "process_completed" in line)
+    assert "for the owner" in json.loads(event_line.removeprefix("data: "))["output"]["error"]
     assert public.pool.idle_minutes != 0.2

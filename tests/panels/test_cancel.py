@@ -9,11 +9,11 @@ from panels.running.cancel import ActiveRuns
 
 def test_stop_affects_only_the_run_of_that_user() -> None:
     runs = ActiveRuns()
-    with runs.run("one") as one, runs.run("other") as other:
+    with runs.run("one") as stop, runs.run("other") as other_stop:
         runs.stop("one")
-        assert one.is_set() and not other.is_set()
-    assert other.is_set(), "a run that ended needs no more work"
-    runs.stop("one")  # none is left
+        assert stop.is_set() and not other_stop.is_set()
+    assert other_stop.is_set(), "a run that ended needs no more work"
+    runs.stop("one")  # no run is left
 
 
 def test_later_run_can_be_stopped_after_the_earlier_run_has_ended() -> None:

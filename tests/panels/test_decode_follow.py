@@ -27,17 +27,17 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return write_files(tmp_path)
 
 
-def guided(pool: SessionPool, files: dict[str, Path], **more: Any) -> tuple[Decodings, Any]:
-    kept = ran(pool, job(pool, files, options(files, "lexicon", "word_lm", **more), decoders=[GUIDED]))
-    return kept, kept.state.rows[0]
+def guided(pool: SessionPool, files: dict[str, Path], **changes: Any) -> tuple[Decodings, Any]:
+    decodings = ran(pool, job(pool, files, options(files, "lexicon", "word_lm", **changes), decoders=[GUIDED]))
+    return decodings, decodings.state.rows[0]
 
 
 def text_at(value: dict[str, Any], index: int) -> str:
-    said = ""
+    text = ""
     while index > 0:
         parent, label = value["prefixes"][index]
-        said, index = label + said, parent
-    return said
+        text, index = label + text, parent
+    return text
 
 
 def test_followed_search_contains_frames_labels_prefixes_and_moments(pool: SessionPool, files: dict[str, Path]) -> None:
@@ -64,22 +64,22 @@ def test_search_is_computed_once_and_the_last_selected_one_is_shown(
 ) -> None:
     computed: list[str] = []
 
-    def follow_once(kept: Decodings, row: Row) -> str:
+    def follow_once(decodings: Decodings, row: Row) -> str:
         computed.append(row.key)
         return row.key
 
     monkeypatch.setattr(events, "follow", follow_once)
-    actions, kept = DecodeActions(pool, ()), ran(pool, job(pool, files, options(files, "lexicon", "word_lm")))
-    actions.last_runs.put("me", kept)
+    actions, decodings = DecodeActions(pool, ()), ran(pool, job(pool, files, options(files, "lexicon", "word_lm")))
+    actions.last_runs.put("me", decodings)
 
     def press(key: str) -> Any:
         return actions.look(gr.EventData(None, {"key": key}), SimpleNamespace(session_hash="me"))  # type: ignore[arg-type]
 
-    first, second, other = press("0:beam"), press("0:beam"), press("0:guided")
-    begun = next(first)
-    assert next(second)[2] == gr.skip() and begun[2] is None and not list(second)
-    next(other)
-    assert [each[2] for each in first] == [] and [each[2] for each in other] == ["0:guided"]
+    first, second, third = press("0:beam"), press("0:beam"), press("0:guided")
+    first_update = next(first)
+    assert next(second)[2] == gr.skip() and first_update[2] is None and not list(second)
+    next(third)
+    assert [each[2] for each in first] == [] and [each[2] for each in third] == ["0:guided"]
     assert computed == ["0:beam", "0:guided"]
     assert [each[2] for each in press("0:beam")] == [None, "0:beam"]
 
@@ -87,15 +87,15 @@ def test_search_is_computed_once_and_the_last_selected_one_is_shown(
 def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
     pool: SessionPool, files: dict[str, Path]
 ) -> None:
-    kept, row = guided(pool, files, beam_size=1)
-    decoder, logits, _ = kept.search_of(row)
+    decodings, row = guided(pool, files, beam_size=1)
+    decoder, logits, _ = decodings.search_of(row)
     record = decoder.explain(logits)
     better = wider(decoder).decode([logits])[0]
     loss = find_loss(record, better)
     assert len(row.hypotheses) == 1 and row.words[0] == ("two", "late")
     assert record.hypotheses and loss is not None and loss.lead > 0 and loss.hypothesis.words == ("too", "late")
 
-    # Before that frame, something lived that could become it; in it, nothing.
+    # Before that frame, a living hypothesis could become the better one; in that frame, none could.
     def leads(hypothesis: int) -> bool:
         tokens, words = record.tokens_of(hypothesis), record.words[hypothesis] if record.words else ()
         return better[0].tokens[: len(tokens)] == tokens and (better[0].words or ())[: len(words)] == words
@@ -105,7 +105,7 @@ def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
     if loss.id is not None:
         assert leads(loss.id) and loss.id in record.frames[loss.frame].pruned.ids
     assert find_loss(record, record.hypotheses) is None
-    value = follow(kept, row)
+    value = follow(decodings, row)
     assert value["at"] == value["lost"]["frame"] == loss.frame and "would have won" in value["moments"][0]["said"]
 
 
@@ -113,6 +113,6 @@ def test_choice_between_rival_words_is_explained_by_score_terms(pool: SessionPoo
     _, row = guided(pool, files)
     rival = find_rival(row.hypotheses, row.words, 0)
     assert rival is not None and rival.instead == ("two",) and rival.terms["acoustic"] == pytest.approx(0)
-    shown = rival_html(row, rival, "too")
-    assert "Why “too” and not “two”?" in shown and "for it: the word LM by" in shown
+    html = rival_html(row, rival, "too")
+    assert "Why “too” and not “two”?" in html and "for it: the word LM by" in html
     assert "wider beam keeps more" in rival_html(row, None, "too")

@@ -13,7 +13,7 @@ from workbench.decoding.ctc_beam import CtcDecoder, SearchOptions
 
 
 class Counted(str):
-    """A token that counts how often somebody looks at its beginning."""
+    """A token that counts how often its beginning is read."""
 
     looks = 0
 
@@ -38,9 +38,9 @@ def test_followed_search_reads_the_vocabulary_at_most_twice() -> None:
     heads._stand_apart.cache_clear()
     heads._marks_words.cache_clear()
     Counted.looks = 0
-    given = tuple(pieces(""))
-    logits = np.random.default_rng(0).normal(size=(40, len(given)))
-    record = CtcDecoder(len(given), 0, SearchOptions(beam_size=4)).explain(logits)
-    value = search_value(Followed(record, given, 0, None, 0.0, None), "")
+    vocabulary = tuple(pieces(""))
+    logits = np.random.default_rng(0).normal(size=(40, len(vocabulary)))
+    record = CtcDecoder(len(vocabulary), 0, SearchOptions(beam_size=4)).explain(logits)
+    value = search_value(Followed(record, vocabulary, 0, None, 0.0, None), "")
     assert len(value["frames"]) == 40 and len(value["prefixes"]) > 40
-    assert 0 < Counted.looks <= 2 * len(given)
+    assert 0 < Counted.looks <= 2 * len(vocabulary)

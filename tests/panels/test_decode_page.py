@@ -97,26 +97,26 @@ def test_decode_endpoint_returns_hypotheses_and_one_line_errors(served: Served, 
     client = client_module.Client(served.url, verbose=False)
     files = write_files(tmp_path)
     handles = {name: client_module.handle_file(str(path)) for name, path in files.items()}
-    given = {name: handles[name] for name in ("logits", "tokens", "lexicon", "word_lm")}
-    [found] = client.predict(**given, options={"nbest": 2}, reference="too late", api_name="/decode")
-    assert [each["text"] for each in found["hypotheses"]] == ["too late", "two late"]
+    arguments = {name: handles[name] for name in ("logits", "tokens", "lexicon", "word_lm")}
+    [result] = client.predict(**arguments, options={"nbest": 2}, reference="too late", api_name="/decode")
+    assert [each["text"] for each in result["hypotheses"]] == ["too late", "two late"]
     np.save(tmp_path / "flat.npy", np.zeros(4, np.float32))
     flat = client_module.handle_file(str(tmp_path / "flat.npy"))
-    [bad] = client.predict(logits=flat, tokens=handles["tokens"], api_name="/decode")
-    assert bad["file"] == "flat.npy" and "has the shape (4,)" in bad["error"]
-    for wrong, sentence in (
+    [failed] = client.predict(logits=flat, tokens=handles["tokens"], api_name="/decode")
+    assert failed["file"] == "flat.npy" and "has the shape (4,)" in failed["error"]
+    for invalid, sentence in (
         ({}, "there is nothing to decode"),
         ({"logits": handles["logits"]}, "the tokens of the logits are missing"),
-        ({**given, "options": {"beam_size": 0}}, "beam_size of the beam search is 0"),
-        ({**given, "options": {"neural_lm": "/etc"}}, "there is no '/etc'"),
-        ({**given, "lexicon": handles["word_lm"]}, "line 1 of the lexicon words.arpa"),
+        ({**arguments, "options": {"beam_size": 0}}, "beam_size of the beam search is 0"),
+        ({**arguments, "options": {"neural_lm": "/etc"}}, "there is no '/etc'"),
+        ({**arguments, "lexicon": handles["word_lm"]}, "line 1 of the lexicon words.arpa"),
     ):
-        if "lexicon" in wrong and wrong["lexicon"] is handles["word_lm"]:
-            [answer] = client.predict(**wrong, api_name="/decode")
+        if "lexicon" in invalid and invalid["lexicon"] is handles["word_lm"]:
+            [answer] = client.predict(**invalid, api_name="/decode")
             assert sentence in answer["error"]
             continue
         with pytest.raises(client_module.exceptions.AppError, match=re.escape(sentence)):
-            client.predict(**wrong, api_name="/decode")
+            client.predict(**invalid, api_name="/decode")
 
 
 @pytest.mark.browser

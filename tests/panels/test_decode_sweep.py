@@ -23,41 +23,43 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return write_files(tmp_path)
 
 
-def swept(pool: SessionPool, files: dict[str, Path], lists: NBestLists, *grid: tuple[float, ...]) -> Any:
+def sweep(pool: SessionPool, files: dict[str, Path], lists: NBestLists, *grid: tuple[float, ...]) -> Any:
     return list(run_sweep(pool, lists, None, *grid, threading.Event()))[-1].result
 
 
 def test_sweep_error_counts_equal_those_of_searches_with_the_same_weights(
     pool: SessionPool, files: dict[str, Path], tmp_path: Path
 ) -> None:
-    several = {f"take{number}": sounds_like(seed=number) for number in range(6)}
-    paths = write_files(tmp_path, **several)
-    sources = [paths[name] for name in several]
-    chosen = options(paths, "lexicon", "word_lm", gamma=1.0)
-    asked = job(pool, paths, chosen, "\n".join(["too late"] * 6), logits=sources)
+    takes = {f"take{number}": sounds_like(seed=number) for number in range(6)}
+    paths = write_files(tmp_path, **takes)
+    sources = [paths[name] for name in takes]
+    base_settings = options(paths, "lexicon", "word_lm", gamma=1.0)
+    decode_job = job(pool, paths, base_settings, "\n".join(["too late"] * 6), logits=sources)
     pair = SWEPT["words"]
-    check_swept(asked, pair)
-    lists = NBestLists(asked, pair)
+    check_swept(decode_job, pair)
+    lists = NBestLists(decode_job, pair)
     grid = ((-0.5, 1.0), (-1.0, 0.0, 1.0))
-    found = swept(pool, paths, lists, *grid)
-    assert found.recordings == 6 and found.units == 12
+    result = sweep(pool, paths, lists, *grid)
+    assert result.recordings == 6 and result.units == 12
     for row, gamma in enumerate(grid[0]):
         for column, bonus in enumerate(grid[1]):
-            same = options(paths, "lexicon", "word_lm", gamma=gamma, word_bonus=bonus)
-            kept = ran(pool, job(pool, paths, same, "\n".join(["too late"] * 6), logits=sources, decoders=[GUIDED]))
-            errors = sum(each.score.counts.errors for each in kept.state.rows if each.score)
-            assert found.errors[row, column] == errors, (gamma, bonus)
-    assert found.rates[1].max() == 0 and found.errors[0].min() > 0
-    shown = sweep_html(found, ("gamma", "word bonus"), (1.0, 0.0))
-    assert 'class="best' in shown and "0.0 %" in shown
-    # Another grid needs no search: the files may even be gone.
+            settings = options(paths, "lexicon", "word_lm", gamma=gamma, word_bonus=bonus)
+            decodings = ran(
+                pool, job(pool, paths, settings, "\n".join(["too late"] * 6), logits=sources, decoders=[GUIDED])
+            )
+            errors = sum(each.score.counts.errors for each in decodings.state.rows if each.score)
+            assert result.errors[row, column] == errors, (gamma, bonus)
+    assert result.rates[1].max() == 0 and result.errors[0].min() > 0
+    html = sweep_html(result, ("gamma", "word bonus"), (1.0, 0.0))
+    assert 'class="best' in html and "0.0 %" in html
+    # Another grid needs no search, so the files may be deleted.
     for path in sources:
         path.unlink()
-    assert swept(pool, paths, lists, (0.5, 1.0), (0.0,)).errors.shape == (2, 1)
-    other = job(
+    assert sweep(pool, paths, lists, (0.5, 1.0), (0.0,)).errors.shape == (2, 1)
+    other_job = job(
         pool, paths, options(paths, "lexicon", "word_lm", gamma=2.0), "\n".join(["too late"] * 6), logits=sources
     )
-    assert same_lists(asked, other, pair) and not same_lists(asked, other, SWEPT["tokens"])
+    assert same_lists(decode_job, other_job, pair) and not same_lists(decode_job, other_job, SWEPT["tokens"])
 
 
 def test_sweep_without_references_or_language_model_is_refused(pool: SessionPool, files: dict[str, Path]) -> None:

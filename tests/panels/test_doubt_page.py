@@ -21,11 +21,11 @@ SENTENCE = "this sounds like other speech, and the model knows English digits on
 
 
 class Doubting(FakeSession):
-    """A session that doubts what it heard."""
+    """A session that doubts its transcripts."""
 
     def stream(self, audio: str, **options: Any) -> Iterator[Event]:
-        for each in super().stream(audio, **options):
-            yield replace(each, doubt=Doubt("other speech", SENTENCE)) if isinstance(each, Transcript) else each
+        for event in super().stream(audio, **options):
+            yield replace(event, doubt=Doubt("other speech", SENTENCE)) if isinstance(event, Transcript) else event
 
 
 class Narrow(FakeRegistry):

@@ -75,9 +75,9 @@ def test_last_of_two_clicked_samples_is_used(
     first.click()
     second.click()
     gate.set()
-    said = second.locator("span").inner_text()
-    expect(page.locator("#reference textarea")).to_have_value(said)
-    expect(page.locator("#recordings")).to_contain_text(said.replace(" ", "_"))
+    text = second.locator("span").inner_text()
+    expect(page.locator("#reference textarea")).to_have_value(text)
+    expect(page.locator("#recordings")).to_contain_text(text.replace(" ", "_"))
 
 
 @pytest.mark.browser
@@ -110,8 +110,8 @@ def test_last_of_two_clicked_rows_is_opened(
     rows = page.locator(".result.done")
     expect(rows).to_have_count(2)
     expect(page.locator("#closer h3")).to_be_visible()
-    for each in (0, 1):
-        rows.nth(each).get_by_text("Segments").click()
+    for index in (0, 1):
+        rows.nth(index).get_by_text("Segments").click()
     gate.set()
     expect(page.locator("#closer h3")).to_contain_text(rows.nth(1).locator("h4").inner_text().split()[0])
 
@@ -125,7 +125,7 @@ def test_events_with_data_do_not_use_trigger_mode_always_last(pool: SessionPool)
 
 
 def test_run_button_of_every_tab_with_samples_waits_for_the_sample(pool: SessionPool) -> None:
-    """What the browser then does is the same in all of them."""
+    """The browser's part is the same in all tabs."""
     scripts = [str(each.js) for each in build_page(pool).fns.values() if each.name == "pick_sample"]
     for tab in ("run", "parity-run", "decode-run", "visualise-run"):
         assert any("workbenchPresses.ask" in script and f'"{tab}"' in script for script in scripts), tab
@@ -134,13 +134,13 @@ def test_run_button_of_every_tab_with_samples_waits_for_the_sample(pool: Session
 @pytest.mark.browser
 @pytest.mark.tabs("chat")
 def test_chat_is_drawn_after_the_model_list_arrives(served: Served, page: Any) -> None:
-    asked, answered = list[Any](), threading.Event()
-    page.route("**/chat/offer", lambda route: route.continue_() if answered.is_set() else asked.append(route))
+    routes, answered = list[Any](), threading.Event()
+    page.route("**/chat/offer", lambda route: route.continue_() if answered.is_set() else routes.append(route))
     with page.expect_request("**/chat/offer"):
         page.goto(served.url)
     expect(page.locator(".chat .loading")).to_have_text("Opening the chat")
     expect(page.locator(".composer")).to_have_count(0)
     answered.set()
-    for each in asked:
+    for each in routes:
         each.continue_()
     expect(page.locator(".chat[data-ready] .composer")).to_be_visible()

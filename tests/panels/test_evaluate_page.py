@@ -135,19 +135,22 @@ def test_cancel_keeps_the_finished_results_on_a_phone(
 def test_evaluate_endpoint_returns_scores_and_skipped_rows(bench: Served, tmp_path: Path) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(bench.url, verbose=False)
-    found = client.predict(models=["fake/sense", "fake/para"], limit="3", rows=True, api_name="/evaluate")
-    assert [each["done"] for each in found["models"]] == [3, 3]
-    assert found["models"][0]["wer"]["value"] == pytest.approx(1 / 12) and found["models"][1]["wer"]["value"] == 0
-    assert found["pairs"][0]["sentence"] and len(found["rows"]) == 6
+    result = client.predict(models=["fake/sense", "fake/para"], limit="3", rows=True, api_name="/evaluate")
+    assert [model["done"] for model in result["models"]] == [3, 3]
+    assert result["models"][0]["wer"]["value"] == pytest.approx(1 / 12) and result["models"][1]["wer"]["value"] == 0
+    assert result["pairs"][0]["sentence"] and len(result["rows"]) == 6
     archive = tmp_path / "corpus.zip"
-    with zipfile.ZipFile(archive, "w") as made:
-        made.write(tone(tmp_path / "a.wav", 1.0), "wavs/a.wav")
-        made.writestr("list.csv", "audio,text\nwavs/a.wav,seven\nwavs/b.wav\n")
-    found = client.predict(models="fake/sense", files=[client_module.handle_file(str(archive))], api_name="/evaluate")
-    assert found["models"][0]["wer"]["value"] == 1 and found["skipped"][0]["where"].startswith("list.csv, line 3")
-    for wrong, sentence in (({"limit": "x"}, "the limit is 'x'"), ({"models": "fake/none"}, "there is no 'fake/none'")):
+    with zipfile.ZipFile(archive, "w") as zip_file:
+        zip_file.write(tone(tmp_path / "a.wav", 1.0), "wavs/a.wav")
+        zip_file.writestr("list.csv", "audio,text\nwavs/a.wav,seven\nwavs/b.wav\n")
+    result = client.predict(models="fake/sense", files=[client_module.handle_file(str(archive))], api_name="/evaluate")
+    assert result["models"][0]["wer"]["value"] == 1 and result["skipped"][0]["where"].startswith("list.csv, line 3")
+    for changes, sentence in (
+        ({"limit": "x"}, "the limit is 'x'"),
+        ({"models": "fake/none"}, "there is no 'fake/none'"),
+    ):
         with pytest.raises(client_module.exceptions.AppError, match=sentence):
-            client.predict(**{"models": "fake/sense", **wrong}, api_name="/evaluate")
+            client.predict(**{"models": "fake/sense", **changes}, api_name="/evaluate")
 
 
 def test_report_urls_without_a_valid_key_are_refused(bench: Served) -> None:
@@ -163,18 +166,18 @@ def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) 
     for number, place in enumerate(
         ("/etc/passwd", "../a.wav", "wavs/../../a.wav", "s3://bucket/a.wav", "file:///a.wav")
     ):
-        listed = tmp_path / f"list{number}.csv"
-        listed.write_text(f"audio,text\n{place},one\n")
+        manifest = tmp_path / f"list{number}.csv"
+        manifest.write_text(f"audio,text\n{place},one\n")
         with pytest.raises(BadInput, match="uploaded with the manifest"):
-            uploaded_corpus([str(listed)], tmp_path / f"corpus{number}")
+            uploaded_corpus([str(manifest)], tmp_path / f"corpus{number}")
     with pytest.raises(BadInput, match=r"there are 2 manifests: list0\.csv, list1\.csv"):
         uploaded_corpus([str(tmp_path / f"list{number}.csv") for number in range(2)], tmp_path / "two")
     for name, content in (("notes.csv", "no column\nof a corpus\n"), ("list.jsonl", ""), ("sound.tsv", "RIFF")):
-        wrong = tmp_path / name
-        wrong.write_text(content)
-        with pytest.raises(BadInput, match=rf"\b{name}") as refused:
-            uploaded_corpus([str(wrong)], tmp_path / f"of-{name}")
-        assert str(tmp_path) not in str(refused.value)
+        file = tmp_path / name
+        file.write_text(content)
+        with pytest.raises(BadInput, match=rf"\b{name}") as caught:
+            uploaded_corpus([str(file)], tmp_path / f"of-{name}")
+        assert str(tmp_path) not in str(caught.value)
     broken = tmp_path / "broken.zip"
     broken.write_bytes(b"PK no archive")
     with pytest.raises(BadInput, match="cannot be unpacked"):
@@ -183,17 +186,17 @@ def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) 
 
 def test_wrong_upload_is_reported_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "fine.txt").write_text("one two")
-    fine = [str(tone(tmp_path / "fine.wav")), str(tmp_path / "fine.txt")]
+    valid_files = [str(tone(tmp_path / "fine.wav")), str(tmp_path / "fine.txt")]
     for name, sentence in (
         ("paper.wav", "paper.wav is not a sound file that can be read: it is a PDF document"),
         ("packed.zip", "packed.zip cannot be unpacked"),
         ("list.csv", "list.csv is a PDF"),
     ):
-        wrong = tmp_path / name
-        wrong.write_bytes(b"%PDF-1.7\n")
-        told = first_fault_html(check_upload, [*fine, str(wrong)])
-        assert sentence in told and str(tmp_path) not in told
-    assert first_fault_html(check_upload, fine) == ""
+        file = tmp_path / name
+        file.write_bytes(b"%PDF-1.7\n")
+        fault = first_fault_html(check_upload, [*valid_files, str(file)])
+        assert sentence in fault and str(tmp_path) not in fault
+    assert first_fault_html(check_upload, valid_files) == ""
 
 
 def test_recordings_with_text_files_need_no_manifest(tmp_path: Path) -> None:
@@ -207,9 +210,9 @@ def test_recordings_with_text_files_need_no_manifest(tmp_path: Path) -> None:
 def test_example_manifest_lists_the_shipped_samples() -> None:
     rows = list(read_manifest(example()).rows())
     assert all(isinstance(each, Utterance) for each in rows)
-    listed = json.loads((Path(example()).parent / "samples.json").read_text(encoding="utf-8"))
-    assert [(each.audio, each.text) for each in rows] == [(each["file"], each["text"]) for each in listed]  # type: ignore[union-attr]
-    for each in listed:
+    samples = json.loads((Path(example()).parent / "samples.json").read_text(encoding="utf-8"))
+    assert [(each.audio, each.text) for each in rows] == [(each["file"], each["text"]) for each in samples]  # type: ignore[union-attr]
+    for each in samples:
         assert soundfile.info(Path(example()).parent / each["file"]).duration == pytest.approx(
             each["seconds"], abs=0.01
         )
@@ -220,13 +223,13 @@ def test_invalid_evaluation_choices_raise_one_line_errors(
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
     actions = EvaluateActions(pool)
-    for given, sentence in (
+    for fields, sentence in (
         (([], "", [], "basic", ""), "no model is chosen"),
         (([], "", ["fake/sense"], "nothing", ""), "no normaliser 'nothing'"),
         (([], "", ["fake/sense"], "basic", "0"), "a number of recordings, at least 1"),
         (([], str(tmp_path / "x"), ["fake/sense"], "basic", ""), "on the machine that runs this page"),
     ):
         with pytest.raises(BadInput, match=sentence):
-            actions.job(*given)  # type: ignore[arg-type]
+            actions.job(*fields)  # type: ignore[arg-type]
     job = actions.job([], "", ["fake/sense", "fake/para|pytorch"], "digits", "5")
     assert job.models == ["fake/sense|pytorch", "fake/para|pytorch"] and job.limit == 5 and job.manifest == example()

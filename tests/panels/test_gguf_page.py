@@ -83,13 +83,13 @@ def test_a_conversion_shows_its_progress_and_can_be_cancelled(served_gguf: Serve
 def test_file_sizes_load_when_the_list_opens_and_ticks_are_retained(served_gguf: Served, page: Any) -> None:
     registry = served_gguf.registry
     registry.measured = False
-    wanted, measure = threading.Event(), registry.measure
-    registry.measure = lambda *given: measure(*given) if wanted.wait(60) else ()
+    released, measure = threading.Event(), registry.measure
+    registry.measure = lambda *arguments: measure(*arguments) if released.wait(60) else ()
     open_page(page, served_gguf)
     choose(page, "q8_0")
     expect(page.locator("#models .files p").first).to_have_text("Looking up the sizes of the files…")
     page.get_by_label("Fake Paraformer · PyTorch").uncheck()
-    wanted.set()
+    released.set()
     expect(page.locator("#models .file").nth(2)).to_have_text("q8_01.9 MB")
     expect(page.get_by_label("Fake SenseVoice · GGUF q8_0")).to_be_checked()
     expect(page.get_by_label("Fake Paraformer · PyTorch")).not_to_be_checked()
@@ -113,11 +113,11 @@ def test_the_keyboard_reaches_the_quantisations(served_gguf: Served, page: Any) 
 
 @pytest.mark.browser
 def test_loading_message_is_shown_until_the_models_are_listed(served_gguf: Served, page: Any) -> None:
-    known, cards = threading.Event(), served_gguf.registry.cards
-    served_gguf.registry.cards = lambda: cards() if known.wait(60) else []
+    released, cards = threading.Event(), served_gguf.registry.cards
+    served_gguf.registry.cards = lambda: cards() if released.wait(60) else []
     page.goto(served_gguf.url)
     expect(page.locator("#models")).to_contain_text("Looking up which models can run here")
-    known.set()
+    released.set()
     expect(page.locator("#models input").first).to_be_visible()
     expect(page.locator("#models")).not_to_contain_text("Looking up")
 
@@ -127,13 +127,13 @@ def test_transcribe_endpoint_accepts_quantisations(served_gguf: Served, tmp_path
     client = client_module.Client(served_gguf.url, verbose=False)
     audio = [client_module.handle_file(str(tone(tmp_path / "a.wav")))]
     models = ["fake/sense|gguf|q8_0", "fake/sense|gguf", "fake/sense|pytorch"]
-    found = client.predict(audio, models, "pytorch", "{}", "three seven one", "basic", api_name="/transcribe")
-    assert [(each["runtime"], each["quantization"], each["weight_bytes"]) for each in found] == [
+    results = client.predict(audio, models, "pytorch", "{}", "three seven one", "basic", api_name="/transcribe")
+    assert [(result["runtime"], result["quantization"], result["weight_bytes"]) for result in results] == [
         ("gguf", "q8_0", 1_950_000),
         ("gguf", "f32", 7_200_000),
         ("pytorch", None, 7_200_000),
     ]
-    assert [round(each["score"]["wer"], 2) for each in found] == [0.33, 0.0, 0.33]
+    assert [round(result["score"]["wer"], 2) for result in results] == [0.33, 0.0, 0.33]
     runs_on = client.predict(api_name="/models")[0]["runtimes"]["gguf"]
     assert runs_on["quantizations"][2] == {"name": "q8_0", "bytes": 1_950_000, "converted": True, "default": False}
     with pytest.raises(client_module.exceptions.AppError, match="there is no 'q3' of fake/sense on gguf"):
@@ -149,10 +149,14 @@ def test_quantised_demo_models_transcribe_without_word_errors(demos: Served) -> 
     client = client_module.Client(demos.url, verbose=False)
     audio = [client_module.handle_file(str(sample.path))]
     cells = [f"{model}|gguf|q8_0" for model in models]
-    found = client.predict(audio, cells, "pytorch", "{}", sample.text, "digits", api_name="/transcribe")
-    assert [each.get("error") for each in found] == [None] * 4
-    assert [(each["model"], each["quantization"]) for each in found] == [(model, "q8_0") for model in models]
-    assert [each["score"]["wer"] for each in found] == [0.0] * 4
-    listed = {each["id"]: each["runtimes"]["gguf"]["quantizations"] for each in client.predict(api_name="/models")}
-    made = {model: {each["name"]: each["bytes"] for each in listed[model] if each["converted"]} for model in models}
-    assert [made[each["model"]]["q8_0"] for each in found] == [each["weight_bytes"] for each in found]
+    results = client.predict(audio, cells, "pytorch", "{}", sample.text, "digits", api_name="/transcribe")
+    assert [each.get("error") for each in results] == [None] * 4
+    assert [(each["model"], each["quantization"]) for each in results] == [(model, "q8_0") for model in models]
+    assert [each["score"]["wer"] for each in results] == [0.0] * 4
+    quantizations = {
+        each["id"]: each["runtimes"]["gguf"]["quantizations"] for each in client.predict(api_name="/models")
+    }
+    sizes = {
+        model: {each["name"]: each["bytes"] for each in quantizations[model] if each["converted"]} for model in models
+    }
+    assert [sizes[each["model"]]["q8_0"] for each in results] == [each["weight_bytes"] for each in results]

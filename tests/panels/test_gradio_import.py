@@ -12,14 +12,14 @@ from panels.running.gradio_import import import_gradio
 assert "gradio" not in __import__("sys").modules, "this module imports nothing of it"
 import gradio_client  # what both imports need
 {first}
-begun = time.process_time()
+start = time.process_time()
 import_gradio()
 import gradio as gr
-print(time.process_time() - begun)
+print(time.process_time() - start)
 assert inspect.getfile is before
 written = []
 import gradio.component_meta
-gradio.component_meta.create_or_modify_pyi = lambda *given: written.append(given)
+gradio.component_meta.create_or_modify_pyi = lambda *arguments: written.append(arguments)
 class Own(gr.HTML):
     pass
 assert len(written) == 1, "components that are defined later have interface files"
@@ -29,10 +29,10 @@ assert gr.Textbox(value="a").get_config()["value"] == "a" and callable(gr.Button
 
 def seconds(first: str = "") -> float:
     program = CHECK.format(first=first)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return float(process.stdout)
 
 
 def test_faster_gradio_import_is_complete() -> None:
-    as_ever = seconds("import_gradio = lambda: None")
-    assert seconds() < 0.9 * as_ever
+    usual_seconds = seconds("import_gradio = lambda: None")
+    assert seconds() < 0.9 * usual_seconds

@@ -52,118 +52,118 @@ def actions(inject_pool: SessionPool) -> InjectActions:
 
 
 @pytest.fixture
-def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the page was told to warn of."""
-    said: list[str] = []
-    monkeypatch.setattr(gr, "Warning", said.append)
-    return said
+def warnings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The warnings that the page shows."""
+    messages: list[str] = []
+    monkeypatch.setattr(gr, "Warning", messages.append)
+    return messages
 
 
-def pressed(held: ListedEmbedding, **data: str) -> Any:
-    return SimpleNamespace(_data={"key": held.key, **data})
+def press(embedding: ListedEmbedding, **data: str) -> Any:
+    return SimpleNamespace(_data={"key": embedding.key, **data})
 
 
-def saved(path: Path, values: np.ndarray = VALUES) -> str:
+def save_array(path: Path, values: np.ndarray = VALUES) -> str:
     np.save(path, values)
     return str(path)
 
 
-# What the events do.
+# Event handlers.
 
 
 def test_added_files_follow_the_listed_embeddings(actions: InjectActions, tmp_path: Path) -> None:
     first = ListedEmbedding(embedding_of(VALUES, "first"))
-    held, listed, *_, files = actions.add([saved(tmp_path / "more.npy")], (first,), ())
-    assert [each.embedding.name for each in held] == ["first", "more.npy"] and files is None
-    assert "more.npy" in listed and "6 × 8" in listed
+    embeddings, html, *_, files = actions.add([save_array(tmp_path / "more.npy")], (first,), ())
+    assert [item.embedding.name for item in embeddings] == ["first", "more.npy"] and files is None
+    assert "more.npy" in html and "6 × 8" in html
 
 
 def test_bad_file_gives_a_warning_and_the_others_are_added(
-    actions: InjectActions, warned: list[str], tmp_path: Path
+    actions: InjectActions, warnings: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "text.npy").write_text("no array")
-    good = saved(tmp_path / "good.npy")
-    whole = saved(tmp_path / "whole.npy", np.ones((2, 2), np.int8))
-    held, *_ = actions.add([str(tmp_path / "text.npy"), whole, good], (), ())
-    assert [each.embedding.name for each in held] == ["good.npy"]
-    assert len(warned) == 2 and "text.npy" in warned[0] and "int8" in warned[1]
+    good = save_array(tmp_path / "good.npy")
+    integers = save_array(tmp_path / "whole.npy", np.ones((2, 2), np.int8))
+    embeddings, *_ = actions.add([str(tmp_path / "text.npy"), integers, good], (), ())
+    assert [item.embedding.name for item in embeddings] == ["good.npy"]
+    assert len(warnings) == 2 and "text.npy" in warnings[0] and "int8" in warnings[1]
 
 
 def test_user_chooses_arrays_of_files_with_several_arrays(actions: InjectActions, tmp_path: Path) -> None:
     for name in ("two", "other", "third"):
         np.savez(tmp_path / f"{name}.npz", speech=VALUES, noise=VALUES[:2])
-    two, *others = (str(tmp_path / f"{name}.npz") for name in ("two", "other", "third"))
-    held, _, row, choices, waiting, _ = actions.add([two, saved(tmp_path / "one.npy")], (), ())
-    assert [each.embedding.name for each in held] == ["one.npy"] and row["elem_classes"] == []
+    path, *other_paths = (str(tmp_path / f"{name}.npz") for name in ("two", "other", "third"))
+    embeddings, _, row, choices, waiting, _ = actions.add([path, save_array(tmp_path / "one.npy")], (), ())
+    assert [item.embedding.name for item in embeddings] == ["one.npy"] and row["elem_classes"] == []
     assert choices["label"] == "two.npz has 2 arrays; choose some" and choices["value"] == ["speech"]
     assert choices["choices"] == [("speech (6, 8) float32", "speech"), ("noise (2, 8) float32", "noise")]
-    # Files that come meanwhile wait for their turn.
-    held, _, row, choices, waiting, _ = actions.add(others, held, waiting)
+    # Files that the user adds meanwhile wait for their turn.
+    embeddings, _, row, choices, waiting, _ = actions.add(other_paths, embeddings, waiting)
     assert "two.npz" in choices["label"]
-    held, _, row, choices, waiting = actions.take(waiting, ["noise", "speech"], held)
-    assert [each.embedding.tokens for each in held] == [6, 2, 6] and "other.npz" in choices["label"]
+    embeddings, _, row, choices, waiting = actions.take(waiting, ["noise", "speech"], embeddings)
+    assert [item.embedding.tokens for item in embeddings] == [6, 2, 6] and "other.npz" in choices["label"]
     with pytest.raises(BadInput, match="no array of other"):
-        actions.take(waiting, [], held)
+        actions.take(waiting, [], embeddings)
     row, choices, waiting = actions.leave_out(waiting)
     assert "third.npz" in choices["label"]
-    held, listed, row, choices, waiting = actions.take(waiting, ["noise"], held)
-    assert len(held) == 4 and "third.npz" in listed and row["elem_classes"] == ["away"] and waiting == ()
+    embeddings, html, row, choices, waiting = actions.take(waiting, ["noise"], embeddings)
+    assert len(embeddings) == 4 and "third.npz" in html and row["elem_classes"] == ["away"] and waiting == ()
     with pytest.raises(BadInput, match="add it again"):
-        actions.take(waiting, ["noise"], held)
+        actions.take(waiting, ["noise"], embeddings)
 
 
 def test_listed_embeddings_are_moved_and_removed(actions: InjectActions) -> None:
-    held = tuple(ListedEmbedding(embedding_of(VALUES, name)) for name in "abc")
-    held, _ = actions.earlier(held, pressed(held[2]))
-    assert [each.embedding.name for each in held] == ["a", "c", "b"]
-    held, listed = actions.remove(held, pressed(held[0]))
-    assert [each.embedding.name for each in held] == ["c", "b"] and "<b>a</b>" not in listed
+    embeddings = tuple(ListedEmbedding(embedding_of(VALUES, name)) for name in "abc")
+    embeddings, _ = actions.earlier(embeddings, press(embeddings[2]))
+    assert [item.embedding.name for item in embeddings] == ["a", "c", "b"]
+    embeddings, html = actions.remove(embeddings, press(embeddings[0]))
+    assert [item.embedding.name for item in embeddings] == ["c", "b"] and "<b>a</b>" not in html
 
 
 @pytest.mark.parametrize("form", ["npy", "npz", "pt", "safetensors"])
 def test_saved_embedding_reads_back_unchanged(actions: InjectActions, form: str) -> None:
-    held = (ListedEmbedding(embedding_of(VALUES, "speech.npy")),)
-    file = actions.save(held, pressed(held[0], form=form))
+    embeddings = (ListedEmbedding(embedding_of(VALUES, "speech.npy")),)
+    file = actions.save(embeddings, press(embeddings[0], form=form))
     assert file["name"] == f"speech.{form}"
     np.testing.assert_array_equal(read_embedding(base64.b64decode(file["base64"])).values, VALUES)
 
 
 def test_inspection_shows_the_nearest_tokens_of_an_embedding(actions: InjectActions) -> None:
-    held = (ListedEmbedding(embedding_of(VALUES, "speech <i>")),)
-    shown = actions.look(held, {"chosen": ["fake/text|gguf", "fake/text|pytorch"]}, pressed(held[0]))
-    assert "speech &lt;i&gt;" in shown and "&lt;word 0&gt;" in shown and shown.count("<img") == 3
+    embeddings = (ListedEmbedding(embedding_of(VALUES, "speech <i>")),)
+    html = actions.look(embeddings, {"chosen": ["fake/text|gguf", "fake/text|pytorch"]}, press(embeddings[0]))
+    assert "speech &lt;i&gt;" in html and "&lt;word 0&gt;" in html and html.count("<img") == 3
 
 
 def test_inspection_without_an_embedding_table_gives_the_reason(actions: InjectActions) -> None:
-    held = (ListedEmbedding(embedding_of(VALUES, "speech")),)
-    assert "the table is not shown" in actions.look(held, {"chosen": ["fake/text|gguf"]}, pressed(held[0]))
-    assert "tick a language model" in actions.look(held, {"chosen": []}, pressed(held[0]))
-    wide = (ListedEmbedding(embedding_of(np.ones((1, 3)), "narrow")),)
-    assert "3 wide" in actions.look(wide, {"chosen": ["fake/text|pytorch"]}, pressed(wide[0]))
+    embeddings = (ListedEmbedding(embedding_of(VALUES, "speech")),)
+    assert "the table is not shown" in actions.look(embeddings, {"chosen": ["fake/text|gguf"]}, press(embeddings[0]))
+    assert "tick a language model" in actions.look(embeddings, {"chosen": []}, press(embeddings[0]))
+    narrow = (ListedEmbedding(embedding_of(np.ones((1, 3)), "narrow")),)
+    assert "3 wide" in actions.look(narrow, {"chosen": ["fake/text|pytorch"]}, press(narrow[0]))
 
 
 def test_inspection_of_a_long_embedding_lists_only_some_tokens(inject_pool: Any) -> None:
     near = inject_pool.registry.texts["pytorch"].neighbours(np.zeros((80, WIDTH)))
-    shown = look_html(embedding_of(np.ones((80, WIDTH)), "long"), near, "a model")
-    assert "20 more tokens are not listed" in shown
+    html = look_html(embedding_of(np.ones((80, WIDTH)), "long"), near, "a model")
+    assert "20 more tokens are not listed" in html
 
 
 def test_embeddings_of_a_recording_set_the_prompt_of_their_model(actions: InjectActions, tmp_path: Path) -> None:
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
-    *_, (held, listed, prompt, chat, progress, made_prompt) = actions.make(recording, cell, (), "  ")
-    assert held[0].embedding.tokens == 5 and "talk by fake/nano" in listed
+    *_, (embeddings, html, prompt, chat, progress, made_prompt) = actions.make(recording, cell, (), "  ")
+    assert embeddings[0].embedding.tokens == 5 and "talk by fake/nano" in html
     assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and made_prompt == prompt
-    *_, (held, _, prompt, chat, _, _) = actions.make(recording, cell, held, "my own", made_prompt)
-    assert len(held) == 2 and prompt not in ("my own", made_prompt), "what was written stays"
-    mine = ListedEmbedding(embedding_of(VALUES, "mine"))
-    kept, _, _ = actions.begin_with(recording, (mine, *held))
-    assert kept == (mine,), "another recording replaces what recordings made, and no file"
-    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, kept, made_prompt, made_prompt)
-    assert prompt == made_prompt, "a prompt that nobody wrote is the next recording's own"
+    *_, (embeddings, _, prompt, chat, _, _) = actions.make(recording, cell, embeddings, "my own", made_prompt)
+    assert len(embeddings) == 2 and prompt not in ("my own", made_prompt), "the user's own prompt stays"
+    own_embedding = ListedEmbedding(embedding_of(VALUES, "mine"))
+    remaining, _, _ = actions.begin_with(recording, (own_embedding, *embeddings))
+    assert remaining == (own_embedding,), "another recording replaces embeddings of recordings only, not those of files"
+    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, remaining, made_prompt, made_prompt)
+    assert prompt == made_prompt, "the next recording replaces a prompt that the user did not write"
     with pytest.raises(BadInput, match="it is a text"):
-        actions.begin_with(str(broken(tmp_path / "text.wav")), kept)
+        actions.begin_with(str(broken(tmp_path / "text.wav")), remaining)
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_empty_embedding_list_shows_instructions() -> None:
 
 
 def test_inject_endpoint_answers_for_every_model(inject_pool: SessionPool, tmp_path: Path) -> None:
-    path = saved(tmp_path / "speech.npy")
+    path = save_array(tmp_path / "speech.npy")
     prompt, models = f"What is {PLACEHOLDER}?", ["fake/text", "fake/text|gguf"]
     answers = injected(inject_pool, [path], models, prompt, options={"max_new_tokens": 4})
-    assert [(each["runtime"], each["text"]) for each in answers] == [
+    assert [(answer["runtime"], answer["text"]) for answer in answers] == [
         ("pytorch", "seven one three"),
         ("gguf", "seven one three"),
     ]
@@ -238,7 +238,7 @@ def test_embedding_is_injected_into_two_runtimes(served_inject: Served, page: An
     page.set_input_files("#inject-recording input[type=file]", str(broken(tmp_path / "text.wav")))
     expect(page.locator("#inject-recording-fault")).to_contain_text("text.wav is not a sound file")
     (tmp_path / "bad.npy").write_text("no array")
-    files = [saved(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
+    files = [save_array(tmp_path / "speech.npy"), str(tmp_path / "bad.npy")]
     unfold(page, "Add embedding files")
     page.set_input_files("#embedding-files input[type=file]", files)
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
@@ -269,7 +269,7 @@ def test_cancel_stops_the_generation_and_keeps_finished_answers(
     hanging.gate = threading.Event()
     open_tab(page, served_inject)
     unfold(page, "Add embedding files")
-    page.set_input_files("#embedding-files input[type=file]", [saved(tmp_path / "speech.npy")])
+    page.set_input_files("#embedding-files input[type=file]", [save_array(tmp_path / "speech.npy")])
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(PLACEHOLDER)
     for box in page.locator("#inject-models input").all():

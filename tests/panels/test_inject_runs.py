@@ -60,13 +60,13 @@ def test_generation_notes_are_shown_escaped_below_the_text(inject_pool: Any) -> 
 def test_text_is_shown_while_it_is_generated(inject_pool: Any) -> None:
     session = inject_pool.registry.texts["pytorch"]
     session.gate.clear()
-    seen = []
+    texts = []
     for answers in run(inject_pool, job(inject_pool, BOTH[:1]), threading.Event()):
-        seen.append(answers.rows[0].text)
+        texts.append(answers.rows[0].text)
         if answers.rows[0].text:
             assert answers.rows[0].choices or answers.finished
             session.gate.set()
-    assert seen[0] == "" and "seven" in seen and seen[-1] == "seven one three"
+    assert texts[0] == "" and "seven" in texts and texts[-1] == "seven one three"
 
 
 def test_stop_keeps_the_text_generated_so_far(inject_pool: Any) -> None:
@@ -106,13 +106,13 @@ def test_invalid_run_is_refused_before_a_model_loads(inject_pool: Any, change: d
     assert inject_pool.registry.opened == []
 
 
-# What is shown.
+# The HTML.
 
 
 def test_first_token_probabilities_of_runtimes_are_compared_in_a_table(inject_pool: Any) -> None:
     rows = last(inject_pool, job(inject_pool)).rows
-    shown = first_token_html(rows)
-    assert "90.0 %" in shown and "80.0 %" in shown and shown.count("<tr>") == 3
+    html = first_token_html(rows)
+    assert "90.0 %" in html and "80.0 %" in html and html.count("<tr>") == 3
     assert agreements(rows) == [
         "GGUF against PyTorch: the same likeliest token, 2 of the 2 likeliest in common, "
         "probabilities at most 10.0 % apart"
@@ -128,17 +128,19 @@ def test_different_first_tokens_are_reported(inject_pool: Any) -> None:
 
 def test_answer_text_is_escaped_in_html(inject_pool: Any) -> None:
     inject_pool.registry.texts["pytorch"].words = ("<script>alert(1)</script>",)
-    shown = answers_html(last(inject_pool, job(inject_pool, BOTH[:1])))
-    assert "<script>" not in shown and "&lt;script&gt;" in shown
+    html = answers_html(last(inject_pool, job(inject_pool, BOTH[:1])))
+    assert "<script>" not in html and "&lt;script&gt;" in html
 
 
 @pytest.mark.parametrize(
-    ("share", "written"), [(0.5, "50.0 %"), (0.012, "1.20 %"), (3e-6, "0.0003 %"), (0.0, "0.00 %")]
+    ("share", "expected"), [(0.5, "50.0 %"), (0.012, "1.20 %"), (3e-6, "0.0003 %"), (0.0, "0.00 %")]
 )
-def test_small_percentages_keep_significant_digits(share: float, written: str) -> None:
-    assert percent(share) == written
+def test_small_percentages_keep_significant_digits(share: float, expected: str) -> None:
+    assert percent(share) == expected
 
 
-@pytest.mark.parametrize(("token", "shown"), [(" one", "␣one"), ("\n", "⏎"), ("  ", "␣␣"), ("two words", "two words")])
-def test_whitespace_in_tokens_is_shown_with_visible_symbols(token: str, shown: str) -> None:
-    assert visible(token) == shown
+@pytest.mark.parametrize(
+    ("token", "expected"), [(" one", "␣one"), ("\n", "⏎"), ("  ", "␣␣"), ("two words", "two words")]
+)
+def test_whitespace_in_tokens_is_shown_with_visible_symbols(token: str, expected: str) -> None:
+    assert visible(token) == expected

@@ -21,7 +21,7 @@ from tests.support.widths import no_sideways_scroll
 from workbench.families.language import PLACEHOLDER
 
 DESK, PHONE = 1280, 390  # pixels of width
-AGAIN = "the stored results of an earlier run"
+EARLIER_RUN = "the stored results of an earlier run"
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +71,16 @@ def test_link_reopens_a_stored_parity_comparison(lab: Served, visit: Callable[[i
     expect(page.locator("#parity-closer h3")).to_be_visible(timeout=LONG)
     link, stage = link_of(page, "parity"), page.locator("#parity-closer h3").inner_text()
     page.reload()
-    for each in (page, visit(PHONE)):
-        if each is not page:
-            each.goto(link)
-        expect(each.locator("#parity-earlier")).to_contain_text(AGAIN)
-        expect(each.locator("#parity-result section.verdict.within")).to_have_count(1)
-        expect(each.locator("#parity-result section.verdict.beyond")).to_have_count(1)
-        expect(each.locator("#parity-closer h3")).to_have_text(stage)
-        expect(each.locator("#parity-candidates textarea")).to_have_value("gguf:f32\npytorch+cmvn=off")
-        expect(each.locator("#parity-recording")).to_contain_text("three_seven_one")
-        assert no_sideways_scroll(each)
+    for view in (page, visit(PHONE)):
+        if view is not page:
+            view.goto(link)
+        expect(view.locator("#parity-earlier")).to_contain_text(EARLIER_RUN)
+        expect(view.locator("#parity-result section.verdict.within")).to_have_count(1)
+        expect(view.locator("#parity-result section.verdict.beyond")).to_have_count(1)
+        expect(view.locator("#parity-closer h3")).to_have_text(stage)
+        expect(view.locator("#parity-candidates textarea")).to_have_value("gguf:f32\npytorch+cmvn=off")
+        expect(view.locator("#parity-recording")).to_contain_text("three_seven_one")
+        assert no_sideways_scroll(view)
 
 
 @pytest.mark.browser
@@ -96,17 +96,17 @@ def test_link_reopens_a_stored_decode_search(desk: Served, visit: Callable[[int]
     page.locator("#decode-run").click()
     expect(page.locator("#decode-table .result.done")).to_have_count(3)
     link = link_of(page, "decode")
-    heard = page.locator("#decode-table .result .rate").all_inner_texts()
+    rates = page.locator("#decode-table .result .rate").all_inner_texts()
     page.reload()
-    for each in (page, visit(PHONE)):
-        if each is not page:
-            each.goto(link)
-        expect(each.locator("#decode-earlier")).to_contain_text(AGAIN)
-        expect(each.locator("#decode-table .result .rate")).to_have_text(heard)
-        expect(each.locator("#decode-reference textarea")).to_have_value("too late")
-        unfold(each, "Or files of logits")
-        expect(each.locator("#decode-logits")).to_contain_text("take")
-        assert no_sideways_scroll(each)
+    for view in (page, visit(PHONE)):
+        if view is not page:
+            view.goto(link)
+        expect(view.locator("#decode-earlier")).to_contain_text(EARLIER_RUN)
+        expect(view.locator("#decode-table .result .rate")).to_have_text(rates)
+        expect(view.locator("#decode-reference textarea")).to_have_value("too late")
+        unfold(view, "Or files of logits")
+        expect(view.locator("#decode-logits")).to_contain_text("take")
+        assert no_sideways_scroll(view)
 
 
 @pytest.mark.browser
@@ -123,11 +123,11 @@ def test_link_reopens_a_stored_inject_answer(desk: Served, visit: Callable[[int]
     expect(page.locator("#answers .result.done").first).to_be_visible()
     link = link_of(page, "inject")
     page.reload()
-    for each in (page, visit(PHONE)):
-        if each is not page:
-            each.goto(link)
-        expect(each.locator("#inject-earlier")).to_contain_text(AGAIN)
-        expect(each.locator("#answers .result.done").first).to_contain_text("seven one three")
-        expect(each.locator("#inject-prompt textarea")).to_have_value(f"What is {PLACEHOLDER}")
-        expect(each.locator("#embeddings")).to_contain_text("speech.npy")
-        assert no_sideways_scroll(each)
+    for view in (page, visit(PHONE)):
+        if view is not page:
+            view.goto(link)
+        expect(view.locator("#inject-earlier")).to_contain_text(EARLIER_RUN)
+        expect(view.locator("#answers .result.done").first).to_contain_text("seven one three")
+        expect(view.locator("#inject-prompt textarea")).to_have_value(f"What is {PLACEHOLDER}")
+        expect(view.locator("#embeddings")).to_contain_text("speech.npy")
+        assert no_sideways_scroll(view)

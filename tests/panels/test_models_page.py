@@ -43,7 +43,7 @@ def test_models_tab_takes_at_most_three_screens_on_a_phone(full: Served, page: A
     page.get_by_role("tab", name="Models").click()
     expect(page.locator("#residents tbody tr")).to_have_count(4)
     expect(page.locator("#cards tbody tr")).to_have_count(len(full.registry.listed))
-    tall = page.evaluate("document.documentElement.scrollHeight")
-    record_property("pixels", tall)
-    assert tall <= SCREENS * HEIGHT
+    height = page.evaluate("document.documentElement.scrollHeight")
+    record_property("pixels", height)
+    assert height <= SCREENS * HEIGHT
     assert no_sideways_scroll(page)

@@ -34,9 +34,9 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
     site = tmp_path / "site"
     tiny_ctc(site)
     source = f"source = {{ directory = {json.dumps(str(checkpoint(site, tmp_path)))} }}"
-    listed = tmp_path / "models.toml"
-    listed.write_text(f'[[model]]\nid = "mine"\nname = "Mine"\nfamily = "tiny_ctc"\n{source}\n')
-    monkeypatch.setenv("WORKBENCH_MODELS", str(listed))
+    model_list = tmp_path / "models.toml"
+    model_list.write_text(f'[[model]]\nid = "mine"\nname = "Mine"\nfamily = "tiny_ctc"\n{source}\n')
+    monkeypatch.setenv("WORKBENCH_MODELS", str(model_list))
     with on_the_path(site):
         yield from serve(SessionPool(OneModel()), "transcribe,parity,models")
 

@@ -19,9 +19,9 @@ pytestmark = pytest.mark.tabs("models")
 BROWSER = "gzip, deflate, br, zstd"
 
 
-def get(url: str, accepted: str = BROWSER) -> tuple[httpx.Response, int]:
-    """Returns the answer, decoded, and the number of bytes that the server sent."""
-    with httpx.Client(headers={"Accept-Encoding": accepted}) as client, client.stream("GET", url) as answer:
+def get(url: str, encodings: str = BROWSER) -> tuple[httpx.Response, int]:
+    """Returns the decoded answer and the number of bytes that the server sent."""
+    with httpx.Client(headers={"Accept-Encoding": encodings}) as client, client.stream("GET", url) as answer:
         answer.read()
         return answer, answer.num_bytes_downloaded
 
@@ -31,22 +31,22 @@ def test_static_files_are_compressed_and_cached_by_browsers(served: Served) -> N
     names = set(re.findall(r"(?:src|href)=\"[./]*assets/([\w.-]+\.(?:js|css))\"", html))
     assert len(names) > 1
     for name in [*names, next(FILES.glob("*.woff2")).name]:
-        answer, sent = get(f"{served.url}assets/{name}")
+        answer, nbytes = get(f"{served.url}assets/{name}")
         assert answer.content == (FILES / name).read_bytes()
         assert "immutable" in answer.headers["cache-control"] and "content-security-policy" in answer.headers
         if len(answer.content) > 2000 and not name.endswith("woff2"):
-            assert answer.headers["content-encoding"] == "br" and sent < 0.6 * len(answer.content)
+            assert answer.headers["content-encoding"] == "br" and nbytes < 0.6 * len(answer.content)
         kind = {"js": "javascript", "css": "text/css", "woff2": "font/woff2"}[name.rpartition(".")[2]]
         assert kind in answer.headers["content-type"]
 
 
-@pytest.mark.parametrize("accepted", ["gzip", "identity"])
-def test_browsers_without_brotli_have_the_same_files(served: Served, accepted: str) -> None:
+@pytest.mark.parametrize("encoding", ["gzip", "identity"])
+def test_browsers_without_brotli_have_the_same_files(served: Served, encoding: str) -> None:
     largest = max(FILES.glob("*.css"), key=lambda path: path.stat().st_size)
-    answer, sent = get(f"{served.url}assets/{largest.name}", accepted)
+    answer, nbytes = get(f"{served.url}assets/{largest.name}", encoding)
     assert answer.content == largest.read_bytes()
-    assert answer.headers.get("content-encoding", "identity") == accepted and (sent < len(answer.content)) == (
-        accepted == "gzip"
+    assert answer.headers.get("content-encoding", "identity") == encoding and (nbytes < len(answer.content)) == (
+        encoding == "gzip"
     )
 
 
@@ -57,14 +57,15 @@ def test_unknown_or_outside_asset_paths_are_refused(served: Served, name: str) -
 
 def test_compressed_html_contains_the_nonce_of_its_header(served: Served) -> None:
     """The header and the HTML of an answer have the same nonce, so compression must follow its insertion."""
-    answer, sent = get(served.url)
-    assert answer.headers["content-encoding"] == "gzip" and sent < len(answer.content) / 3
+    answer, nbytes = get(served.url)
+    assert answer.headers["content-encoding"] == "gzip" and nbytes < len(answer.content) / 3
     [nonce] = re.findall(r"'nonce-([^']+)'", answer.headers["content-security-policy"])
     assert f'nonce="{nonce}"' in answer.text
-    plain, _ = get(served.url, "identity")
-    [other] = re.findall(r"'nonce-([^']+)'", plain.headers["content-security-policy"])
-    assert "content-encoding" not in plain.headers
-    assert len(plain.text.replace(other, nonce)) == pytest.approx(len(answer.text), abs=200)  # the visitor's cookies
+    uncompressed, _ = get(served.url, "identity")
+    [other_nonce] = re.findall(r"'nonce-([^']+)'", uncompressed.headers["content-security-policy"])
+    assert "content-encoding" not in uncompressed.headers
+    length = len(uncompressed.text.replace(other_nonce, nonce))
+    assert length == pytest.approx(len(answer.text), abs=200)  # the visitor's cookies differ
 
 
 def test_progress_is_sent_only_to_outputs_that_show_it() -> None:

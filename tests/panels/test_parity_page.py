@@ -62,7 +62,7 @@ def test_demo_model_is_compared_on_two_runtimes_and_its_report_opens_offline(
     verdict = page.locator("section.verdict")
     expect(verdict).to_contain_text("within tolerance")
     expect(verdict).to_contain_text("Arithmetic noise")
-    said = verdict.locator("p").nth(1).inner_text()
+    sentence = verdict.locator("p").nth(1).inner_text()
 
     page.locator('[data-stage="encoder.layers.2"] button').click()
     expect(page.locator("#parity-closer h3")).to_contain_text("encoder.layers.2 gguf:f32 against pytorch:f32")
@@ -78,7 +78,7 @@ def test_demo_model_is_compared_on_two_runtimes_and_its_report_opens_offline(
     view = offline.new_page()
     view.goto(report.as_uri())
     expect(view.locator("h1")).to_have_text("Parity of demo/sensevoice")
-    expect(view.locator("section.verdict p").nth(1)).to_have_text(said)
+    expect(view.locator("section.verdict p").nth(1)).to_have_text(sentence)
     offline.close()
 
 
@@ -91,7 +91,7 @@ def test_empty_panels_are_hidden_before_the_first_run(lab: Served, page: Any) ->
     for name in ("Parity", "Inject"):
         page.get_by_role("tab", name=name).click()
         inputs, results = (page.locator(f".{each} > *:visible").first.bounding_box() for each in ("inputs", "results"))
-        assert inputs["y"] == results["y"], "nothing empty stands above either"
+        assert inputs["y"] == results["y"], "no empty element stands above either column"
     expect(page.locator("#which-tensor")).to_be_hidden()
 
 
@@ -162,8 +162,8 @@ def test_first_wrong_stage_is_opened_and_other_stages_can_be_selected(lab: Serve
 
     with page.expect_download() as waiting:
         page.locator("#parity-json").click()
-    found = json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))
-    assert [each["status"] for each in found["candidates"]] == ["within", "beyond", "unavailable"]
+    report = json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))
+    assert [each["status"] for each in report["candidates"]] == ["within", "beyond", "unavailable"]
 
 
 @pytest.mark.browser
@@ -197,34 +197,34 @@ def test_isolated_mode_stages_and_tolerances_reach_the_run(
 ) -> None:
     import panels.parity.run
 
-    given: list[Any] = []
+    calls: list[Any] = []
     real = panels.parity.run.run_parity
     monkeypatch.setattr(
-        "panels.parity.run.run_parity", lambda *a, **k: given.append((a, k)) or real(*a, **{**k, "isolated": False})
+        "panels.parity.run.run_parity", lambda *a, **k: calls.append((a, k)) or real(*a, **{**k, "isolated": False})
     )
     open_tab(page, lab)
     page.locator("#parity-mode label", has_text="Isolated").click()
     unfold(page, "Stages and tolerance")
     stages = page.locator("#parity-stages input, #parity-stages textarea")
-    expect(stages).to_have_value("*")  # Gradio makes the inputs when they come into sight
+    expect(stages).to_have_value("*")  # Gradio creates the inputs when they become visible
     stages.fill("encoder.*, tokens")
     page.locator("#parity-rules textarea").fill("encoder.*:relative_l2=1e-9\ncosine_distance=0.5")
     expect(stages).to_have_value("encoder.*, tokens")
     page.locator("#parity-exact input").uncheck()
     compare(page, "gguf:f32")
-    [(sent, _)] = given
-    how = sent[5]
-    assert how.stages == "encoder.*, tokens" and how.exact is False and how.isolated is True
-    assert how.rules == ("encoder.*:relative_l2=1e-9", "cosine_distance=0.5")
+    [(arguments, _)] = calls
+    run_options = arguments[5]
+    assert run_options.stages == "encoder.*, tokens" and run_options.exact is False and run_options.isolated is True
+    assert run_options.rules == ("encoder.*:relative_l2=1e-9", "cosine_distance=0.5")
     expect(page.locator("section.verdict.beyond")).to_contain_text("with changes")
     expect(page.locator("[data-stage]")).to_have_count(10 + 1)
 
 
 @pytest.mark.browser
 def test_uploaded_trace_with_a_name_mapping_is_compared_as_a_candidate(lab: Served, page: Any, tmp_path: Path) -> None:
-    theirs = {("enc_out" if name == "encoder.output" else name): array for name, array in computed().items()}
-    theirs["enc_out"] = np.ascontiguousarray(theirs["enc_out"].T)
-    arrays = {name: array for name, array in theirs.items() if name != "text"}
+    port_stages = {("enc_out" if name == "encoder.output" else name): array for name, array in computed().items()}
+    port_stages["enc_out"] = np.ascontiguousarray(port_stages["enc_out"].T)
+    arrays = {name: array for name, array in port_stages.items() if name != "text"}
     np.savez(tmp_path / "port.npz", **arrays)
     mapping = tmp_path / "names.toml"
     mapping.write_text('[stages]\n"encoder.output" = { from = "enc_out", transpose = true }\n')
@@ -270,14 +270,14 @@ def test_results_scroll_into_view_and_buttons_are_large_enough_on_a_phone(lab: S
         .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 39)
         .map((each) => each.className + ' ' + each.innerText)"""
     assert page.evaluate(small) == []
-    page.locator("#parity-run").click()  # the mistake is put right where the page stands
+    page.locator("#parity-run").click()  # after an error the page stays at the inputs
     expect(page.locator(".toast-body").last).to_contain_text("there is no recording")
     assert page.locator("#parity-results").bounding_box()["y"] > 844
     compare(page, "gguf:f32", "gguf:q8_0")
     until(page, lambda: 0 <= page.locator("#parity-results").bounding_box()["y"] < 422)
     assert page.evaluate(small) == []
-    chosen = page.locator("#parity-closer .buttons [aria-pressed=true]")
-    expect(chosen).to_have_count(1)
+    pressed = page.locator("#parity-closer .buttons [aria-pressed=true]")
+    expect(pressed).to_have_count(1)
 
 
 @pytest.mark.browser
@@ -287,16 +287,16 @@ def test_invalid_input_shows_an_error_message_and_keeps_the_fields(lab: Served, 
     page.locator("#parity-run").click()
     expect(toast).to_contain_text("there is no recording for pytorch:f32")
     pick(page)
-    for wrong, says in [
+    for text, sentence in [
         ("", "no candidate is chosen"),
         ("/etc/passwd", "'/etc/passwd' is neither a runtime nor an uploaded file"),
         ("gguf:q8_0+cmvn=perhaps", "expected one of checkpoint, off"),
         ("gguf+vad=/etc", "is not one of"),
     ]:
-        candidates(page).fill(wrong)
+        candidates(page).fill(text)
         page.locator("#parity-run").click()
-        expect(page.locator(".toast-body").last).to_contain_text(says)
-        expect(candidates(page)).to_have_value(wrong)
+        expect(page.locator(".toast-body").last).to_contain_text(sentence)
+        expect(candidates(page)).to_have_value(text)
     candidates(page).fill("gguf:f32")
     unfold(page, "Stages and tolerance")
     page.locator("#parity-rules textarea").fill("loudness=1")
@@ -305,10 +305,10 @@ def test_invalid_input_shows_an_error_message_and_keeps_the_fields(lab: Served, 
     expect(page.locator("#parity-rules textarea")).to_have_value("loudness=1")
     page.locator("#parity-rules textarea").fill("")
     unfold(page, "Files of other programs")
-    page.set_input_files("#parity-uploads input[type=file]", str(broken(tmp_path / "theirs.npz")))
-    expect(candidates(page)).to_have_value("gguf:f32\ntheirs.npz")
+    page.set_input_files("#parity-uploads input[type=file]", str(broken(tmp_path / "foreign.npz")))
+    expect(candidates(page)).to_have_value("gguf:f32\nforeign.npz")
     page.locator("#parity-run").click()
-    expect(page.locator("section.verdict.unusable")).to_contain_text("theirs.npz is truncated or not a .npz file")
+    expect(page.locator("section.verdict.unusable")).to_contain_text("foreign.npz is truncated or not a .npz file")
     expect(page.locator("section.verdict.within")).to_have_count(1)
     candidates(page).fill("")
     page.locator("#parity-run").click()
@@ -343,17 +343,17 @@ def test_stored_runs_are_separate_per_user_and_deleted_when_the_user_leaves(
     open_tab(page, lab)
     compare(page, "gguf:f32")
     with chromium.new_context() as context:
-        other = context.new_page()
-        open_tab(other, lab)
-        compare(other, "pytorch:f64", "gguf:q8_0")
+        other_page = context.new_page()
+        open_tab(other_page, lab)
+        compare(other_page, "pytorch:f64", "gguf:q8_0")
         assert len(list(tempdir.iterdir())) == 2
         page.locator('[data-stage="logits"] button').first.click()
         expect(page.locator("#parity-closer h3")).to_contain_text("logits gguf:f32 against")
-        other.locator("#parity-run").click()
-        until(page, lambda: sorted(each.name for each in tempdir.iterdir()) == ["run-0", "run-2"])
-        expect(other.locator("#parity-run")).to_be_visible()
-        other.goto("about:blank")
-        until(page, lambda: [each.name for each in tempdir.iterdir()] == ["run-0"])
+        other_page.locator("#parity-run").click()
+        until(page, lambda: sorted(folder.name for folder in tempdir.iterdir()) == ["run-0", "run-2"])
+        expect(other_page.locator("#parity-run")).to_be_visible()
+        other_page.goto("about:blank")
+        until(page, lambda: [folder.name for folder in tempdir.iterdir()] == ["run-0"])
     page.goto("about:blank")
     until(page, lambda: list(tempdir.iterdir()) == [])
 
@@ -377,5 +377,5 @@ def test_language_model_is_compared_on_a_prompt_with_embeddings(lab: Served, pag
     expect(page.locator("#parity-candidates-cmvn")).to_be_hidden()
     page.locator("#parity-run").click()
     expect(page.locator("#parity-result h3").first).to_contain_text("Say <b>seven</b>")
-    [given] = lab.registry.embeddings[0]
-    assert given.name == "probe.npy" and given.values.shape == (3, 4)
+    [embedding] = lab.registry.embeddings[0]
+    assert embedding.name == "probe.npy" and embedding.values.shape == (3, 4)

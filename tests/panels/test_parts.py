@@ -31,7 +31,7 @@ from workbench.session.values import Segment, Transcript
 
 ROOT = Path(__file__).resolve().parents[2]
 SEGMENTS = (Segment(0.0, 0.5, "three"), Segment(0.5, 1.25, "eleven"))
-HEARD = Transcript("demo/x", "pytorch", "three eleven", "en", SEGMENTS, (1, 2), 2.0, 0.5, 0.1)
+TRANSCRIPT = Transcript("demo/x", "pytorch", "three eleven", "en", SEGMENTS, (1, 2), 2.0, 0.5, 0.1)
 ROW = Row(
     "0:demo/x|pytorch",
     "a b.wav",
@@ -41,7 +41,7 @@ ROW = Row(
     None,
     "done",
     None,
-    HEARD,
+    TRANSCRIPT,
 )
 
 
@@ -73,20 +73,20 @@ def test_input_values_convert_back_to_options_with_defaults(pool: Any) -> None:
     assert ten["max_segment_seconds"] == 10.0 and isinstance(ten["max_segment_seconds"], float)
 
 
-@pytest.mark.parametrize(("written", "read"), [(None, None), ("", None), (" ", None), ("0", 0), (" 800 ", 800)])
-def test_optional_number_input_accepts_an_empty_value(pool: Any, written: str | None, read: int | None) -> None:
+@pytest.mark.parametrize(("text", "expected"), [(None, None), ("", None), (" ", None), ("0", 0), (" 800 ", 800)])
+def test_optional_number_input_accepts_an_empty_value(pool: Any, text: str | None, expected: int | None) -> None:
     options = shown_options(pool.registry)
-    asked = [written if option.spec.name == "end_silence_ms" else None for option in options]
-    assert read_inputs(options, asked)["end_silence_ms"] == read
-    wrong = ["8 s" if each is not None else None for each in asked]
-    if any(wrong):
+    values = [text if option.spec.name == "end_silence_ms" else None for option in options]
+    assert read_inputs(options, values)["end_silence_ms"] == expected
+    invalid = ["8 s" if value is not None else None for value in values]
+    if any(invalid):
         with pytest.raises(BadInput, match=r"End silence \(ms\) is '8 s'; expected a whole number, or nothing"):
-            read_inputs(options, wrong)
+            read_inputs(options, invalid)
 
 
 def test_option_is_visible_while_a_chosen_model_has_it(pool: Any) -> None:
     options = shown_options(pool.registry)
-    shown = {
+    visible_names = {
         model: [
             option.spec.name
             for option, visible in zip(options, visible_for(options, pool.registry, [f"{model}|pytorch"]))
@@ -94,7 +94,7 @@ def test_option_is_visible_while_a_chosen_model_has_it(pool: Any) -> None:
         ][6:]
         for model in ("fake/sense", "fake/para")
     }
-    assert {model: sorted(names) for model, names in shown.items()} == {
+    assert {model: sorted(names) for model, names in visible_names.items()} == {
         "fake/sense": sorted(["ban_emo_unk", "itn", "language", *(spec.name for spec in option_specs(CtcBeamOptions))]),
         "fake/para": ["cif_residual"],
     }
@@ -106,9 +106,9 @@ def test_file_option_refuses_paths_outside_the_upload_folder(
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
     inside, outside = str(tmp_path / "uploads" / "it" / "lm.arpa"), str(tmp_path / "lm.arpa")
     assert options_for(pool.registry, "fake/sense", {"lm": inside, "boost": None}) == {"lm": inside, "boost": None}
-    for other in (outside, f"{tmp_path}/uploads/../lm.arpa", "/etc/passwd", "lm\0arpa"):
+    for path in (outside, f"{tmp_path}/uploads/../lm.arpa", "/etc/passwd", "lm\0arpa"):
         with pytest.raises(BadInput, match=r"option lm is .*; expected a file that was uploaded to this page"):
-            options_for(pool.registry, "fake/sense", {"lm": other})
+            options_for(pool.registry, "fake/sense", {"lm": path})
     with pytest.raises(BadInput, match="option neural_lm is '/some/folder'"):
         options_for(pool.registry, "fake/sense", {"neural_lm": "/some/folder"})
 
@@ -117,9 +117,9 @@ def test_script_can_send_an_uploaded_file_as_an_option_value(
     pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    sent = {"path": str(tmp_path / "lm.arpa"), "meta": {"_type": "gradio.FileData"}}
-    [found] = transcripts(pool, [str(tone(tmp_path / "a.wav"))], ["fake/sense"], options={"lm": sent, "alpha": 0.7})
-    assert found["text"] == "three eleven one"
+    upload = {"path": str(tmp_path / "lm.arpa"), "meta": {"_type": "gradio.FileData"}}
+    [result] = transcripts(pool, [str(tone(tmp_path / "a.wav"))], ["fake/sense"], options={"lm": upload, "alpha": 0.7})
+    assert result["text"] == "three eleven one"
     assert pool.registry.sessions["fake/sense"].calls == [{"lm": str(tmp_path / "lm.arpa"), "alpha": 0.7}]
     with pytest.raises(BadInput, match="option lm is"):
         transcripts(pool, [str(tone(tmp_path / "a.wav"))], ["fake/sense"], options={"lm": {"path": "/etc/passwd"}})
@@ -193,8 +193,8 @@ def test_export_contains_the_edited_segments() -> None:
     assert base64.b64decode(export(ROW, value, "csv")["base64"]).startswith(b"\xef\xbb\xbf"), "for spreadsheets"
     with pytest.raises(BadInput, match="the end of row 1 is 'x'"):
         export(ROW, {**value, "rows": [["0", "x", "three"]]}, "srt")
-    kept = export(ROW, {**value, "rows": [["0", "x", "three"], ["1", "2", "seven"]]}, "txt")
-    assert base64.b64decode(kept["base64"]) == b"three seven\n", "a text has no times"
+    exported = export(ROW, {**value, "rows": [["0", "x", "three"], ["1", "2", "seven"]]}, "txt")
+    assert base64.b64decode(exported["base64"]) == b"three seven\n", "a text has no times"
     with pytest.raises(BadInput, match="no transcript"):
         export(replace(ROW, transcript=None), None, "txt")
 
@@ -211,11 +211,11 @@ def test_model_cards_and_loaded_models_are_shown(pool: Any) -> None:
     assert json.loads(json.dumps(models_list(pool.registry)))[2]["runtimes"]["pytorch"]["downloads"] is True
 
 
-# What the page does without.
+# Packages that the page does not import.
 
 
 def test_the_page_is_built_without_heavy_packages() -> None:
-    """They belong into the processes of sessions, or come when something is drawn or scored."""
+    """Session processes import them, or the page imports them when it draws or scores."""
     heavy = {
         "torch",
         "vllm",
@@ -236,8 +236,8 @@ from workbench.registry.registry import Registry
 build_page(SessionPool(Registry()))
 print(*sorted({heavy!r} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert process.stdout.split() == []
 
 
 # Errors.
@@ -273,7 +273,7 @@ def test_event_without_data_is_refused() -> None:
 def test_models_tab_lists_each_unusable_card_with_its_reason(pool: Any) -> None:
     assert "cannot be used" not in cards_html(pool.registry)
     pool.registry.bad = (BadCard("mine", "model 'mine' has <b>"), BadCard("", "the model list is not valid TOML"))
-    shown = cards_html(pool.registry)
-    assert shown.count("<li>model &#39;mine&#39; has &lt;b&gt;</li>") == 1 and "list is not valid TOML</li>" in shown
+    html = cards_html(pool.registry)
+    assert html.count("<li>model &#39;mine&#39; has &lt;b&gt;</li>") == 1 and "list is not valid TOML</li>" in html
     *_, last = models_list(pool.registry)
     assert last["id"] == "mine" and not any(state["ready"] for state in last["runtimes"].values())

@@ -28,19 +28,19 @@ def page() -> Page:
 
 
 def result_of(work: Coroutine[Any, Any, list[Any]]) -> list[Any]:
-    """Runs it in a thread of its own, because browser tests leave an event loop in this one."""
+    """Runs the coroutine in its own thread, because browser tests leave an event loop in this one."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(asyncio.run, work).result()
 
 
-def received(page: Page, *values: Any) -> list[Any]:
+def receive(page: Page, *values: Any) -> list[Any]:
     return result_of(page.preprocess_data(page.fns[0], list(values), None))
 
 
 def test_large_results_may_come_back_and_large_texts_are_refused(page: Page) -> None:
-    assert received(page, LARGE, "short")[0] == LARGE
+    assert receive(page, LARGE, "short")[0] == LARGE
     with pytest.raises(gr.Error, match="kB of text; expected at most 64 kB"):
-        received(page, "", LARGE)
+        receive(page, "", LARGE)
 
 
 def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
@@ -49,10 +49,10 @@ def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
 
 
 def test_sent_results_forget_the_oldest_and_ignore_other_values() -> None:
-    stored, other = gr.HTML(), gr.HTML()
+    stored, unlisted = gr.HTML(), gr.HTML()
     sent = SentResults(limit=2).of([stored])
     for value in ("a", "b", "a", {"value": "c"}, {"visible": False}, None, 3, ""):
         sent.add(stored, value)
-    sent.add(other, "d")
+    sent.add(unlisted, "d")
     assert "d" not in sent
     assert [each in sent for each in ("a", "b", "c", "", None, 3)] == [True, False, True, False, False, False]

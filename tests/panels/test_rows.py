@@ -15,7 +15,7 @@ from panels.widgets.markup import element
 from workbench.session.values import Doubt, Progress, Segment, Transcript
 from workbench.text.rates import score
 
-HEARD = Transcript(
+TRANSCRIPT = Transcript(
     "demo/x",
     "pytorch",
     "three eleven one",
@@ -54,10 +54,10 @@ class Tags(HTMLParser):
         self.words += data
 
 
-def done(text: str = HEARD.text, reference: str | None = None, **changes: object) -> Row:
-    rated = None if reference is None else score(reference, text)
+def done_row(text: str = TRANSCRIPT.text, reference: str | None = None, **changes: object) -> Row:
+    rating = None if reference is None else score(reference, text)
     return replace(
-        ROW, status="done", transcript=replace(HEARD, text=text, **changes), reference=reference, score=rated
+        ROW, status="done", transcript=replace(TRANSCRIPT, text=text, **changes), reference=reference, score=rating
     )  # type: ignore[arg-type]
 
 
@@ -68,13 +68,13 @@ def test_empty_results_table_shows_instructions() -> None:
 
 @pytest.mark.parametrize("reference", [None, "three seven one"])
 def test_empty_transcript_shows_no_words_recognised(reference: str | None) -> None:
-    page = results_html(RunState((done("", reference=reference),), finished=True))
+    page = results_html(RunState((done_row("", reference=reference),), finished=True))
     assert "no words recognised" in Tags(page).words
     assert "raw same" not in page, "the style sheet hides that"
 
 
 def test_result_row_shows_text_error_rates_times_and_memory() -> None:
-    words = Tags(results_html(RunState((done(reference="three seven one"),), finished=True))).words
+    words = Tags(results_html(RunState((done_row(reference="three seven one"),), finished=True))).words
     for expected in (
         "a.wav",
         "2.0 s",
@@ -92,8 +92,8 @@ def test_result_row_shows_text_error_rates_times_and_memory() -> None:
 
 
 def differences(reference: str, text: str) -> str:
-    """The paragraph of the results that marks them."""
-    html = str(results_html(RunState((done(text, reference),))))
+    """Returns the paragraph of the results that marks the differences."""
+    html = str(results_html(RunState((done_row(text, reference),))))
     return "<p" + html.partition('<p class="heard marked"')[2].partition("</p>")[0] + "</p>"
 
 
@@ -109,22 +109,22 @@ def test_chinese_differences_contain_no_spaces() -> None:
 
 
 def test_the_raw_text_stays_beside_the_normalised() -> None:
-    words = Tags(results_html(RunState((done("Three, SEVEN one!", "three seven one"),)))).words
+    words = Tags(results_html(RunState((done_row("Three, SEVEN one!", "three seven one"),)))).words
     assert "Three, SEVEN one!" in words and "Raw text" in words and "version 1" in words
 
 
-@pytest.mark.parametrize("where", ["text", "note", "error", "name", "tag", "reference"])
-def test_external_text_is_escaped_in_the_results_html(where: str) -> None:
+@pytest.mark.parametrize("field", ["text", "note", "error", "name", "tag", "reference"])
+def test_external_text_is_escaped_in_the_results_html(field: str) -> None:
     rows = {
-        "text": done(HOSTILE),
-        "note": done(notes=(HOSTILE,)),
+        "text": done_row(HOSTILE),
+        "note": done_row(notes=(HOSTILE,)),
         "error": replace(ROW, status="failed", error=HOSTILE),
-        "name": replace(done(), recording=HOSTILE),
-        "tag": done(tags={"event": HOSTILE}, language=HOSTILE),
-        "reference": done(reference=HOSTILE),
+        "name": replace(done_row(), recording=HOSTILE),
+        "tag": done_row(tags={"event": HOSTILE}, language=HOSTILE),
+        "reference": done_row(reference=HOSTILE),
     }
     tags = Tags(
-        results_html(RunState((rows[where],))) + status_html(RunState((replace(rows[where], status="running"),)))
+        results_html(RunState((rows[field],))) + status_html(RunState((replace(rows[field], status="running"),)))
     )
     assert "img" not in tags.seen and "onerror" in tags.words
 
@@ -136,20 +136,20 @@ def test_failed_row_shows_its_error_and_no_buttons() -> None:
 
 def test_a_doubt_is_one_line_for_all_models_with_a_button() -> None:
     doubt = Doubt("other speech", "this sounds like <b>speech</b>, and the model knows digits only")
-    rows = (done(doubt=doubt), replace(done(doubt=doubt), key="0:b", title="B · GGUF"))
+    rows = (done_row(doubt=doubt), replace(done_row(doubt=doubt), key="0:b", title="B · GGUF"))
     instead = Instead("big|pytorch", "Big (940 MB)")
     html = results_html(RunState(rows, finished=True, instead=instead))
     assert html.count("This sounds like &lt;b&gt;speech&lt;/b&gt;, and these models know digits only") == 1
     assert 'data-event="instead"' in html and 'data-cell="big|pytorch"' in html and "Big (940 MB)" in html
-    one = results_html(RunState((rows[0], replace(done(), key="0:b", title="B · GGUF")), finished=True))
-    assert "Demo X · PyTorch: this sounds like" in one and 'data-event="instead"' not in one
+    single = results_html(RunState((rows[0], replace(done_row(), key="0:b", title="B · GGUF")), finished=True))
+    assert "Demo X · PyTorch: this sounds like" in single and 'data-event="instead"' not in single
     Tags(html)
 
 
 def test_several_recordings_get_a_summary_row_per_model() -> None:
     rows = (
-        done(reference="three seven one"),
-        replace(done(reference="three eleven one"), key="1:demo/x|pytorch", recording="b.wav"),
+        done_row(reference="three seven one"),
+        replace(done_row(reference="three eleven one"), key="1:demo/x|pytorch", recording="b.wav"),
     )
     words = Tags(results_html(RunState(rows, finished=True))).words
     assert "All recordings together" in words and "WER 16.7 %" in words
@@ -165,13 +165,16 @@ def test_status_line_shows_model_recording_and_progress() -> None:
 @pytest.mark.parametrize(
     ("state", "line"),
     [
-        (RunState((done(),), True, seconds=2.0), "1 transcript in 2.0 s"),
-        (RunState((done(), done()), True, seconds=2.0), "All 2 transcripts in 2.0 s"),
+        (RunState((done_row(),), True, seconds=2.0), "1 transcript in 2.0 s"),
+        (RunState((done_row(), done_row()), True, seconds=2.0), "All 2 transcripts in 2.0 s"),
         (
-            RunState((done(), replace(ROW, status="failed")), True, seconds=2.0),
+            RunState((done_row(), replace(ROW, status="failed")), True, seconds=2.0),
             "1 of 2 transcripts in 2.0 s, 1 failed",
         ),
-        (RunState((done(), replace(ROW, status="stopped")), True, True, 2.0), "Stopped: 1 of 2 transcripts in 2.0 s"),
+        (
+            RunState((done_row(), replace(ROW, status="stopped")), True, True, 2.0),
+            "Stopped: 1 of 2 transcripts in 2.0 s",
+        ),
     ],
 )
 def test_status_line_summarises_a_finished_run(state: RunState, line: str) -> None:
@@ -180,7 +183,7 @@ def test_status_line_summarises_a_finished_run(state: RunState, line: str) -> No
 
 def test_chips_have_a_word_beside_the_picture() -> None:
     chips = tag_chips(
-        replace(HEARD, language="yue", tags={"emotion": "HAPPY", "event": "BGM", "itn": "woitn", "accent": "mild"})
+        replace(TRANSCRIPT, language="yue", tags={"emotion": "HAPPY", "event": "BGM", "itn": "woitn", "accent": "mild"})
     )
     assert [(word, kind) for _, word, kind in chips] == [
         ("Cantonese", "language"),

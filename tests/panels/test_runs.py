@@ -105,7 +105,7 @@ def test_a_stop_keeps_finished_rows_and_stops_the_model(pool: Any, tmp_path: Pat
     assert [row.status for row in states[-1].rows] == ["done", "stopped"]
     assert states[-1].finished and states[-1].stopped and states[-1].rows[0].transcript
     second.gate.set()
-    assert second.abandoned.wait(60), "the model's work went on"
+    assert second.abandoned.wait(60), "the model continued"
 
 
 def test_idle_model_runs_first_while_another_model_is_occupied(pool: Any, tmp_path: Path) -> None:
@@ -134,28 +134,28 @@ def test_model_that_is_being_loaded_counts_as_occupied(gguf_pool: Any) -> None:
 
 @given(st.lists(st.booleans(), max_size=6))
 def test_idle_first_yields_every_step_once_with_idle_steps_first(busy: list[bool]) -> None:
-    found = list(idle_first(range(len(busy)), busy.__getitem__))
-    assert found == sorted(range(len(busy)), key=lambda number: busy[number])
+    steps = list(idle_first(range(len(busy)), busy.__getitem__))
+    assert steps == sorted(range(len(busy)), key=lambda number: busy[number])
 
 
 def test_waiting_row_shows_the_progress_message_of_the_session(pool: Any, tmp_path: Path) -> None:
-    """What the session reports before its first event is shown in the row, and nothing claims that the model loads."""
-    session, told = pool.registry.sessions["fake/sense"], threading.Event()
+    """The row shows the session's reports before its first event, and no message says that the model loads."""
+    session, reported = pool.registry.sessions["fake/sense"], threading.Event()
     pool.session("fake/sense", "pytorch")
     stream = session.stream
 
-    def waits(*given: Any, **options: Any) -> Any:
+    def waits(*arguments: Any, **options: Any) -> Any:
         report(0.0, "waiting for another run of this model")
-        assert told.wait(60), "the run did not say what it waits for"
-        yield from stream(*given, **options)
+        assert reported.wait(60), "the run did not report that it waits"
+        yield from stream(*arguments, **options)
 
     session.stream = waits
-    seen = []
+    activities = []
     for state in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event()):
-        seen += [row.progress.activity for row in state.rows if row.progress]
-        if "waiting for another run of this model" in seen:
-            told.set()
-    assert seen[0] == "waiting for another run of this model" and "loading the model" not in seen
+        activities += [row.progress.activity for row in state.rows if row.progress]
+        if "waiting for another run of this model" in activities:
+            reported.set()
+    assert activities[0] == "waiting for another run of this model" and "loading the model" not in activities
 
 
 def test_closed_run_abandons_the_transcription(pool: Any, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_each_model_gets_the_options_it_has(pool: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("changes", "message"),
     [
         ({"recordings": []}, "no recording"),
         ({"cells": []}, "no model is chosen"),
@@ -198,19 +198,19 @@ def test_each_model_gets_the_options_it_has(pool: Any, tmp_path: Path) -> None:
         ({"options": {"vad": "/etc"}}, "option vad is '/etc'; expected one of auto, silero, none, fake/vad"),
     ],
 )
-def test_invalid_request_is_refused_before_a_model_loads(pool: Any, wrong: dict[str, Any], message: str) -> None:
+def test_invalid_request_is_refused_before_a_model_loads(pool: Any, changes: dict[str, Any], message: str) -> None:
     request = {"recordings": ["a.wav", "b.wav"], "cells": BOTH, "reference": "", "normaliser": "basic", "options": {}}
     with pytest.raises(BadInput, match=message):
-        prepare(pool.registry, **(request | wrong))
+        prepare(pool.registry, **(request | changes))
     assert not pool.registry.opened
 
 
 def test_offers_list_runnable_models_first_and_reasons_for_the_others(pool: Any) -> None:
-    listed = offers(pool.registry)
-    assert [offer.cell.value for offer in listed[:3]] == [*BOTH, "fake/hub|pytorch"]
-    assert listed[2].title == "Fake from afar · PyTorch"
-    assert all(offer.reason for offer in listed[3:]) and len(listed) == 9
-    assert not any(offer.cell.model == "fake/vad" for offer in listed)
+    listing = offers(pool.registry)
+    assert [offer.cell.value for offer in listing[:3]] == [*BOTH, "fake/hub|pytorch"]
+    assert listing[2].title == "Fake from afar · PyTorch"
+    assert all(offer.reason for offer in listing[3:]) and len(listing) == 9
+    assert not any(offer.cell.model == "fake/vad" for offer in listing)
     assert vad_choices(pool.registry) == ("auto", "silero", "none", "fake/vad")
 
 
@@ -241,18 +241,18 @@ def test_a_model_runs_in_several_quantisations_side_by_side(gguf_pool: Any, tmp_
 def test_a_conversion_shows_in_its_row_and_stops_with_the_run(gguf_pool: Any, tmp_path: Path) -> None:
     registry, stop = gguf_pool.registry, threading.Event()
     registry.conversion.clear()
-    seen: set[str] = set()
+    activities: set[str] = set()
     for state in run(gguf_pool, job(gguf_pool, [tone(tmp_path / "a.wav")], ["fake/sense|gguf|q8_0"]), stop):
-        seen |= {row.progress.activity for row in state.rows if row.progress}
-        if "converting to q8_0, 50%" in seen:
+        activities |= {row.progress.activity for row in state.rows if row.progress}
+        if "converting to q8_0, 50%" in activities:
             stop.set()
     assert state.rows[0].status == "stopped" and registry.stopped.wait(60) and not registry.opened
 
 
 def test_value_without_a_quantisation_selects_the_default_one(gguf_pool: Any) -> None:
-    listed = offers(gguf_pool.registry)
+    listing = offers(gguf_pool.registry)
     for value in ("fake/sense|gguf", "fake/sense|gguf|auto", "fake/sense|gguf|f32"):
-        [offer] = chosen_offers([value, "fake/sense|gguf"], listed)
+        [offer] = chosen_offers([value, "fake/sense|gguf"], listing)
         assert (
             offer.cell == ModelOnRuntime("fake/sense", "gguf", "f32")
             and offer.weights
@@ -261,9 +261,9 @@ def test_value_without_a_quantisation_selects_the_default_one(gguf_pool: Any) ->
     with pytest.raises(
         BadInput, match=r"^there is no 'q3' of fake/sense on gguf; its weights are f32, f16, q8_0, q4_0"
     ):
-        chosen_offers(["fake/sense|gguf|q3"], listed)
+        chosen_offers(["fake/sense|gguf|q3"], listing)
     with pytest.raises(BadInput, match=r"^there is no 'q8_0' of fake/sense on pytorch; its weights are as the check"):
-        chosen_offers(["fake/sense|pytorch|q8_0"], listed)
+        chosen_offers(["fake/sense|pytorch|q8_0"], listing)
 
 
 def test_chooser_has_one_line_for_each_runnable_model(gguf_pool: Any) -> None:
@@ -282,8 +282,8 @@ def test_chooser_has_one_line_for_each_runnable_model(gguf_pool: Any) -> None:
         "there": False,
     }
     assert afar["note"] == "downloads 940 MB first" and afar["runtimes"][1]["boxes"][0]["size"] == ""
-    again = chooser_value(offers(gguf_pool.registry), ["gone|pytorch", "fake/sense|gguf|q4_0"])
-    assert chosen_in(again) == ["fake/sense|gguf|q4_0"]
+    chosen_again = chooser_value(offers(gguf_pool.registry), ["gone|pytorch", "fake/sense|gguf|q4_0"])
+    assert chosen_in(chosen_again) == ["fake/sense|gguf|q4_0"]
 
 
 @pytest.mark.parametrize("value", [{"chosen": "x"}, {"chosen": [1]}, {"chosen": {}}])
@@ -306,10 +306,16 @@ def test_pool_opens_a_session_once_and_unloads_idle_models(pool: Any) -> None:
     assert [each.model for each in pool.unload_idle()] == ["fake/sense"]
     assert pool.residents() == []
     sentence = "^the time after which models are unloaded is {}; expected 0.1 to 10080 minutes \\(a week\\)$"
-    found = {0: "0 minutes", -1: "-1 minutes", float("nan"): "nan minutes", 1e9: "1e\\+09 minutes", None: "empty"}
-    for wrong, said in found.items():
-        with pytest.raises(BadInput, match=sentence.format(said)):
-            pool.idle_minutes = wrong
+    descriptions = {
+        0: "0 minutes",
+        -1: "-1 minutes",
+        float("nan"): "nan minutes",
+        1e9: "1e\\+09 minutes",
+        None: "empty",
+    }
+    for minutes, description in descriptions.items():
+        with pytest.raises(BadInput, match=sentence.format(description)):
+            pool.idle_minutes = minutes
     assert pool.idle_minutes == 2
 
 

@@ -42,23 +42,23 @@ def test_page_of_chosen_tabs_has_only_their_endpoints() -> None:
     assert [each.key for each in tabs] == ["evaluate", "models"], "in the usual order"
     with SessionPool(FakeRegistry()) as pool:  # type: ignore[arg-type]
         page = build_page(pool, tabs)
-    shown = [each.id for each in page.blocks.values() if each.get_block_name() == "tabitem"]
-    assert shown == ["evaluate", "models"]
+    tab_keys = [each.id for each in page.blocks.values() if each.get_block_name() == "tabitem"]
+    assert tab_keys == ["evaluate", "models"]
     assert set(page.get_api_info()["named_endpoints"]) == {"/evaluate", "/models"}
 
 
 def test_unknown_tab_exits_with_a_one_line_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as caught:
         main(["--tabs", "transcribe,party", "--port", "0"])
-    assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said == f"workbench: there is no tab 'party'; the tabs are {', '.join(each.key for each in TABS)}\n"
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert error == f"workbench: there is no tab 'party'; the tabs are {', '.join(each.key for each in TABS)}\n"
 
 
 def test_building_a_page_does_not_change_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process prepared before the page is built serves sessions after it only if the environment stays as it was."""
     for name in ("GRADIO_ANALYTICS_ENABLED", "HF_HUB_DISABLE_TELEMETRY"):
-        monkeypatch.setenv(name, "1")  # so that the test puts them back
+        monkeypatch.setenv(name, "1")  # so that the test restores them
     monkeypatch.delenv("GRADIO_ANALYTICS_ENABLED")
     quieten()
     before = dict(os.environ)
@@ -75,11 +75,11 @@ def test_server_stores_only_the_state_values_of_each_visitor() -> None:
     try:
         states = page.app.state_holder
         for session, text in (("one", [0, 1]), ("one", [0, 1, 1]), ("other", [0, 1])):
-            asked = httpx.post(
+            response = httpx.post(
                 f"{page.local_url}gradio_api/run/predict",
                 json={"data": [None, "z"], "fn_index": 0, "session_hash": session},
             )
-            assert asked.json()["data"][1] == "y" * 1000
+            assert response.json()["data"][1] == "y" * 1000
             assert states[session][games._id] == text
             assert dict(states[session].config_values) == {}
     finally:

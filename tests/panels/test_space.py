@@ -16,29 +16,29 @@ from workbench.prepared.pool import SWITCH
 
 
 def test_space_page_starts_without_traceback_and_leaves_no_temporary_files(tmp_path: Path) -> None:
-    kept = {name: value for name, value in os.environ.items() if name not in ("GRADIO_TEMP_DIR", "NO_PROXY")}
+    environment = {name: value for name, value in os.environ.items() if name not in ("GRADIO_TEMP_DIR", "NO_PROXY")}
     space = {"SYSTEM": "spaces", "SPACE_ID": "owner/name", "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
     page = subprocess.Popen(
         [sys.executable, "app.py"],
         cwd=ROOT,
-        env={**kept, **space, "TMPDIR": str(tmp_path), SWITCH: "0"},
+        env={**environment, **space, "TMPDIR": str(tmp_path), SWITCH: "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     try:
         assert page.stdout is not None
-        said = []
+        lines: list[str] = []
         for line in page.stdout:
-            said.append(line)
+            lines.append(line)
             if found := re.search(r"http://\S+", line):
                 break
         else:
-            raise AssertionError("".join(said))
+            raise AssertionError("".join(lines))
         assert httpx.get(found[0], timeout=60).is_success
         page.send_signal(signal.SIGTERM)
-        said.append(page.stdout.read())
-        assert page.wait(60) == 143 and "Traceback" not in "".join(said) and "RELOAD" not in "".join(said), said
+        lines.append(page.stdout.read())
+        assert page.wait(60) == 143 and "Traceback" not in "".join(lines) and "RELOAD" not in "".join(lines), lines
         assert list(tmp_path.iterdir()) == []
     finally:
         page.kill()

@@ -22,9 +22,9 @@ def test_every_template_compiles() -> None:
 
 
 @given(st.text())
-def test_template_text_is_escaped_and_keeps_its_whitespace(said: str) -> None:
-    shown = render("widgets/parts.html", "progress", said, None, True)
-    assert shown == Markup(f'<div class="progress"><p role="status">{escape(said)}</p></div>')
+def test_template_text_is_escaped_and_keeps_its_whitespace(text: str) -> None:
+    html = render("widgets/parts.html", "progress", text, None, True)
+    assert html == Markup(f'<div class="progress"><p role="status">{escape(text)}</p></div>')
     assert render("widgets/parts.html", "progress", Markup("<b>x</b>"), None, True).count("<b>x</b>") == 1
 
 

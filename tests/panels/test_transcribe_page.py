@@ -26,17 +26,17 @@ LONG = 180_000  # milliseconds; a first run loads its models
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set once the server has noticed that a page was closed; to be asked for before the page that is served."""
-    noticed, leave = threading.Event(), Actions.leave
+def page_closed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """An event that is set once the server notices a closed page; request it before the fixture `served`."""
+    closed, leave = threading.Event(), Actions.leave
 
     @functools.wraps(leave)
-    def leave_and_say(self: Actions, request: Any) -> None:
+    def leave_and_set(self: Actions, request: Any) -> None:
         leave(self, request)
-        noticed.set()
+        closed.set()
 
-    monkeypatch.setattr(Actions, "leave", leave_and_say)
-    return noticed
+    monkeypatch.setattr(Actions, "leave", leave_and_set)
+    return closed
 
 
 def expect(locator: Any) -> Any:
@@ -57,12 +57,12 @@ def add_files(page: Any, *paths: Path) -> None:
 
 
 def until(page: Any, reached: Callable[[], bool]) -> None:
-    """Waits for something on the server, looking twenty times a second, while the browser goes on."""
+    """Waits for a condition on the server, which it checks twenty times a second while the browser runs."""
     for _ in range(PATIENCE // 50):
         if reached():
             return
         page.wait_for_timeout(50)
-    raise AssertionError("never came about")
+    raise AssertionError("the condition never became true")
 
 
 @pytest.mark.browser
@@ -75,8 +75,8 @@ def test_sample_is_transcribed_by_all_demo_models(demos: Served, page: Any) -> N
     expect(page.locator("#reference textarea")).to_have_value("three seven one")
     page.locator("#run").click()
     expect(page.locator(".result.done")).to_have_count(4, timeout=LONG)
-    heard = [row.locator(".heard").inner_text() for row in page.locator(".result.done").all()]
-    assert all(re.search(r"three|seven|one", text) for text in heard), heard
+    texts = [row.locator(".heard").inner_text() for row in page.locator(".result.done").all()]
+    assert all(re.search(r"three|seven|one", text) for text in texts), texts
     assert all("WER" in row.inner_text() for row in page.locator(".result.done").all())
     expect(page.locator("#timeline .names button")).to_have_count(4)
     expect(page.locator("#run")).to_be_visible()
@@ -87,18 +87,18 @@ def test_demo_models_transcribe_through_the_endpoint(demos: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(demos.url, verbose=False)
     sample = next(each for each in read_samples() if each.path.name == "three_seven_one.wav")
-    asked = ["demo/sensevoice", "demo/paraformer"]
-    found = client.predict(
+    models = ["demo/sensevoice", "demo/paraformer"]
+    results = client.predict(
         [client_module.handle_file(str(sample.path))],
-        asked,
+        models,
         "pytorch",
         json.dumps({"language": "en"}),
         sample.text,
         "digits",
         api_name="/transcribe",
     )
-    assert [each["model"] for each in found] == asked
-    for each in found:
+    assert [each["model"] for each in results] == models
+    for each in results:
         assert each["file"] == "three_seven_one.wav" and each["score"]["name"] == "WER"
         assert each["segments"] and each["tokens"] and each["audio_seconds"] == pytest.approx(1.88, abs=0.02)
 
@@ -126,7 +126,7 @@ def test_result_rows_show_differences_and_export_edited_segments(served: Served,
     text = Path(saved.path()).read_text(encoding="utf-8")
     assert "seven, <b>corrected</b>" in text and "00:00:00,500 --> 00:00:01,000" in text
 
-    # Edits stay when another row is looked at, and can be taken back.
+    # Edits stay when another row is opened, and can be reverted.
     page.locator(".result.done").nth(1).get_by_role("button", name="Segments and export").click()
     expect(words).to_have_value("seven")
     first.get_by_role("button", name="Segments and export").click()
@@ -190,7 +190,7 @@ def test_cancel_stops_the_run_and_keeps_finished_transcripts(served: Served, pag
 
 
 @pytest.mark.browser
-def test_a_closed_page_stops_its_run(left: threading.Event, served: Served, page: Any, tmp_path: Path) -> None:
+def test_a_closed_page_stops_its_run(page_closed: threading.Event, served: Served, page: Any, tmp_path: Path) -> None:
     hanging = served.registry.sessions["fake/sense"]
     hanging.gate = threading.Event()
     open_page(page, served)
@@ -198,10 +198,10 @@ def test_a_closed_page_stops_its_run(left: threading.Event, served: Served, page
     page.locator("#run").click()
     expect(page.locator("#status")).to_contain_text("transcribing")
     page.goto("about:blank")
-    assert left.wait(60)
+    assert page_closed.wait(60)
     hanging.gate.set()
     assert hanging.abandoned.wait(60)
-    assert not served.registry.sessions["fake/para"].calls, "the next model was started for nobody"
+    assert not served.registry.sessions["fake/para"].calls, "the next model started although no visitor was left"
 
 
 @pytest.mark.browser
@@ -264,15 +264,15 @@ def test_two_users_do_not_disturb_each_other(served: Served, page: Any, chromium
     expect(page.locator(".result.running")).to_have_count(1)
 
     with chromium.new_context() as context:
-        other = context.new_page()
-        open_page(other, served)
-        add_files(other, tone(tmp_path / "yours.wav", 1.0))
-        other.get_by_label("Fake Paraformer · PyTorch").uncheck()
-        other.locator("#run").click()
-        expect(other.locator(".result.done")).to_have_count(1)
-        expect(other.locator("#results")).to_contain_text("yours.wav")
-        assert "mine" not in other.locator("#results").inner_text()
-        expect(other.locator("#closer")).to_contain_text("yours.wav")
+        other_page = context.new_page()
+        open_page(other_page, served)
+        add_files(other_page, tone(tmp_path / "yours.wav", 1.0))
+        other_page.get_by_label("Fake Paraformer · PyTorch").uncheck()
+        other_page.locator("#run").click()
+        expect(other_page.locator(".result.done")).to_have_count(1)
+        expect(other_page.locator("#results")).to_contain_text("yours.wav")
+        assert "mine" not in other_page.locator("#results").inner_text()
+        expect(other_page.locator("#closer")).to_contain_text("yours.wav")
     expect(page.locator("#cancel")).to_be_visible()
     hanging.gate.set()
     expect(page.locator(".result.done")).to_have_count(2)
@@ -318,9 +318,9 @@ def test_options_follow_the_chosen_models(served: Served, page: Any, tmp_path: P
     add_files(page, tone(tmp_path / "a.wav"))
     page.locator("#run").click()
     expect(page.locator(".result.done")).to_have_count(1)
-    (given,) = served.registry.sessions["fake/para"].calls
-    assert "itn" not in given and given["max_segment_seconds"] == 30.0
-    assert given["end_silence_ms"] is None, "an input that nobody touched means the default"
+    (options,) = served.registry.sessions["fake/para"].calls
+    assert "itn" not in options and options["max_segment_seconds"] == 30.0
+    assert options["end_silence_ms"] is None, "an untouched input means the default"
 
 
 @pytest.mark.browser
@@ -342,7 +342,7 @@ def test_page_has_no_horizontal_scroll_on_a_phone(served: Served, page: Any, tmp
 
 @pytest.mark.browser
 def test_models_tab_lists_and_unloads_models(served: Served, page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    owner_calls: list[str] = []
     served.pool.session("fake/sense", "pytorch")
     open_page(page, served)
     page.get_by_role("tab", name="Models").click()
@@ -352,14 +352,14 @@ def test_models_tab_lists_and_unloads_models(served: Served, page: Any, monkeypa
     expect(page.locator("#residents")).to_contain_text("No model is loaded")
     assert served.registry.unloaded == ["fake/sense"]
     page.locator("#idle-minutes input").fill("3")
-    monkeypatch.setattr(served.pool.guard, "owners", asked.append)
+    monkeypatch.setattr(served.pool.guard, "owners", owner_calls.append)
     page.locator("#idle-minutes input").press("Enter")
     page.keyboard.press("Tab")
     until(page, lambda: served.pool.idle_minutes == 3)
     page.get_by_role("tab", name="Transcribe").click()
     page.get_by_role("tab", name="Models").click()
     expect(page.locator("#idle-minutes input")).to_have_value("3")
-    assert len(asked) == 1, "Enter and Tab set it once"
+    assert len(owner_calls) == 1, "Enter and Tab set it once"
 
 
 def test_transcribe_and_models_endpoints_return_results_and_errors(served: Served, tmp_path: Path) -> None:
@@ -387,26 +387,26 @@ def test_transcribe_and_models_endpoints_return_results_and_errors(served: Serve
         return client.predict(files, models, "pytorch", options, reference, "basic", api_name="/transcribe")
 
     good, bad = tone(tmp_path / "good.wav"), broken(tmp_path / "text.wav")
-    found = transcribe([good, bad], ["fake/sense", "fake/para"], '{"itn": true}', "three seven one\nx")
-    assert [(each["file"], each["model"], "error" in each) for each in found] == [
+    results = transcribe([good, bad], ["fake/sense", "fake/para"], '{"itn": true}', "three seven one\nx")
+    assert [(each["file"], each["model"], "error" in each) for each in results] == [
         ("good.wav", "fake/sense", False),
         ("good.wav", "fake/para", False),
         ("text.wav", "fake/sense", True),
         ("text.wav", "fake/para", True),
     ]
-    promised = {"model", "runtime", "text", "language", "segments", "tokens", "audio_seconds", "load_seconds"}
-    assert promised <= set(found[0]) and found[0]["text"] == "three eleven one"
-    assert found[0]["score"]["rate"] == pytest.approx(1 / 3) and found[1]["score"]["rate"] == 0
-    assert {"start": 0.0, "end": 0.5, "text": "three"}.items() <= found[0]["segments"][0].items()
+    documented = {"model", "runtime", "text", "language", "segments", "tokens", "audio_seconds", "load_seconds"}
+    assert documented <= set(results[0]) and results[0]["text"] == "three eleven one"
+    assert results[0]["score"]["rate"] == pytest.approx(1 / 3) and results[1]["score"]["rate"] == 0
+    assert {"start": 0.0, "end": 0.5, "text": "three"}.items() <= results[0]["segments"][0].items()
 
-    for wrong, message in [
+    for arguments, message in [
         (([good], ["/etc"]), "there is no '/etc'"),
         (([good], ["fake/sense"], "itn"), "options is not JSON"),
         (([good], ["fake/sense"], "[]"), "expected a JSON object"),
         (([], ["fake/sense"]), "there is no recording"),
     ]:
         with pytest.raises(client_module.exceptions.AppError, match=re.escape(message)):
-            transcribe(*wrong)
+            transcribe(*arguments)
 
 
 def test_files_of_the_machine_are_not_served(served: Served, tmp_path: Path) -> None:

@@ -71,18 +71,19 @@ PREPARED = "workbench.prepared.process"
 
 
 def engine_processes() -> list[str]:
-    """The command lines of our sessions' and vLLM's processes that this one has started.
+    """Returns the command lines of the session and vLLM processes that this process started.
 
-    A process that was forked from a prepared one may have its command line.
+    A process that is forked from a prepared one may have its parent's command line.
     """
-    found = []
+    commands = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            words, before = (" ".join(each.cmdline()) for each in (process, psutil.Process(process.ppid())))
-            named = "workbench.isolation.worker" in words or "VLLM" in words
-            if named or (PREPARED in words and PREPARED in before):
-                found.append(words)
-    return found
+            words = " ".join(process.cmdline())
+            parent_command = " ".join(psutil.Process(process.ppid()).cmdline())
+            own = "workbench.isolation.worker" in words or "VLLM" in words
+            if own or (PREPARED in words and PREPARED in parent_command):
+                commands.append(words)
+    return commands
 
 
 # Settings.
@@ -93,15 +94,15 @@ def test_only_changed_engine_settings_are_passed_with_their_types() -> None:
         inputs = make_settings()
     assert [spec.name for spec in SETTINGS] == ["dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"]
     assert read_settings([each.value for each in inputs]) == {}  # type: ignore[attr-defined]
-    given = read_settings(["bfloat16", " 512", "2", "2", "off"])
-    assert given == {
+    settings = read_settings(["bfloat16", " 512", "2", "2", "off"])
+    assert settings == {
         "dtype": "bfloat16",
         "max_length": 512,
         "kv_gigabytes": 2.0,
         "tensor_parallel": 2,
         "eager": False,
     }
-    assert [type(each) for each in given.values()] == [str, int, float, int, bool]
+    assert [type(each) for each in settings.values()] == [str, int, float, int, bool]
     assert check_settings({"eager": True, "max_length": 512}) == {"eager": True, "max_length": 512}
 
 
@@ -141,7 +142,7 @@ def test_the_chooser_offers_engines_beside_the_other_runtimes(engine_pool: Sessi
     assert "a minute to start" in box["hint"] and "dtype bfloat16, max length 4096" in box["hint"]
     assert models["Fake on a server"]["note"] == "on http://gpu.example:8000"
     assert "sent to that server" in models["Fake on a server"]["runtimes"][0]["boxes"][0]["hint"]
-    assert FAR not in value["chosen"], "no recording leaves this machine unless somebody asks for it"
+    assert FAR not in value["chosen"], "no recording leaves this machine unless the user chooses the server"
 
 
 # Running.
@@ -152,8 +153,10 @@ def test_an_engine_gets_the_settings_and_all_recordings_at_once(
 ) -> None:
     registry.gate.clear()
     recordings = [tone(tmp_path / f"{name}.wav") for name in "abcd"]
-    found: list[RunState] = []
-    running = threading.Thread(target=lambda: found.extend(states(engine_pool, [NANO], recordings, max_length=512)))
+    run_states: list[RunState] = []
+    running = threading.Thread(
+        target=lambda: run_states.extend(states(engine_pool, [NANO], recordings, max_length=512))
+    )
     running.start()
     until_opened = registry.starting.wait(60)
     [engine] = _engines(registry)
@@ -161,7 +164,7 @@ def test_an_engine_gets_the_settings_and_all_recordings_at_once(
     registry.gate.set()
     running.join(60)
     assert until_opened and together and engine.settings == {"max_length": 512}
-    last = found[-1]
+    last = run_states[-1]
     assert last.finished and [row.status for row in last.rows] == ["done"] * 4
     assert [Path(row.path).name for row in last.rows] == ["a.wav", "b.wav", "c.wav", "d.wav"]
 
@@ -185,9 +188,9 @@ def test_other_runtimes_and_remote_servers_get_no_engine_settings(
 
 def test_different_settings_open_different_sessions(engine_pool: SessionPool) -> None:
     first = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 512})
-    again = engine_pool.session("fake/nano", "vllm", settings={"max_length": 512})
+    repeated = engine_pool.session("fake/nano", "vllm", settings={"max_length": 512})
     other = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 256})
-    assert first is again and first is not other
+    assert first is repeated and first is not other
 
 
 def test_engine_start_failure_fails_its_rows_with_the_reason(
@@ -320,11 +323,11 @@ def test_transcribe_endpoint_accepts_engine_settings(served_engine: Served, tmp_
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(served_engine.url, verbose=False)
     audio = [client_module.handle_file(str(tone(tmp_path / "a.wav")))]
-    asked = (audio, [NANO], "pytorch", "{}", "", "basic")
-    [found] = client.predict(*asked, '{"max_length": 256}', api_name="/transcribe")
-    assert (found["runtime"], found["text"]) == ("vllm", "three seven one")
-    client.predict(*asked, api_name="/transcribe")  # as before there were any
+    arguments = (audio, [NANO], "pytorch", "{}", "", "basic")
+    [result] = client.predict(*arguments, '{"max_length": 256}', api_name="/transcribe")
+    assert (result["runtime"], result["text"]) == ("vllm", "three seven one")
+    client.predict(*arguments, api_name="/transcribe")  # calls without engine settings still work
     assert list(served_engine.registry.engines) == ["fake/nano {'max_length': 256}", "fake/nano {}"]
-    for wrong, sentence in (("[]", "engine is"), ("{", "not JSON"), ('{"device": "x"}', "no setting 'device'")):
+    for engine, sentence in (("[]", "engine is"), ("{", "not JSON"), ('{"device": "x"}', "no setting 'device'")):
         with pytest.raises(client_module.exceptions.AppError, match=sentence):
-            client.predict(*asked, wrong, api_name="/transcribe")
+            client.predict(*arguments, engine, api_name="/transcribe")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.tabs("transcribe")
 
 
 class InLine(FakeSession):
-    """A session that takes one call at a time, as those in processes of their own do."""
+    """A session that takes one call at a time, as sessions in their own processes do."""
 
     guard: Guard
 
@@ -54,19 +54,19 @@ def test_waiting_visitors_see_their_queue_position_and_waiting_time(
             context = chromium.new_context(viewport={"width": width, "height": 844})
             ends.callback(context.close)
             pages.append(context.new_page())
-        for place, each in enumerate(pages):
-            open_page(each, line)
-            add_files(each, sound)
-            each.locator("#models input").nth(1).uncheck()
-            each.locator("#run").click()
-            result = each.locator("#results .result.running")
+        for place, visitor_page in enumerate(pages):
+            open_page(visitor_page, line)
+            add_files(visitor_page, sound)
+            visitor_page.locator("#models input").nth(1).uncheck()
+            visitor_page.locator("#run").click()
+            result = visitor_page.locator("#results .result.running")
             if place:
                 expect(result).to_contain_text(
                     re.compile(rf"waiting for another visitor's run \(position {place}, about \d+ s\)")
                 )
-                assert no_sideways_scroll(each)
+                assert no_sideways_scroll(visitor_page)
             else:
                 expect(result).to_be_visible()
         line.registry.gate.set()
-        for each in pages:
-            expect(each.locator(".result.done")).to_have_count(1)
+        for visitor_page in pages:
+            expect(visitor_page.locator(".result.done")).to_have_count(1)

@@ -13,7 +13,7 @@ from tests.support.widths import DESK, PHONE
 
 TABS = ("Transcribe", "Parity", "Chat", "Decode", "Visualise", "Evaluate", "Inject", "Models")
 
-# What can be reached with the keyboard, with what its focus ring lacks. The ring may be drawn around a label.
+# Lists the elements that the keyboard reaches and whose focus ring is missing or cut off. A label may have the ring.
 RINGS = """() => {
   const found = new Set();
   const pressable = 'button, input, textarea, a[href], summary, [tabindex="0"]';
@@ -41,12 +41,12 @@ RINGS = """() => {
   }
   return [...found];
 }"""
-# Of everything that can be pressed or written in.
+# The accessible names of all elements that a user can press or write in.
 NAMES = """() => [...document.querySelectorAll('button, input, textarea, summary')]
   .filter((each) => each.checkVisibility({visibilityProperty: true}) && !each.closest('[aria-hidden=true]'))
   .map((each) => each.getAttribute('aria-label') || each.textContent.trim() || each.title
     || [...(each.labels || [])].map((label) => label.textContent.trim()).join(' '))"""
-# Labels in the corner of a box that something stands under.
+# The labels in the corner of a box that overlap other content.
 OVERLAPS = """() => [...document.querySelectorAll('label[data-testid="block-label"]')].filter((label) => {
   if (!label.checkVisibility()) return false;
   const box = label.getBoundingClientRect();
@@ -63,14 +63,14 @@ OVERLAPS = """() => [...document.querySelectorAll('label[data-testid="block-labe
   });
 }).map((label) => label.textContent.trim())"""
 
-# What borders the empty boxes for files have.
+# The borders of the empty boxes for files.
 BORDERS = """() => [...document.querySelectorAll('.block:is(#recordings, .boxed):has(.upload-container)')]
   .filter((each) => each.checkVisibility() && !each.querySelector('table')).map((each) => getComputedStyle(each))
   .map((style) => `${style.borderTopStyle} ${style.borderTopColor}`)"""
 
 
 def open_all(page: Any) -> None:
-    """Opens what can be opened in the tab."""
+    """Opens all collapsed parts of the tab."""
     page.evaluate("""document.querySelectorAll('.label-wrap:not(.open), details:not([open]) > summary')
       .forEach((each) => { if (each.checkVisibility()) each.click(); })""")
     expect(page.locator(".label-wrap:not(.open):visible")).to_have_count(0)
@@ -78,25 +78,27 @@ def open_all(page: Any) -> None:
 
 @pytest.mark.browser
 def test_all_tabs_have_no_console_errors_and_complete_names_and_focus_rings(served: Served, page: Any) -> None:
-    said: list[str] = []
-    refused: list[str] = []
-    page.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
-    page.on("response", lambda answer: refused.append(f"{answer.status} {answer.url}") if answer.status > 399 else None)
+    errors: list[str] = []
+    refusals: list[str] = []
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    page.on(
+        "response", lambda answer: refusals.append(f"{answer.status} {answer.url}") if answer.status > 399 else None
+    )
     open_page(page, served)
     tabs = page.get_by_role("tab")
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     borders: set[str] = set()
 
     def look(tab: str) -> None:
         names = page.evaluate(NAMES)
-        found[tab] = [f"called {name!r}" for name in names if not name or re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name)]
+        problems[tab] = [f"called {name!r}" for name in names if not name or re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", name)]
         for width in (PHONE, DESK):
             page.set_viewport_size({"width": width, "height": 844})
             open_all(page)
             borders.update(page.evaluate(BORDERS))
             labels, rings = page.evaluate(OVERLAPS), page.evaluate(RINGS)
-            found[tab] += [f"at {width} pixels the label {label} stands on something" for label in labels]
-            found[tab] += [f"at {width} pixels the ring of {each}" for each in rings]
+            problems[tab] += [f"at {width} pixels the label {label} stands on something" for label in labels]
+            problems[tab] += [f"at {width} pixels the ring of {each}" for each in rings]
 
     for tab in TABS:
         tabs.filter(has_text=tab).first.click()
@@ -109,11 +111,11 @@ def test_all_tabs_have_no_console_errors_and_complete_names_and_focus_rings(serv
         page.locator(".result.done").nth(row).get_by_role("button", name="Segments and export").click()
         expect(page.locator(".timeline:visible canvas").first).to_be_visible()
     look("Transcribe, after a run")
-    assert not any(found.values()), found
+    assert not any(problems.values()), problems
     assert len(borders) == 1, borders
     expect(page.get_by_label("Model of the live microphone")).to_contain_text("SenseVoice · PyTorch")
     expect(page.get_by_role("button", name="Add files")).to_be_visible()
-    assert not said and not refused, (said, refused)
+    assert not errors and not refusals, (errors, refusals)
 
 
 @pytest.mark.browser

@@ -36,7 +36,7 @@ def job(pool: Any, path: Path, cells: list[str] = NANO, **options: Any) -> Any:
 
 def test_streamed_text_grows_and_is_replaced_by_the_transcript(language_pool: Any, tmp_path: Path) -> None:
     writer = language_pool.registry.writer
-    states = written_in_steps(language_pool, tmp_path, 12)
+    states = run_in_steps(language_pool, tmp_path, 12)
     texts = [state.rows[0].writing for state in states if state.rows[0].status == "running"]
     assert len({text for text in texts if text}) > 3
     assert all(later.startswith(earlier) for earlier, later in pairwise(texts))
@@ -46,13 +46,13 @@ def test_streamed_text_grows_and_is_replaced_by_the_transcript(language_pool: An
 
 
 def test_results_table_is_sent_at_most_ten_times_a_second(language_pool: Any, tmp_path: Path) -> None:
-    states = written_in_steps(language_pool, tmp_path, 30)
+    states = run_in_steps(language_pool, tmp_path, 30)
     gaps = [later.seconds - earlier.seconds for earlier, later in pairwise(states[1:-1])]
     assert gaps and min(gaps) >= 0.95 * SHOW_SECONDS
 
 
-def written_in_steps(pool: Any, tmp_path: Path, step: int) -> list[RunState]:
-    """The tables of a run whose model writes so many letters more whenever all that it wrote has been shown."""
+def run_in_steps(pool: Any, tmp_path: Path, step: int) -> list[RunState]:
+    """Returns the tables of a run whose model writes `step` more letters whenever the page shows all earlier ones."""
     writer, states = pool.registry.writer, []
     writer.allow(step)
     for state in run(pool, job(pool, tone(tmp_path / "a.wav")), threading.Event()):
@@ -88,15 +88,15 @@ def test_finished_segments_of_a_non_streaming_model_are_shown_as_text(language_p
     assert sense.abandoned.wait(60)
 
 
-# What it looks like.
+# The HTML.
 
 
 @given(st.text(alphabet="ab ,。三七", max_size=120), st.text(alphabet="ab ,。三七", max_size=40))
-def test_announced_phrases_do_not_change_when_text_is_added(written: str, more: str) -> None:
-    before, rest = phrases(written)
-    after, _ = phrases(written + more)
-    assert "".join(before) + rest == written
-    assert after[: len(before)] == before
+def test_announced_phrases_do_not_change_when_text_is_added(text: str, addition: str) -> None:
+    phrases_before, rest = phrases(text)
+    phrases_after, _ = phrases(text + addition)
+    assert "".join(phrases_before) + rest == text
+    assert phrases_after[: len(phrases_before)] == phrases_before
 
 
 def test_streamed_text_is_marked_as_a_busy_live_region() -> None:
@@ -114,7 +114,7 @@ def test_stopped_text_is_marked_as_stopped_and_escaped() -> None:
     assert "img" not in Tags(results_html(RunState((replace(stopped, status="running"),)))).seen
 
 
-# Options of which families differ, and models that do not transcribe.
+# Options that differ between families, and models that do not transcribe.
 
 
 def test_option_that_differs_between_families_has_one_input_per_family(language_pool: Any) -> None:
@@ -140,9 +140,9 @@ def test_each_family_gets_its_own_option_value(language_pool: Any, tmp_path: Pat
     options = shown_options(registry)
     values = {option.key: None if option.spec.kind is not tuple else "" for option in options}
     values |= {"language-funasr_nano": "vi", "language-sensevoice": "en", "hotwords": "seven\n  eleven \n"}
-    given = by_family(options, read_inputs(options, list(values.values())))
+    family_options = by_family(options, read_inputs(options, list(values.values())))
     cells = ["fake/nano|pytorch", "fake/sense|pytorch"]
-    prepared = prepare(registry, ["a.wav"], cells, "", "basic", {}, given)
+    prepared = prepare(registry, ["a.wav"], cells, "", "basic", {}, family_options)
     nano, sense = prepared.options["fake/nano"], prepared.options["fake/sense"]
     assert (nano["language"], nano["itn"], nano["hotwords"]) == ("vi", True, ("seven", "eleven"))
     assert (sense["language"], sense["itn"]) == ("en", False) and "hotwords" not in sense
@@ -183,11 +183,11 @@ def test_streamed_text_is_shown_in_the_browser_and_cancel_stops_it(
     expect(writing).to_contain_text(writer.words[:50])
     expect(writing.locator("[aria-live=polite] span").first).to_have_text(phrases(writer.words)[0][0].strip())
 
-    # A finished row can be used meanwhile: it is not made anew by what comes.
-    page.evaluate("document.querySelector('.result.done').kept = true")
+    # A finished row can be used meanwhile: later updates do not replace it.
+    page.evaluate("document.querySelector('.result.done').marked = true")
     writer.allow(66)
     expect(writing).to_contain_text(writer.words[:66])
-    assert page.evaluate("document.querySelector('.result.done').kept"), "the finished row was made anew"
+    assert page.evaluate("document.querySelector('.result.done').marked"), "the finished row was replaced"
     page.locator(".result.done").get_by_role("button", name="Segments and export").click()
     expect(page.locator("#closer")).to_be_visible()
     page.locator("#cancel").click()

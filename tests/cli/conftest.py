@@ -38,7 +38,7 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of `tests.support.fake_worker`, which do what the name of the recording says; no such file is there."""
+    """Sessions of `tests.support.fake_worker`, which act as the recording's name says; no such file exists."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     monkeypatch.setattr(transcribe, "check_sound", lambda path: None)
 
@@ -48,12 +48,12 @@ class LastingRegistry(Registry):
 
     def __init__(self) -> None:
         super().__init__()
-        self._held: list[OpenSession] = []
+        self._open_sessions: list[OpenSession] = []
 
     def open(self, *model: Any, **settings: Any) -> OpenSession:
-        opened = super().open(*model, **settings)
-        self._held.append(super().open(*model, **settings))
-        return opened
+        session = super().open(*model, **settings)
+        self._open_sessions.append(super().open(*model, **settings))
+        return session
 
     def close(self) -> None:
         """Does nothing: `end` closes it."""

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("lasting_sessions")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Models that are answered by a made-up network, and a recording."""
+    """Models whose answers a made-up network gives, and a recording."""
     folder = tmp_path_factory.mktemp("chat")
     for name in ("fake-audio", "slow"):
         (folder / name).mkdir()
@@ -60,12 +60,12 @@ def expected(messages: object, **options: object) -> Answer:
 
 def test_answer_text_goes_to_stdout_and_audio_to_the_out_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "say three", "-m", "fake-audio", *SPEAK, "--out", "answer.wav"]) == 0
-    printed, answer = capsys.readouterr(), expected("say three")
-    assert printed.out == answer.text + "\n" and answer.audio is not None
+    captured, answer = capsys.readouterr(), expected("say three")
+    assert captured.out == answer.text + "\n" and answer.audio is not None
     samples, rate = soundfile.read("answer.wav", dtype="float32")
     assert rate == 16000
     np.testing.assert_allclose(samples, np.clip(answer.audio, -1, 1), atol=1e-4)
-    assert "--out" not in printed.err
+    assert "--out" not in captured.err
 
 
 def test_missing_out_option_prints_a_hint_about_the_audio(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,10 +81,10 @@ def test_missing_out_option_prints_a_hint_about_the_audio(capsys: pytest.Capture
 def test_json_has_the_fields_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chat", "say three", "--audio", "question.wav", "-m", "fake-audio", *SPEAK, "--json"]) == 0
     parts = [{"type": "audio", "audio": "question.wav"}, {"type": "text", "text": "say three"}]
-    told, answer = json.loads(capsys.readouterr().out), expected([{"role": "user", "content": parts}])
-    assert told["text"] == answer.text and tuple(told["token_ids"]) == answer.token_ids
-    assert told["finish"] == answer.finish and told["prompt_rows"] == answer.prompt_rows
-    samples, _ = soundfile.read(io.BytesIO(base64.b64decode(told["audio"])), dtype="float32")
+    fields, answer = json.loads(capsys.readouterr().out), expected([{"role": "user", "content": parts}])
+    assert fields["text"] == answer.text and tuple(fields["token_ids"]) == answer.token_ids
+    assert fields["finish"] == answer.finish and fields["prompt_rows"] == answer.prompt_rows
+    samples, _ = soundfile.read(io.BytesIO(base64.b64decode(fields["audio"])), dtype="float32")
     assert answer.audio is not None and len(samples) == len(answer.audio)
 
 
@@ -94,10 +94,10 @@ def test_conversation_is_read_from_a_messages_file(tmp_path: Path, capsys: pytes
         {"role": "user", "content": [{"type": "audio", "audio": "q.wav"}]},
         expected("x", modalities="text").message(),
     ]
-    asked = {"role": "user", "content": "and now?"}
-    whole = [{"role": "system", "content": "brief"}, *earlier, asked]
+    question = {"role": "user", "content": "and now?"}
+    conversation = [{"role": "system", "content": "brief"}, *earlier, question]
     (tmp_path / "some.json").write_text(json.dumps(earlier))
-    (tmp_path / "all.json").write_text(json.dumps({"messages": whole}))
+    (tmp_path / "all.json").write_text(json.dumps({"messages": conversation}))
     words = ["-m", "fake-audio", "--modalities", "text", "--json"]
     assert main(["chat", "and now?", "--system", "brief", "--messages", str(tmp_path / "some.json"), *words]) == 0
     assert main(["chat", "--messages", str(tmp_path / "all.json"), *words]) == 0
@@ -114,12 +114,12 @@ def test_dash_reads_text_or_audio_from_standard_input(
     assert capsys.readouterr().out == expected("say three", modalities="text").text + "\n"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path("question.wav").read_bytes())))
     assert main(["chat", "--audio", "-", *words]) == 0
-    heard = [{"role": "user", "content": [{"type": "audio", "audio": "question.wav"}]}]
-    assert capsys.readouterr().out == expected(heard, modalities="text").text + "\n"
+    messages = [{"role": "user", "content": [{"type": "audio", "audio": "question.wav"}]}]
+    assert capsys.readouterr().out == expected(messages, modalities="text").text + "\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "there is nothing to answer; expected a text, --audio or --messages"),
         (["--json"], "there is nothing to answer; "),
@@ -129,14 +129,14 @@ def test_dash_reads_text_or_audio_from_standard_input(
         (["x", "--audio", "none.wav"], "there is no file none.wav"),
         (["x", "--audio", "box"], "box is a directory, and one sound file is expected"),
         (["x", "--audio", ""], "message 1, part 1: the path of the recording is empty; "),
-        (["--messages", "heard.json"], "note.txt is not a sound file that can be read: it is a text; "),
+        (["--messages", "recording.json"], "note.txt is not a sound file that can be read: it is a text; "),
         (["x", "--audio", "a" * 300], "a" * 200 + " cannot be opened: File name too long"),
         (["-", "--audio", "-"], "- stands for standard input, and both "),
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
         (["--messages", "/dev/zero"], "/dev/zero cannot be read: it is a pipe or a device; "),
         (["--messages", "question.wav"], "question.wav is not JSON: "),
         (["--messages", "number.json"], "number.json holds no list of messages; "),
-        (["--messages", "said.json"], "message 2, the last one, is from the assistant; "),
+        (["--messages", "answered.json"], "message 2, the last one, is from the assistant; "),
         (
             ["x", "--messages", "system.json", "--system", "y"],
             "system.json begins with a system message, and ",
@@ -147,17 +147,17 @@ def test_dash_reads_text_or_audio_from_standard_input(
         (["x", "--beam-size", "3"], "fake-audio has no option beam_size; "),
     ],
 )
-def test_bad_input_raises_one_line_error(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_raises_one_line_error(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("box").mkdir(exist_ok=True)
     Path("note.txt").write_text("a note")
     part = {"type": "audio", "audio": "note.txt"}
-    Path("heard.json").write_text(json.dumps([{"role": "user", "content": [part]}]))
+    Path("recording.json").write_text(json.dumps([{"role": "user", "content": [part]}]))
     Path("number.json").write_text("3")
-    Path("said.json").write_text('[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]')
+    Path("answered.json").write_text('[{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]')
     Path("system.json").write_text('[{"role": "system", "content": "x"}]')
     assert main(["chat", "-m", "fake-audio", *words]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.count("\n") == 1 and printed.err.startswith(f"workbench: {said}")
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and captured.err.startswith(f"workbench: {message}")
 
 
 def test_model_without_chat_is_refused_before_loading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,30 +175,30 @@ class Terminal:
     def __init__(self, *words: str):
         code = f"from workbench.isolation import serial; serial.CHILD = {CHILD!r}; from workbench.cli import program"
         command = [sys.executable, "-c", f"{code}; import sys; sys.exit(program.main())", "chat", *words]
-        self.ours, theirs = pty.openpty()
+        self.controller, device = pty.openpty()
         self.process = subprocess.Popen(
             command,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=device,
+            stdout=device,
+            stderr=device,
             start_new_session=True,
             env={**os.environ, "TERM": "dumb"},
         )
-        os.close(theirs)
-        self.shown = ""
+        os.close(device)
+        self.output = ""
 
     def until(self, pattern: str, patience: float = PATIENCE) -> str:
-        """Reads until the pattern; returns everything since the last time."""
+        """Reads until the pattern; returns all text since the last call."""
         end = time.monotonic() + patience
-        while not (found := re.search(pattern, self.shown)):
-            assert time.monotonic() < end, self.shown
-            if select.select([self.ours], [], [], 1.0)[0]:
-                self.shown += os.read(self.ours, 4096).decode().replace("\r\n", "\n")
-        text, self.shown = self.shown[: found.end()], self.shown[found.end() :]
+        while not (match := re.search(pattern, self.output)):
+            assert time.monotonic() < end, self.output
+            if select.select([self.controller], [], [], 1.0)[0]:
+                self.output += os.read(self.controller, 4096).decode().replace("\r\n", "\n")
+        text, self.output = self.output[: match.end()], self.output[match.end() :]
         return text
 
     def say(self, line: str) -> None:
-        os.write(self.ours, f"{line}\n".encode())
+        os.write(self.controller, f"{line}\n".encode())
 
     def interrupt_until(self, pattern: str, number: int) -> None:
         """Sends a signal until the pattern is shown: `input` misses one between its prompt and its wait for a line."""
@@ -207,10 +207,10 @@ class Terminal:
             with contextlib.suppress(AssertionError):
                 self.until(pattern, PATIENCE / 4)
                 return
-        raise AssertionError(self.shown)
+        raise AssertionError(self.output)
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
-        """As Ctrl-C does, or another signal."""
+        """Sends the signal of Ctrl-C or another one."""
         self.process.send_signal(number)
 
     def end(self) -> int:
@@ -219,7 +219,7 @@ class Terminal:
             return self.process.wait(PATIENCE)
         finally:
             self.process.kill()
-            os.close(self.ours)
+            os.close(self.controller)
 
 
 def test_terminal_chat_handles_messages_and_commands() -> None:
@@ -227,8 +227,8 @@ def test_terminal_chat_handles_messages_and_commands() -> None:
     assert "/help lists the commands" in terminal.until("> ")
     terminal.say("say three")
     first = expected("say three")
-    shown = terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
-    assert first.text in shown
+    text = terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
+    assert first.text in text
     terminal.say("/save saved.wav")
     terminal.until("wrote saved.wav\n.*> ")
     assert soundfile.info("saved.wav").frames == len(first.audio)  # type: ignore[arg-type]

@@ -50,9 +50,9 @@ def test_python_program_of_chat_md_runs(folder: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(workbench, "Registry", Replaced, raising=False)
     [program] = blocks("python")
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(program, "docs/chat.md", "exec"), {})
-    assert printed.getvalue().splitlines()[-1].endswith(("stop", "length", "cancelled"))
+    assert output.getvalue().splitlines()[-1].endswith(("stop", "length", "cancelled"))
     assert soundfile.info("answer.wav").frames > 0
 
 
@@ -65,7 +65,7 @@ def test_shell_commands_of_chat_md_run(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def test_every_answer_field_and_option_is_documented() -> None:
-    told = set(re.findall(r"`(\w+)`", PAGE))
+    documented = set(re.findall(r"`(\w+)`", PAGE))
     about_the_session = {"model", "runtime", "load_seconds", "memory_bytes", "quantization", "layout"}
-    assert {field.name for field in fields(Answer)} - about_the_session <= told
-    assert {field.name for field in fields(SpeechLmOptions)} <= told
+    assert {field.name for field in fields(Answer)} - about_the_session <= documented
+    assert {field.name for field in fields(SpeechLmOptions)} <= documented

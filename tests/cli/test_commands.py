@@ -31,7 +31,7 @@ FIELDS = [
     "load_seconds",
     "compute_seconds",
 ]
-"""Promised to scripts; more may follow them."""
+"""Scripts may rely on these fields; others may follow them."""
 pytestmark = pytest.mark.usefixtures("in_folder")
 
 
@@ -78,8 +78,8 @@ def test_bad_model_card_is_reported_in_one_line_of_the_model_list(
     assert (status, err) == (0, []) and "demo/paraformer: Demo" in "".join(out)
     assert [line for line in out if "long" in line] == out[-1:]
     status = main(["models", "--json"])
-    bad = json.loads(capsys.readouterr().out)[-1]
-    assert (status, bad["id"]) == (0, "long") and "File name too long" in bad["runtimes"]["gguf"]["reason"]
+    bad_card = json.loads(capsys.readouterr().out)[-1]
+    assert (status, bad_card["id"]) == (0, "long") and "File name too long" in bad_card["runtimes"]["gguf"]["reason"]
     status, out, err = run(capsys, "transcribe", "long.wav", "--model", "long")
     assert (status, out, len(err)) == (2, [], 1) and "File name too long" in err[0]
 
@@ -93,14 +93,18 @@ def test_transcript_json_begins_with_the_documented_fields(capsys: Capture) -> N
         capsys, "transcribe", "long.wav", "--model", "sensevoice", "--format", "json", "--language", "en", "--itn"
     )
     assert (status, err, len(out)) == (0, [], 1)
-    found = json.loads(out[0])
-    assert list(found)[: len(FIELDS)] == FIELDS
-    assert found["model"] == "sensevoice" and found["runtime"] == "pytorch" and found["audio_seconds"] == 6.0
-    assert found["text"] and found["segments"] and found["tokens"]
-    assert all(list(segment)[:3] == ["start", "end", "text"] for segment in found["segments"])
-    assert all(token["start"] <= token["end"] for segment in found["segments"] for token in segment["tokens"])
-    assert isinstance(found["tags"], dict) and found["memory_bytes"] > 1 << 20
-    assert found["load_seconds"] > 0 and found["compute_seconds"] > 0
+    transcript = json.loads(out[0])
+    assert list(transcript)[: len(FIELDS)] == FIELDS
+    assert (
+        transcript["model"] == "sensevoice"
+        and transcript["runtime"] == "pytorch"
+        and transcript["audio_seconds"] == 6.0
+    )
+    assert transcript["text"] and transcript["segments"] and transcript["tokens"]
+    assert all(list(segment)[:3] == ["start", "end", "text"] for segment in transcript["segments"])
+    assert all(token["start"] <= token["end"] for segment in transcript["segments"] for token in segment["tokens"])
+    assert isinstance(transcript["tags"], dict) and transcript["memory_bytes"] > 1 << 20
+    assert transcript["load_seconds"] > 0 and transcript["compute_seconds"] > 0
 
 
 @lasting
@@ -146,9 +150,9 @@ def test_csv_has_a_file_column_for_several_recordings(capsys: Capture, fake: Non
     [header, row] = csv.reader(io.StringIO(capsys.readouterr().out))
     assert header == ["model", "runtime", "start", "end", "text"] and row[:4] == ["fake", "fake", "0.000", "1.000"]
     assert main(["transcribe", "one.wav", "refuse.wav", "two.wav", "-m", "sensevoice", "--format", "csv"]) == 2
-    printed = capsys.readouterr()
-    rows = list(csv.DictReader(io.StringIO(printed.out)))
-    assert [row["file"] for row in rows] == ["one.wav", "two.wav"] and printed.err == "workbench: the fake refuses\n"
+    captured = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(captured.out)))
+    assert [row["file"] for row in rows] == ["one.wav", "two.wav"] and captured.err == "workbench: the fake refuses\n"
 
 
 @lasting
@@ -169,12 +173,14 @@ def test_batch_size_and_model_options_apply_to_several_recordings(capsys: Captur
     hotwords = ("--hotwords", "one, two", "--hotwords", "three")
     status, out, err = run(capsys, *words, "--batch-size", "3", *hotwords, "--language", "en")
     assert status == 2 and len(err) >= 1 and any(line.startswith("workbench: bad.wav is not") for line in err)
-    together = [json.loads(line) for line in out]
-    assert [found["audio_seconds"] for found in together] == [6.0, 1.0]
+    batch = [json.loads(line) for line in out]
+    assert [transcript["audio_seconds"] for transcript in batch] == [6.0, 1.0]
     _, out, _ = run(capsys, *words, *hotwords, "--language", "en")
-    assert [json.loads(line)["tokens"] for line in out] == [found["tokens"] for found in together]
+    assert [json.loads(line)["tokens"] for line in out] == [transcript["tokens"] for transcript in batch]
     _, out, _ = run(capsys, *words)
-    assert [json.loads(line)["tokens"] for line in out] != [found["tokens"] for found in together], "options matter"
+    assert [json.loads(line)["tokens"] for line in out] != [transcript["tokens"] for transcript in batch], (
+        "options matter"
+    )
 
 
 # GGUF.
@@ -185,8 +191,8 @@ def test_gguf_file_selects_its_runtime_and_reports_its_quantisation(
 ) -> None:
     put_gguf(tmp_path / "mine.gguf", quantization="Q8_0")
     words = ("transcribe", "short.wav", "-m", str(tmp_path / "mine.gguf"), "--format", "json")
-    for more in ((), ("-r", "gguf"), ("-q", "q8_0"), ("--quantization", "auto")):
-        status, out, err = run(capsys, *words, *more)
+    for flags in ((), ("-r", "gguf"), ("-q", "q8_0"), ("--quantization", "auto")):
+        status, out, err = run(capsys, *words, *flags)
         assert (status, err, json.loads(out[0])["quantization"]) == (0, [], "q8_0")
     status, out, err = run(capsys, *words, "-r", "pytorch")
     assert (status, out) == (3, []) and err[0].endswith("pytorch needs the checkpoint that it was made from")
@@ -198,8 +204,11 @@ def test_checkpoint_runs_quantised_on_gguf(capsys: Capture, folder: Path) -> Non
     words = ("transcribe", "short.wav", "-m", "sensevoice", "-r", "gguf", "-q", "q8_0", "--format", "json")
     status, out, err = run(capsys, *words)
     assert (status, err) == (0, [])
-    found = json.loads(out[0])
-    assert list(found)[: len(FIELDS)] == FIELDS and (found["runtime"], found["quantization"]) == ("gguf", "q8_0")
+    transcript = json.loads(out[0])
+    assert list(transcript)[: len(FIELDS)] == FIELDS and (transcript["runtime"], transcript["quantization"]) == (
+        "gguf",
+        "q8_0",
+    )
     status, out, _ = run(capsys, "models")
     assert any(line.startswith("  gguf: ready (f32") for line in out)
 
@@ -208,13 +217,13 @@ def test_checkpoint_runs_quantised_on_gguf(capsys: Capture, folder: Path) -> Non
 
 
 def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, object] = {}
+    passed: dict[str, object] = {}
 
-    def opened(self: Registry, model: str, **asked: object) -> None:
-        given.update(asked)
-        raise BadInput("seen")
+    def record(self: Registry, model: str, **settings: object) -> None:
+        passed.update(settings)
+        raise BadInput("recorded")
 
-    monkeypatch.setattr(Registry, "open", opened)
+    monkeypatch.setattr(Registry, "open", record)
     words = "--threads 2 --device cpu --dtype auto -q q8_0 --kv-cache f16 --max-length 512 --kv-gigabytes 1"
     words += " --tensor-parallel 2 --no-eager --stepwise --weights bfloat16 --summation 3"
     expected = {
@@ -233,13 +242,13 @@ def test_every_setting_is_a_flag_of_the_commands_that_open_a_model(monkeypatch: 
     }
     assert expected.keys() == SETTINGS.keys()
     for command in ("transcribe short.wav", "trace short.wav --out x.safetensors", "generate hello"):
-        given.clear()
+        passed.clear()
         model = "qwen3" if command.startswith("generate") else "sensevoice"
         assert main([*command.split(), "-m", model, *words.split()]) == 2
-        assert {name: given[name] for name in expected} == expected
-        given.clear()
+        assert {name: passed[name] for name in expected} == expected
+        passed.clear()
         assert main([*command.split(), "-m", model]) == 2
-        assert given.keys() == {"runtime", "on_progress", "options"}, "what is not given is the card's to say"
+        assert passed.keys() == {"runtime", "on_progress", "options"}, "the card decides the other settings"
 
 
 def test_version_flag_prints_the_version(capsys: Capture) -> None:
@@ -255,11 +264,11 @@ def test_every_command_prints_help(capsys: Capture, command: str) -> None:
 
 
 def test_app_command_passes_only_the_given_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[list[str]] = []
-    monkeypatch.setattr("runpy.run_module", lambda name, run_name: given.append([name, *sys.argv[1:]]))
+    calls: list[list[str]] = []
+    monkeypatch.setattr("runpy.run_module", lambda name, run_name: calls.append([name, *sys.argv[1:]]))
     monkeypatch.setattr(sys, "argv", ["pytest"])
     assert main(["app"]) == 0 and main(["app", "--host", "0.0.0.0", "--port", "8000"]) == 0
-    assert given == [["panels"], ["panels", "--host", "0.0.0.0", "--port", "8000"]]
+    assert calls == [["panels"], ["panels", "--host", "0.0.0.0", "--port", "8000"]]
 
 
 # The shipped models.

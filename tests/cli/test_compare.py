@@ -28,8 +28,8 @@ def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
     try:
         status = main(["compare", *words])
-    except SystemExit as left:
-        status = int(left.code or 0)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
     out, err = capsys.readouterr()
     return status, out.splitlines(), err.splitlines()
 
@@ -50,8 +50,8 @@ def test_traces_beyond_tolerance_exit_1_and_name_the_stage(capsys: Capture) -> N
 def test_preset_follows_metadata_or_the_preset_option(capsys: Capture) -> None:
     files = ("reference.safetensors", "q8_0.safetensors")
     assert run(capsys, *files)[:2][0] == 0
-    why = "as the reference has the dtype float32 and the candidate the dtype q8_0"
-    assert f"The tolerance is q8_0 (weights in blocks of 8 bits), {why}." in run(capsys, *files)[1]
+    reason = "as the reference has the dtype float32 and the candidate the dtype q8_0"
+    assert f"The tolerance is q8_0 (weights in blocks of 8 bits), {reason}." in run(capsys, *files)[1]
     assert run(capsys, *files, "--preset", "f32")[0] == 1
     assert run(capsys, *files, "--preset", "f32", "--stages", "frontend.*,prompt.*")[0] == 0
     assert run(capsys, *files, "--preset", "f32", "--tolerance", "relative_l2=1,peak=9,cosine_distance=1,kl=1")[0] == 0
@@ -60,31 +60,31 @@ def test_preset_follows_metadata_or_the_preset_option(capsys: Capture) -> None:
 
 def test_json_option_prints_only_json_on_stdout(capsys: Capture) -> None:
     status, out, err = run(capsys, "reference.safetensors", "fault.safetensors", "--json")
-    found = json.loads("\n".join(out))
-    assert status == 1 and err == [] and found["verdict"]["first_divergent"] == "encoder.layers.3"
+    result = json.loads("\n".join(out))
+    assert status == 1 and err == [] and result["verdict"]["first_divergent"] == "encoder.layers.3"
     _, out, _ = run(capsys, "reference.safetensors", "fault.safetensors", "--json", "--profiles")
     assert "error_by_channel" in json.loads("\n".join(out))["stages"][0]["numbers"]
 
 
 def test_float64_distinguishes_noise_and_bugs(capsys: Capture) -> None:
     computed(faults={"encoder.layers.3": lambda x: x * (1 + 3e-5)}).save("bug.safetensors")
-    three = ("--float64", "float64.safetensors")
-    status, out, _ = run(capsys, "reference.safetensors", "noise.safetensors", *three)
+    float64 = ("--float64", "float64.safetensors")
+    status, out, _ = run(capsys, "reference.safetensors", "noise.safetensors", *float64)
     assert status == 0 and out[1].startswith("Arithmetic noise: at logits")
     assert run(capsys, "reference.safetensors", "bug.safetensors")[0] == 0
-    status, out, _ = run(capsys, "reference.safetensors", "bug.safetensors", *three)
+    status, out, _ = run(capsys, "reference.safetensors", "bug.safetensors", *float64)
     assert status == 1 and out[2].startswith("A bug, not noise: at encoder.layers.3")
 
 
 def test_half_precision_candidate_is_compared_with_the_same_precision_trace(capsys: Capture) -> None:
-    computed("bfloat16").save("ours.safetensors")
+    computed("bfloat16").save("same_precision.safetensors")
     computed("bfloat16", reverse=True).save("port.safetensors")
     computed("bfloat16", faults={"encoder.layers.3": lambda x: 1.02 * x}).save("wrong.safetensors")
-    both = ("--float64", "float64.safetensors", "--same-precision", "ours.safetensors")
-    assert run(capsys, "reference.safetensors", "wrong.safetensors", *both[:2])[0] == 0
-    status, out, _ = run(capsys, "reference.safetensors", "wrong.safetensors", *both)
+    options = ("--float64", "float64.safetensors", "--same-precision", "same_precision.safetensors")
+    assert run(capsys, "reference.safetensors", "wrong.safetensors", *options[:2])[0] == 0
+    status, out, _ = run(capsys, "reference.safetensors", "wrong.safetensors", *options)
     assert status == 1 and out[0].startswith("encoder.layers.3 is the first stage in error, though within ")
-    status, out, _ = run(capsys, "reference.safetensors", "port.safetensors", *both)
+    status, out, _ = run(capsys, "reference.safetensors", "port.safetensors", *options)
     assert status == 0 and "; that of this model in bfloat16 is 0.0" in out[1]
     assert any("from float64: this model in bfloat16" in line for line in out)
 
@@ -111,7 +111,7 @@ def test_dump_folder_is_compared_with_a_mapping(capsys: Capture, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "words, said",
+    "words, message",
     [
         ("reference.safetensors nothing.safetensors", "there is no trace nothing.safetensors; expected "),
         ("reference.safetensors cut.safetensors", "cut.safetensors is truncated"),
@@ -158,7 +158,7 @@ def test_dump_folder_is_compared_with_a_mapping(capsys: Capture, tmp_path: Path)
         ("reference.safetensors", "the following arguments are required: CANDIDATE"),
     ],
 )
-def test_bad_input_raises_one_line_error_and_exit_2(capsys: Capture, words: str, said: str) -> None:
+def test_bad_input_raises_one_line_error_and_exit_2(capsys: Capture, words: str, message: str) -> None:
     Path("cut.safetensors").write_bytes(Path("reference.safetensors").read_bytes()[:-9])
     Path("huge.safetensors").write_bytes((10**10).to_bytes(8, "little") + b"{")
     Trace({"encoder.output": np.full((24, 64), np.nan)}, META).save("nan.safetensors")
@@ -175,12 +175,12 @@ def test_bad_input_raises_one_line_error_and_exit_2(capsys: Capture, words: str,
     np.savez("cut.npz", a=np.ones(100))
     Path("cut.npz").write_bytes(Path("cut.npz").read_bytes()[:-100])
     status, out, err = run(capsys, *words.split())
-    assert (status, out) == (2, []) and len(err) == 1 and said in err[0]
+    assert (status, out) == (2, []) and len(err) == 1 and message in err[0]
 
 
 def test_missing_stage_is_reported_and_common_stages_are_compared(capsys: Capture) -> None:
-    whole = computed()
-    Trace({stage: whole[stage] for stage in whole if stage != "encoder.output"}, META).save("lacking.safetensors")
+    trace = computed()
+    Trace({stage: trace[stage] for stage in trace if stage != "encoder.output"}, META).save("lacking.safetensors")
     status, out, err = run(capsys, "reference.safetensors", "lacking.safetensors")
     assert status == 0 and out[0].startswith("Identical: 14 stages")
     assert err == ["workbench: not compared, since the candidate does not have them: encoder.output"]

@@ -19,10 +19,10 @@ from workbench.cli.arguments import parser
 from workbench.cli.commands import main
 from workbench.decoding.ctc_beam.logits import log_probabilities
 
-pytestmark = pytest.mark.filterwarnings("error")  # one would be a line on stderr
+pytestmark = pytest.mark.filterwarnings("error")  # a warning would be a line on stderr
 Capture = pytest.CaptureFixture[str]
 TOKENS = ("<blk>", "a", "b", "▁c")
-PARSER = parser()  # made once, as it takes longer than most of the commands
+PARSER = parser()  # created once, as this takes longer than most of the commands
 LOGITS = np.random.default_rng(7).normal(scale=2.0, size=(5, 4))
 
 
@@ -58,26 +58,26 @@ ngram 2=2
 
 
 def log_probability(symbols: list[str]) -> float:
-    """ln P of symbols and the end by the model above, written out."""
+    """Returns ln P of the symbols and the end of the sentence by the model above."""
     uni = {"<unk>": -1.0, "</s>": -0.5, "a": -0.6, "b": -0.9}
-    total, before = 0.0, "<s>"
+    total, previous = 0.0, "<s>"
     for symbol in (*(each if each in uni else "<unk>" for each in symbols), "</s>"):
-        known = {("<s>", "a"): -0.1, ("a", "</s>"): -0.4}.get((before, symbol))
-        total += {"<s>": -0.3, "a": -0.2}.get(before, 0.0) + uni[symbol] if known is None else known
-        before = symbol
+        bigram = {("<s>", "a"): -0.1, ("a", "</s>"): -0.4}.get((previous, symbol))
+        total += {"<s>": -0.3, "a": -0.2}.get(previous, 0.0) + uni[symbol] if bigram is None else bigram
+        previous = symbol
     return total * float(np.log(10))
 
 
 def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
     try:
         status = main(["decode", *words])
-    except SystemExit as left:
-        status = int(left.code or 0)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
     out, err = capsys.readouterr()
     return status, out.splitlines(), err.splitlines()
 
 
-def decoded(capsys: Capture, *words: str) -> list[dict]:
+def decode(capsys: Capture, *words: str) -> list[dict]:
     status, out, err = run(capsys, *words, "--tokens", "tokens.txt", "--json")
     assert status == 0 and err == []
     return [json.loads(line) for line in out]
@@ -87,24 +87,24 @@ def decoded(capsys: Capture, *words: str) -> list[dict]:
 
 
 def test_json_lines_follow_the_order_of_files(capsys: Capture) -> None:
-    found = decoded(capsys, "two.npy", "one.npy", "two.npy", "--nbest", "4")
-    assert [each["file"] for each in found] == ["two.npy", "one.npy", "two.npy"] and found[0] == found[2]
-    for each in found:
-        assert set(each) == {"file", "hypotheses"} and len(each["hypotheses"]) == 4
-        for one in each["hypotheses"]:
-            assert list(one) == ["text", "tokens", "score", "acoustic", "lm"]
-            assert one["text"] == "".join(one["tokens"]).replace("▁", " ").strip()
-            assert one["score"] == one["acoustic"] and one["lm"] == 0.0
-        scores = [one["score"] for one in each["hypotheses"]]
-        assert scores == sorted(scores, reverse=True) and len({tuple(h["tokens"]) for h in each["hypotheses"]}) == 4
+    results = decode(capsys, "two.npy", "one.npy", "two.npy", "--nbest", "4")
+    assert [result["file"] for result in results] == ["two.npy", "one.npy", "two.npy"] and results[0] == results[2]
+    for result in results:
+        assert set(result) == {"file", "hypotheses"} and len(result["hypotheses"]) == 4
+        for hypothesis in result["hypotheses"]:
+            assert list(hypothesis) == ["text", "tokens", "score", "acoustic", "lm"]
+            assert hypothesis["text"] == "".join(hypothesis["tokens"]).replace("▁", " ").strip()
+            assert hypothesis["score"] == hypothesis["acoustic"] and hypothesis["lm"] == 0.0
+        scores = [hypothesis["score"] for hypothesis in result["hypotheses"]]
+        assert scores == sorted(scores, reverse=True) and len({tuple(h["tokens"]) for h in result["hypotheses"]}) == 4
 
 
 def test_empty_hypothesis_score_equals_the_sum_of_blank_log_probabilities(capsys: Capture) -> None:
-    [found] = decoded(capsys, "two.npy", "--nbest", "100", "--beam-size", "1000")
-    [empty] = [one for one in found["hypotheses"] if not one["tokens"]]
+    [result] = decode(capsys, "two.npy", "--nbest", "100", "--beam-size", "1000")
+    [empty] = [hypothesis for hypothesis in result["hypotheses"] if not hypothesis["tokens"]]
     blanks = log_probabilities(LOGITS[:3].astype(np.float32), 4)[:, 0].sum()
     assert empty["text"] == "" and empty["score"] == pytest.approx(blanks, abs=1e-12)
-    assert sum(np.exp(one["acoustic"]) for one in found["hypotheses"]) == pytest.approx(1.0)
+    assert sum(np.exp(hypothesis["acoustic"]) for hypothesis in result["hypotheses"]) == pytest.approx(1.0)
 
 
 def test_every_file_format_and_dtype_gives_equal_hypotheses(capsys: Capture) -> None:
@@ -114,76 +114,80 @@ def test_every_file_format_and_dtype_gives_equal_hypotheses(capsys: Capture) -> 
     np.savez_compressed("compressed.npz", half.astype(np.float64))
     np.save("transposed.npy", np.asfortranarray(half.astype(">f4")))
     save_file({"logits": half}, "half.safetensors")
-    found = decoded(
+    results = decode(
         capsys, "half.npy", "packed.npz", "compressed.npz", "transposed.npy", "half.safetensors", "--nbest", "3"
     )
-    assert all(each["hypotheses"] == found[0]["hypotheses"] for each in found)
+    assert all(result["hypotheses"] == results[0]["hypotheses"] for result in results)
 
 
 def test_infinite_and_huge_logits_are_decoded(capsys: Capture) -> None:
     rows = [[0.0, -np.inf, -np.inf, -np.inf], [-np.inf, 1e308, -1e308, 0.0]]
     np.save("odd.npy", np.array(rows))
     for options in ((), ("--lexicon", "lexicon.txt"), ("--recombination", "max", "--lm", "lm.arpa", "--alpha", "0")):
-        [found] = decoded(capsys, "odd.npy", "--nbest", "5", *options)
-        best = found["hypotheses"][0]
+        [result] = decode(capsys, "odd.npy", "--nbest", "5", *options)
+        best = result["hypotheses"][0]
         assert best["tokens"] == ["a"] and best["score"] == 0.0
 
 
 def test_log_probabilities_give_the_same_score_as_logits(capsys: Capture) -> None:
     np.save("normalised.npy", log_probabilities(LOGITS, 4))
-    logits, normalised = decoded(capsys, "one.npy", "normalised.npy")
+    logits, normalised = decode(capsys, "one.npy", "normalised.npy")
     assert logits["hypotheses"][0]["score"] == pytest.approx(normalised["hypotheses"][0]["score"], abs=1e-12)
 
 
 def test_lexicon_homophones_and_variants_become_word_hypotheses(capsys: Capture) -> None:
-    """Homophones are hypotheses of their own with the same acoustic score; variants are the word."""
-    [found] = decoded(capsys, "one.npy", "--lexicon", "lexicon.txt", "--nbest", "500", "--beam-size", "5000")
+    """Homophones are separate hypotheses with the same acoustic score; variants become one word."""
+    [result] = decode(capsys, "one.npy", "--lexicon", "lexicon.txt", "--nbest", "500", "--beam-size", "5000")
     spelled = {"a": {("a",)}, "ah": {("a",), ("b",)}, "sea": {("▁c", "a")}}
     acoustic: dict[tuple[str, ...], set[float]] = {}
-    for one in found["hypotheses"]:
-        assert list(one) == ["text", "tokens", "words", "score", "acoustic", "lm"]
-        assert one["text"] == " ".join(one["words"]) and set(one["words"]) <= set(spelled)
-        acoustic.setdefault(tuple(one["tokens"]), set()).add(one["acoustic"])
+    for hypothesis in result["hypotheses"]:
+        assert list(hypothesis) == ["text", "tokens", "words", "score", "acoustic", "lm"]
+        assert hypothesis["text"] == " ".join(hypothesis["words"]) and set(hypothesis["words"]) <= set(spelled)
+        acoustic.setdefault(tuple(hypothesis["tokens"]), set()).add(hypothesis["acoustic"])
     assert all(len(values) == 1 for values in acoustic.values())
-    said = {(tuple(one["tokens"]), tuple(one["words"])) for one in found["hypotheses"]}
-    assert {(("a",), ("a",)), (("a",), ("ah",)), (("b",), ("ah",)), ((), ())} <= said and len(said) < 500
+    pairs = {(tuple(hypothesis["tokens"]), tuple(hypothesis["words"])) for hypothesis in result["hypotheses"]}
+    assert {(("a",), ("a",)), (("a",), ("ah",)), (("b",), ("ah",)), ((), ())} <= pairs and len(pairs) < 500
 
 
 def test_bonuses_and_boosted_phrases_change_only_the_total_score(capsys: Capture) -> None:
     options = ("--beta", "-1e-1", "--boost", "phrases.txt", "--boost-score", "1.5", "--nbest", "50")
-    [found] = decoded(capsys, "one.npy", *options)
-    for one in found["hypotheses"]:
-        boost = 3.0 * "".join(one["tokens"]).count("ab")
-        assert one["score"] == pytest.approx(one["acoustic"] - 0.1 * len(one["tokens"]) + boost, abs=1e-9)
+    [result] = decode(capsys, "one.npy", *options)
+    for hypothesis in result["hypotheses"]:
+        boost = 3.0 * "".join(hypothesis["tokens"]).count("ab")
+        assert hypothesis["score"] == pytest.approx(
+            hypothesis["acoustic"] - 0.1 * len(hypothesis["tokens"]) + boost, abs=1e-9
+        )
 
 
 def test_token_and_word_language_model_scores_match_their_definition(capsys: Capture) -> None:
-    """Also of tokens and words that they do not know."""
+    """The models also score tokens and words outside their vocabularies."""
     wide = ("two.npy", "--nbest", "100", "--beam-size", "1000", "--alpha", "0.7", "--gamma", "1.3", "--beta", "0.25")
-    [found] = decoded(capsys, *wide, "--lm", "lm.arpa")
-    for one in found["hypotheses"]:
-        assert one["lm"] == pytest.approx(0.7 * log_probability(one["tokens"]), abs=1e-9)
-        assert one["score"] == pytest.approx(one["acoustic"] + one["lm"] + 0.25 * len(one["tokens"]), abs=1e-9)
-    [found] = decoded(
+    [result] = decode(capsys, *wide, "--lm", "lm.arpa")
+    for hypothesis in result["hypotheses"]:
+        assert hypothesis["lm"] == pytest.approx(0.7 * log_probability(hypothesis["tokens"]), abs=1e-9)
+        assert hypothesis["score"] == pytest.approx(
+            hypothesis["acoustic"] + hypothesis["lm"] + 0.25 * len(hypothesis["tokens"]), abs=1e-9
+        )
+    [result] = decode(
         capsys, *wide, "--lm", "lm.arpa", "--lexicon", "lexicon.txt", "--word-lm", "lm.arpa", "--word-bonus", "2"
     )
-    assert len({tuple(one["words"]) for one in found["hypotheses"]}) > 5
-    for one in found["hypotheses"]:
-        lm = 0.7 * log_probability(one["tokens"]) + 1.3 * log_probability(one["words"])
-        assert one["lm"] == pytest.approx(lm, abs=1e-9)
-        bonus = 0.25 * len(one["tokens"]) + 2 * len(one["words"])
-        assert one["score"] == pytest.approx(one["acoustic"] + lm + bonus, abs=1e-9)
+    assert len({tuple(hypothesis["words"]) for hypothesis in result["hypotheses"]}) > 5
+    for hypothesis in result["hypotheses"]:
+        lm = 0.7 * log_probability(hypothesis["tokens"]) + 1.3 * log_probability(hypothesis["words"])
+        assert hypothesis["lm"] == pytest.approx(lm, abs=1e-9)
+        bonus = 0.25 * len(hypothesis["tokens"]) + 2 * len(hypothesis["words"])
+        assert hypothesis["score"] == pytest.approx(hypothesis["acoustic"] + lm + bonus, abs=1e-9)
 
 
 def test_missing_special_words_of_a_language_model_are_noted_on_stderr(capsys: Capture) -> None:
     Path("bare.arpa").write_text("\\data\\\nngram 1=2\n\\1-grams:\n-99\t<s>\n-0.5\ta\n\\end\\\n")
-    status, printed, said = run(capsys, "two.npy", "--tokens", "tokens.txt", "--lm", "bare.arpa", "--json")
-    assert status == 0 and len(printed) == 1
-    assert [line.split(":")[0] for line in said] == ["bare.arpa has no <unk>", "bare.arpa has no </s>"]
+    status, out, err = run(capsys, "two.npy", "--tokens", "tokens.txt", "--lm", "bare.arpa", "--json")
+    assert status == 0 and len(out) == 1
+    assert [line.split(":")[0] for line in err] == ["bare.arpa has no <unk>", "bare.arpa has no </s>"]
 
 
 def test_max_recombination_scores_the_best_alignment(capsys: Capture) -> None:
-    [best] = decoded(capsys, "one.npy", "--recombination", "max")
+    [best] = decode(capsys, "one.npy", "--recombination", "max")
     log_probs = log_probabilities(LOGITS, 4)
     assert best["hypotheses"][0]["score"] == pytest.approx(log_probs.max(axis=1).sum(), abs=1e-12)
 
@@ -191,14 +195,16 @@ def test_max_recombination_scores_the_best_alignment(capsys: Capture) -> None:
 def test_token_file_accepts_ids_in_any_order_and_blank_by_name_or_id(capsys: Capture) -> None:
     order = [2, 0, 3, 1]
     np.save("moved.npy", LOGITS[:, order])
-    lines = [f"{TOKENS[old]}\t{new}" for new, old in enumerate(order)]
+    lines = [f"{TOKENS[old_id]}\t{new_id}" for new_id, old_id in enumerate(order)]
     Path("moved.txt").write_text("\r\n".join(reversed([*lines, "#0 4"])), encoding="utf-8")
-    [plain] = decoded(capsys, "one.npy", "--nbest", "5")
+    [result] = decode(capsys, "one.npy", "--nbest", "5")
     for blank in ("<blk>", "1"):
         status, out, _ = run(capsys, "moved.npy", "--tokens", "moved.txt", "--blank", blank, "--json", "--nbest", "5")
         assert status == 0
-        for ours, moved in zip(plain["hypotheses"], json.loads(out[0])["hypotheses"], strict=True):
-            assert ours["tokens"] == moved["tokens"] and ours["score"] == pytest.approx(moved["score"], abs=1e-12)
+        for hypothesis, moved in zip(result["hypotheses"], json.loads(out[0])["hypotheses"], strict=True):
+            assert hypothesis["tokens"] == moved["tokens"] and hypothesis["score"] == pytest.approx(
+                moved["score"], abs=1e-12
+            )
 
 
 def test_default_output_is_a_table_per_file(capsys: Capture) -> None:

@@ -26,7 +26,7 @@ CASES = {"sensevoice": (sensevoice, sensevoice_on_pytorch), "funasr_nano": (funa
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint and a GGUF file of each family, and what the checkpoint hears, with its trace."""
+    """A checkpoint and a GGUF file of each family, and the checkpoint's transcript with its trace."""
     folder = tmp_path_factory.mktemp("models")
     tiny_sensevoice(folder / "sensevoice")
     lively_checkpoint(folder / "funasr_nano", AUDIO)
@@ -35,8 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         session = runtime.open_session(folder / family, family, Settings(threads=1))
         session.trace(AUDIO, "*logits", beam_size=1).save(folder / f"{family}.safetensors")
         session.trace(AUDIO, "*", **BEAM).save(folder / f"{family}_whole.safetensors")
-        heard = session.transcribe(AUDIO, **BEAM)
-        (folder / f"{family}.json").write_text(json.dumps([heard.text, [each.score for each in heard.hypotheses]]))
+        transcript = session.transcribe(AUDIO, **BEAM)
+        (folder / f"{family}.json").write_text(
+            json.dumps([transcript.text, [each.score for each in transcript.hypotheses]])
+        )
         session.close()
     return folder
 
@@ -53,16 +55,16 @@ def test_decoded_trace_matches_the_transcript_of_the_model(
         out, err = capsys.readouterr()
         assert not err
         for line in out.splitlines():
-            found = json.loads(line)["hypotheses"]
-            assert found[0]["text"] == text and text
-            assert [each["score"] for each in found] == pytest.approx(scores, abs=1e-9)
+            hypotheses = json.loads(line)["hypotheses"]
+            assert hypotheses[0]["text"] == text and text
+            assert [each["score"] for each in hypotheses] == pytest.approx(scores, abs=1e-9)
 
 
 def test_ctc_beam_search_of_model_in_python_matches_the_transcript(folder: Path) -> None:
     text, scores = json.loads((folder / "sensevoice.json").read_text())
     with workbench.CtcBeamSearch.of_model(folder / "sensevoice", **BEAM) as search:
-        found = search.decode(folder / "sensevoice_whole.safetensors")
-    assert found[0].text == text and [each.score for each in found] == pytest.approx(scores, abs=1e-9)
+        hypotheses = search.decode(folder / "sensevoice_whole.safetensors")
+    assert hypotheses[0].text == text and [each.score for each in hypotheses] == pytest.approx(scores, abs=1e-9)
 
 
 def test_bad_input_raises_one_line_error(

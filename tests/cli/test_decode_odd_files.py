@@ -28,8 +28,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("loop").symlink_to("loop")
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line on stderr."""
+def error_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Returns the one line on stderr of a refused command."""
     assert main(["decode", *words, "--json"]) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1 and err.startswith("workbench: "), err
@@ -42,13 +42,13 @@ def test_non_regular_auxiliary_files_are_refused_without_waiting(
     option: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokens = () if option == "--tokens" else ("--tokens", "tokens.txt")
-    said = refused(capsys, "one.npy", *tokens, option, name)
-    assert "cannot be read" in said
+    error = error_of(capsys, "one.npy", *tokens, option, name)
+    assert "cannot be read" in error
     if name in ("pipe", "/dev/zero"):
-        assert said.endswith("it is a pipe or a device; expected a file\n")
-        if OPTIONS[option]:  # the page says the same
-            found = check_file(OPTIONS[option], name, LogitsLayout(TOKENS, 0), None)
-            assert found is not None and found.wrong and said == f"workbench: {found.message}\n"
+        assert error.endswith("it is a pipe or a device; expected a file\n")
+        if OPTIONS[option]:  # the page reports the same
+            check = check_file(OPTIONS[option], name, LogitsLayout(TOKENS, 0), None)
+            assert check is not None and check.wrong and error == f"workbench: {check.message}\n"
 
 
 @pytest.mark.parametrize("name", ["pipe", "folder", "loop", "none", "a" * 5000])
@@ -56,11 +56,11 @@ def test_non_regular_logits_files_are_refused(name: str, capsys: pytest.CaptureF
     place = Path(f"{name}.npy")
     if name in ("pipe", "folder", "loop"):
         Path(name).rename(place)
-    refused(capsys, str(place), "--tokens", "tokens.txt")
+    error_of(capsys, str(place), "--tokens", "tokens.txt")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("t.txt", TEXT.encode("utf-16"), "as in UTF-16 text or a binary file"),
         ("t.txt", TEXT.encode("utf-16-le"), "as in UTF-16 text or a binary file"),
@@ -71,10 +71,10 @@ def test_non_regular_logits_files_are_refused(name: str, capsys: pytest.CaptureF
     ],
 )
 def test_token_file_that_is_not_utf8_text_is_refused(
-    name: str, content: bytes, said: str, capsys: pytest.CaptureFixture[str]
+    name: str, content: bytes, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(name).write_bytes(content)
-    assert said in refused(capsys, "one.npy", "--tokens", name)
+    assert message in error_of(capsys, "one.npy", "--tokens", name)
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
@@ -91,5 +91,5 @@ def test_byte_order_mark_and_other_line_ends_are_accepted_in_the_token_file(
 @pytest.mark.parametrize("header", ["__import__('os').getpid()", "{'descr': " + "(" * 5000 + ")" * 5000 + "}"])
 def test_invalid_npy_header_raises_one_line_error(header: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("bad.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
-    said = refused(capsys, "bad.npy", "--tokens", "tokens.txt")
-    assert said == "workbench: bad.npy is truncated or not an .npy array; expected a file that numpy.save wrote\n"
+    error = error_of(capsys, "bad.npy", "--tokens", "tokens.txt")
+    assert error == "workbench: bad.npy is truncated or not an .npy array; expected a file that numpy.save wrote\n"

@@ -29,16 +29,16 @@ def test_programs_and_commands_of_decoding_md_run(
     monkeypatch.chdir(tmp_path)
     making, searching, *_ = blocks("python")
     exec(compile(making, "docs/decoding.md", "exec"), {})
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         exec(compile(searching, "docs/decoding.md", "exec"), {})
-    assert printed.getvalue().splitlines()[0].split()[1:] == ["for", "two"]
+    assert output.getvalue().splitlines()[0].split()[1:] == ["for", "two"]
     plain, boosted = (shlex.split(line)[1:] for line in blocks("sh")[0].splitlines())
     assert main(plain) == 0
     assert capsys.readouterr().out.splitlines()[2].endswith("faortuw")
     assert main(boosted) == 0
-    found = json.loads(capsys.readouterr().out)
-    [shown] = blocks("text")
-    assert shown.startswith(json.dumps(found)[: shown.index('"score"')])
+    result = json.loads(capsys.readouterr().out)
+    [documented] = blocks("text")
+    assert documented.startswith(json.dumps(result)[: documented.index('"score"')])
 
 
 def test_homophone_example_of_decoding_md_gives_the_expected_text(
@@ -52,5 +52,5 @@ def test_homophone_example_of_decoding_md_gives_the_expected_text(
 
 
 def test_every_decoding_option_is_documented() -> None:
-    told = set(re.findall(r"--([a-z-]+)", PAGE))
-    assert {spec.name.replace("_", "-") for spec in option_specs(CtcBeamOptions)} <= told
+    documented = set(re.findall(r"--([a-z-]+)", PAGE))
+    assert {spec.name.replace("_", "-") for spec in option_specs(CtcBeamOptions)} <= documented

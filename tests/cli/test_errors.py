@@ -133,8 +133,8 @@ pytestmark = pytest.mark.usefixtures("in_folder")
     ],
 )
 def test_errors_are_one_line_on_stderr(capsys: Capture, words: str, status: int, sentence: str) -> None:
-    found, out, err = run(capsys, *words.split())
-    assert (found, out, len(err)) == (status, [], 1)
+    exit_status, out, err = run(capsys, *words.split())
+    assert (exit_status, out, len(err)) == (status, [], 1)
     assert sentence in err[0] and err[0].startswith("workbench")
 
 
@@ -177,7 +177,7 @@ def test_unreadable_recording_is_refused_before_the_model_is_loaded(
     monkeypatch.setattr("workbench.isolation.serial.ProcessSession.start", lambda self: loads.append(self))
     status, out, err = run(capsys, *words.split())
     assert (status, out, loads, len(err)) == (2, [], [], len(sentences))
-    assert all(line.startswith(f"workbench: {said}") for line, said in zip(err, sentences, strict=True))
+    assert all(line.startswith(f"workbench: {sentence}") for line, sentence in zip(err, sentences, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from workbench.core.progress import OnProgress
 
 
 @pytest.mark.parametrize(
-    ("recordings", "status", "said"),
+    ("recordings", "status", "messages"),
     [
         (("short.wav",), 0, []),
         (("short.wav", "bad.wav", "missing.wav"), 0, ["failed on 2 of 3 recordings; bad.wav is not a sound file"]),
@@ -22,13 +22,13 @@ from workbench.core.progress import OnProgress
 )
 @pytest.mark.usefixtures("in_folder")
 def test_failed_recordings_are_counted_and_exit_1_if_all_failed(
-    capsys: Capture, folder: Path, tmp_path: Path, recordings: tuple[str, ...], status: int, said: list[str]
+    capsys: Capture, folder: Path, tmp_path: Path, recordings: tuple[str, ...], status: int, messages: list[str]
 ) -> None:
     manifest = folder / "list.csv"
     manifest.write_text("audio,text\n" + "".join(f"{name},one\n" for name in recordings))
-    found, out, err = run(capsys, "evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
-    assert found == status and out[-1].startswith("the report is ") and len(err) == len(said)
-    assert all(sentence in line for line, sentence in zip(err, said, strict=True)), err
+    exit_status, out, err = run(capsys, "evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
+    assert exit_status == status and out[-1].startswith("the report is ") and len(err) == len(messages)
+    assert all(sentence in line for line, sentence in zip(err, messages, strict=True)), err
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -40,11 +40,11 @@ def test_signal_stops_an_evaluation_with_the_usual_exit_status(
     number: signal.Signals,
     status: int,
 ) -> None:
-    def stopped(*_: object, on_progress: OnProgress, **__: object) -> None:
+    def stop_at_once(*_: object, on_progress: OnProgress, **__: object) -> None:
         signal.raise_signal(number)
         on_progress(0.5, "computing")
 
     monkeypatch.setattr("workbench.system.endings._ended", threading.Event())
-    monkeypatch.setattr("workbench.cli.evaluate.run", stopped)
-    found, _, err = run(capsys, "evaluate", "list.csv", "-m", "sensevoice", "--out", str(tmp_path / "out"))
-    assert found == status and err[-1].startswith("workbench: stopped; ")
+    monkeypatch.setattr("workbench.cli.evaluate.run", stop_at_once)
+    exit_status, _, err = run(capsys, "evaluate", "list.csv", "-m", "sensevoice", "--out", str(tmp_path / "out"))
+    assert exit_status == status and err[-1].startswith("workbench: stopped; ")

@@ -15,13 +15,13 @@ from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 
 WIDTH = 80
-PARSER = parser()  # made once, as it takes longer than a test
+PARSER = parser()  # created once, as this takes longer than a test
 LONG = "x" * 100_000
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
-    [found] = (action for action in PARSER._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(found.choices)
+    [subparsers] = (action for action in PARSER._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(subparsers.choices)
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +41,8 @@ def test_help_lines_fit_the_terminal_and_flags_are_not_broken(command: str) -> N
 def test_every_command_has_examples_that_the_parser_accepts(command: str) -> None:
     assert 2 <= len(EXAMPLES[command]) <= 4
     text = commands()[command].format_help()
-    for what, line in EXAMPLES[command]:
-        assert f"  # {what}\n  {line}" in text
+    for title, line in EXAMPLES[command]:
+        assert f"  # {title}\n  {line}" in text
         words = shlex.split(line.split("| ")[-1].replace("\\\n", " "))
         if any(mark in words for mark in "<>"):
             words = words[: min(words.index(mark) for mark in "<>" if mark in words)]
@@ -65,8 +65,8 @@ def test_options_of_every_family_are_accepted_without_help_text(command: str) ->
     for family in FAMILIES.values():
         for spec in option_specs(family.options_class):
             flag = f"--{spec.name.replace('_', '-')}"
-            given = [] if spec.kind is bool else ["1"]
-            parsed = PARSER.parse_args([*command.split(), flag, *given])
+            value = [] if spec.kind is bool else ["1"]
+            parsed = PARSER.parse_args([*command.split(), flag, *value])
             assert getattr(parsed, f"option_{spec.name}") not in (None, [])
 
 

@@ -19,28 +19,28 @@ from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 
 
-def card(family: str, kind: str = "directory", **more: Any) -> Card:
-    return Card("m", "m", family, {kind: "/nowhere"}, **more)
+def card(family: str, kind: str = "directory", **fields: Any) -> Card:
+    return Card("m", "m", family, {kind: "/nowhere"}, **fields)
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_every_option_and_setting_is_listed_with_an_existing_flag(family: str) -> None:
-    found = described(card(family))
-    assert [each["name"] for each in found["options"]] == [
+    description = described(card(family))
+    assert [each["name"] for each in description["options"]] == [
         spec.name for spec in option_specs(FAMILIES[family].options_class)
     ]
     runtimes = [name for name in RUNTIMES if FAMILIES[family].cell(name).module]
-    assert found["runtimes"] == runtimes
+    assert description["runtimes"] == runtimes
     expected = {name for runtime in runtimes for name in settings_of(runtime)}
-    assert {each["name"] for each in found["settings"]} >= expected - {"kv_cache"}
-    for call in found["calls"]:
+    assert {each["name"] for each in description["settings"]} >= expected - {"kv_cache"}
+    for call in description["calls"]:
         command = parser()._subparsers._group_actions[0].choices[call]  # type: ignore[union-attr,index,call-overload]
         flags = set(command._option_string_actions)
-        for each in (*found["options"], *found["settings"]):
+        for each in (*description["options"], *description["settings"]):
             if (call, each["name"]) != ("chat", "system"):  # a flag of the command itself, the same for all models
                 assert set(each["flag"].split(", ")) <= flags and each["help"] and each["runtimes"]
-    chats_alone = found["calls"] == ["chat", "trace"]  # then all its options are those of chat
-    assert bool(found["chat_options"]) == ("chat" in found["calls"] and not chats_alone)
+    chats_alone = description["calls"] == ["chat", "trace"]  # then all its options are those of chat
+    assert bool(description["chat_options"]) == ("chat" in description["calls"] and not chats_alone)
 
 
 def test_model_card_limits_runtimes_and_settings() -> None:
@@ -48,9 +48,9 @@ def test_model_card_limits_runtimes_and_settings() -> None:
     assert [each["name"] for each in described(card("sensevoice", "gguf"))["settings"]] == ["threads"]
     assert described(card("causal_lm", "server"))["runtimes"] == ["vllm"]
     assert described(card("causal_lm", "server"))["settings"] == []
-    own = described(card("causal_lm", runtimes={"gguf": "no"}, settings={"vllm": {"dtype": "bfloat16"}}))
-    assert own["runtimes"] == ["pytorch", "vllm"]
-    [dtype] = [each for each in own["settings"] if each["name"] == "dtype"]
+    limited = described(card("causal_lm", runtimes={"gguf": "no"}, settings={"vllm": {"dtype": "bfloat16"}}))
+    assert limited["runtimes"] == ["pytorch", "vllm"]
+    [dtype] = [each for each in limited["settings"] if each["name"] == "dtype"]
     assert dtype["defaults"] == {"pytorch": "float32", "vllm": "bfloat16"}
     [dtype] = [each for each in described(card("sensevoice"))["settings"] if each["name"] == "dtype"]
     assert dtype["choices"] == ["auto", "float32", "bfloat16", "float16", "float64"]
@@ -69,16 +69,16 @@ def test_options_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) ->
 
 def test_options_json_matches_the_description(capsys: pytest.CaptureFixture[str], registry: Registry) -> None:
     assert main(["options", "demo/qwen3", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found == json.loads(json.dumps(described(registry.card("demo/qwen3"))))
-    assert found["calls"] == ["generate", "inject", "chat", "trace"]
+    description = json.loads(capsys.readouterr().out)
+    assert description == json.loads(json.dumps(described(registry.card("demo/qwen3"))))
+    assert description["calls"] == ["generate", "inject", "chat", "trace"]
 
 
 def test_funasr_nano_beam_search_options_exclude_vllm() -> None:
-    found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/funasr-nano"))["options"]}
-    assert found["beam_size"] == found["lm"] == ["pytorch", "gguf"] and "vllm" in found["hotwords"]
-    found = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/sensevoice"))["options"]}
-    assert found["beam_size"] == ["pytorch", "gguf"]
+    runtimes = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/funasr-nano"))["options"]}
+    assert runtimes["beam_size"] == runtimes["lm"] == ["pytorch", "gguf"] and "vllm" in runtimes["hotwords"]
+    runtimes = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/sensevoice"))["options"]}
+    assert runtimes["beam_size"] == ["pytorch", "gguf"]
 
 
 def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -92,5 +92,5 @@ def test_missing_inner_stages_of_a_runtime_are_listed_with_the_reason(
     assert "attention.weights" in described(card("funasr_nano"))["not_inside"]["vllm"]
     assert not described(card("sensevoice"))["not_inside"]
     assert main(["options", "demo/funasr-nano"]) == 0
-    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  vllm: no attention"))
-    assert said.endswith("trace them on pytorch or gguf")
+    note = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  vllm: no attention"))
+    assert note.endswith("trace them on pytorch or gguf")

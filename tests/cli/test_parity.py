@@ -29,7 +29,7 @@ class Registry(FakeRegistry):
 def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
     registry = Registry()
     monkeypatch.setattr(commands, "Registry", lambda: registry)
-    monkeypatch.setattr(sources, "check_sound", lambda path: None)  # the recordings are names alone
+    monkeypatch.setattr(sources, "check_sound", lambda path: None)  # the recordings are only names
     monkeypatch.chdir(tmp_path)
     return registry
 
@@ -37,8 +37,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
 def run(capsys: Capture, *words: str, source: str = "talk.wav") -> tuple[int, list[str], list[str]]:
     try:
         status = commands.main(["parity", "tiny", source, *words])
-    except SystemExit as left:
-        status = int(left.code or 0)
+    except SystemExit as stop:
+        status = int(stop.code or 0)
     out, err = capsys.readouterr()
     return status, out.splitlines(), err.splitlines()
 
@@ -46,8 +46,8 @@ def run(capsys: Capture, *words: str, source: str = "talk.wav") -> tuple[int, li
 def test_all_candidates_within_tolerance_exit_0(capsys: Capture, fakes: Registry) -> None:
     status, out, err = run(capsys, "--candidates", "gguf,gguf:q4_0", "--candidates", "vllm")
     assert status == 0 and err == []
-    named = [line.split(":")[0] for line in out[: out.index("")] if not line.startswith("  ")]
-    assert named[:3] == ["gguf (within)", "gguf", "vllm (within)"]
+    headings = [line.split(":")[0] for line in out[: out.index("")] if not line.startswith("  ")]
+    assert headings[:3] == ["gguf (within)", "gguf", "vllm (within)"]
     table = out[out.index("") + 1 :]
     assert table[0].split() == ["relative", "L2", "gguf", "gguf:q4_0", "vllm"] and len(table) == 1 + len(STAGES)
     assert not any("!" in line for line in table)
@@ -75,7 +75,7 @@ def test_dead_worker_exits_2_and_no_available_runtime_exits_3(capsys: Capture, f
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         ((), "--candidates"),
         (("--candidates", "ggml"), "neither a runtime nor an existing trace"),
@@ -88,10 +88,10 @@ def test_dead_worker_exits_2_and_no_available_runtime_exits_3(capsys: Capture, f
     ],
 )
 def test_bad_input_raises_one_line_error_and_exit_2(
-    capsys: Capture, fakes: Registry, words: tuple[str, ...], says: str
+    capsys: Capture, fakes: Registry, words: tuple[str, ...], message: str
 ) -> None:
     status, out, err = run(capsys, *words)
-    assert (status, out, len(err)) == (2, [], 1) and says in err[0]
+    assert (status, out, len(err)) == (2, [], 1) and message in err[0]
     assert fakes.traced == []
 
 
@@ -151,11 +151,11 @@ def test_isolated_parity_names_every_faulty_stage(capsys: Capture, fakes: Regist
 
 
 def test_dump_folder_is_compared_isolated_in_one_command(capsys: Capture, fakes: Registry, tmp_path: Path) -> None:
-    """Two faults at once, foreign names, and of the logits the last row only."""
+    """The dump has two faults, foreign names, and only the last row of the logits."""
     faults = {stage: lambda x: 1.01 * x for stage in ("encoder.layers.2", "encoder.layers.5")}
-    whole = computed(faults=faults, reverse=True)
+    trace = computed(faults=faults, reverse=True)
     (tmp_path / "dump").mkdir()
-    for stage, array in whole.items():
+    for stage, array in trace.items():
         if stage.startswith("encoder.layers.") or stage == "logits":
             np.save(
                 tmp_path / "dump" / stage.replace("encoder.layers.", "blk_"), array[-1:] if stage == "logits" else array
@@ -191,13 +191,13 @@ def test_parity_with_a_baseline_exits_1_only_for_worse_results(
     assert status == 1 and out[1].startswith("gguf got worse: encoder.layers.2 is beyond tolerance now")
     status, out, _ = run(capsys, *words, "--json")
     assert status == 1 and json.loads("\n".join(out))["worse"][0]["stage"] == "encoder.layers.2"
-    for bad in (
+    for flags in (
         ("--baseline", "none.json"),
         ("--worse-by", "0.5"),
         ("--junit", "no/out.xml"),
         ("--summary", "no/o.md"),
     ):
-        status, out, err = run(capsys, "--candidates", "gguf", *bad)
+        status, out, err = run(capsys, "--candidates", "gguf", *flags)
         assert (status, out, len(err)) == (2, [], 1)
 
 

@@ -39,7 +39,7 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def traced(capsys: Capture, file: Path, *words: str) -> Trace:
+def trace(capsys: Capture, file: Path, *words: str) -> Trace:
     status, _, err = run(capsys, "trace", *words, "-m", "speechlm", "--stages", STAGES, "--out", str(file))
     assert (status, err) == (0, [])
     return Trace.load(file)
@@ -47,14 +47,14 @@ def traced(capsys: Capture, file: Path, *words: str) -> Trace:
 
 def test_trace_accepts_text_recordings_and_messages(capsys: Capture, tmp_path: Path) -> None:
     file = tmp_path / "t.safetensors"
-    text = traced(capsys, file, "say three")
-    assert list(text) == ["llm.norm"]
-    spoken = [traced(capsys, file, *words) for words in (("question.wav",), ("--audio", "question.wav"))]
-    assert spoken[0].meta["input_digest"] == spoken[1].meta["input_digest"] and "tower.output" in spoken[0]
-    both = traced(capsys, file, "say three", "--audio", "question.wav")
-    assert len(both["llm.norm"]) > len(spoken[0]["llm.norm"]) and "tower.output" in both
-    later = traced(capsys, file, "and four?", "--messages", "conversation.json")
-    assert len(later["llm.norm"]) > len(text["llm.norm"])
+    from_text = trace(capsys, file, "say three")
+    assert list(from_text) == ["llm.norm"]
+    from_audio = [trace(capsys, file, *words) for words in (("question.wav",), ("--audio", "question.wav"))]
+    assert from_audio[0].meta["input_digest"] == from_audio[1].meta["input_digest"] and "tower.output" in from_audio[0]
+    from_both = trace(capsys, file, "say three", "--audio", "question.wav")
+    assert len(from_both["llm.norm"]) > len(from_audio[0]["llm.norm"]) and "tower.output" in from_both
+    from_messages = trace(capsys, file, "and four?", "--messages", "conversation.json")
+    assert len(from_messages["llm.norm"]) > len(from_text["llm.norm"])
     with Registry(isolate=False) as registry, registry.open("speechlm") as session:
         for source in ("question.wav", Path("question.wav"), noise(1.0)):
             assert "tower.output" in session.trace(source, stages="tower.output")
@@ -77,8 +77,8 @@ def test_missing_user_message_is_refused(
 
 def test_speech_recogniser_refuses_the_audio_option(capsys: Capture, tmp_path: Path) -> None:
     words = ("--audio", "question.wav", "-m", "demo/sensevoice", "--out", str(tmp_path / "t.safetensors"))
-    status, _, [said] = run(capsys, "trace", *words)
-    assert status == BadInput.exit_status and said.startswith("workbench: --audio is for models that answer text and")
+    status, _, [error] = run(capsys, "trace", *words)
+    assert status == BadInput.exit_status and error.startswith("workbench: --audio is for models that answer text and")
 
 
 def test_conversation_commands_of_parity_md_run(capsys: Capture) -> None:

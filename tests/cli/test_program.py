@@ -24,7 +24,7 @@ def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.
     code = "import sys; from workbench.cli import program; from workbench.isolation import serial"
     if fake:
         code += f"; serial.CHILD = {FAKE_CHILD}; from workbench.cli import transcribe"
-        code += "; transcribe.check_sound = lambda path: None"  # the recordings are names alone
+        code += "; transcribe.check_sound = lambda path: None"  # the recordings are only names
     command = [sys.executable, "-c", f"{code}; sys.exit(program.main())", *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
@@ -33,8 +33,8 @@ def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.
 
 def test_command_runs_as_a_separate_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "workbench", "transcribe", "short.wav", "-m", "paraformer"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.splitlines()) == 1
+    process = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (process.returncode, process.stderr) == (0, "") and len(process.stdout.splitlines()) == 1
     failed = subprocess.run(
         [*command[:-1], "no-such"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
@@ -76,8 +76,8 @@ def test_ctrl_c_during_import_prints_one_line(
     assert capsys.readouterr().err == "workbench: stopped\n"
 
 
-def interrupted(program: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> list[str]:
-    """What the program says on stderr to Ctrl-C, or to another signal."""
+def interrupt(program: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> list[str]:
+    """Returns the program's lines on stderr after Ctrl-C or another signal."""
     program.send_signal(number)
     _, err = program.communicate(timeout=PATIENCE)
     return err.splitlines()
@@ -88,15 +88,15 @@ def test_a_signal_during_a_call_stops_the_child_too(number: signal.Signals, stat
     with workbench("transcribe", "one.wav", "block.wav", "-m", "sensevoice", fake=True) as program:
         assert program.stdout and program.stdout.readline()
         [child] = psutil.Process(program.pid).children()
-        assert interrupted(program, number) == ["workbench: stopped"] and program.returncode == status
+        assert interrupt(program, number) == ["workbench: stopped"] and program.returncode == status
     eventually(lambda: gone(child.pid))  # its new parent may take a moment to note its end
 
 
 def test_ctrl_c_during_model_loading_stops_the_worker(tmp_path: Path) -> None:
     tiny_sensevoice(tmp_path / "never")
     with workbench("transcribe", "one.wav", "-m", "never", fake=True, cwd=tmp_path) as program:
-        me = psutil.Process(program.pid)
-        eventually(lambda: bool(me.children()) and "tests.support.fake_worker" in me.children()[0].cmdline())
-        [child] = me.children()
-        assert interrupted(program) == ["workbench: stopped"] and program.returncode == 130
+        parent = psutil.Process(program.pid)
+        eventually(lambda: bool(parent.children()) and "tests.support.fake_worker" in parent.children()[0].cmdline())
+        [child] = parent.children()
+        assert interrupt(program) == ["workbench: stopped"] and program.returncode == 130
     eventually(lambda: gone(child.pid))  # its new parent may take a moment to note its end

@@ -14,18 +14,18 @@ from workbench.cli.commands import main
 
 
 def test_report_html_table_and_json_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = make_evaluation(tmp_path / "out", 30)
+    evaluation = make_evaluation(tmp_path / "out", 30)
     table = tmp_path / "rows.csv"
-    assert main(["report", str(found.path), "--table", str(table)]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith(f"{MODELS[0]}: WER ") and "Intervals are over" in said[-1] and len(said) == 4
+    assert main(["report", str(evaluation.path), "--table", str(table)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{MODELS[0]}: WER ") and "Intervals are over" in lines[-1] and len(lines) == 4
     assert len(table.read_text(encoding="utf-8").splitlines()) == 61
-    text = (found.path / "report.html").read_text(encoding="utf-8")
+    text = (evaluation.path / "report.html").read_text(encoding="utf-8")
     assert "Evaluation over list.csv" in text and "list.csv, line 7" in text and "digest of demo/sensevoice" in text
     assert "The sound is not here: there is no file" in text or 'id="worst"' not in text
-    assert main(["report", str(found.path), "--out", str(tmp_path / "other.html"), "--json"]) == 0
-    plain = json.loads(capsys.readouterr().out)
-    assert [each["model"] for each in plain["models"]] == list(MODELS) and plain["pairs"][0]["sentence"]
+    assert main(["report", str(evaluation.path), "--out", str(tmp_path / "other.html"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [each["model"] for each in report["models"]] == list(MODELS) and report["pairs"][0]["sentence"]
     assert (tmp_path / "other.html").is_file()
 
 
@@ -67,19 +67,19 @@ def test_damaged_result_directory_raises_one_line_error(
     damage: Callable[[Path], object],
     sentence: str,
 ) -> None:
-    found = make_evaluation(tmp_path / "out", 3)
-    damage(found.path / name)
-    assert main(["report", str(found.path)]) == 2
+    evaluation = make_evaluation(tmp_path / "out", 3)
+    damage(evaluation.path / name)
+    assert main(["report", str(evaluation.path)]) == 2
     assert re.search(sentence, capsys.readouterr().err)
 
 
 def test_result_row_without_counts_is_skipped_as_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = make_evaluation(tmp_path / "out", 3, MODELS[:1])
-    [shard] = (found.path / "results").rglob("*.jsonl")
+    evaluation = make_evaluation(tmp_path / "out", 3, MODELS[:1])
+    [shard] = (evaluation.path / "results").rglob("*.jsonl")
     first, *rest = shard.read_text(encoding="utf-8").splitlines(keepends=True)
-    for wrong in (first.replace('"hits"', '"hit"'), first.replace('"measured": {', '"measured": [], "m": {')):
-        shard.write_text("".join([wrong, *rest]), encoding="utf-8")
-        assert main(["report", str(found.path)]) == 0
+    for damaged in (first.replace('"hits"', '"hit"'), first.replace('"measured": {', '"measured": [], "m": {')):
+        shard.write_text("".join([damaged, *rest]), encoding="utf-8")
+        assert main(["report", str(evaluation.path)]) == 0
         assert "2 recordings, 0 failed" in capsys.readouterr().out
 
 
@@ -88,7 +88,7 @@ def test_report_does_not_overwrite_result_files(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_evaluation(tmp_path / "out", 3).path
-    before = (folder / words[1]).read_bytes()
+    content = (folder / words[1]).read_bytes()
     assert main(["report", str(folder), words[0], str(folder / words[1])]) == 2
     assert capsys.readouterr().err.startswith(f"workbench: {words[0]} names ")
-    assert (folder / words[1]).read_bytes() == before
+    assert (folder / words[1]).read_bytes() == content

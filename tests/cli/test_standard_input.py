@@ -29,35 +29,35 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary files go."""
+def temp_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("workbench.system.tempdirs.LONGEST_PLACE", 1000)
     return tmp_path
 
 
-def piped(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def pipe_stdin(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac"])
 def test_audio_on_standard_input_is_transcribed_like_the_file(
-    name: str, folder: Path, kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, folder: Path, temp_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    piped(monkeypatch, (folder / name).read_bytes())
+    pipe_stdin(monkeypatch, (folder / name).read_bytes())
     assert main(["transcribe", name, "-", "-m", "sensevoice", "--format", "json"]) == 0
-    printed = capsys.readouterr()
-    file, pipe = (json.loads(line) for line in printed.out.splitlines())
-    assert pipe["text"] == file["text"] and pipe["audio_seconds"] == 2.0 and printed.err == ""
-    assert list(kept.iterdir()) == [], "nothing is left"
+    captured = capsys.readouterr()
+    file, pipe = (json.loads(line) for line in captured.out.splitlines())
+    assert pipe["text"] == file["text"] and pipe["audio_seconds"] == 2.0 and captured.err == ""
+    assert list(temp_folder.iterdir()) == [], "no temporary file is left"
 
 
 def test_trace_command_reads_audio_from_standard_input(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     out = tmp_path / "t.safetensors"
-    piped(monkeypatch, (folder / "a.wav").read_bytes())
+    pipe_stdin(monkeypatch, (folder / "a.wav").read_bytes())
     assert main(["trace", "-", "-m", "sensevoice", "--out", str(out), "--stages", "tokens"]) == 0
     assert (
         main(["trace", "a.wav", "-m", "sensevoice", "--out", str(tmp_path / "f.safetensors"), "--stages", "tokens"])
@@ -67,7 +67,7 @@ def test_trace_command_reads_audio_from_standard_input(
 
 
 @pytest.mark.parametrize(
-    ("content", "words", "said"),
+    ("content", "words", "message"),
     [
         (
             b"",
@@ -85,20 +85,20 @@ def test_trace_command_reads_audio_from_standard_input(
 def test_standard_input_without_a_recording_raises_one_line_error(
     content: bytes,
     words: str,
-    said: str,
-    kept: Path,
+    message: str,
+    temp_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    piped(monkeypatch, content)
+    pipe_stdin(monkeypatch, content)
     assert main(["transcribe", *words.split(), "-m", "sensevoice"]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.startswith(f"workbench: {said}") and printed.err.count("\n") == 1
-    assert list(kept.iterdir()) == []
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith(f"workbench: {message}") and captured.err.count("\n") == 1
+    assert list(temp_folder.iterdir()) == []
 
 
 def test_terminal_or_closed_standard_input_is_refused_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    piped(monkeypatch, b"x")
+    pipe_stdin(monkeypatch, b"x")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     with pytest.raises(BadInput, match="standard input is a terminal; expected a recording, as in: cat "):
         recording_paths(["-"]).__enter__()
@@ -107,23 +107,23 @@ def test_terminal_or_closed_standard_input_is_refused_without_waiting(monkeypatc
         recording_paths(["-"]).__enter__()
 
 
-def test_standard_input_beyond_the_size_limit_is_refused(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    piped(monkeypatch, bytes(100))
+def test_standard_input_beyond_the_size_limit_is_refused(temp_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe_stdin(monkeypatch, bytes(100))
     monkeypatch.setattr(standard_input, "LARGEST_BYTES", 99)
     with pytest.raises(BadInput, match="standard input holds more than "):
         recording_paths(["-"]).__enter__()
-    assert list(kept.iterdir()) == []
+    assert list(temp_folder.iterdir()) == []
 
 
 def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    piped(monkeypatch, bytes(100))
+    pipe_stdin(monkeypatch, bytes(100))
     with pytest.raises(Unavailable, match="found no room"):
         standard_input._keep(Path("/dev/full"))
 
 
 def test_standard_input_is_not_read_without_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    with recording_paths(["a.wav", "b.wav"]) as found:
-        assert found == ["a.wav", "b.wav"]
+    with recording_paths(["a.wav", "b.wav"]) as paths:
+        assert paths == ["a.wav", "b.wav"]

@@ -65,12 +65,12 @@ def test_float64_trace_distinguishes_noise_from_bugs(capsys: Capture, tmp_path: 
 
 
 def test_given_option_substitutes_stages_of_another_trace(capsys: Capture, tmp_path: Path) -> None:
-    whole, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
+    full, part = tmp_path / "whole.safetensors", tmp_path / "part.safetensors"
     words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
-    assert run(capsys, *words, str(whole), "--language", "en")[0] == 0
-    status, _, err = run(capsys, *words, str(part), "--given", str(whole))
+    assert run(capsys, *words, str(full), "--language", "en")[0] == 0
+    status, _, err = run(capsys, *words, str(part), "--given", str(full))
     assert (status, err) == (0, []) and Trace.load(part).meta["isolated"] is True
-    status, out, _ = run(capsys, "compare", str(whole), str(part))
+    status, out, _ = run(capsys, "compare", str(full), str(part))
     assert status == 1
     assert out[0].startswith("Computed from the reference's own inputs, encoder.input is the first stage ")
     status, out, err = run(capsys, *words, str(part), "--given", "nowhere.npz")
@@ -78,15 +78,15 @@ def test_given_option_substitutes_stages_of_another_trace(capsys: Capture, tmp_p
 
 
 def test_comparison_with_substituted_candidate_stages_uses_float64(capsys: Capture, tmp_path: Path) -> None:
-    port, ours, exact = (str(tmp_path / f"{name}.safetensors") for name in ("port", "ours", "exact"))
+    port, reference, exact = (str(tmp_path / f"{name}.safetensors") for name in ("port", "reference", "exact"))
     words = ("trace", "short.wav", "-m", "sensevoice", "--stages", "encoder.*,logits", "--out")
     assert run(capsys, *words, port)[0] == 0
-    whole = Trace.load(port)
-    wrong = {**whole, "encoder.layers.1": whole["encoder.layers.1"] * (1 + 3e-5)}
-    Trace(wrong, {"dtype": "float32"}).save(port)  # as another program may write it
-    assert run(capsys, *words, ours, "--given", port)[0] == 0
+    trace = Trace.load(port)
+    altered = {**trace, "encoder.layers.1": trace["encoder.layers.1"] * (1 + 3e-5)}
+    Trace(altered, {"dtype": "float32"}).save(port)  # as another program could write it
+    assert run(capsys, *words, reference, "--given", port)[0] == 0
     assert run(capsys, *words, exact, "--given", port, "--dtype", "float64")[0] == 0
-    status, out, _ = run(capsys, "compare", ours, port, "--float64", exact)
+    status, out, _ = run(capsys, "compare", reference, port, "--float64", exact)
     assert status == 1 and "encoder.layers.1 is the first stage " in out[0]
     assert out[0].startswith("Computed from the candidate's own inputs, ") and "though within tolerance f32" in out[0]
 
@@ -153,16 +153,16 @@ def test_a_prompt_with_embeddings_is_traced_and_compared(capsys: Capture, tmp_pa
     values = np.random.default_rng(0).normal(size=(3, 32)).astype(np.float32)
     np.save(tmp_path / "speech.npy", values)
     out = str(tmp_path / "t.safetensors")
-    given = ("say <|fim_pad|>", "--embedding", str(tmp_path / "speech.npy"), "--no-chat", "--max-new-tokens", "4")
-    status, _, err = run(capsys, "trace", "-m", "language", *given, "--stages", "llm.embeddings", "--out", out)
+    arguments = ("say <|fim_pad|>", "--embedding", str(tmp_path / "speech.npy"), "--no-chat", "--max-new-tokens", "4")
+    status, _, err = run(capsys, "trace", "-m", "language", *arguments, "--stages", "llm.embeddings", "--out", out)
     assert (status, err) == (0, [])
     np.testing.assert_array_equal(Trace.load(out)["llm.embeddings"][-3:], values)
-    status, said, _ = run(capsys, "parity", "language", *given, "--candidates", "pytorch:f64", "--no-float64")
-    assert status == 0 and said[0].startswith("pytorch:f64 (within): Within tolerance f32")
+    status, lines, _ = run(capsys, "parity", "language", *arguments, "--candidates", "pytorch:f64", "--no-float64")
+    assert status == 0 and lines[0].startswith("pytorch:f64 (within): Within tolerance f32")
 
 
 def test_speech_recogniser_refuses_the_embedding_option(capsys: Capture, tmp_path: Path) -> None:
     np.save(tmp_path / "speech.npy", np.ones((2, 4), np.float32))
     words = ("-m", "sensevoice", "--embedding", str(tmp_path / "speech.npy"), "--out", str(tmp_path / "t.safetensors"))
-    status, _, [said] = run(capsys, "trace", "short.wav", *words)
-    assert status == 2 and "takes a recording; expected a language model" in said
+    status, _, [error] = run(capsys, "trace", "short.wav", *words)
+    assert status == 2 and "takes a recording; expected a language model" in error

@@ -25,29 +25,29 @@ def text(tmp_path: Path) -> Path:
 
 def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
     status = main(["train-lm", *map(str, words)])
-    shown = capsys.readouterr()
-    return status, shown.out, shown.err
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 def test_word_ngram_model_is_trained_from_a_text(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
 ) -> None:
     out = tmp_path / "lm.arpa"
-    status, printed, said = run(capsys, text, "--order", 2, "--out", out)
+    status, stdout, stderr = run(capsys, text, "--order", 2, "--out", out)
     tables = read_arpa(out)
     assert status == 0 and tables.order == 2
     assert tables.words == ("<unk>", "<s>", "</s>", "three", "seven", "one", "nine", "two", "oh")
-    assert printed.splitlines()[0] == f"{out}\t{out.stat().st_size}"
-    assert printed.splitlines()[1:] == [f"{n}-grams\t{len(ngrams)}" for n, ngrams in enumerate(tables.orders, 1)]
-    assert f"{text}: 3 sentences, 9 tokens\n" in said
+    assert stdout.splitlines()[0] == f"{out}\t{out.stat().st_size}"
+    assert stdout.splitlines()[1:] == [f"{n}-grams\t{len(ngrams)}" for n, ngrams in enumerate(tables.orders, 1)]
+    assert f"{text}: 3 sentences, 9 tokens\n" in stderr
 
 
 def test_carriage_returns_are_accepted_as_line_ends(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
 ) -> None:
     text.write_text(TEXT.replace("\r\n", "\n").replace("\n", "\r"), newline="")
-    status, _, said = run(capsys, text, "--out", tmp_path / "lm.arpa")
-    assert status == 0 and "3 sentences, 9 tokens" in said
+    status, _, stderr = run(capsys, text, "--out", tmp_path / "lm.arpa")
+    assert status == 0 and "3 sentences, 9 tokens" in stderr
 
 
 def test_plain_gzip_and_standard_input_texts_are_combined(
@@ -56,8 +56,8 @@ def test_plain_gzip_and_standard_input_texts_are_combined(
     zipped = tmp_path / "more.gz"
     zipped.write_bytes(gzip.compress("好 的".encode()))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"six"))))  # type: ignore[arg-type]
-    status, _, said = run(capsys, text, zipped, "-", "--out", tmp_path / "lm.arpa.gz")
-    assert status == 0 and "the texts: 5 sentences, 12 tokens" in said
+    status, _, stderr = run(capsys, text, zipped, "-", "--out", tmp_path / "lm.arpa.gz")
+    assert status == 0 and "the texts: 5 sentences, 12 tokens" in stderr
     assert read_arpa(tmp_path / "lm.arpa.gz").words[-3:] == ("好", "的", "six")
     assert gzip.decompress((tmp_path / "lm.arpa.gz").read_bytes()).startswith(b"\\data\\")
 
@@ -66,18 +66,18 @@ def test_token_ngram_model_uses_the_vocabulary_of_a_speech_model(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path
 ) -> None:
     for model in ("demo/sensevoice", assets() / "demo-sensevoice"):
-        status, _, said = run(capsys, text, "--model", model, "--out", tmp_path / "lm.arpa")
+        status, _, stderr = run(capsys, text, "--model", model, "--out", tmp_path / "lm.arpa")
         tables = read_arpa(tmp_path / "lm.arpa")
-        assert status == 0 and "1 token is not in the vocabulary, counted as <unk>" in said
+        assert status == 0 and "1 token is not in the vocabulary, counted as <unk>" in stderr
         assert {"▁zero", "▁nine", "▁", "0"} < set(tables.words) and not {"oh", "<|en|>"} & set(tables.words)
 
 
 def test_vocabulary_file_limits_the_tokens(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path) -> None:
     (tmp_path / "tokens.txt").write_text("<blk> 0\nthree 1\nseven 2\n  3\n")
-    status, _, said = run(
+    status, _, stderr = run(
         capsys, text, "--vocabulary", tmp_path / "tokens.txt", "--out", tmp_path / "lm.arpa", "--order", 1
     )
-    assert status == 0 and "5 tokens are not in the vocabulary" in said
+    assert status == 0 and "5 tokens are not in the vocabulary" in stderr
     assert read_arpa(tmp_path / "lm.arpa").words == ("<unk>", "<s>", "</s>", "<blk>", "three", "seven")
 
 
@@ -110,7 +110,7 @@ def test_bad_input_raises_one_line_error_and_writes_no_file(
     Path("empty.txt").write_text("\n \n")
     Path("latin.txt").write_bytes(b"one\n\xe9t\xe9\n")
     Path("marked.txt").write_text("<s> one </s>\n")
-    before = sorted(tmp_path.iterdir())
-    status, printed, said = run(capsys, *arguments.split())
-    assert status == 2 and printed == "" and said.count("\n") == 1 and sentence in said
-    assert sorted(tmp_path.iterdir()) == before and text.read_bytes() == TEXT.encode()
+    files_before = sorted(tmp_path.iterdir())
+    status, stdout, stderr = run(capsys, *arguments.split())
+    assert status == 2 and stdout == "" and stderr.count("\n") == 1 and sentence in stderr
+    assert sorted(tmp_path.iterdir()) == files_before and text.read_bytes() == TEXT.encode()

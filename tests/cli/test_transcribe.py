@@ -26,7 +26,7 @@ def transcript(text: str) -> Transcript:
 
 
 class Batches:
-    """Transcribes recordings by their names, several side by side; some names are trouble."""
+    """Transcribes recordings by their names, several side by side; some names cause errors."""
 
     def __init__(self, size: int = 1):
         self.size = size
@@ -59,12 +59,12 @@ class Batches:
                 yield number, transcript(audios[number])
 
 
-def followed(batches: Batches, names: Sequence[str]) -> dict[int, str]:
-    found = {}
+def texts_of(batches: Batches, names: Sequence[str]) -> dict[int, str]:
+    texts = {}
     for number, result in transcripts(batches, names, {}):  # type: ignore[arg-type]
-        assert number not in found
-        found[number] = result.text if isinstance(result, Transcript) else type(result).__name__
-    return found
+        assert number not in texts
+        texts[number] = result.text if isinstance(result, Transcript) else type(result).__name__
+    return texts
 
 
 @given(st.lists(st.sampled_from(["good", "unreadable", "dies", "refuses"]), min_size=1, max_size=9), st.integers(1, 4))
@@ -72,25 +72,25 @@ def test_each_recording_has_its_own_result_despite_failures_of_others(kinds: lis
     names = [f"{kind}{number}.wav" for number, kind in enumerate(kinds)]
     errors = {"unreadable": "BadInput", "dies": "SessionDied", "refuses": "BadInput"}
     expected = {number: errors.get(kind, names[number]) for number, kind in enumerate(kinds)}
-    assert followed(Batches(size), names) == expected
+    assert texts_of(Batches(size), names) == expected
 
 
 def test_recordings_without_errors_are_transcribed_in_one_call() -> None:
     batches = Batches(size=2)
-    followed(batches, ["a", "b", "c"])
+    texts_of(batches, ["a", "b", "c"])
     assert batches.calls == [["a", "b", "c"]]
 
 
 def test_dead_worker_retries_only_its_current_recordings_one_by_one() -> None:
     batches = Batches(size=3)
-    found = followed(batches, ["a", "dies", "c", "d", "e", "f"])
-    assert found[1] == "SessionDied" and len(found) == 6
+    texts = texts_of(batches, ["a", "dies", "c", "d", "e", "f"])
+    assert texts[1] == "SessionDied" and len(texts) == 6
     assert batches.calls[1:] == [["a"], ["dies"], ["c"], ["d", "e", "f"]]
 
 
 def test_session_without_a_transcript_raises_an_error() -> None:
     with pytest.raises(WorkbenchError, match=r"^silent\.wav: the session ended without a transcript$"):
-        followed(Batches(), ["silent.wav"])
+        texts_of(Batches(), ["silent.wav"])
 
 
 class Terminal(io.StringIO):
@@ -106,7 +106,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return terminal
 
 
-def shown(terminal: Terminal) -> str:
+def last_line(terminal: Terminal) -> str:
     return terminal.getvalue().rpartition("\x1b[K")[2]
 
 
@@ -124,19 +124,19 @@ def shown(terminal: Terminal) -> str:
 )
 def test_progress_line_fits_the_terminal(terminal: Terminal, text: str, growing: str, line: str) -> None:
     ProgressLine().show(text, growing)
-    assert shown(terminal) == line and display_width(line) <= 39
+    assert last_line(terminal) == line and display_width(line) <= 39
 
 
 def test_progress_line_is_cleared_before_a_result(terminal: Terminal) -> None:
-    found = transcripts(Batches(), ["a.wav"], {})  # type: ignore[arg-type]
-    next(found)
-    assert "a.wav: par" in terminal.getvalue() and shown(terminal) == ""
+    results = transcripts(Batches(), ["a.wav"], {})  # type: ignore[arg-type]
+    next(results)
+    assert "a.wav: par" in terminal.getvalue() and last_line(terminal) == ""
 
 
 def test_progress_line_is_not_shown_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr("workbench.cli.transcribe.sys", SimpleNamespace(stderr=pipe))
-    followed(Batches(), ["a.wav"])
+    texts_of(Batches(), ["a.wav"])
     assert pipe.getvalue() == ""
 
 
@@ -147,8 +147,8 @@ def test_a_clipped_text_is_the_longest_part_that_fits(text: str, width: int, kee
     assert display_width(part) <= width
     if part != text:
         characters = list(iter_graphemes(text))
-        kept = len(list(iter_graphemes(part)))
-        longer = characters[-kept - 1 :] if keep_end else characters[: kept + 1]
+        count = len(list(iter_graphemes(part)))
+        longer = characters[-count - 1 :] if keep_end else characters[: count + 1]
         assert sum(map(display_width, longer)) > width
 
 
@@ -159,9 +159,9 @@ def test_clipping_keeps_grapheme_clusters_whole() -> None:
 
 
 def test_doubt_suggests_another_model_and_survives_a_json_round_trip() -> None:
-    sure = transcript("three")
-    doubted = replace(sure, doubt=Doubt("other speech", "this sounds like other speech"))
-    assert doubts(sure, "demo/paraformer") == [] and "doubt" not in sure.to_dict()
+    plain = transcript("three")
+    doubted = replace(plain, doubt=Doubt("other speech", "this sounds like other speech"))
+    assert doubts(plain, "demo/paraformer") == [] and "doubt" not in plain.to_dict()
     [line] = doubts(doubted, "demo/paraformer")
     assert line == "this sounds like other speech; try --model sensevoice-small (downloads 940 MB)"
     assert read_transcript(doubted.to_dict()).doubt == doubted.doubt

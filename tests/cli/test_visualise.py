@@ -22,22 +22,22 @@ def run(capsys: Capture, *words: str) -> tuple[int, list[str], list[str]]:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions live in this process, which starts sooner."""
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions run in this process, because they start sooner there."""
     monkeypatch.setattr("workbench.cli.visualise.Registry", lambda: Registry(isolate=False))
 
 
 def test_the_beginning_of_a_recording_is_read_once(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    read: list[Path] = []
+    paths: list[Path] = []
     inner = check.blocks_of
-    monkeypatch.setattr(check, "blocks_of", lambda path: read.append(path) or inner(path))
+    monkeypatch.setattr(check, "blocks_of", lambda path: paths.append(path) or inner(path))
     words = ("-m", "demo/sensevoice", "--view", "cif", "--out", str(tmp_path / "picture.svg"))
-    assert run(capsys, str(SAMPLE), *words)[0] == 2 and read == [SAMPLE]
+    assert run(capsys, str(SAMPLE), *words)[0] == 2 and paths == [SAMPLE]
 
 
-def test_a_picture_is_written_and_its_layers_are_printed(capsys: Capture, here: None, tmp_path: Path) -> None:
+def test_a_picture_is_written_and_its_layers_are_printed(capsys: Capture, in_process: None, tmp_path: Path) -> None:
     out = tmp_path / "picture.svg"
     words = ("--model", "demo/sensevoice", "--view", "attention", "--layer", "3", "--attention", "mean")
     status, lines, err = run(capsys, str(SAMPLE), *words, "--language", "en", "--out", str(out))
@@ -60,7 +60,7 @@ def test_list_option_prints_the_views_of_a_model(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--view", "cifs", "--out", "a.png"), "there is no view 'cifs'; did you mean cif?"),
         (
@@ -80,12 +80,12 @@ def test_list_option_prints_the_views_of_a_model(capsys: Capture) -> None:
     ],
 )
 def test_bad_input_is_refused_before_the_model_is_loaded(
-    words: tuple[str, ...], said: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], message: str, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Registry, "open", lambda *_, **__: pytest.fail("a model was opened"))
     status, out, err = run(capsys, str(SAMPLE), "--model", "demo/paraformer", *words)
-    assert (status, out) == (2, []) and len(err) == 1 and said in err[0] and list(tmp_path.iterdir()) == []
+    assert (status, out) == (2, []) and len(err) == 1 and message in err[0] and list(tmp_path.iterdir()) == []
 
 
 def test_unavailable_view_is_refused_before_the_model_is_loaded(

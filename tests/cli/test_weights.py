@@ -21,14 +21,14 @@ TENSOR = "encoder.encoders.0.feed_forward.w_1.weight"
 
 def test_gguf_weights_are_compared_with_the_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
-    opened = read_gguf(file)
-    info, content = opened.tensors[TENSOR], bytearray(file.read_bytes())
-    content[info.offset : info.offset + info.nbytes] = np.array(2 * opened.array(TENSOR), "<f4").tobytes()
+    gguf = read_gguf(file)
+    info, content = gguf.tensors[TENSOR], bytearray(file.read_bytes())
+    content[info.offset : info.offset + info.nbytes] = np.array(2 * gguf.array(TENSOR), "<f4").tobytes()
     file.write_bytes(content)
     assert commands.main(["compare", "demo/sensevoice", str(file), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert found["sentence"] == f"In port.gguf, {TENSOR} is 2 times the checkpoint's."
-    assert found["tensors"][0]["kind"] == "factor" and not found["keys"]
+    result = json.loads(capsys.readouterr().out)
+    assert result["sentence"] == f"In port.gguf, {TENSOR} is 2 times the checkpoint's."
+    assert result["tensors"][0]["kind"] == "factor" and not result["keys"]
 
 
 @pytest.mark.parametrize("flag", [("--preset", "f16"), ("--tolerance", "peak=1"), ("--stages", "logits"), ("--force",)])
@@ -44,10 +44,10 @@ def test_several_weight_differences_are_printed_one_per_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
-    opened, content = read_gguf(file), bytearray(file.read_bytes())
+    gguf, content = read_gguf(file), bytearray(file.read_bytes())
     for tensor, factor in ((TENSOR, 2), (TENSOR.replace("w_1", "w_2"), 3)):
-        info = opened.tensors[tensor]
-        changed = np.array(factor * opened.array(tensor), "<f4").tobytes()
+        info = gguf.tensors[tensor]
+        changed = np.array(factor * gguf.array(tensor), "<f4").tobytes()
         content[info.offset : info.offset + info.nbytes] = changed
     file.write_bytes(content)
     assert commands.main(["compare", "demo/sensevoice", str(file)]) == 1

@@ -26,34 +26,34 @@ def pods(job: dict[str, Any]) -> list[dict[str, Any]]:
     return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
 
 
-def problems(found: list[dict[str, Any]]) -> list[str]:
-    """What KubeRay or Kubernetes would refuse."""
-    said = []
-    job, claim = found
+def problems(manifest: list[dict[str, Any]]) -> list[str]:
+    """Returns the fields that KubeRay or Kubernetes would refuse."""
+    issues = []
+    job, claim = manifest
     if (job["apiVersion"], job["kind"]) != ("ray.io/v1", "RayJob"):
-        said.append("kind")
+        issues.append("kind")
     claims = {claim["metadata"]["name"]} if claim["kind"] == "PersistentVolumeClaim" else set()
-    said += ["name" for each in found if not NAME.fullmatch(each["metadata"]["name"])]
+    issues += ["name" for each in manifest if not NAME.fullmatch(each["metadata"]["name"])]
     for group in pods(job):
         params = group.get("rayStartParams")
         if not isinstance(params, dict) or not all(isinstance(value, str) for value in params.values()):
-            said.append("rayStartParams")
+            issues.append("rayStartParams")
         if "groupName" in group and not group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]:
-            said.append("replicas")
+            issues.append("replicas")
         spec = group["template"]["spec"]
         volumes = {each["name"] for each in spec.get("volumes", [])}
-        said += [
+        issues += [
             f"claim {each['persistentVolumeClaim']['claimName']}"
             for each in spec.get("volumes", [])
             if each["persistentVolumeClaim"]["claimName"] not in claims
         ]
         for container in spec["containers"]:
             if not {"name", "image"} <= container.keys():
-                said.append("container")
-            said += [f"volume {m['name']}" for m in container.get("volumeMounts", []) if m["name"] not in volumes]
+                issues.append("container")
+            issues += [f"volume {m['name']}" for m in container.get("volumeMounts", []) if m["name"] not in volumes]
             amounts = [v for kind in container["resources"].values() for v in kind.values()]
-            said += [f"quantity {v}" for v in amounts if not QUANTITY.fullmatch(str(v))]
-    return said
+            issues += [f"quantity {v}" for v in amounts if not QUANTITY.fullmatch(str(v))]
+    return issues
 
 
 def test_the_manifest_for_kubernetes_is_valid() -> None:
@@ -70,9 +70,9 @@ def test_the_manifest_for_kubernetes_is_valid() -> None:
     ],
 )
 def test_invalid_kubernetes_manifest_is_detected(change: Any, problem: str) -> None:
-    found = documents()
-    change(found)
-    assert problems(found) == [problem]
+    manifest = documents()
+    change(manifest)
+    assert problems(manifest) == [problem]
 
 
 def test_kubernetes_job_uses_a_valid_command_and_the_locked_ray_version() -> None:

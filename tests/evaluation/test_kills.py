@@ -26,6 +26,6 @@ def test_repeatedly_killed_evaluation_gives_the_results_of_an_undisturbed_run(tm
     met = kill_and_go_on(corpus, tmp_path / "killed", [MODEL], 1, kinds, random.Random(1))
     assert met["full disk"] == 1 and sum(met.values()) >= 2
     check(corpus, tmp_path / "quiet", tmp_path / "killed", 1)
-    again = start(corpus, tmp_path / "killed", [MODEL], 2)
-    again.communicate()
-    assert again.returncode == 0, "nothing is left to do"
+    second_run = start(corpus, tmp_path / "killed", [MODEL], 2)
+    second_run.communicate()
+    assert second_run.returncode == 0, "nothing is left to do"

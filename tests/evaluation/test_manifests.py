@@ -54,7 +54,7 @@ def cut(**changes: Any) -> str:
     return json.dumps({**CUT, **changes})
 
 
-WHOLE: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
+VALID: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
     "csv": (
         {"list.csv": '\ufeffid,audio,text,speaker,take\nu1,a.wav,"one, two",7,3\n\nu2,/x/b.wav,,,\n'},
         "list.csv",
@@ -130,15 +130,15 @@ WHOLE: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("kind", VALID)
 def test_valid_manifest_gives_its_utterances_and_format(tmp_path: Path, kind: str) -> None:
-    files, name, form, wanted = WHOLE[kind]
-    found = read_manifest(write(tmp_path, files) / name)
-    assert [each for each in found.rows() if isinstance(each, Utterance)] == wanted
-    assert (found.format, found.root) == (form, str(tmp_path))
+    files, name, form, expected = VALID[kind]
+    manifest = read_manifest(write(tmp_path, files) / name)
+    assert [each for each in manifest.rows() if isinstance(each, Utterance)] == expected
+    assert (manifest.format, manifest.root) == (form, str(tmp_path))
 
 
-# Lists in which one row is good and another is not, with a part of the reason.
+# Invalid rows of lists that have a valid row too, with a part of the reason.
 HEAD = "id,audio,text,offset,duration,end,channel\n"
 BAD_ROWS = {
     "u1,,one,,,,": "names no recording",
@@ -210,10 +210,10 @@ def test_bad_kaldi_line_is_skipped_with_a_reason(tmp_path: Path, row: str) -> No
 
 
 def _check_row(path: Path, where: str, reason: str) -> None:
-    found = rows(path)
+    all_rows = rows(path)
     good, bad = (
-        [each for each in found if isinstance(each, Utterance)],
-        [each for each in found if isinstance(each, Bad)],
+        [each for each in all_rows if isinstance(each, Utterance)],
+        [each for each in all_rows if isinstance(each, Bad)],
     )
     assert [each.id for each in good] == ["good"]
     assert [each.where for each in bad] == [where]
@@ -221,7 +221,7 @@ def _check_row(path: Path, where: str, reason: str) -> None:
     assert "\n" not in bad[0].reason and len(bad[0].reason) < 300
 
 
-# Manifests of which nothing can be read.
+# Manifests without a single row that can be read.
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "missing": (lambda d: d / "none.csv", "is not there"),
     "long name": (lambda d: d / ("x" * 5000), "cannot be read|is not there"),
@@ -287,17 +287,17 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_broken_manifest_raises_one_line_error(tmp_path: Path, kind: str) -> None:
-    made, reason = BROKEN[kind]
-    with pytest.raises(BadInput, match=reason) as told:
-        rows(made(tmp_path))
-    assert "\n" not in str(told.value) and "Traceback" not in str(told.value)
+    create, reason = BROKEN[kind]
+    with pytest.raises(BadInput, match=reason) as caught:
+        rows(create(tmp_path))
+    assert "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
 
 
 def test_at_least_sixty_broken_manifest_cases_are_tested() -> None:
     assert len(BROKEN) + len(BAD_ROWS) + len(BAD_OBJECTS) + len(BAD_KALDI) >= 60
 
 
-# Where recordings lie.
+# Locations of recordings.
 
 
 def sound(frequency: float = 440.0, seconds: float = 2.0, channels: int = 1, form: str = "WAV") -> bytes:
@@ -308,8 +308,8 @@ def sound(frequency: float = 440.0, seconds: float = 2.0, channels: int = 1, for
     return file.getvalue()
 
 
-def packed(folder: Path) -> Path:
-    """A corpus in a folder, in a .zip, in a .tar.gz, and at an address."""
+def pack_corpus(folder: Path) -> Path:
+    """Writes one corpus as a folder, a .zip and a .tar.gz; returns the folder that holds them."""
     files = {"x/a.wav": sound(), "x/a.txt": b"one"}
     write(folder / "plain", dict(files))
     with zipfile.ZipFile(folder / "c.zip", "w") as archive:
@@ -326,36 +326,36 @@ def packed(folder: Path) -> Path:
 def test_recordings_are_read_from_folders_archives_and_urls(tmp_path: Path) -> None:
     import fsspec
 
-    packed(tmp_path)
+    pack_corpus(tmp_path)
     for name in ("plain", "c.zip", "c.tar.gz"):
-        found = read_manifest(tmp_path / name)
-        [utterance] = found.rows()
+        manifest = read_manifest(tmp_path / name)
+        [utterance] = manifest.rows()
         assert isinstance(utterance, Utterance) and (utterance.id, utterance.audio) == ("x/a", "x/a.wav")
-        source = Recordings(found.root).source(utterance)
+        source = Recordings(manifest.root).source(utterance)
         assert source == str(tmp_path / "plain/x/a.wav") if name == "plain" else len(source[0]) == 16000
     with fsspec.open("memory://corpus/a.flac", "wb") as file:
         file.write(sound(form="FLAC"))
     with fsspec.open("memory://corpus/list.csv", "w") as file:
         file.write("audio,text,offset,duration\na.flac,one,0.5,1\nmemory://corpus/none.flac,two,,\n")
-    found = read_manifest("memory://corpus/list.csv")
-    here, gone = found.rows()
-    recordings = Recordings(found.root)
-    samples, rate = recordings.source(here)  # type: ignore[misc, arg-type]
+    manifest = read_manifest("memory://corpus/list.csv")
+    present, missing = manifest.rows()
+    recordings = Recordings(manifest.root)
+    samples, rate = recordings.source(present)  # type: ignore[misc, arg-type]
     assert (len(samples), rate) == (8000, 8000)
     with pytest.raises(BadInput, match=r"there is nothing at memory://corpus/none\.flac"):
-        recordings.source(gone)  # type: ignore[arg-type]
+        recordings.source(missing)  # type: ignore[arg-type]
     with pytest.raises((BadInput, Unavailable), match=r"nosuch://x/a\.wav"):
         Recordings("").source(Utterance("u", "nosuch://x/a.wav", ""))
 
 
 def test_recording_segments_and_channels_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(sound(channels=2))
-    whole, _ = soundfile.read(tmp_path / "a.wav", dtype="float32")
+    full, _ = soundfile.read(tmp_path / "a.wav", dtype="float32")
     recordings = Recordings(str(tmp_path))
-    right, _ = recordings.source(Utterance("u", "a.wav", "", 0.25, 0.5, 1))  # type: ignore[misc]
-    np.testing.assert_array_equal(right, whole[2000:6000, 1])
+    channel, _ = recordings.source(Utterance("u", "a.wav", "", 0.25, 0.5, 1))  # type: ignore[misc]
+    np.testing.assert_array_equal(channel, full[2000:6000, 1])
     mean, _ = recordings.source(Utterance("u", "a.wav", "", 1.5))  # type: ignore[misc]
-    np.testing.assert_allclose(mean, whole[12000:].mean(axis=1))
+    np.testing.assert_allclose(mean, full[12000:].mean(axis=1))
     for utterance, reason in (
         (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, but a segment from 2.5 s"),
         (Utterance("u", "a.wav", "", 1.0, 2.0), "a segment up to 3 s is requested"),
@@ -365,7 +365,7 @@ def test_recording_segments_and_channels_are_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=reason):
             recordings.source(utterance)
-    packed(tmp_path)
+    pack_corpus(tmp_path)
     with pytest.raises(BadInput, match=r"has no member x/b\.wav"):
         recordings.source(Utterance("u", "c.zip/x/b.wav", ""))
     for broken in (b"", b"no sound at all"):
@@ -375,18 +375,18 @@ def test_recording_segments_and_channels_are_read(tmp_path: Path) -> None:
 
 
 def test_lhotse_cut_of_a_multichannel_recording_keeps_its_channel(tmp_path: Path) -> None:
-    """lhotse stores the numbers of a recording's channels, not how many there are."""
+    """lhotse stores the numbers of a recording's channels, not their count."""
     stereo = {**CUT["recording"], "channel_ids": [0, 1], "sources": [{"type": "file", "source": "r.wav"}]}
     write(tmp_path, {"cuts.jsonl": cut(channel=1, recording=stereo) + "\n" + cut(id="c2")})
-    found = [row for row in rows(tmp_path / "cuts.jsonl") if isinstance(row, Utterance)]
-    assert [row.channel for row in found] == [1, None]
+    utterances = [row for row in rows(tmp_path / "cuts.jsonl") if isinstance(row, Utterance)]
+    assert [row.channel for row in utterances] == [1, None]
 
 
 def test_unicode_line_separators_do_not_end_kaldi_lines(tmp_path: Path) -> None:
-    """Only line feeds and carriage returns do."""
+    """Only line feeds and carriage returns end lines."""
     files = {"wav.scp": "a a.wav\r\nb b.wav\rc c.wav\n", "text": "a three\u2028seven\x85one\nb two\nc four\n"}
-    found = [row for row in rows(write(tmp_path, files)) if isinstance(row, Utterance)]
-    assert [(row.id, row.text.split()) for row in found] == [
+    utterances = [row for row in rows(write(tmp_path, files)) if isinstance(row, Utterance)]
+    assert [(row.id, row.text.split()) for row in utterances] == [
         ("a", ["three", "seven", "one"]),
         ("b", ["two"]),
         ("c", ["four"]),
@@ -412,5 +412,5 @@ def test_a_recording_is_named_relative_to_its_corpus(audio: str, root: str, expe
 
 def test_a_recording_without_an_id_is_named_by_its_path(tmp_path: Path) -> None:
     list_ = "audio,text\nsub/b.wav,one\ns3://bucket/c.wav,two\nd,three\n"
-    found = rows(write(tmp_path, {"list.csv": list_}) / "list.csv")
-    assert [each.id for each in found if isinstance(each, Utterance)] == ["sub/b", "s3://bucket/c.wav", "d"]
+    all_rows = rows(write(tmp_path, {"list.csv": list_}) / "list.csv")
+    assert [each.id for each in all_rows if isinstance(each, Utterance)] == ["sub/b", "s3://bucket/c.wav", "d"]

@@ -31,19 +31,21 @@ def sound() -> bytes:
 
 
 def rows(path: Path) -> tuple[list[Utterance], list[Bad]]:
-    found = list(read_manifest(path).rows())
-    return [each for each in found if isinstance(each, Utterance)], [each for each in found if isinstance(each, Bad)]
+    all_rows = list(read_manifest(path).rows())
+    return [each for each in all_rows if isinstance(each, Utterance)], [
+        each for each in all_rows if isinstance(each, Bad)
+    ]
 
 
-def zipped(path: Path, members: dict[str, bytes | str], method: int = zipfile.ZIP_STORED) -> Path:
+def write_zip(path: Path, members: dict[str, bytes | str], method: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return path
 
 
-def locked(path: Path) -> Path:
-    """The same zip, whose members say that they need a password."""
+def encrypt(path: Path) -> Path:
+    """Marks the members of the zip as encrypted; returns its path."""
     content = bytearray(path.read_bytes())
     for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         at = content.find(mark)
@@ -56,7 +58,7 @@ def locked(path: Path) -> Path:
 
 def test_file_names_with_spaces_are_preserved(tmp_path: Path) -> None:
     members: dict[str, bytes | str] = {" a.wav": sound(), " a.txt": "one", "./b.wav": sound(), "./b.txt": "two"}
-    good, bad = rows(zipped(tmp_path / "c.zip", members))
+    good, bad = rows(write_zip(tmp_path / "c.zip", members))
     assert [(each.id, each.audio, each.text) for each in good] == [(" a", " a.wav", "one"), ("b", "b.wav", "two")]
     recordings = Recordings(str(tmp_path / "c.zip"))
     assert [len(recordings.source(each)[0]) for each in good] == [1600, 1600]  # type: ignore[index]
@@ -91,8 +93,8 @@ def test_unclosed_quotation_mark_in_a_long_list_skips_one_row(tmp_path: Path) ->
 
 
 def test_nan_deep_nesting_and_surrogates_in_jsonl_are_handled(tmp_path: Path) -> None:
-    def line(number: int, more: str) -> str:
-        return f'{{"id": "u{number}", "audio": "a.wav", "text": {more}}}\n'
+    def line(number: int, text: str) -> str:
+        return f'{{"id": "u{number}", "audio": "a.wav", "text": {text}}}\n'
 
     deep = '"one", "take": ' + "[" * 700 + "]" * 700
     (tmp_path / "l.jsonl").write_text(line(1, "NaN") + line(2, deep) + line(3, '"one", "\\ud800": "\\ud800"'))
@@ -107,7 +109,7 @@ def test_nan_deep_nesting_and_surrogates_in_jsonl_are_handled(tmp_path: Path) ->
 
 def test_damaged_or_encrypted_archive_members_are_skipped_or_refused(tmp_path: Path) -> None:
     members: dict[str, bytes | str] = {"a.wav": sound(), "a.txt": "one", "b.wav": sound(), "b.txt": "seven"}
-    path = zipped(tmp_path / "crc.zip", members)
+    path = write_zip(tmp_path / "crc.zip", members)
     path.write_bytes(path.read_bytes().replace(b"seven", b"eleven"[:5]))
     good, bad = rows(path)
     assert [each.id for each in good] == ["a"] and [each.where for each in bad] == ["b.wav"]
@@ -115,7 +117,7 @@ def test_damaged_or_encrypted_archive_members_are_skipped_or_refused(tmp_path: P
     with pytest.raises(
         BadInput, match=r"no row that can be used of 2; a\.wav: a\.txt cannot be read \(it needs a password\)"
     ):
-        rows(locked(zipped(tmp_path / "locked.zip", members)))
+        rows(encrypt(write_zip(tmp_path / "locked.zip", members)))
     recordings = Recordings(str(tmp_path / "locked.zip"))
     with pytest.raises(BadInput, match=r"a\.wav in .*locked\.zip needs a password"):
         recordings.source(Utterance("u", "a.wav", ""))
@@ -146,17 +148,19 @@ def test_too_long_file_name_raises_an_error_for_its_row_only(tmp_path: Path) -> 
 
 
 def test_non_utf8_file_names_are_skipped_and_non_utf8_folders_are_accepted(tmp_path: Path) -> None:
-    """A recording of such a name is left out; a folder of such a name holds a corpus as any other."""
+    """A recording of such a name is skipped; a folder of such a name is a corpus like any other."""
     folder = tmp_path / os.fsdecode(b"corpus\xff")
     folder.mkdir()
     for stem in ("a", os.fsdecode(b"b\xff")):
         (folder / f"{stem}.wav").write_bytes(sound())
         (folder / f"{stem}.txt").write_text("one")
-    found = read_manifest(folder)
-    with drafted(tmp_path, (row if isinstance(row, Utterance) else row.to_dict() for row in found.rows())) as draft:
+    manifest_reader = read_manifest(folder)
+    with drafted(
+        tmp_path, (row if isinstance(row, Utterance) else row.to_dict() for row in manifest_reader.rows())
+    ) as draft:
         assert (draft.utterances, draft.skipped) == (1, 1)
         draft.accept()
-    manifest = Manifest(found.path, found.root, found.format, draft.digest, 1, 1)
+    manifest = Manifest(manifest_reader.path, manifest_reader.root, manifest_reader.format, draft.digest, 1, 1)
     write_run(tmp_path, Run(manifest, {"name": "basic", "version": "1"}, (), {}))
     evaluation = read(tmp_path)
     assert evaluation.run.manifest.root == str(folder) and evaluation.skipped()[0]["where"] == "b\udcff.wav"

@@ -33,7 +33,7 @@ MODELS = [chosen(key) for key in KEYS]
 
 
 class AtOnce:
-    """A worker that knows its results."""
+    """A worker that returns its results at once."""
 
     def __init__(self, job: Job, name: str, elsewhere: bool):
         self.job = job
@@ -48,32 +48,32 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(on_ray, "Worker", AtOnce)
     monkeypatch.setattr(on_ray, "estimated_bytes", lambda spec: 10**9)
 
-    def placed(ray: FakeRay) -> FakeRay:
+    def install(ray: FakeRay) -> FakeRay:
         monkeypatch.setitem(sys.modules, "ray", ray)
         return ray
 
-    return placed
+    return install
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_lost_ray_node_loses_no_recording(tmp_path: Path, fake: Any, seed: int) -> None:
-    found, wanted = emptied(tmp_path / "out")
-    drawn = random.Random(seed)
-    when, named = drawn.randint(1, 12), drawn.choice(["one", "two"])
+    unfinished, expected = emptied(tmp_path / "out")
+    generator = random.Random(seed)
+    threshold, node_name = generator.randint(1, 12), generator.choice(["one", "two"])
     lost: list[str] = []
 
     def fate(node: str, method: str) -> str | None:
-        if len(ray.computed_by) < when or lost:
+        if len(ray.computed_by) < threshold or lost:
             return None
-        lost.append(named)
-        return named
+        lost.append(node_name)
+        return node_name
 
     ray = fake(FakeRay({"one": 1, "two": 2}, fate))
     workers = RayWorkers("auto", MODELS)
     assert (workers.usual_count, workers.place) == (3, "a Ray cluster of 2 nodes")
-    schedule = drive(found, workers, workers.usual_count)
-    assert all_rows(found) == wanted and schedule.computed == 60 and lost == [named]
-    assert named not in ray.computed_by[when:], "the other node computed the rest"
+    schedule = drive(unfinished, workers, workers.usual_count)
+    assert all_rows(unfinished) == expected and schedule.computed == 60 and lost == [node_name]
+    assert node_name not in ray.computed_by[threshold:], "the other node computed the rest"
     assert not ray.connected and all(each.gone for each in ray.actors), "nothing is left behind"
     assert {(each["num_cpus"], each["max_restarts"], each["max_task_retries"]) for each in ray.asked} == {(1, 0, 0)}
 
@@ -94,15 +94,15 @@ def test_invalid_address_full_cluster_and_missing_ray_raise_an_error(
 
 def end_all_of(folder: str) -> None:
     """Ends the processes of Ray whose files are in a folder: workers of a killed node outlive it for a while."""
-    own = []
-    for each in psutil.process_iter():
+    processes = []
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if each.pid != os.getpid() and each.environ().get("RAY_TMPDIR") == folder:
-                own.append(each)
-    for each in own:
+            if process.pid != os.getpid() and process.environ().get("RAY_TMPDIR") == folder:
+                processes.append(process)
+    for process in processes:
         with contextlib.suppress(psutil.Error):
-            each.kill()
-    psutil.wait_procs(own, 10)
+            process.kill()
+    psutil.wait_procs(processes, 10)
 
 
 @pytest.mark.slow
@@ -125,12 +125,14 @@ def test_killing_a_real_ray_node_does_not_change_the_results(tmp_path: Path, mon
             node = cluster.add_node(**small)
             ray.init(address=cluster.address, log_to_driver=False)
 
-            def heard(share: float, words: str) -> None:
+            def kill_node(share: float, words: str) -> None:
                 if share > 0.2 and not killed:
                     killed.append(share)
                     cluster.remove_node(node, allow_graceful=False)
 
-            outcome = evaluation.run(corpus, [model], tmp_path / "out", workers=2, address="auto", on_progress=heard)
+            outcome = evaluation.run(
+                corpus, [model], tmp_path / "out", workers=2, address="auto", on_progress=kill_node
+            )
         finally:
             ray.shutdown()
             cluster.shutdown()

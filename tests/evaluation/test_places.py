@@ -32,7 +32,7 @@ def flac() -> bytes:
 
 
 class Shelf(BaseHTTPRequestHandler):
-    """Answers by name: a status, a whole recording, or one whose last half never comes."""
+    """Answers by name: a status, a full recording, or one whose second half never comes."""
 
     sound = flac()
 
@@ -64,7 +64,7 @@ def shelf() -> Iterator[str]:
 
 def test_unreadable_url_raises_an_error_with_the_reason(shelf: str) -> None:
     recordings = Recordings("")
-    dead = "http://127.0.0.1:1"  # a port that nobody listens at
+    dead = "http://127.0.0.1:1"  # a port without a listener
     for place, kind, reason in (
         (f"{shelf}/gone.flac", BadInput, "there is nothing at"),
         (f"{shelf}/secret.flac", BadInput, "may not be read: the server answers 403"),
@@ -75,22 +75,24 @@ def test_unreadable_url_raises_an_error_with_the_reason(shelf: str) -> None:
     ):
         with pytest.raises(kind, match=reason):
             recordings.source(Utterance("u", place, ""))
-        assert recordings.is_at_fault(Utterance("u", place, "")) is None, "nothing was read yet"
-    for name in ("a.flac", "whole.flac"):  # the second one from a server that does not send parts of files
+        assert recordings.is_at_fault(Utterance("u", place, "")) is None, "no recording of this host was read before"
+    for name in ("a.flac", "whole.flac"):  # for the second, the server sends no parts of files
         assert len(read(recordings.source(Utterance("u", f"{shelf}/{name}", ""))).samples) == 16000
     for place in (f"{shelf}/torn.flac", f"{dead}/a.flac"):
         assert recordings.is_at_fault(Utterance("u", place, "")) is True
-    recordings._reached[shelf] = f"{shelf}/gone.flac"  # what could be read there no longer can
+    recordings._reached[shelf] = f"{shelf}/gone.flac"  # a file that was readable before is gone
     assert recordings.is_at_fault(Utterance("u", f"{shelf}/torn.flac", "")) is False
 
 
 def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     """A worker whose model computes nothing."""
-    made = Worker.__new__(Worker)
-    made.job, made.name, made.recordings = SimpleNamespace(key="m"), "w", Recordings("")  # type: ignore[assignment]
-    made._elsewhere = True
-    monkeypatch.setattr(made, "_transcribed", lambda good, sources, clock: [Result(e.id, "m", "heard") for e in good])
-    return made
+    instance = Worker.__new__(Worker)
+    instance.job, instance.name, instance.recordings = SimpleNamespace(key="m"), "w", Recordings("")  # type: ignore[assignment]
+    instance._elsewhere = True
+    monkeypatch.setattr(
+        instance, "_transcribed", lambda good, sources, clock: [Result(e.id, "m", "heard") for e in good]
+    )
+    return instance
 
 
 def test_unreachable_source_fails_its_recording_or_stops_the_worker(
@@ -104,22 +106,22 @@ def test_unreachable_source_fails_its_recording_or_stops_the_worker(
             ("dead", "http://127.0.0.1:1/a"),
         )
     )
-    here = worker(monkeypatch)
+    local_worker = worker(monkeypatch)
     with pytest.raises(Unavailable, match="cannot be read"):
-        list(here.results([dead, dead]))
-    found = {each.id: each.error for each in here.results([dead, torn, good])}
-    assert found["good"] is None and "breaks off" in str(found["torn"]) and "cannot be read" in str(found["dead"])
+        list(local_worker.results([dead, dead]))
+    errors = {each.id: each.error for each in local_worker.results([dead, torn, good])}
+    assert errors["good"] is None and "breaks off" in str(errors["torn"]) and "cannot be read" in str(errors["dead"])
     monkeypatch.setattr(Recordings, "is_at_fault", lambda self, utterance: False)  # now its host does not answer
     with pytest.raises(Unavailable, match="breaks off"):
-        list(here.results([torn]))
+        list(local_worker.results([torn]))
 
 
 def test_recording_samples_are_equal_from_file_archive_and_segment(tmp_path: Path) -> None:
     sound = np.random.default_rng(0).uniform(-0.5, 0.5, (40_000, 2))
     for name in ("short.wav", "whole.flac", "piped.flac"):
         soundfile.write(tmp_path / name, sound, 16000)
-    wrong = with_data_size((tmp_path / "short.wav").read_bytes(), 8000)
-    (tmp_path / "short.wav").write_bytes(wrong)
+    damaged = with_data_size((tmp_path / "short.wav").read_bytes(), 8000)
+    (tmp_path / "short.wav").write_bytes(damaged)
     without_length(tmp_path / "piped.flac")
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for path in sorted(tmp_path.glob("*.*a*")):
@@ -127,11 +129,11 @@ def test_recording_samples_are_equal_from_file_archive_and_segment(tmp_path: Pat
                 archive.write(path, path.name)
     recordings = Recordings(str(tmp_path))
     for name in ("short.wav", "whole.flac", "piped.flac"):
-        whole = read(tmp_path / name)
-        assert len(whole.samples) == 40_000
+        full = read(tmp_path / name)
+        assert len(full.samples) == 40_000
         for audio in (name, f"a.zip/{name}"):
-            found = recordings.source(Utterance("u", audio, "", duration=2.5))
-            assert read(found).digest == whole.digest
+            source = recordings.source(Utterance("u", audio, "", duration=2.5))
+            assert read(source).digest == full.digest
             segment = recordings.source(Utterance("u", audio, "", offset=1.0, duration=0.5, channel=1))
             assert np.abs(read(segment).samples - sound[16000:24000, 1]).max() < 1e-4
     recordings.close()

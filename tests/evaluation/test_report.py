@@ -39,35 +39,35 @@ def columns() -> Columns:
     return made_columns()
 
 
-def of_texts(pairs: list[tuple[str, str]], model: str = "demo/a", **more: Any) -> Columns:
-    corpus = [Utterance(f"{place}", f"{place}.wav", said) for place, (said, _) in enumerate(pairs)]
-    found = [
+def of_texts(pairs: list[tuple[str, str]], model: str = "demo/a", **options: Any) -> Columns:
+    corpus = [Utterance(f"{place}", f"{place}.wav", reference) for place, (reference, _) in enumerate(pairs)]
+    results = [
         Result(each.id, model, text, scores=scores_of(score(each.text, text))) for each, (_, text) in zip(corpus, pairs)
     ]
-    return columns_of(corpus, {model: found}, "basic", "1", **more)
+    return columns_of(corpus, {model: results}, "basic", "1", **options)
 
 
 def test_error_rates_equal_pooled_scores_and_jiwer() -> None:
     columns = made_columns(500, MODELS[:2])
-    found = overview(columns, breakdowns=False)
+    report = overview(columns, breakdowns=False)
     for place, model in enumerate(columns.models):
-        known = [
+        rows = [
             row
             for row, text in enumerate(columns.texts[model])
             if text is not None and row not in columns.failures[model]
         ]
-        said = [columns.utterances[row].text for row in known]
-        text = [(columns.texts[model][row] or "").lower() for row in known]
-        pooled = pool_scores([score(one, two) for one, two in zip(said, text)])
-        figures = found.models[place]
-        assert figures.wer.rate == pytest.approx(pooled.wer) == pytest.approx(jiwer.wer(said, text))
-        assert figures.cer.rate == pytest.approx(pooled.cer) == pytest.approx(jiwer.cer(said, text))
+        references = [columns.utterances[row].text for row in rows]
+        hypotheses = [(columns.texts[model][row] or "").lower() for row in rows]
+        pooled = pool_scores([score(reference, hypothesis) for reference, hypothesis in zip(references, hypotheses)])
+        figures = report.models[place]
+        assert figures.wer.rate == pytest.approx(pooled.wer) == pytest.approx(jiwer.wer(references, hypotheses))
+        assert figures.cer.rate == pytest.approx(pooled.cer) == pytest.approx(jiwer.cer(references, hypotheses))
         assert (figures.substitutions, figures.deletions, figures.insertions) == (
             pooled.words.substitutions,
             pooled.words.deletions,
             pooled.words.insertions,
         )
-        assert figures.failed == 5 and figures.done == 500 and len(known) == 495
+        assert figures.failed == 5 and figures.done == 500 and len(rows) == 495
 
 
 def test_overview_reports_speed_and_memory(columns: Columns) -> None:
@@ -79,22 +79,22 @@ def test_overview_reports_speed_and_memory(columns: Columns) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "duration"),
     [(3.06, "6.1 s of sound"), (45.0, "90.0 s of sound"), (7200.0, "4 h 00 min of sound")],
 )
-def test_report_header_states_the_number_and_duration_of_recordings(seconds: float, said: str) -> None:
-    corpus = [Utterance(str(each), f"{each}.wav", "one", duration=seconds) for each in range(2)]
-    assert f"2 recordings, {said}." in page(columns_of(corpus, {"demo/a": []}, "basic", "1"), tone)
+def test_report_header_states_the_number_and_duration_of_recordings(seconds: float, duration: str) -> None:
+    corpus = [Utterance(str(number), f"{number}.wav", "one", duration=seconds) for number in range(2)]
+    assert f"2 recordings, {duration}." in page(columns_of(corpus, {"demo/a": []}, "basic", "1"), tone)
 
 
 def test_breakdown_groups_cover_all_recordings(columns: Columns) -> None:
-    found = overview(columns)
-    titles = [each.title for each in found.breakdowns]
+    report = overview(columns)
+    titles = [each.title for each in report.breakdowns]
     assert titles == ["Duration", "Length of the reference", "Noise", "Speaker"]  # there is one language only
-    known = {each.title: sum(group.recordings for group in each.groups) for each in found.breakdowns}
-    assert known["Duration"] == known["Speaker"] == 120
-    assert [group.name for group in found.breakdowns[2].groups] == ["0 dB", "10 dB", "clean"]
-    for group in found.breakdowns[3].groups:
+    totals = {each.title: sum(group.recordings for group in each.groups) for each in report.breakdowns}
+    assert totals["Duration"] == totals["Speaker"] == 120
+    assert [group.name for group in report.breakdowns[2].groups] == ["0 dB", "10 dB", "clean"]
+    for group in report.breakdowns[3].groups:
         rows = [row for row, each in enumerate(columns.utterances) if each.speaker == group.name]
         errors, units = columns.errors()[rows, 0], columns.units()[rows, 0]
         assert group.intervals[0].rate == pytest.approx(np.nansum(errors) / np.nansum(units))
@@ -103,14 +103,16 @@ def test_breakdown_groups_cover_all_recordings(columns: Columns) -> None:
 def test_speaker_breakdown_shows_the_worst_thirty_speakers() -> None:
     corpus = [Utterance(f"{place}", "a.wav", "one two", speaker=f"{place}") for place in range(40)]
     texts = ["one two" if place < 35 else "one" for place in range(40)]
-    found = [Result(each.id, "m", text, scores=scores_of(score(each.text, text))) for each, text in zip(corpus, texts)]
-    [speakers] = overview(columns_of(corpus, {"m": found}, "basic", "1")).breakdowns
+    results = [
+        Result(each.id, "m", text, scores=scores_of(score(each.text, text))) for each, text in zip(corpus, texts)
+    ]
+    [speakers] = overview(columns_of(corpus, {"m": results}, "basic", "1")).breakdowns
     assert len(speakers.groups) == 30 and speakers.left_out == 10
     assert {group.name for group in speakers.groups[:5]} == {"35", "36", "37", "38", "39"}
 
 
 def test_confusions_count_swapped_added_and_dropped_words_by_position() -> None:
-    [found] = confusions(
+    [counts] = confusions(
         of_texts(
             [
                 ("one two three", "one too three"),
@@ -124,11 +126,11 @@ def test_confusions_count_swapped_added_and_dropped_words_by_position() -> None:
             ]
         )
     )
-    assert found.swapped[0] == ("two", "too", 2)
-    assert found.added[0] == ("uh", 2)
-    assert found.added_at == Borders(start=1, middle=2, end=1)
-    assert found.dropped == (("one", 1),) and found.dropped_at == Borders(start=1)
-    assert (found.aligned, found.wrong) == (7, 7)
+    assert counts.swapped[0] == ("two", "too", 2)
+    assert counts.added[0] == ("uh", 2)
+    assert counts.added_at == Borders(start=1, middle=2, end=1)
+    assert counts.dropped == (("one", 1),) and counts.dropped_at == Borders(start=1)
+    assert (counts.aligned, counts.wrong) == (7, 7)
 
 
 def test_worst_and_most_different_recordings_are_ranked() -> None:
@@ -137,28 +139,28 @@ def test_worst_and_most_different_recordings_are_ranked() -> None:
         "a": ["one two three four", "", "one two three", "x y z w"],
         "b": ["one two three four", "one two three four", "one two", "x y z"],
     }
-    found = columns_of(
+    columns = columns_of(
         corpus,
         {
             model: [
                 Result(each.id, model, text, scores=scores_of(score(each.text, text)))
-                for each, text in zip(corpus, said)
+                for each, text in zip(corpus, hypotheses)
             ]
-            for model, said in texts.items()
+            for model, hypotheses in texts.items()
         },
         "basic",
         "1",
     )
-    assert worst(found) == [3, 1, 2]
-    assert most_different(found) == [1, 2]
+    assert worst(columns) == [3, 1, 2]
+    assert most_different(columns) == [1, 2]
     assert most_different(of_texts([("one", "two")])) == []
 
 
 def test_mixed_scripts_pool_to_a_mixed_error_rate() -> None:
-    found = of_texts([("打开灯", "打开的"), ("one two", "one"), ("打开 app", "打开 up")])
-    assert list(found.names) == ["CER", "WER", "MER"] and found.rate == "MER"
-    assert list(found.errors()[:, 0]) == [1, 1, 1] and list(found.units()[:, 0]) == [3, 2, 3]
-    rows = unpacked(found)
+    columns = of_texts([("打开灯", "打开的"), ("one two", "one"), ("打开 app", "打开 up")])
+    assert list(columns.names) == ["CER", "WER", "MER"] and columns.rate == "MER"
+    assert list(columns.errors()[:, 0]) == [1, 1, 1] and list(columns.units()[:, 0]) == [3, 2, 3]
+    rows = unpack(columns)
     assert rows["kinds"] == "CWM"
     assert rows["units"][2] == SEPARATOR.join(["打", "开", "app"]) and rows["units"][1] == 1
 
@@ -173,34 +175,34 @@ def test_short_model_names_are_minimal_and_unique() -> None:
     assert short_names(["a|gguf|f32"]) == {"a|gguf|f32": "a gguf f32"}
 
 
-def unpacked(columns: Columns) -> dict[str, Any]:
-    """The rows as the script of the table puts them together."""
+def unpack(columns: Columns) -> dict[str, Any]:
+    """Returns the rows as the table's script assembles them."""
     parts = packed(columns)
     inflated = [zlib.decompress(base64.b64decode(each)) for each in (parts.head, parts.numbers, *parts.texts)]
     head, numbers = json.loads(inflated[0]), np.frombuffer(inflated[1], "<i4")
     assert len(numbers) == len(head["numbers"]) * head["count"] and head["count"] == len(columns)
-    found = dict(head) | dict(zip(head["numbers"], numbers.reshape(-1, len(columns)).tolist()))
+    table = dict(head) | dict(zip(head["numbers"], numbers.reshape(-1, len(columns)).tolist()))
     blocks = [json.loads(each) for each in inflated[2:]]
     assert all(len(each["ids"]) == head["block"] for each in blocks[:-1])
     for name in ("ids", "audio", "reference", "units"):
-        found[name] = [value for block in blocks for value in block[name]]
-    for place, model in enumerate(found["models"]):
-        model["counts"] = [found[f"{name} {place}"] for name in COUNTED]
+        table[name] = [value for block in blocks for value in block[name]]
+    for place, model in enumerate(table["models"]):
+        model["counts"] = [table[f"{name} {place}"] for name in COUNTED]
         for name in ("text", "units"):
             model[name] = [value for block in blocks for value in block["models"][place][name]]
-    return found
+    return table
 
 
 def test_packed_report_rows_unpack_to_the_original_data(columns: Columns) -> None:
-    rows = unpacked(columns)
+    rows = unpack(columns)
     assert rows["ids"] == [each.id for each in columns.utterances]
-    for place, (model, shown) in enumerate(zip(columns.models, rows["models"])):
-        assert shown["key"] == model and set(map(int, shown["failed"])) == set(columns.failures[model])
-        for row, told in enumerate(shown["text"]):
-            assert (rows["reference"][row] if told == 1 else told) == columns.texts[model][row]
-            counted = [each[row] for each in shown["counts"]]
-            known = columns.counts["primary"][row, place]
-            assert counted == ([-1] * 4 if math.isnan(known[0]) else known.tolist())
+    for place, (model, packed_model) in enumerate(zip(columns.models, rows["models"])):
+        assert packed_model["key"] == model and set(map(int, packed_model["failed"])) == set(columns.failures[model])
+        for row, packed_text in enumerate(packed_model["text"]):
+            assert (rows["reference"][row] if packed_text == 1 else packed_text) == columns.texts[model][row]
+            counts = [each[row] for each in packed_model["counts"]]
+            expected = columns.counts["primary"][row, place]
+            assert counts == ([-1] * 4 if math.isnan(expected[0]) else expected.tolist())
     names = rows["groups"]["noise"]
     assert [names[at] if at >= 0 else None for at in rows["noise"]] == [e.noise for e in columns.utterances]
     assert rows["centiseconds"] == [round(100 * each) for each in columns.seconds]
@@ -235,7 +237,7 @@ def hostile() -> Columns:
         )
         for place in range(3)
     ]
-    found = {
+    results = {
         model: [
             *(
                 Result(each.id, model, f"{MARKUP} {model}", scores=scores_of(score(each.text, f"{MARKUP} {model}")))
@@ -245,7 +247,7 @@ def hostile() -> Columns:
         ]
         for model in (f"{MARKUP}|a", f"{MARKUP}|b")
     }
-    return columns_of(corpus, found, "basic", "1", skipped=[{"where": MARKUP, "reason": MARKUP}], title=MARKUP)
+    return columns_of(corpus, results, "basic", "1", skipped=[{"where": MARKUP, "reason": MARKUP}], title=MARKUP)
 
 
 def test_text_of_manifests_and_models_is_escaped_in_the_report() -> None:
@@ -267,18 +269,18 @@ def test_audio_players_respect_length_and_size_limits() -> None:
             raise BadInput("there is no file a.wav")
         return loud, 16000
 
-    found = players(columns, [0, 1, 1, 2], sound_of, largest=1)
-    assert found[0].note == "The sound is not here: there is no file a.wav" and not found[0].address
-    assert found[1].address.startswith("data:audio/flac") and "first 30 s of 40 s" in found[1].note
-    assert "fill the room" in found[2].note and not found[2].address
+    sounds = players(columns, [0, 1, 1, 2], sound_of, largest=1)
+    assert sounds[0].note == "The sound is not here: there is no file a.wav" and not sounds[0].address
+    assert sounds[1].address.startswith("data:audio/flac") and "first 30 s of 40 s" in sounds[1].note
+    assert "fill the room" in sounds[2].note and not sounds[2].address
 
 
 def test_results_table_is_written_as_csv_and_jsonl(columns: Columns, tmp_path: Path) -> None:
     rows = list(table_rows(columns))
     assert len(rows) == 360 and rows[99]["error"] == "the session ended" and rows[99]["hits"] is None
     with write_table(columns, tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
-        listed = list(csv.DictReader(file))
-    assert [each["text"] for each in listed] == [each["text"] for each in rows]
+        csv_rows = list(csv.DictReader(file))
+    assert [each["text"] for each in csv_rows] == [each["text"] for each in rows]
     lines = write_table(columns, tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == rows
     formula = of_texts([("one", "=1+1")])
@@ -300,27 +302,32 @@ def test_parquet_table_is_written_or_error_names_the_install_command(columns: Co
 
 def test_missing_results_are_not_counted_as_errors() -> None:
     corpus = utterances(10)
-    few = [Result(each.id, "a", each.text, scores=scores_of(score(each.text, each.text))) for each in corpus[:3]]
-    found = columns_of(corpus, {"a": few, "b": []}, "basic", "1")
-    one, two = overview(found).models
-    assert (one.done, one.wer.rate, two.done, two.wer.rate) == (3, 0.0, 0, None)
-    assert "no scored recording in common" in overview(found).pairs[0].sentence
-    assert 'id="worst"' not in page(found, tone)  # nothing is wrong, so no recording is listed
+    results = [Result(each.id, "a", each.text, scores=scores_of(score(each.text, each.text))) for each in corpus[:3]]
+    columns = columns_of(corpus, {"a": results, "b": []}, "basic", "1")
+    first, second = overview(columns).models
+    assert (first.done, first.wer.rate, second.done, second.wer.rate) == (3, 0.0, 0, None)
+    assert "no scored recording in common" in overview(columns).pairs[0].sentence
+    assert 'id="worst"' not in page(columns, tone)  # nothing is wrong, so no recording is listed
 
 
 def test_recordings_failed_by_every_model_are_not_bootstrap_blocks() -> None:
-    """One scored recording beside 25 without a score tells as little as it does alone."""
+    """One scored recording beside 25 without a score gives the same figures as alone."""
     corpus = utterances(26)
     first = corpus[0]
     failed = {
         model: [Result(each.id, model, "", "there is no such file") for each in corpus[1:]] for model in ("a", "b")
     }
-    said = {"a": first.text, "b": "nothing of that"}
+    texts = {"a": first.text, "b": "nothing of that"}
     results = {
-        model: [Result(first.id, model, said[model], scores=scores_of(score(first.text, said[model]))), *failed[model]]
+        model: [
+            Result(first.id, model, texts[model], scores=scores_of(score(first.text, texts[model]))),
+            *failed[model],
+        ]
         for model in ("a", "b")
     }
-    alone = overview(columns_of(corpus[:1], {model: found[:1] for model, found in results.items()}, "basic", "1"))
+    alone = overview(
+        columns_of(corpus[:1], {model: model_results[:1] for model, model_results in results.items()}, "basic", "1")
+    )
     among = overview(columns_of(corpus, results, "basic", "1"))
     assert among.blocks.about == alone.blocks.about
     assert [pair.sentence for pair in among.pairs] == [pair.sentence for pair in alone.pairs]
@@ -331,9 +338,9 @@ def test_recordings_failed_by_every_model_are_not_bootstrap_blocks() -> None:
 def test_failed_recording_changes_neither_rate_nor_breakdown_groups() -> None:
     corpus = [Utterance(name, f"{name}.wav", text) for name, text in (("a", "今天天气很好"), ("b", "七八"), ("s", ""))]
     corpus.append(Utterance("gone", "gone.wav", "三四五"))
-    found = [Result(each.id, "m", "今天", scores=scores_of(score(each.text, "今天"))) for each in corpus[:2]]
-    found += [Result("s", "m", "hm", scores=scores_of(score("", "hm"))), Result("gone", "m", "", "there is no file")]
-    columns = columns_of(corpus, {"m": found}, "basic", "1")
+    results = [Result(each.id, "m", "今天", scores=scores_of(score(each.text, "今天"))) for each in corpus[:2]]
+    results += [Result("s", "m", "hm", scores=scores_of(score("", "hm"))), Result("gone", "m", "", "there is no file")]
+    columns = columns_of(corpus, {"m": results}, "basic", "1")
     assert columns.rate == "CER" and list(columns.names) == ["CER", "CER", "WER", "CER"]
     [length] = [each for each in overview(columns).breakdowns if each.title == "Length of the reference"]
     assert [(each.name, each.recordings) for each in length.groups] == [
@@ -344,20 +351,22 @@ def test_failed_recording_changes_neither_rate_nor_breakdown_groups() -> None:
 
 
 def test_silent_corpus_has_zero_error_rate_in_report_and_summary() -> None:
-    found = [Result(name, "m", "", None, 1.0, scores_of(score("", ""))) for name in "ab"]
-    columns = columns_of([Utterance(name, f"{name}.wav", "") for name in "ab"], {"m": found}, "basic", "1")
+    results = [Result(name, "m", "", None, 1.0, scores_of(score("", ""))) for name in "ab"]
+    columns = columns_of([Utterance(name, f"{name}.wav", "") for name in "ab"], {"m": results}, "basic", "1")
     [figures] = overview(columns).models
     assert (
-        (figures.wer.rate, figures.cer.rate) == (0.0, 0.0) == (summary_of("m", found).wer, summary_of("m", found).cer)
+        (figures.wer.rate, figures.cer.rate)
+        == (0.0, 0.0)
+        == (summary_of("m", results).wer, summary_of("m", results).cer)
     )
 
 
 def test_missing_recordings_do_not_count_for_speed() -> None:
-    """The list states the duration of a file that is missing, and nothing was computed on it."""
+    """The manifest states the duration of a missing file, on which no model computed."""
     corpus = [Utterance("here", "a.wav", "one", duration=2.0), Utterance("gone", "b.wav", "two", duration=600.0)]
-    found = [
+    results = [
         Result("here", "m", "one", None, 2.0, scores_of(score("one", "one")), measured={"compute_seconds": 0.5}),
         Result("gone", "m", "", "there is no such file", measured={"compute_seconds": 0.0}),
     ]
-    [figures] = overview(columns_of(corpus, {"m": found}, "basic", "1")).models
+    [figures] = overview(columns_of(corpus, {"m": results}, "basic", "1")).models
     assert (figures.audio_seconds, figures.compute_seconds) == (2.0, 0.5)

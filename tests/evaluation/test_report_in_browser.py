@@ -40,11 +40,11 @@ def columns() -> Columns:
 
 
 @pytest.fixture(scope="module")
-def shown(columns: Columns, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The report, which the tests share; it fails them if it asks for anything or a script of it fails."""
+def report(columns: Columns, chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The report, which the tests share; it fails them if it requests a file or a script of it fails."""
     path = tmp_path_factory.mktemp("report") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "BLOCK", 256)  # so that most texts are read behind the table
+        patch.setattr(packing, "BLOCK", 256)  # so that the page reads most texts after it draws the table
         path.write_text(report_page(columns, tone), encoding="utf-8")
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
     context.set_default_timeout(PATIENCE)
@@ -54,7 +54,7 @@ def shown(columns: Columns, chromium: Any, tmp_path_factory: pytest.TempPathFact
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.on(
         "request",
-        lambda asked: faults.append(asked.url) if not asked.url.startswith(("file:", "data:", "blob:")) else None,
+        lambda request: faults.append(request.url) if not request.url.startswith(("file:", "data:", "blob:")) else None,
     )
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]")
@@ -72,89 +72,89 @@ def head(page: Any, name: str) -> Any:
     return page.locator(".grid .top button", has_text=name).first
 
 
-def test_report_table_can_be_sorted_filtered_searched_and_saved(shown: Any, columns: Columns) -> None:
-    worst = sorted((-1 if rate != rate else rate for rate in columns.rates()[:, 0]), reverse=True)
-    expect(shown.locator(".count")).to_contain_text("600 recordings · WER: pytorch")
-    assert shown.locator(".grid .rows .line").count() < 40
-    head(shown, "pytorch").click()
-    assert cells(shown, 2)[:8] == [f"{100 * rate:.1f} %" for rate in worst[:8]]
-    head(shown, "pytorch").click()
-    assert cells(shown, 2)[0] == "0.0 %"
-    head(shown, "Reference").click()
+def test_report_table_can_be_sorted_filtered_searched_and_saved(report: Any, columns: Columns) -> None:
+    sorted_rates = sorted((-1 if rate != rate else rate for rate in columns.rates()[:, 0]), reverse=True)
+    expect(report.locator(".count")).to_contain_text("600 recordings · WER: pytorch")
+    assert report.locator(".grid .rows .line").count() < 40
+    head(report, "pytorch").click()
+    assert cells(report, 2)[:8] == [f"{100 * rate:.1f} %" for rate in sorted_rates[:8]]
+    head(report, "pytorch").click()
+    assert cells(report, 2)[0] == "0.0 %"
+    head(report, "Reference").click()
     texts = sorted(each.text for each in columns.utterances)
-    number = shown.locator(".grid .top .cell").count() - 1
-    assert cells(shown, number)[:10] == texts[:10]
-    head(shown, "Reference").click()
-    assert cells(shown, number)[:10] == texts[::-1][:10]
-    head(shown, "Reference").click()  # back to the corpus's order
-    assert cells(shown, 0)[0] == "take-000000"
+    number = report.locator(".grid .top .cell").count() - 1
+    assert cells(report, number)[:10] == texts[:10]
+    head(report, "Reference").click()
+    assert cells(report, number)[:10] == texts[::-1][:10]
+    head(report, "Reference").click()  # back to the corpus's order
+    assert cells(report, 0)[0] == "take-000000"
 
-    shown.locator("select[name=noise]").select_option(label="0 dB")
-    shown.locator("select[name=show]").select_option(label="failed")
+    report.locator("select[name=noise]").select_option(label="0 dB")
+    report.locator("select[name=show]").select_option(label="failed")
     failed = [row for row, each in enumerate(columns.utterances) if each.noise == "0 dB" and row % 100 == 99]
-    expect(shown.locator(".count")).to_contain_text(f"{len(failed)} of 600 recordings" if failed else "0 of 600")
-    shown.locator("select[name=noise]").select_option(label="any")
-    shown.locator("select[name=show]").select_option(label="all recordings")
-    shown.locator("input[type=search]").fill("take-0004 six")
-    wanted = [each for each in columns.utterances if "take-0004" in each.id and "six" in each.text]
-    heard = [
+    expect(report.locator(".count")).to_contain_text(f"{len(failed)} of 600 recordings" if failed else "0 of 600")
+    report.locator("select[name=noise]").select_option(label="any")
+    report.locator("select[name=show]").select_option(label="all recordings")
+    report.locator("input[type=search]").fill("take-0004 six")
+    by_reference = [each for each in columns.utterances if "take-0004" in each.id and "six" in each.text]
+    by_transcript = [
         each
         for row, each in enumerate(columns.utterances)
         if "take-0004" in each.id and any("six" in (columns.texts[m][row] or "").lower() for m in columns.models)
     ]
-    found = {each.id for each in [*wanted, *heard]}
-    expect(shown.locator(".count")).to_contain_text(f"{len(found)} of 600 recordings")
-    with shown.expect_download() as waiting:
-        shown.get_by_role("button", name="Save CSV").click()
+    ids = {each.id for each in [*by_reference, *by_transcript]}
+    expect(report.locator(".count")).to_contain_text(f"{len(ids)} of 600 recordings")
+    with report.expect_download() as waiting:
+        report.get_by_role("button", name="Save CSV").click()
     rows = list(csv.DictReader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
-    assert {each["id"] for each in rows} == found and len(rows) == 3 * len(found)
-    with shown.expect_download() as waiting:
-        shown.get_by_role("button", name="Save JSON").click()
-    assert {each["id"] for each in json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))} == found
-    shown.locator("input[type=search]").fill("")  # the table follows a moment later, and starts at its first row
-    expect(shown.locator(".count")).not_to_contain_text("of 600")
+    assert {each["id"] for each in rows} == ids and len(rows) == 3 * len(ids)
+    with report.expect_download() as waiting:
+        report.get_by_role("button", name="Save JSON").click()
+    assert {each["id"] for each in json.loads(Path(waiting.value.path()).read_text(encoding="utf-8"))} == ids
+    report.locator("input[type=search]").fill("")  # the table follows a moment later, and starts at its first row
+    expect(report.locator(".count")).not_to_contain_text("of 600")
 
 
-def test_keyboard_navigation_opens_row_details(shown: Any, columns: Columns) -> None:
-    grid = shown.locator(".grid")
+def test_keyboard_navigation_opens_row_details(report: Any, columns: Columns) -> None:
+    grid = report.locator(".grid")
     grid.focus()
-    shown.keyboard.press("End")
-    expect(shown.locator(".grid .line.cursor .cell").first).to_have_text("take-000599")
-    shown.keyboard.press("Home")
-    shown.keyboard.press("ArrowDown")
-    shown.keyboard.press("Enter")
-    expect(shown.locator("#row h3")).to_contain_text("take-000001")
-    expect(shown.locator("#row")).to_contain_text(columns.texts[columns.models[0]][1] or "")
+    report.keyboard.press("End")
+    expect(report.locator(".grid .line.cursor .cell").first).to_have_text("take-000599")
+    report.keyboard.press("Home")
+    report.keyboard.press("ArrowDown")
+    report.keyboard.press("Enter")
+    expect(report.locator("#row h3")).to_contain_text("take-000001")
+    expect(report.locator("#row")).to_contain_text(columns.texts[columns.models[0]][1] or "")
     for row in range(2, 6):  # what is marked adds up to the counts
-        shown.get_by_role("button", name="Next").click()
-        expect(shown.locator("#row h3")).to_contain_text(f"take-{row:06d}")
-        marked = shown.locator("#row dd:not(.raw)").nth(1)
-        counted = [marked.locator(kind).count() for kind in (".wrong", "del", "ins")]
-        assert sum(counted) == columns.errors()[row, 0]
-    shown.keyboard.press("Escape")
+        report.get_by_role("button", name="Next").click()
+        expect(report.locator("#row h3")).to_contain_text(f"take-{row:06d}")
+        marked = report.locator("#row dd:not(.raw)").nth(1)
+        counts = [marked.locator(kind).count() for kind in (".wrong", "del", "ins")]
+        assert sum(counts) == columns.errors()[row, 0]
+    report.keyboard.press("Escape")
     expect(grid).to_be_focused()
 
 
-def test_report_fits_a_phone_and_switches_to_dark_colours(shown: Any) -> None:
-    shown.set_viewport_size({"width": 360, "height": 844})
-    assert no_sideways_scroll(shown)
-    assert shown.evaluate(BEYOND) == []
-    light = shown.evaluate("getComputedStyle(document.body).backgroundColor")
-    shown.get_by_role("button", name="Light or dark").click()
-    assert shown.evaluate("getComputedStyle(document.body).backgroundColor") != light
-    shown.set_viewport_size({"width": 1280, "height": 900})
+def test_report_fits_a_phone_and_switches_to_dark_colours(report: Any) -> None:
+    report.set_viewport_size({"width": 360, "height": 844})
+    assert no_sideways_scroll(report)
+    assert report.evaluate(BEYOND) == []
+    light = report.evaluate("getComputedStyle(document.body).backgroundColor")
+    report.get_by_role("button", name="Light or dark").click()
+    assert report.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    report.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_injected_markup_is_shown_as_text(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "hostile.html"
     path.write_text(report_page(hostile(), tone), encoding="utf-8")
     page = chromium.new_page()
-    said: list[str] = []
-    page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]")
     page.locator(".grid .rows .line").first.click()
     expect(page.locator("#row h3")).to_contain_text("<img src=x")
-    assert page.locator("img").count() == 0 and said == []
+    assert page.locator("img").count() == 0 and dialogs == []
     assert page.locator(".grid").bounding_box()["height"] < 200  # as high as its few rows
     page.close()

@@ -26,15 +26,15 @@ from workbench.evaluation.statistics import (
 
 
 def slow_rates(errors: list[int], units: list[int], blocks: list[int], draws: int, seed: int) -> list[float]:
-    """The definition, one draw at a time: all recordings of each drawn block, pooled."""
-    members = {block: [place for place, own in enumerate(blocks) if own == block] for block in blocks}
-    drawn = np.random.default_rng(seed).integers(0, len(members), (draws, len(members)), dtype=np.int32)
+    """Follows the definition one draw at a time: pools all recordings of each drawn block."""
+    members = {block: [place for place, label in enumerate(blocks) if label == block] for block in blocks}
+    samples = np.random.default_rng(seed).integers(0, len(members), (draws, len(members)), dtype=np.int32)
     rates = []
-    for row in drawn:
+    for row in samples:
         places = [place for block in row for place in members[int(block)]]
-        wrong, whole = sum(errors[place] for place in places), sum(units[place] for place in places)
-        if whole:
-            rates.append(wrong / whole)
+        error_sum, unit_sum = sum(errors[place] for place in places), sum(units[place] for place in places)
+        if unit_sum:
+            rates.append(error_sum / unit_sum)
     return rates
 
 
@@ -49,22 +49,24 @@ def table(*columns: list[float]) -> np.ndarray:
 def test_bootstrap_interval_matches_the_slow_definition(recordings: list[tuple[int, int, int]], seed: int) -> None:
     errors, units, speakers = (list(each) for each in zip(*recordings))
     blocks = blocks_of([f"speaker {each}" for each in speakers])
-    [found] = rate_intervals(table(errors), table(units), blocks, draws=200, seed=seed)
+    [interval] = rate_intervals(table(errors), table(units), blocks, draws=200, seed=seed)
     slow = slow_rates(errors, units, [int(each) for each in blocks.of], 200, seed)
-    assert found.rate == pytest.approx(sum(errors) / sum(units))
+    assert interval.rate == pytest.approx(sum(errors) / sum(units))
     beyond = widened(0.05, blocks.count) / 2 if blocks.count > 1 else 0
-    assert blocks.count < 2 or [found.low, found.high] == pytest.approx(list(np.quantile(slow, (beyond, 1 - beyond))))
+    assert blocks.count < 2 or [interval.low, interval.high] == pytest.approx(
+        list(np.quantile(slow, (beyond, 1 - beyond)))
+    )
 
 
 def test_bootstrap_interval_matches_all_possible_draws() -> None:
     errors, units = [0, 1, 4, 2], [5, 3, 4, 6]
     every = [
-        sum(errors[place] for place in drawn) / sum(units[place] for place in drawn)
-        for drawn in itertools.product(range(4), repeat=4)
+        sum(errors[place] for place in sample) / sum(units[place] for place in sample)
+        for sample in itertools.product(range(4), repeat=4)
     ]
-    [found] = rate_intervals(table(errors), table(units), blocks_of([None] * 4), draws=20_000)
+    [interval] = rate_intervals(table(errors), table(units), blocks_of([None] * 4), draws=20_000)
     beyond = widened(0.05, 4) / 2
-    assert [found.low, found.high] == pytest.approx(list(np.quantile(every, (beyond, 1 - beyond))), abs=0.03)
+    assert [interval.low, interval.high] == pytest.approx(list(np.quantile(every, (beyond, 1 - beyond))), abs=0.03)
 
 
 @pytest.mark.parametrize("blocks, outside, student", [(2, 0.05, 12.7062), (6, 0.05, 2.5706), (21, 0.01, 2.8453)])
@@ -80,10 +82,10 @@ def test_interval_of_few_blocks_is_widened_by_the_student_t_quantile(
 
 def test_bootstrap_draws_are_independent_of_other_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     sums = np.arange(12.0).reshape(6, 2)
-    whole = resampled_sums(sums, 50, seed=3)
-    assert np.array_equal(whole[:, :1], resampled_sums(sums[:, :1], 50, seed=3))
+    full = resampled_sums(sums, 50, seed=3)
+    assert np.array_equal(full[:, :1], resampled_sums(sums[:, :1], 50, seed=3))
     monkeypatch.setattr("workbench.evaluation.statistics.DRAWN_AT_ONCE", 7)
-    assert np.array_equal(whole, resampled_sums(sums, 50, seed=3))
+    assert np.array_equal(full, resampled_sums(sums, 50, seed=3))
 
 
 def test_known_speakers_are_the_bootstrap_blocks() -> None:
@@ -108,18 +110,18 @@ def test_differing_speakers_widen_the_interval() -> None:
 
 
 def test_equal_recordings_give_an_interval_of_zero_width() -> None:
-    [found] = rate_intervals(np.full((9, 1), 2.0), np.full((9, 1), 8.0), blocks_of([None] * 9))
-    assert found == Interval(0.25, 0.25, 0.25)
-    assert str(found) == "25.0 % (25.0 to 25.0)"
+    [interval] = rate_intervals(np.full((9, 1), 2.0), np.full((9, 1), 8.0), blocks_of([None] * 9))
+    assert interval == Interval(0.25, 0.25, 0.25)
+    assert str(interval) == "25.0 % (25.0 to 25.0)"
 
 
 def test_recordings_without_a_score_are_ignored() -> None:
     nan = math.nan
-    found = rate_intervals(table([1, nan, 1], [nan] * 3), table([2, nan, 2], [nan] * 3), blocks_of([None] * 3))
-    assert found[0].rate == 0.5 and found[0].low == 0.5
-    assert found[1] == Interval(None, None, None) and str(found[1]) == "not defined"
-    [one] = rate_intervals(table([1]), table([4]), blocks_of(["a"]))
-    assert one == Interval(0.25, None, None) and str(one) == "25.0 %"
+    intervals = rate_intervals(table([1, nan, 1], [nan] * 3), table([2, nan, 2], [nan] * 3), blocks_of([None] * 3))
+    assert intervals[0].rate == 0.5 and intervals[0].low == 0.5
+    assert intervals[1] == Interval(None, None, None) and str(intervals[1]) == "not defined"
+    [interval] = rate_intervals(table([1]), table([4]), blocks_of(["a"]))
+    assert interval == Interval(0.25, None, None) and str(interval) == "25.0 %"
     [single] = differences(["a", "b"], table([1], [2]), table([4], [4]), blocks_of(["a"]))
     assert single.verdict == "unknown" and single.sentence == (
         "Whether b is worse than a is not known: difference 25.0 points; an interval needs at least two recordings."
@@ -156,16 +158,16 @@ def test_difference_verdicts_match_the_simulated_cases() -> None:
 
 
 def test_paired_differences_use_the_same_bootstrap_draws() -> None:
-    """Two models that fail on the same recordings differ less than their own intervals let expect."""
+    """Two models that fail on the same recordings differ less than their own intervals suggest."""
     source = np.random.default_rng(1)
     hard = source.integers(0, 8, 300).astype(float)
     errors = np.stack([hard, np.minimum(hard + (source.random(300) < 0.05), 10)], axis=1)
     units = np.full((300, 2), 10.0)
     blocks = blocks_of([None] * 300)
-    one, two = rate_intervals(errors, units, blocks)
-    [apart] = differences(["a", "b"], errors, units, blocks)
-    assert one.high > two.low  # type: ignore[operator]
-    assert apart.verdict == "worse"
+    first, second = rate_intervals(errors, units, blocks)
+    [difference] = differences(["a", "b"], errors, units, blocks)
+    assert first.high > second.low  # type: ignore[operator]
+    assert difference.verdict == "worse"
 
 
 def test_many_pairs_get_wider_intervals() -> None:
@@ -184,13 +186,13 @@ def test_interval_coverage_matches_its_confidence_level() -> None:
     """300 made-up corpora of 60 speakers; `benchmarks/evaluate_coverage.py` has the large simulation."""
     from benchmarks.evaluate_coverage import simulate
 
-    held = simulate(corpora=300, speakers=60, recordings=4, draws=600, seed=5)
-    assert 0.91 <= held.rate <= 0.985 and 0.91 <= held.difference <= 0.985
+    coverage = simulate(corpora=300, speakers=60, recordings=4, draws=600, seed=5)
+    assert 0.91 <= coverage.rate <= 0.985 and 0.91 <= coverage.difference <= 0.985
 
 
 def test_explicit_blocks_are_used() -> None:
-    [found] = rate_intervals(table([1, 1, 3]), table([4, 4, 4]), Blocks(np.array([0, 0, 1]), 2, "speakers"))
-    assert found.rate == pytest.approx(5 / 12) and (found.low, found.high) == (0.25, 0.75)
+    [interval] = rate_intervals(table([1, 1, 3]), table([4, 4, 4]), Blocks(np.array([0, 0, 1]), 2, "speakers"))
+    assert interval.rate == pytest.approx(5 / 12) and (interval.low, interval.high) == (0.25, 0.75)
 
 
 def test_blocks_without_a_score_are_excluded_for_that_model_or_pair() -> None:
@@ -199,21 +201,21 @@ def test_blocks_without_a_score_are_excluded_for_that_model_or_pair() -> None:
     errors[1:, 1] = units[1:, 1] = np.nan
     errors[5:, 2] = units[5:, 2] = np.nan
     speakers = [f"s{number // 2}" for number in range(26)]
-    for blocks, few in (
+    for blocks, few_blocks in (
         (blocks_of([None] * 26), blocks_of([None] * 5)),
         (blocks_of(speakers), blocks_of(speakers[:5])),
     ):
-        whole, one, five = rate_intervals(errors, units, blocks, draws=500)
-        assert whole == rate_intervals(errors[:, :1], units[:, :1], blocks, draws=500)[0]
+        full, one, five = rate_intervals(errors, units, blocks, draws=500)
+        assert full == rate_intervals(errors[:, :1], units[:, :1], blocks, draws=500)[0]
         assert (one.rate, one.low, one.high) == (errors[0, 1] / units[0, 1], None, None)
-        assert five == rate_intervals(errors[:5, 2:], units[:5, 2:], few, draws=500)[0]
+        assert five == rate_intervals(errors[:5, 2:], units[:5, 2:], few_blocks, draws=500)[0]
         pairs = differences("abc", errors, units, blocks, draws=500)
-        alone = differences("abc", errors[:5], units[:5], few, draws=500)
+        alone = differences("abc", errors[:5], units[:5], few_blocks, draws=500)
         assert pairs[0].verdict == "unknown" and (pairs[1].low, pairs[1].high) == (alone[1].low, alone[1].high)
 
 
 def test_empty_reference_with_empty_hypothesis_has_zero_error_rate() -> None:
-    nothing, two = np.zeros((3, 2)), blocks_of([None] * 3)
-    assert [each.rate for each in rate_intervals(nothing, nothing, two)] == [0.0, 0.0]
-    assert [each.rate for each in rate_intervals(nothing + 1, nothing, two)] == [None, None]
-    assert differences("ab", nothing, nothing, two)[0].verdict == "same"
+    zeros, blocks = np.zeros((3, 2)), blocks_of([None] * 3)
+    assert [each.rate for each in rate_intervals(zeros, zeros, blocks)] == [0.0, 0.0]
+    assert [each.rate for each in rate_intervals(zeros + 1, zeros, blocks)] == [None, None]
+    assert differences("ab", zeros, zeros, blocks)[0].verdict == "same"

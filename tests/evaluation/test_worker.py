@@ -43,6 +43,6 @@ def test_worker_without_access_to_the_recordings_raises_an_error(tmp_path: Path)
         ("", str(tmp_path / long / "a.wav"), tmp_path / long / "a.wav"),
     ):
         job: Any = SimpleNamespace(root=root, sample=sample, spec=None)
-        with pytest.raises(Unavailable) as told:
+        with pytest.raises(Unavailable) as caught:
             Worker(job, "ray-1@far", elsewhere=True)
-        assert str(told.value).startswith(f"ray-1@far has no {missing}; put the recordings at the same path")
+        assert str(caught.value).startswith(f"ray-1@far has no {missing}; put the recordings at the same path")

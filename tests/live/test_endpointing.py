@@ -1,4 +1,4 @@
-"""Where segments begin and end, for a network whose probabilities are given chunk by chunk."""
+"""The begin and end of segments, for a network with fixed probabilities of each chunk."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from workbench.live import endpointing
 from workbench.live.endpointing import Endpointer, EndpointingLimits, SpeechSegment
 
 RATE = 16_000
-SECONDS = CHUNK / RATE  # of a chunk: 0.032
+SECONDS = CHUNK / RATE  # 0.032 s, the duration of a chunk
 
 
-class Given:
-    """Stands for the network: each chunk holds its own probability of speech."""
+class FixedProbabilities:
+    """Replaces the network: each chunk holds its own probability of speech."""
 
     forgotten = 0
 
@@ -29,41 +29,43 @@ class Given:
 
 
 @pytest.fixture(autouse=True)
-def given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpointing, "SileroStream", Given)
+def fixed_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpointing, "SileroStream", FixedProbabilities)
 
 
 def chunks(*parts: tuple[int, float]) -> np.ndarray:
-    """So many chunks of each probability."""
-    return np.repeat([each for _, each in parts], [count * CHUNK for count, _ in parts]).astype(np.float32)
+    """Returns `count` chunks of each probability."""
+    return np.repeat([probability for _, probability in parts], [count * CHUNK for count, _ in parts]).astype(
+        np.float32
+    )
 
 
 def segments(parts: Sequence[tuple[int, float]], limits: EndpointingLimits | None = None) -> list[SpeechSegment]:
-    finding = Endpointer(limits or EndpointingLimits())
-    return [*finding.feed(chunks(*parts)), *finding.finish()]
+    endpointer = Endpointer(limits or EndpointingLimits())
+    return [*endpointer.feed(chunks(*parts)), *endpointer.finish()]
 
 
 def test_a_segment_has_silence_before_and_after_its_speech() -> None:
-    [found] = segments([(40, 0), (40, 1), (60, 0)])
-    assert found.speech_end == pytest.approx(80 * SECONDS)
-    assert found.end - found.speech_end == pytest.approx(0.256)
-    assert 0.4 <= 40 * SECONDS - found.start < 0.4 + 2 * SECONDS
-    assert len(found.samples) == round((found.end - found.start) * RATE)
+    [segment] = segments([(40, 0), (40, 1), (60, 0)])
+    assert segment.speech_end == pytest.approx(80 * SECONDS)
+    assert segment.end - segment.speech_end == pytest.approx(0.256)
+    assert 0.4 <= 40 * SECONDS - segment.start < 0.4 + 2 * SECONDS
+    assert len(segment.samples) == round((segment.end - segment.start) * RATE)
 
 
 def test_speech_at_the_very_start_and_end_is_kept_whole() -> None:
-    [found] = segments([(30, 1)])
-    assert found.start == 0.0
-    assert found.end == pytest.approx(30 * SECONDS) and found.speech_end == pytest.approx(30 * SECONDS)
+    [segment] = segments([(30, 1)])
+    assert segment.start == 0.0
+    assert segment.end == pytest.approx(30 * SECONDS) and segment.speech_end == pytest.approx(30 * SECONDS)
 
 
 def test_the_pieces_of_long_speech_follow_each_other() -> None:
-    found = segments([(500, 1)], EndpointingLimits(longest=5.0))
-    assert [each.number for each in found] == list(range(1, len(found) + 1)) and len(found) >= 3
-    assert found[0].start == 0.0
-    for one, two in pairwise(found):
-        assert one.speech_end == pytest.approx(one.end) and two.start == pytest.approx(one.end)
-    assert found[-1].end == pytest.approx(500 * SECONDS) and all(each.end - each.start <= 7.0 for each in found)
+    pieces = segments([(500, 1)], EndpointingLimits(longest=5.0))
+    assert [piece.number for piece in pieces] == list(range(1, len(pieces) + 1)) and len(pieces) >= 3
+    assert pieces[0].start == 0.0
+    for earlier, later in pairwise(pieces):
+        assert earlier.speech_end == pytest.approx(earlier.end) and later.start == pytest.approx(earlier.end)
+    assert pieces[-1].end == pytest.approx(500 * SECONDS) and all(piece.end - piece.start <= 7.0 for piece in pieces)
 
 
 @pytest.mark.parametrize(
@@ -79,26 +81,26 @@ def test_the_pieces_of_long_speech_follow_each_other() -> None:
     ],
 )
 def test_number_of_segments_follows_the_speech_probabilities(parts: list[tuple[int, float]], count: int) -> None:
-    found = segments(parts)
-    assert [each.number for each in found] == list(range(1, count + 1))
+    result = segments(parts)
+    assert [segment.number for segment in result] == list(range(1, count + 1))
 
 
 def test_a_segment_ends_as_soon_as_the_silence_is_long_enough() -> None:
-    finding = Endpointer(EndpointingLimits(end_silence=16 * SECONDS))
-    assert finding.feed(chunks((20, 1), (15, 0))) == [] and finding.present() is not None
-    [found] = finding.feed(chunks((1, 0)))
-    assert found.speech_end == pytest.approx(20 * SECONDS) and finding.present() is None
+    endpointer = Endpointer(EndpointingLimits(end_silence=16 * SECONDS))
+    assert endpointer.feed(chunks((20, 1), (15, 0))) == [] and endpointer.present() is not None
+    [segment] = endpointer.feed(chunks((1, 0)))
+    assert segment.speech_end == pytest.approx(20 * SECONDS) and endpointer.present() is None
 
 
 def test_two_segments_share_no_more_than_the_silence_between_them() -> None:
-    one, two = segments([(20, 1), (13, 0), (20, 1)])
-    assert two.start == pytest.approx(one.speech_end, abs=2 * SECONDS)
-    assert two.speech_end == pytest.approx(53 * SECONDS) and two.start >= one.speech_end
+    earlier, later = segments([(20, 1), (13, 0), (20, 1)])
+    assert later.start == pytest.approx(earlier.speech_end, abs=2 * SECONDS)
+    assert later.speech_end == pytest.approx(53 * SECONDS) and later.start >= earlier.speech_end
 
 
 def test_the_network_begins_anew_after_each_8_seconds_of_silence() -> None:
-    finding = Endpointer()
+    endpointer = Endpointer()
     for seconds, times in ((7.9, 0), (0.2, 1), (7.7, 1), (0.2, 2)):
-        finding.feed(np.zeros(round(seconds * RATE), np.float32))
-        assert finding._network.forgotten == times  # type: ignore[attr-defined]
-    assert finding.kept_seconds < 1.0 and finding.seconds == pytest.approx(16.0)
+        endpointer.feed(np.zeros(round(seconds * RATE), np.float32))
+        assert endpointer._network.forgotten == times  # type: ignore[attr-defined]
+    assert endpointer.kept_seconds < 1.0 and endpointer.seconds == pytest.approx(16.0)

@@ -43,8 +43,8 @@ def parallel(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks where Linux keeps shared memory")
 
 
-def over(pid: int) -> bool:
-    """Whether the process has ended; nobody may have taken note of that yet."""
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended, also if its parent has not collected its status yet."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -52,25 +52,25 @@ def over(pid: int) -> bool:
 
 
 def shared_memory(name: str) -> bool:
-    """Whether it is still there; opening it would make it this process's own."""
+    """Whether the shared memory exists; opening it would register it in this process."""
     return Path("/dev/shm", name).exists()
 
 
-class Left:
-    """What a session's process has started and left."""
+class Resources:
+    """The subprocesses, shared memory and folder that a session's process has created."""
 
     def __init__(self, meta: dict[str, Any]):
         self.child: int = meta["pid"]
         self.started: list[int] = meta["started"]
         self.folder, self.shared = Path(meta["folder"]), str(meta["shared"])
-        assert len(self.started) == 2 and not any(map(over, self.started))
+        assert len(self.started) == 2 and not any(map(has_ended, self.started))
         [file] = (each for each in self.folder.iterdir() if each.name != OWNER)
-        self.named = f"{file.name}-more"
-        assert shared_memory(self.shared) and shared_memory(self.named)
+        self.second_shared = f"{file.name}-more"
+        assert shared_memory(self.shared) and shared_memory(self.second_shared)
 
     def assert_gone(self) -> None:
-        assert all(map(over, self.started)), "processes that the child has started outlive it"
-        assert not self.folder.exists() and not shared_memory(self.shared) and not shared_memory(self.named)
+        assert all(map(has_ended, self.started)), "a subprocess outlives its session's process"
+        assert not self.folder.exists() and not shared_memory(self.shared) and not shared_memory(self.second_shared)
 
 
 ENDS = {
@@ -82,10 +82,10 @@ ENDS = {
 @pytest.mark.parametrize("end", list(ENDS))
 def test_subprocesses_of_a_session_process_end_with_it(parallel: ParallelFakeMaker, end: str) -> None:
     session = parallel()
-    left = Left(session.trace("x", do="spawn").meta)
+    resources = Resources(session.trace("x", do="spawn").meta)
     ENDS[end](session)
-    left.assert_gone()
-    assert gone(left.child)
+    resources.assert_gone()
+    assert gone(resources.child)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
@@ -94,21 +94,21 @@ def test_subprocesses_of_a_killed_session_are_gone_when_callers_get_the_error(
 ) -> None:
     session = parallel()
     call = Background(lambda: session.trace("x", do="block"))
-    left = Left(session.trace("x", do="spawn").meta)
-    os.kill(left.child, number)
+    resources = Resources(session.trace("x", do="spawn").meta)
+    os.kill(resources.child, number)
     assert isinstance(call.ended().error, SessionDied)
-    left.assert_gone()
-    assert session.trace("x").meta["pid"] != left.child
+    resources.assert_gone()
+    assert session.trace("x").meta["pid"] != resources.child
 
 
 def test_killed_idle_session_is_noticed_though_a_subprocess_holds_its_socket(
     parallel: ParallelFakeMaker,
 ) -> None:
     session = parallel()
-    left = Left(session.trace("x", do="spawn").meta)
-    os.kill(left.child, signal.SIGKILL)
+    resources = Resources(session.trace("x", do="spawn").meta)
+    os.kill(resources.child, signal.SIGKILL)
     eventually(lambda: session.pid is None and not session.busy)
-    left.assert_gone()
+    resources.assert_gone()
 
 
 def test_serial_session_ends_its_whole_process_group(fake: FakeMaker) -> None:
@@ -116,17 +116,17 @@ def test_serial_session_ends_its_whole_process_group(fake: FakeMaker) -> None:
     meta = session.trace("x", do="spawn").meta
     os.kill(meta["pid"], signal.SIGKILL)
     eventually(lambda: session.pid is None)
-    assert all(map(over, meta["started"])) and not shared_memory(meta["shared"])
+    assert all(map(has_ended, meta["started"])) and not shared_memory(meta["shared"])
     started = session.trace("x", do="spawn").meta["started"]
     session.unload()
-    assert all(map(over, started))
+    assert all(map(has_ended, started))
 
 
 def test_stopped_load_leaves_no_processes(parallel: ParallelFakeMaker) -> None:
     session = parallel("spawning")
-    left = Left({**session.trace("x").meta})
+    resources = Resources({**session.trace("x").meta})
     session.close()
-    left.assert_gone()
+    resources.assert_gone()
 
 
 @pytest.mark.parametrize("kind", ["ProcessSession", "ParallelSession"])
@@ -152,7 +152,7 @@ def test_killed_application_leaves_no_processes_or_shared_memory(kind: str, do: 
         meta = json.loads(parent.stdout.readline())
         parent.kill()
     processes = [meta["pid"], *meta["started"]]
-    eventually(lambda: all(map(over, processes)) and not shared_memory(meta["shared"]))
+    eventually(lambda: all(map(has_ended, processes)) and not shared_memory(meta["shared"]))
     if kind == "ParallelSession":
         assert meta["folder"] != tempfile.gettempdir()
         eventually(lambda: not Path(meta["folder"]).exists())

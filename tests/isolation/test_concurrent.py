@@ -39,7 +39,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
 
 def test_calls_run_side_by_side_in_one_process(fake: ParallelFakeMaker) -> None:
     session = fake()
-    with ThreadPoolExecutor(PARTIES) as pool:  # none of them ends before all have begun
+    with ThreadPoolExecutor(PARTIES) as pool:  # none of them ends before all have started
         traces = list(pool.map(lambda n: session.trace(f"{n}", do="meet"), range(PARTIES)))
     assert len({trace.meta["pid"] for trace in traces}) == 1
     assert [Path(trace.meta["audio"]).name for trace in traces] == [str(n) for n in range(PARTIES)]
@@ -65,7 +65,7 @@ def test_unread_stream_blocks_no_other_call_and_is_computed_only_slightly_ahead(
         for _ in range(50):
             assert session.transcribe("y").text.endswith("/y")
         assert int(session.transcribe("x", do="report").text) <= EVENTS_AHEAD + 1
-        assert [next(events).done for _ in range(500)] == list(range(1, 501)), "and goes on where it was"  # type: ignore[union-attr]
+        assert [next(events).done for _ in range(500)] == list(range(1, 501)), "the stream continues where it was"  # type: ignore[union-attr]
 
 
 def test_a_stream_gives_all_its_events_in_order(fake: ParallelFakeMaker) -> None:
@@ -103,17 +103,17 @@ def test_killed_process_gives_each_of_eight_calls_an_error_and_the_next_call_suc
     listeners = [Listener(session, "block") for _ in range(8)]
     for listener in listeners:
         listener.wait()
-    first = session.pid
-    assert first
-    os.kill(first, signal.SIGKILL)
+    first_pid = session.pid
+    assert first_pid
+    os.kill(first_pid, signal.SIGKILL)
     for listener in listeners:
         error = listener.ended()
         assert type(error) is SessionDied and str(error) == (
             "the process of fake on fake was ended by SIGKILL, as happens when memory runs out, while transcribing; "
             "the next call starts a new one"
         )
-    assert not session.busy and gone(first)
-    assert session.trace("x").meta["pid"] not in (None, first)
+    assert not session.busy and gone(first_pid)
+    assert session.trace("x").meta["pid"] not in (None, first_pid)
 
 
 def test_process_killed_between_calls_is_replaced_without_an_error(fake: ParallelFakeMaker) -> None:
@@ -122,7 +122,7 @@ def test_process_killed_between_calls_is_replaced_without_an_error(fake: Paralle
         session.start()
         pid = session.pid
         assert pid
-        os.kill(pid, signal.SIGKILL)  # and no time for it to be noticed
+        os.kill(pid, signal.SIGKILL)  # the session has no time to notice it
         with ThreadPoolExecutor(4) as pool:
             assert all(each.text.endswith("/x") for each in pool.map(session.transcribe, ["x"] * 4))
 
@@ -202,11 +202,11 @@ def test_load_is_stopped_when_its_last_waiting_caller_cancels(fake: ParallelFake
     pid = session.pid
     assert pid and session.loading and session.busy
 
-    def left() -> bool:
+    def second_ended() -> bool:
         slot.cancel()  # does nothing before the second call has begun to wait
         return not second.thread.is_alive()
 
-    eventually(left)
+    eventually(second_ended)
     assert type(second.error) is Cancelled
     assert session.pid == pid and first.thread.is_alive()
     session.cancel()
@@ -215,23 +215,23 @@ def test_load_is_stopped_when_its_last_waiting_caller_cancels(fake: ParallelFake
 
 
 def test_exception_in_the_progress_listener_stops_the_load(fake: ParallelFakeMaker) -> None:
-    heard: list[tuple[float, str]] = []
+    reports: list[tuple[float, str]] = []
 
     def listener(fraction: float, activity: str) -> None:
-        heard.append((fraction, activity))
-        if len(heard) > 3 and fraction == 0.5:
+        reports.append((fraction, activity))
+        if len(reports) > 3 and fraction == 0.5:
             raise InterruptedError
 
     session = fake("stuck")
     with listening(listener), pytest.raises(InterruptedError):
         session.start()
-    assert heard[0] == (0.0, "loading stuck") and set(heard[1:-1]) <= {heard[0], (0.5, "half way")}
+    assert reports[0] == (0.0, "loading stuck") and set(reports[1:-1]) <= {reports[0], (0.5, "half way")}
     assert session.pid is None and not session.busy
 
 
 def test_call_reports_progress_of_a_reload_in_the_child_process(fake: ParallelFakeMaker) -> None:
-    session, heard = fake(), list[tuple[float, str]]()
+    session, reports = fake(), list[tuple[float, str]]()
     session.start()
-    with listening(lambda *told: heard.append(told)):
+    with listening(lambda *report: reports.append(report)):
         session.trace("x", do="restart")
-    assert (0.25, "starting again") in heard
+    assert (0.25, "starting again") in reports

@@ -25,19 +25,19 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
     yield from parallel_fakes(monkeypatch)
 
 
-# Calls that are given up.
+# Cancelled calls.
 
 
 def test_closing_a_stream_stops_only_its_own_computation(fake: ParallelFakeMaker) -> None:
     session = fake()
-    other = session.stream("y", do="x")
-    next(other)
+    other_stream = session.stream("y", do="x")
+    next(other_stream)
     with closing(session.stream("x", do="many")) as events:
         for _ in range(3 * EVENTS_AHEAD):
             next(events)
-    given = int(session.transcribe("x", do="report").text)
-    assert given <= 4 * EVENTS_AHEAD + 1
-    assert isinstance(list(other)[-1], Transcript) and not session.busy
+    computed = int(session.transcribe("x", do="report").text)
+    assert computed <= 4 * EVENTS_AHEAD + 1
+    assert isinstance(list(other_stream)[-1], Transcript) and not session.busy
 
 
 def test_garbage_stream_in_a_reference_cycle_blocks_no_call(fake: ParallelFakeMaker) -> None:
@@ -62,20 +62,20 @@ def test_cancel_ends_all_calls_at_once_even_unresponsive_ones(fake: ParallelFake
         assert type(listener.ended()) is Cancelled
         assert str(listener.ended()) == "transcribing with fake was stopped"
     assert not session.busy
-    assert session.transcribe("x") and session.pid == pid, "the process lives on beside a call that does not stop"
+    assert session.transcribe("x") and session.pid == pid, "the process continues beside a call that does not stop"
 
 
 def test_cancel_of_a_slot_stops_only_the_calls_of_that_slot(fake: ParallelFakeMaker) -> None:
     session = fake()
-    mine, yours = session.slot(), session.slot()
-    listeners = [Listener(slot, "block") for slot in (mine, mine, yours)]
+    first_slot, second_slot = session.slot(), session.slot()
+    listeners = [Listener(slot, "block") for slot in (first_slot, first_slot, second_slot)]
     for listener in listeners:
         listener.wait()
-    mine.cancel()
+    first_slot.cancel()
     assert [type(listener.ended()) for listener in listeners[:2]] == [Cancelled] * 2
     assert session.busy and listeners[2].call.thread.is_alive()
-    assert mine.transcribe("x").text.endswith("/x"), "and makes others afterwards"
-    yours.close()
+    assert first_slot.transcribe("x").text.endswith("/x"), "the slot accepts further calls"
+    second_slot.close()
     assert type(listeners[2].ended()) is Cancelled
     assert session.pid
 
@@ -97,12 +97,12 @@ def test_unload_closes_the_model_and_the_next_call_starts_a_new_process(
     log = tmp_path / "log"
     monkeypatch.setenv("FAKE_LOG", str(log))
     session = fake("logging")
-    first = session.trace("x").meta["pid"]
+    first_pid = session.trace("x").meta["pid"]
     assert session.log == log and not log.exists()
     assert session.unload() and session.unload()
     assert log.read_text() == "closed", "the model was closed"
-    assert gone(first) and session.pid is None and session.memory_bytes == 0
-    assert session.trace("x").meta["pid"] != first
+    assert gone(first_pid) and session.pid is None and session.memory_bytes == 0
+    assert session.trace("x").meta["pid"] != first_pid
 
 
 def test_closing_the_session_ends_running_calls_and_refuses_new_ones(fake: ParallelFakeMaker) -> None:
@@ -132,14 +132,14 @@ def test_closing_the_session_while_loading_ends_the_process(fake: ParallelFakeMa
 
 
 def test_closing_at_any_moment_leaves_no_process(fake: ParallelFakeMaker) -> None:
-    before = children()
+    children_before = children()
     for n in range(8):
         session = fake()
         call = Background(lambda session=session: session.transcribe("x"))  # type: ignore[misc]
         call.thread.join(0.02 * n)
         session.close()
         assert call.ended().error is None or isinstance(call.error, (SessionDied, BadInput))
-    eventually(lambda: children() <= before)
+    eventually(lambda: children() <= children_before)
 
 
 def test_unload_releases_open_files_and_threads(fake: ParallelFakeMaker) -> None:
@@ -181,10 +181,10 @@ def test_random_kills_unloads_and_cancels_end_every_call_and_leave_the_session_u
     def trouble() -> None:
         draw = random.Random(seed)
         for _ in range(12):
-            what = draw.choice(["kill", "unload", "cancel", "start"])
+            action = draw.choice(["kill", "unload", "cancel", "start"])
             try:
-                if what != "kill":
-                    getattr(session, what)()
+                if action != "kill":
+                    getattr(session, action)()
                 elif pid := session.pid:
                     os.kill(pid, signal.SIGKILL)
             except (*allowed, ProcessLookupError):

@@ -40,26 +40,28 @@ def test_answer_from_the_process_equals_the_answer_in_this_process(
     options = {"modalities": "text_audio", "max_text_tokens": 5, "max_audio_rows": 20, "seed": 4}
     holder = OpenSession(session.spec, session, lambda options: options, lambda spec: None)
     *events, answer = holder.converse_stream(messages, **options)
-    here = fake_conversation(context=2000, ends=-50.0).converse(messages, **options)
-    assert isinstance(answer, Answer) and answer.token_ids == here.token_ids and answer.text == here.text
-    np.testing.assert_array_equal(answer.audio, here.audio)
+    local = fake_conversation(context=2000, ends=-50.0).converse(messages, **options)
+    assert isinstance(answer, Answer) and answer.token_ids == local.token_ids and answer.text == local.text
+    np.testing.assert_array_equal(answer.audio, local.audio)
     assert sum(isinstance(event, AudioPiece) for event in events) >= 20
     assert answer.load_seconds == session.load_seconds > 0 and holder.converse(ASK, modalities="text").text
-    again = holder.converse([*messages, answer.message(), *ASK], modalities="text", max_text_tokens=2)
-    assert again.prompt_rows > answer.prompt_rows + len(answer.token_ids) - 2
+    next_answer = holder.converse([*messages, answer.message(), *ASK], modalities="text", max_text_tokens=2)
+    assert next_answer.prompt_rows > answer.prompt_rows + len(answer.token_ids) - 2
 
 
 def test_closing_a_conversation_stream_frees_the_session_after_few_rows(session: Any) -> None:
     stream = session.converse_stream(ASK, modalities="audio", max_audio_rows=1900)
-    made = AnswerSoFar("slow", "pytorch")
-    while len(made.answer().token_ids) < 20:
-        made.add(next(stream))
+    answer_so_far = AnswerSoFar("slow", "pytorch")
+    while len(answer_so_far.answer().token_ids) < 20:
+        answer_so_far.add(next(stream))
     assert session.busy
     stream.close()
     eventually(lambda: not session.busy)
-    kept = made.answer()
-    assert kept.finish == "cancelled" and kept.streams is not None and kept.audio is not None
-    assert session.converse([*ASK, kept.message(), *ASK], modalities="text", max_text_tokens=2).text
+    partial_answer = answer_so_far.answer()
+    assert (
+        partial_answer.finish == "cancelled" and partial_answer.streams is not None and partial_answer.audio is not None
+    )
+    assert session.converse([*ASK, partial_answer.message(), *ASK], modalities="text", max_text_tokens=2).text
 
 
 def test_conversation_can_be_cancelled_from_another_thread(session: Any) -> None:

@@ -45,7 +45,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
     yield from fakes(monkeypatch)
 
 
-# Calls that are given up.
+# Cancelled calls.
 
 
 def test_closing_a_stream_stops_the_computation(fake: FakeMaker) -> None:
@@ -54,8 +54,8 @@ def test_closing_a_stream_stops_the_computation(fake: FakeMaker) -> None:
         assert [type(next(events)) for _ in range(3)] == [Progress] * 3
         pid = session.pid
     assert not session.busy
-    given = int(session.transcribe("x", do="report").text)
-    assert 0 < given < fake_worker.MANY and session.pid == pid
+    computed = int(session.transcribe("x", do="report").text)
+    assert 0 < computed < fake_worker.MANY and session.pid == pid
 
 
 def test_garbage_collected_stream_stops_the_computation(fake: FakeMaker) -> None:
@@ -69,7 +69,7 @@ def test_garbage_collected_stream_stops_the_computation(fake: FakeMaker) -> None
 
 def test_dropped_stream_in_a_reference_cycle_blocks_no_caller(fake: FakeMaker) -> None:
     session = fake()
-    gc.disable()  # so that only the session's own care can help
+    gc.disable()  # so that only the session itself can end the stream
     try:
         for caller in (lambda call: call(), lambda call: Background(call).ended().result):
             cycle: list[object] = [session.stream("x", do="many")]
@@ -98,14 +98,14 @@ def test_results_are_right_after_a_stream_was_closed(session: ProcessSession, ex
 
 def test_cancelling_from_another_thread(session: ProcessSession, expected: Transcript) -> None:
     session.start()
-    pid, begun = session.pid, threading.Event()
+    pid, started = session.pid, threading.Event()
 
     def listen() -> None:
         for _ in session.stream(long_noise(), **LONG):
-            begun.set()
+            started.set()
 
     call = Background(listen)
-    assert begun.wait(PATIENCE)
+    assert started.wait(PATIENCE)
     session.cancel()
     assert isinstance(call.ended().error, Cancelled)
     assert heard(session.transcribe(noise(2.0))) == heard(expected) and session.pid == pid
@@ -113,14 +113,14 @@ def test_cancelling_from_another_thread(session: ProcessSession, expected: Trans
 
 def test_cancelling_a_long_blocking_step_ends_the_process(fake: FakeMaker) -> None:
     session = fake()
-    begun = threading.Event()
+    started = threading.Event()
 
     def listen() -> None:
         for _ in session.stream("x", do="block"):
-            begun.set()
+            started.set()
 
     call = Background(listen)
-    assert begun.wait(PATIENCE)
+    assert started.wait(PATIENCE)
     session.cancel()
     assert isinstance(call.ended().error, Cancelled)
     assert session.transcribe("x").text.endswith("/x")
@@ -163,7 +163,7 @@ def test_ctrl_c_during_a_call_leaves_the_session_usable(fake: FakeMaker) -> None
     with pytest.raises(KeyboardInterrupt):
         wait()
     assert not session.busy
-    assert session.transcribe("x").text.endswith("/x"), "the step that blocked was ended with its process"
+    assert session.transcribe("x").text.endswith("/x"), "the blocked step ended with its process"
     assert session.pid != pid
 
 
@@ -184,16 +184,16 @@ def test_stream_can_be_read_by_another_thread(fake: FakeMaker) -> None:
     session = fake()
     events = session.stream("x", do="many")
     next(events)
-    handed, release = threading.Event(), threading.Event()
+    reading, release = threading.Event(), threading.Event()
 
     def read_on() -> None:
         next(events)
-        handed.set()
+        reading.set()
         assert release.wait(PATIENCE)
         list(events)
 
     reader = Background(read_on)
-    assert handed.wait(PATIENCE)
+    assert reading.wait(PATIENCE)
     with ThreadPoolExecutor(1) as pool:  # another caller waits for its turn
         waiting = pool.submit(session.transcribe, "x")
         release.set()
@@ -219,14 +219,14 @@ def test_closing_leaves_no_process_and_refuses_further_calls(fake: FakeMaker) ->
 
 def test_closing_the_session_during_a_call_ends_the_call_with_an_error(fake: FakeMaker) -> None:
     session = fake()
-    begun = threading.Event()
+    started = threading.Event()
 
     def listen() -> None:
         for _ in session.stream("x", do="block"):
-            begun.set()
+            started.set()
 
     call = Background(listen)
-    assert begun.wait(PATIENCE)
+    assert started.wait(PATIENCE)
     waiting = Background(lambda: session.transcribe("x"))
     pid = session.pid
     assert pid
@@ -243,7 +243,7 @@ def test_closing_the_session_ends_the_own_open_stream_with_an_error(fake: FakeMa
     next(events)
     waiting = Background(lambda: session.transcribe("x"))
     session.close()
-    assert isinstance(waiting.ended().error, BadInput), "who waits for a turn hears of the end"
+    assert isinstance(waiting.ended().error, BadInput), "a caller that waits for its turn gets an error"
     with pytest.raises(SessionDied, match="was closed"):
         list(events)
 
@@ -259,14 +259,14 @@ def test_closing_the_session_while_loading_ends_the_process(fake: FakeMaker) -> 
 
 
 def test_closing_at_any_moment_leaves_no_process(fake: FakeMaker) -> None:
-    before = children()
+    children_before = children()
     for n in range(10):
         session = fake()
         call = Background(lambda session=session: session.transcribe("x"))  # type: ignore[misc]
         call.thread.join(0.02 * n)
         session.close()
         assert call.ended().error is None or isinstance(call.error, (SessionDied, BadInput))
-    assert children() <= before
+    assert children() <= children_before
 
 
 def test_unload_releases_open_files(fake: FakeMaker) -> None:

@@ -11,17 +11,17 @@ from workbench.core.settings import DTYPES, SETTINGS, check_setting, settings_of
 
 def test_only_runtimes_with_dtypes_have_the_dtype_setting() -> None:
     assert SETTINGS["dtype"].choices == DTYPES
-    having = {name for name, runtime in RUNTIMES.items() if runtime.dtypes}
-    assert having == {name for name, runtime in RUNTIMES.items() if "dtype" in runtime.settings}
-    for runtime in having:
+    with_dtypes = {name for name, runtime in RUNTIMES.items() if runtime.dtypes}
+    assert with_dtypes == {name for name, runtime in RUNTIMES.items() if "dtype" in runtime.settings}
+    for runtime in with_dtypes:
         assert SETTINGS["dtype"].default in RUNTIMES[runtime].dtypes
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_runtime_settings_equal_the_declared_settings_with_supported_dtypes_only(runtime: str) -> None:
-    found = settings_of(runtime)
-    assert tuple(found) == RUNTIMES[runtime].settings
-    for name, spec in found.items():
+    settings = settings_of(runtime)
+    assert tuple(settings) == RUNTIMES[runtime].settings
+    for name, spec in settings.items():
         if name == "dtype":
             assert set(spec.choices) == {each for each in DTYPES if RUNTIMES[runtime].takes("dtype", each)}
         else:

@@ -28,23 +28,23 @@ def test_forked_language_model_session_imports_few_further_modules() -> None:
     spec = SessionSpec("demo", "funasr_nano", "pytorch", assets() / "demo-funasr-nano")
     kind = kind_of(spec)
     PREPARED.wait_for(kind, spec.name)
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as report:
         words = (spec.family, spec.runtime, str(spec.checkpoint))
-        process = PREPARED.fork(kind, words, dict(os.environ), told.fileno(), "tests.support.counts_modules")
+        process = PREPARED.fork(kind, words, dict(os.environ), report.fileno(), "tests.support.counts_modules")
         assert process is not None and process.wait(60) == 0
-        told.seek(0)
-        more = json.load(told)
-    assert len(more) < MANY, more
+        report.seek(0)
+        imported = json.load(report)
+    assert len(imported) < MANY, imported
 
 
 def test_forked_session_gives_the_same_tokens_as_a_started_session(tmp_path: Path) -> None:
     spec = SessionSpec("tiny", "sensevoice", "pytorch", tiny_sensevoice(tmp_path))
     sound = np.random.default_rng(1).standard_normal(32000).astype(np.float32)
-    found = []
+    tokens = []
     for on in (True, False):
         PREPARED.use(on)
         with ProcessSession(spec) as session:
-            found.append(session.transcribe((sound, 16000)).tokens)
+            tokens.append(session.transcribe((sound, 16000)).tokens)
             assert session.pid is not None
             assert (psutil.Process(session.pid).ppid() == os.getpid()) is (not on)
-    assert found[0] == found[1]
+    assert tokens[0] == tokens[1]

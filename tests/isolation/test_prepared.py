@@ -39,15 +39,15 @@ def pool() -> Iterator[PreparedProcesses]:
 
 @pytest.fixture
 def make(pool: PreparedProcesses) -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
+    sessions: list[Any] = []
     pool.use()
 
     def make(kind: Kinds = ProcessSession, name: str = "fake") -> Any:
-        made.append(kind(SessionSpec(name, "fake", "fake", Path("/"))))
-        return made[-1]
+        sessions.append(kind(SessionSpec(name, "fake", "fake", Path("/"))))
+        return sessions[-1]
 
     yield make
-    for session in made:
+    for session in sessions:
         session.close()
 
 
@@ -59,14 +59,14 @@ def is_prepared(process: psutil.Process) -> bool:
     return "tests.support.fake_preparation" in process.cmdline() and process.ppid() == os.getpid()
 
 
-def ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-# As if it had been started.
+# Forked sessions behave like started ones.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -84,34 +84,34 @@ def test_sessions_of_a_kind_come_from_one_prepared_process(make: Callable[..., A
 def test_forked_session_has_the_environment_and_working_folder_of_its_start(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    before = make()
-    before.start()
+    earlier = make()
+    earlier.start()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("GRADIO_TEMP_DIR")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     session = make()
     session.start()
-    assert parent_of(session) == parent_of(before), "nothing that the imports read has changed"
-    seen = session.trace("x", do="environment").meta
-    assert seen["cwd"] == str(tmp_path)
-    assert seen["environment"]["XDG_CACHE_HOME"] == str(tmp_path / "cache")
-    assert "GRADIO_TEMP_DIR" not in seen["environment"]
+    assert parent_of(session) == parent_of(earlier), "no value that the imports read has changed"
+    meta = session.trace("x", do="environment").meta
+    assert meta["cwd"] == str(tmp_path)
+    assert meta["environment"]["XDG_CACHE_HOME"] == str(tmp_path / "cache")
+    assert "GRADIO_TEMP_DIR" not in meta["environment"]
 
 
-@pytest.mark.parametrize("what", ["environment", "cores", "files"])
+@pytest.mark.parametrize("change", ["environment", "cores", "files"])
 def test_changed_threads_cores_or_file_limits_start_another_prepared_process(
-    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, what: str
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Such as the number of threads, which libraries read when they are loaded."""
+    """Libraries read such values, as the number of threads, when they are loaded."""
     import resource
 
-    before = make()
-    before.start()
-    if what == "environment":
+    earlier = make()
+    earlier.start()
+    if change == "environment":
         monkeypatch.setenv("OMP_NUM_THREADS", "3")
         undo: Callable[[], object] = monkeypatch.undo
-    elif what == "cores":
+    elif change == "cores":
         cores = os.sched_getaffinity(0)
         if len(cores) == 1:
             pytest.skip("a process that may use one core cannot give one up")
@@ -126,18 +126,18 @@ def test_changed_threads_cores_or_file_limits_start_another_prepared_process(
         session.start()
     finally:
         undo()
-    assert is_prepared(parent_of(session)) and parent_of(session) != parent_of(before)
-    old = parent_of(before)
-    assert before.trace("x").meta["pid"] == before.pid, "the old one's sessions go on"
-    if what == "environment":
+    assert is_prepared(parent_of(session)) and parent_of(session) != parent_of(earlier)
+    old_process = parent_of(earlier)
+    assert earlier.trace("x").meta["pid"] == earlier.pid, "sessions of the old process continue"
+    if change == "environment":
         assert session.trace("x", do="environment").meta["environment"]["OMP_NUM_THREADS"] == "3"
-    before.close()
-    eventually(lambda: ended(old.pid))
+    earlier.close()
+    eventually(lambda: has_ended(old_process.pid))
 
 
 def test_forked_sessions_draw_different_random_numbers(make: Callable[..., Any]) -> None:
-    drawn = [make().trace("x", do="random").meta["drawn"] for _ in range(2)]
-    assert drawn[0] != drawn[1]
+    numbers = [make().trace("x", do="random").meta["drawn"] for _ in range(2)]
+    assert numbers[0] != numbers[1]
 
 
 def test_output_of_a_forked_session_goes_to_stderr_of_this_process(
@@ -150,7 +150,7 @@ def test_output_of_a_forked_session_goes_to_stderr_of_this_process(
     assert out == "" and "printed to stdout" in errors and "printed to stderr" in errors
 
 
-# Its end.
+# The end of forked sessions.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -196,14 +196,14 @@ def test_killing_the_prepared_process_ends_its_sessions(make: Callable[..., Any]
     call.wait()
     source.kill()
     assert isinstance(call.ended(), SessionDied)
-    assert ended(source.pid) and session.trace("x").meta["pid"] == session.pid
-    other = make(kind)
-    other.start()
-    assert is_prepared(parent_of(other)) and parent_of(other) != source
+    assert has_ended(source.pid) and session.trace("x").meta["pid"] == session.pid
+    other_session = make(kind)
+    other_session.start()
+    assert is_prepared(parent_of(other_session)) and parent_of(other_session) != source
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_prepared_process_and_sessions_end_with_the_program(how: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_prepared_process_and_sessions_end_with_the_program(number: signal.Signals) -> None:
     script = """
         import os, sys
         from pathlib import Path
@@ -222,16 +222,16 @@ def test_prepared_process_and_sessions_end_with_the_program(how: signal.Signals)
         assert program.stdout
         pids = [int(word) for word in program.stdout.readline().split()]
         assert len(pids) == 2 and program.pid not in pids
-        program.send_signal(how)
-    eventually(lambda: all(map(ended, pids)))
+        program.send_signal(number)
+    eventually(lambda: all(map(has_ended, pids)))
 
 
-# Where there is none.
+# Sessions without a prepared process.
 
 
-@pytest.mark.parametrize("what", ["threaded", "dying"])
-def test_session_starts_directly_when_the_prepared_process_cannot_fork(what: str) -> None:
-    with forked_fakes(what) as pool, ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
+@pytest.mark.parametrize("fault", ["threaded", "dying"])
+def test_session_starts_directly_when_the_prepared_process_cannot_fork(fault: str) -> None:
+    with forked_fakes(fault) as pool, ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
         session.start()
         assert psutil.Process(session.pid).ppid() == os.getpid()
         assert pool.memory_bytes == 0
@@ -242,17 +242,17 @@ def test_session_starts_directly_when_the_prepared_process_cannot_fork(what: str
 
 def test_waiting_for_the_imports_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     with forked_fakes("slow"), ProcessSession(SessionSpec("fake", "fake", "fake", Path("/"))) as session:
-        told: list[str] = []
+        activities: list[str] = []
 
         def stop(fraction: float, activity: str) -> None:
-            told.append(activity)
+            activities.append(activity)
             assert session.loading and session.state == "loading"
-            if len(told) == 2:
+            if len(activities) == 2:
                 session.cancel()
 
         with listening(stop), pytest.raises(Cancelled):
             session.start()
-        assert set(told) == {"loading fake"} and session.pid is None and not session.loading
+        assert set(activities) == {"loading fake"} and session.pid is None and not session.loading
 
 
 def test_prepared_process_is_released_when_memory_is_short(make: Callable[..., Any], pool: PreparedProcesses) -> None:
@@ -261,17 +261,17 @@ def test_prepared_process_is_released_when_memory_is_short(make: Callable[..., A
     source = parent_of(session)
     assert 0 < pool.memory_bytes < source.memory_info().rss
     pool.give_up()
-    assert session.trace("x").meta["pid"] == session.pid and source.is_running(), "its session goes on"
-    other = make()
-    other.start()
-    assert psutil.Process(other.pid).ppid() == os.getpid()
+    assert session.trace("x").meta["pid"] == session.pid and source.is_running(), "its session continues"
+    other_session = make()
+    other_session.start()
+    assert psutil.Process(other_session.pid).ppid() == os.getpid()
     session.close()
-    eventually(lambda: ended(source.pid))
+    eventually(lambda: has_ended(source.pid))
     assert pool.memory_bytes == 0
     pool.use()
-    third = make()
-    third.start()
-    assert is_prepared(parent_of(third))
+    third_session = make()
+    third_session.start()
+    assert is_prepared(parent_of(third_session))
 
 
 def test_environment_variable_turns_prepared_processes_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,8 +293,8 @@ def test_environment_variable_turns_prepared_processes_on_and_off(monkeypatch: p
 
 
 def test_session_specs_map_to_kinds_of_prepared_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def kind(family: str, runtime: str, **more: Any) -> Kind | None:
-        return kind_of(SessionSpec("x", family, runtime, tmp_path, **more))
+    def kind(family: str, runtime: str, **fields: Any) -> Kind | None:
+        return kind_of(SessionSpec("x", family, runtime, tmp_path, **fields))
 
     assert kind("sensevoice", "pytorch") == kind("paraformer", "pytorch") == Kind("pytorch", language=False)
     assert kind("funasr_nano", "pytorch") == kind("causal_lm", "pytorch") == Kind("pytorch", language=True)

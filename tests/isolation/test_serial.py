@@ -82,10 +82,10 @@ def test_child_process_gives_the_same_results_as_this_process(
 ) -> None:
     assert expected.text
     assert heard(session.transcribe(noise(2.0))) == heard(expected)
-    here, there = open_here(spec).trace(noise(2.0)), session.trace(noise(2.0))
-    assert list(here) == list(there) and here.meta == there.meta
-    for stage in here:
-        np.testing.assert_array_equal(here[stage], there[stage])
+    local, remote = open_here(spec).trace(noise(2.0)), session.trace(noise(2.0))
+    assert list(local) == list(remote) and local.meta == remote.meta
+    for stage in local:
+        np.testing.assert_array_equal(local[stage], remote[stage])
 
 
 def test_stream_gives_progress_then_segments_and_ends_with_the_transcript(session: ProcessSession) -> None:
@@ -100,7 +100,7 @@ def test_stream_gives_progress_then_segments_and_ends_with_the_transcript(sessio
 def test_relative_path_is_resolved_in_the_folder_of_the_caller(
     session: ProcessSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.start()  # its folder is the one from before
+    session.start()  # it starts in the earlier folder
     monkeypatch.chdir(tmp_path)
     write_wav("here.wav", noise(2.0)[0])
     by_name = session.stream("here.wav")
@@ -117,22 +117,22 @@ def test_invalid_recording_argument_raises_bad_input(session: ProcessSession, au
 
 def test_calls_from_several_threads_are_serialised(session: ProcessSession, spec: SessionSpec) -> None:
     recordings = [noise(1.0 + 0.5 * n, seed=n) for n in range(4)]
-    here = open_here(spec)
+    local = open_here(spec)
     with ThreadPoolExecutor(4) as pool:
         transcripts = list(pool.map(session.transcribe, recordings * 3))
-    assert [heard(t) for t in transcripts] == [heard(here.transcribe(r)) for r in recordings] * 3
+    assert [heard(t) for t in transcripts] == [heard(local.transcribe(r)) for r in recordings] * 3
 
 
 def test_unload_ends_the_process_and_the_next_call_starts_a_new_one(
     session: ProcessSession, expected: Transcript
 ) -> None:
     session.start()
-    first = session.pid
-    assert first and session.memory_bytes > 50 << 20
+    first_pid = session.pid
+    assert first_pid and session.memory_bytes > 50 << 20
     assert session.unload()
-    assert session.pid is None and session.memory_bytes == 0 and gone(first)
+    assert session.pid is None and session.memory_bytes == 0 and gone(first_pid)
     assert heard(session.transcribe(noise(2.0))) == heard(expected)
-    assert session.pid not in (None, first)
+    assert session.pid not in (None, first_pid)
 
 
 def test_a_session_at_work_is_not_unloaded(session: ProcessSession) -> None:
@@ -167,21 +167,21 @@ def test_process_killed_between_calls_is_replaced_without_an_error(fake: FakeMak
     for _ in range(5):
         session.start()
         assert session.pid
-        os.kill(session.pid, signal.SIGKILL)  # and no time for it to be noticed
+        os.kill(session.pid, signal.SIGKILL)  # the session has no time to notice it
         assert session.transcribe("x").text.endswith("/x")
 
 
 def test_process_killed_before_it_received_the_call_is_replaced_without_an_error(fake: FakeMaker) -> None:
     session = fake()
     session.start()
-    first = session.pid
-    assert first
-    os.kill(first, signal.SIGSTOP)
+    first_pid = session.pid
+    assert first_pid
+    os.kill(first_pid, signal.SIGSTOP)
     call = Background(lambda: session.trace("x"))
     eventually(lambda: session.busy)
-    os.kill(first, signal.SIGKILL)
+    os.kill(first_pid, signal.SIGKILL)
     assert call.ended().error is None
-    assert call.result.meta["pid"] not in (None, first)
+    assert call.result.meta["pid"] not in (None, first_pid)
 
 
 def test_native_abort_raises_one_line_error(fake: FakeMaker) -> None:
@@ -216,7 +216,7 @@ def test_process_killed_while_sending_a_large_message_raises_an_error(fake: Fake
     idle = child.memory_info().rss
     events = session.stream("x", do="large")
     next(events)
-    # The next message, which the child holds twice, does not fit between the processes: it waits in the middle of it.
+    # The next message, which the child holds twice, does not fit into the socket: the child waits while it sends it.
     eventually(lambda: child.memory_info().rss > idle + 1.9 * fake_worker.LARGE)
     eventually(lambda: child.status() == psutil.STATUS_SLEEPING)
     os.kill(pid, signal.SIGKILL)
@@ -233,10 +233,10 @@ def test_result_of_100_megabytes_is_transferred(fake: FakeMaker) -> None:
 
 def test_trace_written_to_a_file_is_not_transferred_between_processes(fake: FakeMaker, tmp_path: Path) -> None:
     session = fake()
-    place = tmp_path / "t.safetensors"
+    path = tmp_path / "t.safetensors"
     session.start()
     tracemalloc.start()
-    trace = session.trace("x", do="large", out=place)
+    trace = session.trace("x", do="large", out=path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1_000_000 and trace["encoder.output"].nbytes == 100_000_000
@@ -300,13 +300,13 @@ def test_child_process_ends_with_its_parent_while_loading() -> None:
 def test_bad_checkpoint_raises_the_error_of_the_child_and_leaves_no_process(spec: SessionSpec, tmp_path: Path) -> None:
     broken = tiny_sensevoice(tmp_path / "broken")
     (broken / "model.pt").write_bytes((broken / "model.pt").read_bytes()[:2000])
-    before = children()
+    children_before = children()
     with ProcessSession(SessionSpec("broken", "sensevoice", "pytorch", broken)) as session:
         for attempt in (session.start, lambda: session.transcribe(noise(1.0))):
             with pytest.raises(BadInput, match=r"^broken/model.pt \(2000 bytes\) is truncated"):
                 attempt()
             assert session.pid is None and not session.busy
-        assert children() <= before
+        assert children() <= children_before
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_any_error_of_the_model_reaches_the_caller(
     error = caught(lambda: session.trace("x", do=do))
     assert type(error) is kind and str(error).startswith(sentence) and "\n" not in str(error)
     notes = getattr(error, "__notes__", [])
-    assert bool(notes) == sentence.startswith("fake on fake failed"), "a fault of ours comes with its traceback"
+    assert bool(notes) == sentence.startswith("fake on fake failed"), "an internal fault carries its traceback"
     assert all("Traceback" in note for note in notes)
     # A process without memory keeps what it has; the next call starts another.
     assert session.trace("x") and (session.pid == pid) == (do != "memory")
@@ -378,11 +378,14 @@ def test_batch_results_keep_their_numbers_and_a_bad_recording_affects_no_other(f
         if not isinstance(event, Progress)
     ]
     assert [number for number, _ in results] == [0, 1, 2]
-    one, refused, two = (event for _, event in results)
-    assert isinstance(one, Transcript) and Path(one.text) == Path("one.wav").absolute()
-    assert type(refused) is BadInput and str(refused) == "the fake refuses"
-    assert isinstance(two, Transcript)
-    assert [transcript.text for transcript in session.transcribe_batch(["one.wav", "two.wav"])] == [one.text, two.text]
+    first, error, second = (event for _, event in results)
+    assert isinstance(first, Transcript) and Path(first.text) == Path("one.wav").absolute()
+    assert type(error) is BadInput and str(error) == "the fake refuses"
+    assert isinstance(second, Transcript)
+    assert [transcript.text for transcript in session.transcribe_batch(["one.wav", "two.wav"])] == [
+        first.text,
+        second.text,
+    ]
 
 
 def test_error_of_a_batch_names_the_bad_recording(fake: FakeMaker) -> None:
@@ -423,7 +426,7 @@ def test_process_death_during_generation_raises_an_error(fake: FakeMaker) -> Non
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_gguf_language_model_session_loads_no_torch(tmp_path: Path) -> None:
-    """Its tokenizer is transformers', which would bring torch along, in seconds and hundreds of megabytes."""
+    """Its tokenizer comes from transformers, whose import of torch would take seconds and hundreds of megabytes."""
     directory = assets() / "demo-funasr-nano"
     [path] = writer.write(causal_lm.plans(directory, "workbench"), "f16", tmp_path / "it.gguf")
     with ProcessSession(SessionSpec("it", "causal_lm", "gguf", path)) as session:

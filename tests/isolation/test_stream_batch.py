@@ -25,19 +25,19 @@ RATE = 16000
 
 @dataclass(frozen=True)
 class WriterOptions(ListeningOptions):
-    """Those of a model that takes several stretches."""
+    """The options of a model that takes several stretches."""
 
     batch_size: int = option(1, "stretches side by side", minimum=1)
 
 
 class FakeWriter(FakeRecogniser):
-    """Writes "a b c ..." token by token, one token for each second of a stretch; counts what it did."""
+    """Writes "a b c ..." token by token, one token for each second of a stretch; counts batches, tokens and closes."""
 
     options_class = WriterOptions
 
     def __init__(self, notes: tuple[str, ...] = ()):
         super().__init__(lambda n, samples: pytest.fail("a model that streams is asked to stream"))
-        self.batches: list[list[int]] = []  # samples of the stretches that were heard side by side
+        self.batches: list[list[int]] = []  # samples of the stretches that were transcribed side by side
         self.tokens = 0
         self.closed = 0
         self.notes = notes
@@ -66,10 +66,10 @@ def text(count: int) -> str:
 
 
 def by_number(session: SpeechSession, audios: Sequence[Any], **options: Any) -> dict[int, list[Any]]:
-    found: dict[int, list[Any]] = {}
+    events: dict[int, list[Any]] = {}
     for number, event in session.stream_batch(audios, **options):
-        found.setdefault(number, []).append(event)
-    return found
+        events.setdefault(number, []).append(event)
+    return events
 
 
 def of_kind(events: Sequence[Any], kind: type) -> list[Any]:
@@ -79,10 +79,10 @@ def of_kind(events: Sequence[Any], kind: type) -> list[Any]:
 def test_batch_gives_each_recording_its_own_events_in_order() -> None:
     writer = FakeWriter()
     assert isinstance(writer, StreamingRecogniser)
-    found = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(3.0), noise(2.0)], batch_size=2)
+    results = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(3.0), noise(2.0)], batch_size=2)
     assert [len(batch) for batch in writer.batches] == [2, 1]
     for number, seconds in enumerate((1.0, 3.0, 2.0)):
-        events = found[number]
+        events = results[number]
         kinds = [type(event) for event in events if not isinstance(event, Partial)]
         assert kinds == [Progress, Progress, Segment, Progress, Transcript]
         assert [event.activity for event in of_kind(events, Progress)] == [
@@ -91,12 +91,12 @@ def test_batch_gives_each_recording_its_own_events_in_order() -> None:
             "done",
         ]
         assert events[-1].text == text(round(seconds)) and events[-1].audio_seconds == seconds
-    assert [event.text for event in of_kind(found[1], Partial)] == ["a", "a b", "a b c"]
-    assert [event.text for event in of_kind(found[0], Partial)] == ["a"], "a text that stays as it is is not repeated"
+    assert [event.text for event in of_kind(results[1], Partial)] == ["a", "a b", "a b c"]
+    assert [event.text for event in of_kind(results[0], Partial)] == ["a"], "an unchanged text is not repeated"
 
 
 def test_single_recording_gives_an_event_after_every_token() -> None:
-    """Whoever cancels is heard between two events only."""
+    """A cancellation takes effect only between two events."""
     writer = FakeWriter()
     writer.recognise_stream = lambda stretches, options: steady()  # type: ignore[method-assign]
 
@@ -117,19 +117,19 @@ def test_partial_texts_have_the_times_of_their_segment() -> None:
     spans = list(dict.fromkeys((event.start, event.end) for event in of_kind(events, Partial)))
     assert spans == [(segment.start, segment.end) for segment in segments]
     for segment in segments:
-        mine = [event.text for event in of_kind(events, Partial) if event.start == segment.start]
-        assert mine[-1] == segment.text
+        texts = [event.text for event in of_kind(events, Partial) if event.start == segment.start]
+        assert texts[-1] == segment.text
 
 
 def test_batch_combines_segments_of_consecutive_recordings() -> None:
     writer = FakeWriter()
     audios = [noise(5.0), noise(2.0, seed=2), noise(4.0, seed=3)]
-    found = by_number(SpeechSession("m", "r", writer), audios, vad="none", max_segment_seconds=2.0, batch_size=3)
+    results = by_number(SpeechSession("m", "r", writer), audios, vad="none", max_segment_seconds=2.0, batch_size=3)
     assert all(len(batch) == 3 for batch in writer.batches[:-1]) and len(writer.batches[-1]) <= 3
     assert sum(map(sum, writer.batches)) == round(11.0 * RATE)
     for number, audio in enumerate(audios):
         alone = SpeechSession("m", "r", FakeWriter()).transcribe(audio, vad="none", max_segment_seconds=2.0)
-        together = found[number][-1]
+        together = results[number][-1]
         assert (together.text, together.tokens, together.segments) == (alone.text, alone.tokens, alone.segments)
 
 
@@ -147,17 +147,17 @@ def test_batch_size_does_not_change_transcripts(seconds: list[float], size: int,
 
     audios = [noise(each, seed=number) for number, each in enumerate(seconds)]
     options: dict[str, Any] = {"vad": "none", "max_segment_seconds": 2.0}
-    found = by_number(session(), audios, **options, **({"batch_size": size} if streams else {}))
+    results = by_number(session(), audios, **options, **({"batch_size": size} if streams else {}))
     for number, audio in enumerate(audios):
         alone = session().transcribe(audio, **options)
-        assert (found[number][-1].text, found[number][-1].segments) == (alone.text, alone.segments)
+        assert (results[number][-1].text, results[number][-1].segments) == (alone.text, alone.segments)
 
 
 def test_compute_time_of_a_batch_is_divided_by_recording_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(np.arange(0.0, 1000.0, 1.0))  # every look at it is a second later
+    clock = iter(np.arange(0.0, 1000.0, 1.0))  # each read advances it by a second
     monkeypatch.setattr("workbench.pipelines.speech_session.time.perf_counter", lambda: float(next(clock)))
-    found = by_number(SpeechSession("m", "r", FakeWriter()), [noise(1.0), noise(3.0)], batch_size=2)
-    short, long = (found[number][-1].compute_seconds for number in (0, 1))
+    results = by_number(SpeechSession("m", "r", FakeWriter()), [noise(1.0), noise(3.0)], batch_size=2)
+    short, long = (results[number][-1].compute_seconds for number in (0, 1))
     # A second of listening for each, and the one second of the batch by lengths.
     assert (short, long) == (pytest.approx(1 + 0.25), pytest.approx(1 + 0.75))
 
@@ -166,10 +166,10 @@ def test_unreadable_recording_gives_an_error_and_the_others_are_transcribed(tmp_
     bad = tmp_path / "bad.wav"
     bad.write_text("this is no sound\n" * 40)
     writer = FakeWriter()
-    found = by_number(SpeechSession("m", "r", writer), [noise(1.0), bad, noise(2.0)], batch_size=8)
-    assert [type(event) for event in found[1]] == [BadInput] and "bad.wav" in str(found[1][0])
-    assert [found[number][-1].text for number in (0, 2)] == ["a", "a b"]
-    assert len(writer.batches) == 1, "the others still go side by side"
+    results = by_number(SpeechSession("m", "r", writer), [noise(1.0), bad, noise(2.0)], batch_size=8)
+    assert [type(event) for event in results[1]] == [BadInput] and "bad.wav" in str(results[1][0])
+    assert [results[number][-1].text for number in (0, 2)] == ["a", "a b"]
+    assert len(writer.batches) == 1, "the others are still transcribed side by side"
     with pytest.raises(BadInput, match=r"bad\.wav"):
         list(SpeechSession("m", "r", writer).stream(bad))
 
@@ -205,15 +205,15 @@ def test_recording_without_speech_ends_without_a_model_call(monkeypatch: pytest.
 
     put_spans(monkeypatch, notes=("found no speech",))
     writer = FakeWriter()
-    found = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(1.0)], batch_size=4)
-    assert [found[number][-1].notes for number in (0, 1)] == [("found no speech",)] * 2
+    results = by_number(SpeechSession("m", "r", writer), [noise(1.0), noise(1.0)], batch_size=4)
+    assert [results[number][-1].notes for number in (0, 1)] == [("found no speech",)] * 2
     assert writer.batches == []
 
 
 def test_model_without_batching_transcribes_segments_one_by_one() -> None:
     recogniser = FakeRecogniser(lambda n, samples: words((0.0, 0.5), first=n))
-    found = by_number(SpeechSession("m", "r", recogniser), [noise(1.0), noise(1.0)])
-    assert [found[number][-1].text for number in (0, 1)] == ["w0", "w1"]
+    results = by_number(SpeechSession("m", "r", recogniser), [noise(1.0), noise(1.0)])
+    assert [results[number][-1].text for number in (0, 1)] == ["w0", "w1"]
     with pytest.raises(BadInput, match="m has no option batch_size"):
         by_number(SpeechSession("m", "r", recogniser), [noise(1.0)], batch_size=2)
 

@@ -48,7 +48,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def room_for(count: float) -> int:
-    """Bytes for so many of the `models`."""
+    """Returns the bytes that `count` of the `models` need."""
     return int(count * (PROCESS_BYTES + WEIGHTS_FACTOR * (1 << 30)) + (1 << 20))
 
 
@@ -67,8 +67,8 @@ def test_memory_estimate_counts_weights_and_ignores_broken_links(tmp_path: Path)
 
 def test_float64_doubles_the_memory_estimate_of_untyped_weights(tmp_path: Path) -> None:
     add_weight_bytes(tmp_path, 1000)
-    found = estimated_bytes(SessionSpec("m", "sensevoice", "pytorch", tmp_path, Settings(dtype="float64")))
-    assert found == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
+    nbytes = estimated_bytes(SessionSpec("m", "sensevoice", "pytorch", tmp_path, Settings(dtype="float64")))
+    assert nbytes == PROCESS_BYTES + WEIGHTS_FACTOR * 2000
 
 
 def test_memory_estimate_counts_a_linked_language_model(tmp_path: Path) -> None:
@@ -108,8 +108,8 @@ def test_memory_estimate_follows_the_compute_dtype(tmp_path: Path, stored: Any, 
     save_file({"one": np.zeros((300, 70), stored), "two": np.zeros(40_000, stored)}, path)
     content = (300 * 70 + 40_000) * np.dtype(stored).itemsize
     header = path.stat().st_size - content
-    found = estimated_bytes(SessionSpec("m", "causal_lm", "pytorch", tmp_path, Settings(dtype=dtype)))
-    assert found == pytest.approx(PROCESS_BYTES + WEIGHTS_FACTOR * (header + factor * content), abs=1)
+    nbytes = estimated_bytes(SessionSpec("m", "causal_lm", "pytorch", tmp_path, Settings(dtype=dtype)))
+    assert nbytes == pytest.approx(PROCESS_BYTES + WEIGHTS_FACTOR * (header + factor * content), abs=1)
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,16 @@ def test_vllm_memory_estimate_counts_workers_and_kv_cache(tmp_path: Path) -> Non
 def test_unloaded_session_frees_its_memory_before_the_next_starts(
     kind: Callable[..., IsolatedSession], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each holds its memory in a process that its own has started, as an engine does, and ends slowly when asked."""
+    """Each session holds its memory in a subprocess, as an engine does, and ends slowly."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
     sessions: list[IsolatedSession] = []
     budget = MemoryBudget(4 << 30, lambda: sessions)
-    held: dict[str, int] = {}
+    memory: dict[str, int] = {}
 
     @contextmanager
     def admitted(newcomer: IsolatedSession) -> Iterator[None]:
         with budget.admitted(newcomer):
-            held[newcomer.model] = sum(each.memory_bytes for each in sessions)
+            memory[newcomer.model] = sum(each.memory_bytes for each in sessions)
             assert not [pid for pid in started if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
             yield
 
@@ -166,7 +166,7 @@ def test_unloaded_session_frees_its_memory_before_the_next_starts(
             started = [*session.trace("x").meta["started"], session.pid or 0]
             assert session.memory_bytes > 150 << 20
             assert [each.pid is not None for each in sessions] == [each is session for each in sessions]
-        assert held == {"holding": 0, "holding too": 0}
+        assert memory == {"holding": 0, "holding too": 0}
     finally:
         for session in sessions:
             session.close()
@@ -239,16 +239,16 @@ def test_waiting_for_memory_is_reported_as_progress(models: list[str], monkeypat
         one = registry.open("one")
         events = one.stream("x", do="many")
         next(events)
-        heard: list[str] = []
+        activities: list[str] = []
 
-        def hear(_: float, activity: str) -> None:
-            heard.append(activity)
-            if len(heard) == 3:
+        def record(_: float, activity: str) -> None:
+            activities.append(activity)
+            if len(activities) == 3:
                 events.close()
 
-        assert registry.open("two", on_progress=hear).pid
+        assert registry.open("two", on_progress=record).pid
         waiting = "waiting for memory: two needs about 1.7 GB and sessions at work hold 1.7 GB of the 2.8 GB allowed"
-        assert heard[:3] == [waiting] * 3 and heard[-1] == "loading two"
+        assert activities[:3] == [waiting] * 3 and activities[-1] == "loading two"
 
 
 def test_waiting_for_memory_can_be_cancelled(models: list[str]) -> None:
@@ -277,7 +277,7 @@ def test_session_larger_than_the_budget_is_refused_and_others_stay_loaded(models
 
 
 def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[str], tmp_path: Path) -> None:
-    """A beam search opens it in the process of the recogniser."""
+    """A beam search opens the language model in the recogniser's process."""
     language = tiny_language(tmp_path / "language")
     add_weight_bytes(language, 1 << 30)
     with Registry(memory_bytes=room_for(2) - PROCESS_BYTES) as registry:
@@ -314,9 +314,9 @@ def test_memory_budget_is_set_by_the_environment_or_the_machine(monkeypatch: pyt
     assert 0 < default_budget() < machine_bytes()
     monkeypatch.setenv("WORKBENCH_MEMORY_GB", "1.5")
     assert Registry().memory_budget == 1.5 * (1 << 30)
-    for wrong in ("0", "-1", "lots", "nan", "inf"):
-        monkeypatch.setenv("WORKBENCH_MEMORY_GB", wrong)
-        with pytest.raises(BadInput, match=f"WORKBENCH_MEMORY_GB is '{wrong}'; expected a number of gigabytes"):
+    for value in ("0", "-1", "lots", "nan", "inf"):
+        monkeypatch.setenv("WORKBENCH_MEMORY_GB", value)
+        with pytest.raises(BadInput, match=f"WORKBENCH_MEMORY_GB is '{value}'; expected a number of gigabytes"):
             Registry()
 
 

@@ -43,7 +43,7 @@ def test_the_shipped_cards_are_complete() -> None:
         assert card.family in FAMILIES
         assert card.runtimes.keys() <= RUNTIMES.keys()
         assert card.name and card.licence and card.about
-        assert ("hub" in card.source) == (card.megabytes is not None), "what is downloaded says how much that is"
+        assert ("hub" in card.source) == (card.megabytes is not None), "a card with a download states its size"
 
 
 def test_card_with_required_keys_uses_defaults(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_every_key_of_a_card_is_read(tmp_path: Path) -> None:
         domain="english-digits",
         longest_segment_seconds=7.5,
     )
-    assert isinstance(card.settings["vllm"]["kv_gigabytes"], float), "in the type that it is declared in"
+    assert isinstance(card.settings["vllm"]["kv_gigabytes"], float), "the value has its declared type"
     assert all(key in text for key in KEYS)
 
 
@@ -97,8 +97,8 @@ def test_directory_paths_may_be_relative_absolute_or_in_the_home_folder(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     places = {"a": "../below", "b": str(tmp_path / "absolute"), "c": "~/checkpoint"}
     text = "".join(GOOD.replace("mine", name).replace('"checkpoint"', f'"{place}"') for name, place in places.items())
-    found = [card.source["directory"] for card in read_cards(write(tmp_path / "lists" / "models.toml", text))]
-    assert found == [str(tmp_path / name) for name in ("below", "absolute", "home/checkpoint")]
+    directories = [card.source["directory"] for card in read_cards(write(tmp_path / "lists" / "models.toml", text))]
+    assert directories == [str(tmp_path / name) for name in ("below", "absolute", "home/checkpoint")]
 
 
 def test_gguf_paths_of_a_card_are_relative_to_the_list_and_keep_link_names(tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ def server_card(source: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "written", ["http://host:8000", "http://host:8000/", " http://host:8000/v1", "http://host:8000/v1/"]
+    "address", ["http://host:8000", "http://host:8000/", " http://host:8000/v1", "http://host:8000/v1/"]
 )
-def test_server_address_is_stored_without_v1(tmp_path: Path, written: str) -> None:
-    [card] = read_cards(write(tmp_path / "models.toml", server_card(f'server = "{written}"')))
+def test_server_address_is_stored_without_v1(tmp_path: Path, address: str) -> None:
+    [card] = read_cards(write(tmp_path / "models.toml", server_card(f'server = "{address}"')))
     assert (card.kind, card.place, card.server) == ("server", "http://host:8000", Server("http://host:8000", "", ""))
 
 
@@ -285,15 +285,15 @@ def test_user_card_replaces_the_shipped_card_of_the_same_id(registry: Registry) 
     assert [card.id for card in registry.cards()].count("sensevoice-small") == 1
 
 
-OF_THE_LIST = ("no TOML", "bytes", "one table", "list of texts")  # nothing in these can be read
+OF_THE_LIST = ("no TOML", "bytes", "one table", "list of texts")  # lists without a single readable card
 
 
 @pytest.mark.parametrize("name", [name for name in BROKEN if name not in OF_THE_LIST])
 def test_invalid_card_gives_one_line_and_other_cards_stay_usable(tmp_path: Path, name: str) -> None:
     text, message = BROKEN[name]
-    found, [bad] = read_list(write(tmp_path / "models.toml", str(text) + GOOD.replace("mine", "other")))
-    assert [card.id for card in found] == ["other"]
-    assert re.search(message, bad.reason) and "\n" not in bad.reason
+    good, [bad_card] = read_list(write(tmp_path / "models.toml", str(text) + GOOD.replace("mine", "other")))
+    assert [card.id for card in good] == ["other"]
+    assert re.search(message, bad_card.reason) and "\n" not in bad_card.reason
 
 
 def test_unreadable_source_makes_a_bad_card_with_the_reason(
@@ -332,13 +332,13 @@ def test_unreadable_source_makes_a_bad_card_with_the_reason(
     write(tmp_path / "models.toml", text + GOOD)
     monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
     assert registry.cards()[-1].id == "mine" and not {card.id for card in registry.cards()} & sources.keys()
-    bad = {each.id: each.reason for each in registry.bad_cards()}
-    assert bad.keys() == sources.keys()
+    reasons = {each.id: each.reason for each in registry.bad_cards()}
+    assert reasons.keys() == sources.keys()
     for name, (_, message) in sources.items():
-        assert re.search(message, bad[name]) and len(bad[name]) < 600
+        assert re.search(message, reasons[name]) and len(reasons[name]) < 600
         with pytest.raises(BadInput) as caught:
             registry.open(name)
-        assert str(caught.value) == bad[name]
+        assert str(caught.value) == reasons[name]
     monkeypatch.undo()
 
 
@@ -355,8 +355,8 @@ def test_odd_card_values_give_one_line_reasons(registry: Registry, line: str, me
     key = line.split(" ")[0]
     text = "\n".join(each for each in GOOD.splitlines() if not each.startswith(key)) + f"\n{line}\n"
     write(user_cards_path(), text)
-    found = [each.reason for each in registry.bad_cards()]
-    [reason] = found
+    reasons = [each.reason for each in registry.bad_cards()]
+    [reason] = reasons
     assert re.search(message, reason) and "\n" not in reason and len(reason) < 600
 
 
@@ -396,10 +396,14 @@ def test_unreadable_list_keeps_the_shipped_models(
 ) -> None:
     shipped = registry.cards()
     os.mkfifo(tmp_path / "fifo")
-    for place, why in (("fifo", "not an ordinary file"), ("x" * 300, "File name too long"), ("none", "no such file")):
+    for place, message in (
+        ("fifo", "not an ordinary file"),
+        ("x" * 300, "File name too long"),
+        ("none", "no such file"),
+    ):
         monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / place))
-        [bad] = registry.bad_cards()
-        assert registry.cards() == shipped and why in bad.reason
+        [bad_list] = registry.bad_cards()
+        assert registry.cards() == shipped and message in bad_list.reason
 
 
 VALUES = st.recursive(
@@ -415,8 +419,8 @@ def test_arbitrary_card_values_do_not_break_the_list(table: dict[str, Any]) -> N
     sound = {"id": "sound", "family": "sensevoice", "source": {"demo": "demo-sensevoice"}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cards, "_parsed", lambda path: {"model": [table, sound]})
-        found, bad = read_list(Path("/models.toml"))
-    assert table.get("id") == "sound" or (found[-1].id == "sound" and len(found) + len(bad) == 2)
+        good, bad = read_list(Path("/models.toml"))
+    assert table.get("id") == "sound" or (good[-1].id == "sound" and len(good) + len(bad) == 2)
     assert all("\n" not in each.reason for each in bad)
 
 
@@ -437,8 +441,8 @@ def test_session_uses_card_settings_unless_overridden(
         card + 'settings = { pytorch = { threads = 1, dtype = "bfloat16" }, vllm = { threads = 3 } }\n',
     )
 
-    def settings(**given: Any) -> Settings:
-        with registry.open("mine", **given) as session:
+    def settings(**overrides: Any) -> Settings:
+        with registry.open("mine", **overrides) as session:
             return session.session.spec.settings  # type: ignore[attr-defined,no-any-return]
 
     assert settings() == Settings(threads=1, dtype="bfloat16")

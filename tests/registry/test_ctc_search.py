@@ -50,7 +50,7 @@ def test_invalid_logits_are_refused(logits: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("options", "expected"),
     [
         ({"beamsize": 3}, "no option beamsize; did you mean beam_size"),
         ({"beam_size": 0}, "expected 1 to"),
@@ -62,9 +62,9 @@ def test_invalid_logits_are_refused(logits: Any, expected: str) -> None:
         ({"blank": "c"}, "none of the 3 tokens"),
     ],
 )
-def test_invalid_search_options_are_refused(given: dict[str, Any], expected: str) -> None:
+def test_invalid_search_options_are_refused(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
-        workbench.CtcBeamSearch(**{"tokens": TOKENS, **given})
+        workbench.CtcBeamSearch(**{"tokens": TOKENS, **options})
 
 
 class FakeRegistry:
@@ -107,22 +107,22 @@ def test_the_language_model_is_opened_once_and_closed_with_the_search(
 ) -> None:
     (tmp_path / "lexicon.txt").write_text("ab\ta b\n")
     (tmp_path / "phrases.txt").write_text("ba\n")
-    own = FakeRegistry()
-    monkeypatch.setattr(ctc_search, "Registry", lambda: own)
-    given: dict[str, Any] = {
+    own_registry = FakeRegistry()
+    monkeypatch.setattr(ctc_search, "Registry", lambda: own_registry)
+    options: dict[str, Any] = {
         "lexicon": str(tmp_path / "lexicon.txt"),
         "neural_lm": "demo/qwen3",
         "neural_runtime": "gguf",
     }
-    with workbench.CtcBeamSearch(TOKENS, **given):
-        assert (own.opened, own.open_now) == ([("demo/qwen3", "gguf")], 1)
-    assert own.open_now == 0 and own.closed
+    with workbench.CtcBeamSearch(TOKENS, **options):
+        assert (own_registry.opened, own_registry.open_now) == ([("demo/qwen3", "gguf")], 1)
+    assert own_registry.open_now == 0 and own_registry.closed
     shared = FakeRegistry()
     with pytest.raises(
         BadInput, match="'demo/sensevoice', a model of the family sensevoice; expected a language model"
     ):
-        workbench.CtcBeamSearch(TOKENS, registry=shared, **{**given, "neural_lm": "demo/sensevoice"})
+        workbench.CtcBeamSearch(TOKENS, registry=shared, **{**options, "neural_lm": "demo/sensevoice"})
     assert not shared.opened
     with pytest.raises(BadInput, match="'ba'"):
-        workbench.CtcBeamSearch(TOKENS, registry=shared, boost=str(tmp_path / "phrases.txt"), **given)
+        workbench.CtcBeamSearch(TOKENS, registry=shared, boost=str(tmp_path / "phrases.txt"), **options)
     assert shared.open_now == 0 and not shared.closed

@@ -38,10 +38,10 @@ def add_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddCard:
     file = tmp_path / "models.toml"
     monkeypatch.setenv("WORKBENCH_MODELS", str(file))
 
-    def add(name: str, directory: Path | str, family: str = "sensevoice", more: str = "") -> None:
+    def add(name: str, directory: Path | str, family: str = "sensevoice", extra: str = "") -> None:
         with file.open("a", encoding="utf-8") as cards:
             cards.write(
-                f'[[model]]\nid = "{name}"\nfamily = "{family}"\nsource = {{ directory = "{directory}" }}\n{more}\n'
+                f'[[model]]\nid = "{name}"\nfamily = "{family}"\nsource = {{ directory = "{directory}" }}\n{extra}\n'
             )
 
     return add
@@ -72,18 +72,18 @@ def test_availability_names_the_reason(
 ) -> None:
     add_card("here", tiny_sensevoice(tmp_path / "here"))
     add_card("away", "nowhere")
-    add_card("barred", tmp_path / "here", more='runtimes = { pytorch = "this one is for show" }')
+    add_card("barred", tmp_path / "here", extra='runtimes = { pytorch = "this one is for show" }')
 
-    def why(name: str, runtime: str = "pytorch") -> str | None:
+    def reason_of(name: str, runtime: str = "pytorch") -> str | None:
         state = registry.availability(registry.card(name), runtime)
         assert state.ready == (state.reason is None)
         return state.reason
 
-    assert why("here") is None
-    assert why("away") == f"its checkpoint directory {tmp_path / 'nowhere'} is missing"
-    assert why("barred") == "this one is for show"
+    assert reason_of("here") is None
+    assert reason_of("away") == f"its checkpoint directory {tmp_path / 'nowhere'} is missing"
+    assert reason_of("barred") == "this one is for show"
     assert (
-        why("here", "vllm")
+        reason_of("here", "vllm")
         == "SenseVoice has no autoregressive part, so there is nothing for vLLM to serve; use pytorch or gguf"
     )
     hub = registry.availability(registry.card("sensevoice-small"), "pytorch")
@@ -91,7 +91,9 @@ def test_availability_names_the_reason(
         not hub.ready and hub.fetches and "opening it fetches FunAudioLLM/SenseVoiceSmall (940 MB)" in str(hub.reason)
     )
     monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: None)
-    assert why("here") == ("PyTorch needs the Python package torch, which is not installed; run: pip install torch")
+    assert reason_of("here") == (
+        "PyTorch needs the Python package torch, which is not installed; run: pip install torch"
+    )
     with pytest.raises(Unavailable, match=r"^here cannot run on pytorch: PyTorch needs the Python package torch"):
         registry.open("here")
 
@@ -131,18 +133,18 @@ def test_damaged_converted_files_are_converted_again_before_the_next_load(
     add_card("mine", tmp_path / "here", family="funasr_nano")
     monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: name)
 
-    def convert(given: dict[str, Any], *_: Any) -> dict[str, Any]:
-        Path(given["served"]).mkdir()
-        (Path(given["served"]) / "config.json").write_text("whole")
-        return {"path": given["served"], "outside": []}
+    def convert(request: dict[str, Any], *_: Any) -> dict[str, Any]:
+        Path(request["served"]).mkdir()
+        (Path(request["served"]) / "config.json").write_text("whole")
+        return {"path": request["served"], "outside": []}
 
     monkeypatch.setattr(served, "run_child", convert)
     with registry.open("mine", runtime="vllm") as session:
-        made = session.session.spec.checkpoint / "config.json"  # type: ignore[attr-defined]
+        config = session.session.spec.checkpoint / "config.json"  # type: ignore[attr-defined]
         assert session.transcribe("x").text.endswith("x")
-        made.write_text("cut")
+        config.write_text("cut")
         registry.unload("mine", "vllm")
-        assert session.transcribe("x").text.endswith("x") and made.read_text() == "whole"
+        assert session.transcribe("x").text.endswith("x") and config.read_text() == "whole"
 
 
 def test_unsupported_runtime_is_refused_without_fallback(registry: Registry, tmp_path: Path) -> None:
@@ -193,8 +195,8 @@ def test_unknown_device_is_refused(registry: Registry, tmp_path: Path) -> None:
 
 def test_sessions_of_one_model_share_a_worker_until_the_last_closes(models: list[str], registry: Registry) -> None:
     first, second = registry.open("one"), registry.open("one")
-    other = registry.open("one", threads=1)
-    assert first.pid == second.pid != other.pid and len(registry.residents()) == 2
+    other_session = registry.open("one", threads=1)
+    assert first.pid == second.pid != other_session.pid and len(registry.residents()) == 2
     first.close()
     first.close()
     with pytest.raises(BadInput, match="the session of one is closed; open it again"):
@@ -203,7 +205,7 @@ def test_sessions_of_one_model_share_a_worker_until_the_last_closes(models: list
     pid = second.pid
     second.close()
     assert pid and gone(pid) and [each.model for each in registry.residents()] == ["one"]
-    other.close()
+    other_session.close()
     assert registry.residents() == []
 
 
@@ -283,14 +285,14 @@ def test_model_that_fails_to_load_is_not_listed_as_resident(
 
 def test_cancel_stops_a_call_in_another_thread(models: list[str], registry: Registry) -> None:
     session = registry.open("one")
-    begun = threading.Event()
+    started = threading.Event()
 
     def listen() -> None:
         for _ in session.stream("x", do="many"):
-            begun.set()
+            started.set()
 
     call = Background(listen)
-    assert begun.wait(PATIENCE)
+    assert started.wait(PATIENCE)
     session.cancel()
     assert type(call.ended().error).__name__ == "Cancelled"
 
@@ -299,14 +301,14 @@ def test_cancel_stops_a_call_in_another_thread(models: list[str], registry: Regi
 
 
 def test_closed_registry_ends_all_workers_and_refuses_to_open(models: list[str]) -> None:
-    before = children()
+    children_before = children()
     registry = Registry()
     session = registry.open("one")
     stream = registry.open("two").stream("x", do="many")
     next(stream)
     registry.close()
     registry.close()
-    assert children() <= before
+    assert children() <= children_before
     with pytest.raises(BadInput, match="the registry is closed"):
         registry.open("three")
     with pytest.raises(BadInput, match="the session of one is closed"):
@@ -364,7 +366,7 @@ def test_speech_recogniser_is_refused_as_vad_model(registry: Registry, tmp_path:
 
 
 def test_model_runs_in_the_same_process_without_isolation(tmp_path: Path) -> None:
-    before = children()
+    children_before = children()
     with Registry(isolate=False) as registry:
         with registry.open(tiny_sensevoice(tmp_path / "tiny")) as session:
             transcript = session.transcribe(noise(2.0))
@@ -373,12 +375,12 @@ def test_model_runs_in_the_same_process_without_isolation(tmp_path: Path) -> Non
             assert list(session.trace(noise(2.0), stages="text")) == ["text"]
         with pytest.raises(BadInput, match="is closed; open it again"):
             session.transcribe(noise(2.0))
-        left_open = registry.open(tmp_path / "tiny")
+        open_session = registry.open(tmp_path / "tiny")
         with pytest.raises(BadInput, match=r"threads is -1"):
             registry.open(tmp_path / "tiny", threads=-1)
     with pytest.raises(BadInput, match="is closed; open it again"):
-        left_open.transcribe(noise(2.0))
-    assert children() <= before
+        open_session.transcribe(noise(2.0))
+    assert children() <= children_before
 
 
 def test_garbage_collected_stream_frees_the_session(registry: Registry, tmp_path: Path) -> None:
@@ -394,16 +396,16 @@ def test_vllm_opens_the_converted_checkpoint_directory(
     registry: Registry, tmp_path: Path, fake: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(123))
-    asked: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
-    def made(directory: Path, family: str, _on_progress: object) -> Path:
-        asked.append((directory.name, family))
+    def convert(directory: Path, family: str, _on_progress: object) -> Path:
+        calls.append((directory.name, family))
         return tmp_path
 
-    monkeypatch.setattr("workbench.registry.resolve.served_directory", made)
+    monkeypatch.setattr("workbench.registry.resolve.served_directory", convert)
     monkeypatch.setattr("workbench.core.runtimes.Runtime.missing", lambda _: None)
     with registry.open("demo/funasr-nano", runtime="vllm") as session:
         assert session.weight_bytes == 123
-    assert asked == [("demo-funasr-nano", "funasr_nano")]
+    assert calls == [("demo-funasr-nano", "funasr_nano")]
     with registry.open("demo/funasr-nano", runtime="pytorch") as session:
-        assert session.weight_bytes > 1 << 20 and len(asked) == 1
+        assert session.weight_bytes > 1 << 20 and len(calls) == 1

@@ -17,14 +17,14 @@ from workbench.isolation import serial
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry, Residency
 
-LOADS = ("stuck", "steps", "logging", "fake", "never")  # what `tests.support.fake_worker` knows
+LOADS = ("stuck", "steps", "logging", "fake", "never")  # the names that `tests.support.fake_worker` knows
 
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of both kinds, named as the fake child knows them: on pytorch one call runs, on vllm several."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: object())  # nothing of them is loaded
+    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: object())  # no runtime package is loaded
     directories = {"pytorch": tiny_sensevoice(tmp_path / "speech"), "vllm": tiny_language(tmp_path / "language")}
     families = {"pytorch": "sensevoice", "vllm": "causal_lm"}
     cards = [
@@ -36,7 +36,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_MODELS", str(tmp_path / "models.toml"))
 
 
-both = pytest.mark.parametrize("runtime", ["pytorch", "vllm"])
+both_runtimes = pytest.mark.parametrize("runtime", ["pytorch", "vllm"])
 
 
 def only(registry: Registry) -> Residency:
@@ -44,7 +44,7 @@ def only(registry: Registry) -> Residency:
     return resident
 
 
-@both
+@both_runtimes
 def test_resident_state_changes_from_loading_to_idle_at_work_and_unloaded(
     models: None, registry: Registry, runtime: str
 ) -> None:
@@ -66,7 +66,7 @@ def test_resident_state_changes_from_loading_to_idle_at_work_and_unloaded(
         assert only(registry).state == "unloaded" and only(registry).memory_bytes == 0
 
 
-@both
+@both_runtimes
 def test_resident_has_the_path_of_the_engine_log(
     models: None, registry: Registry, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,63 +75,67 @@ def test_resident_has_the_path_of_the_engine_log(
         assert only(registry).log == tmp_path / "engine.log"
 
 
-@both
+@both_runtimes
 def test_load_progress_is_reported(models: None, registry: Registry, runtime: str) -> None:
-    heard: list[tuple[float, str]] = []
+    reports: list[tuple[float, str]] = []
     name = f"steps-{runtime}"
-    with registry.open(name, runtime, on_progress=lambda *told: heard.append(told)):
+    with registry.open(name, runtime, on_progress=lambda *report: reports.append(report)):
         pass
     steps = [(step / 4, f"step {step}") for step in range(1, 4)]
-    assert heard[0] == (0.0, f"loading {name}") and heard == sorted(heard) and set(heard[1:]) <= {heard[0], *steps}
-    if runtime == "pytorch":  # whoever waits for a load that is not theirs alone hears the latest, not each
-        assert set(steps) <= set(heard)
+    assert (
+        reports[0] == (0.0, f"loading {name}")
+        and reports == sorted(reports)
+        and set(reports[1:]) <= {reports[0], *steps}
+    )
+    if runtime == "pytorch":  # a caller that waits for a shared load receives only the latest report
+        assert set(steps) <= set(reports)
 
 
-@both
+@both_runtimes
 def test_stuck_load_is_cancelled_by_its_progress_callback(models: None, registry: Registry, runtime: str) -> None:
-    before, heard = children(), list[float]()
+    children_before, fractions = children(), list[float]()
 
     def stop(fraction: float, activity: str) -> None:
-        heard.append(fraction)
-        if heard.count(0.5) == 3:
+        fractions.append(fraction)
+        if fractions.count(0.5) == 3:
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled, match=r"^enough$"):
         registry.open(f"stuck-{runtime}", runtime, on_progress=stop)
-    assert registry.residents() == [] and children() <= before
+    assert registry.residents() == [] and children() <= children_before
 
 
-@both
+@both_runtimes
 def test_second_caller_receives_load_progress_and_can_cancel_its_wait(
     models: None, registry: Registry, runtime: str
 ) -> None:
-    name, told = f"stuck-{runtime}", threading.Event()
+    name, reported = f"stuck-{runtime}", threading.Event()
     first = Background(lambda: registry.open(name, runtime, on_progress=lambda *_: None))
     eventually(lambda: bool(registry.residents()) and only(registry).memory_bytes > 0)
 
     def leave(fraction: float, activity: str) -> None:
         if (fraction, activity) == (0.5, "half way"):
-            told.set()
+            reported.set()
             raise Cancelled("no more")
 
     second = Background(lambda: registry.open(name, runtime, on_progress=leave))
-    assert told.wait(PATIENCE)
+    assert reported.wait(PATIENCE)
     assert isinstance(second.ended().error, Cancelled)
-    assert only(registry).state == "loading" and first.thread.is_alive(), "the first one's load goes on"
+    assert only(registry).state == "loading" and first.thread.is_alive(), "the first caller's load continues"
     registry.close()
     assert isinstance(first.ended().error, (SessionDied, BadInput))
 
 
 def test_cancel_stops_only_the_calls_of_its_own_session(models: None, registry: Registry) -> None:
     sessions = [registry.open("fake-vllm", "vllm") for _ in range(2)]
-    begun = [threading.Event(), threading.Event()]
+    started = [threading.Event(), threading.Event()]
 
-    def listen(session: OpenSession, begun: threading.Event) -> None:
+    def listen(session: OpenSession, started: threading.Event) -> None:
         for _ in session.stream("x", do="block"):
-            begun.set()
+            started.set()
 
-    calls = [Background(lambda pair=pair: listen(*pair)) for pair in zip(sessions, begun, strict=True)]  # type: ignore[misc]
-    assert all(each.wait(PATIENCE) for each in begun)
+    calls = [Background(lambda pair=pair: listen(*pair)) for pair in zip(sessions, started, strict=True)]  # type: ignore[misc]
+    assert all(event.wait(PATIENCE) for event in started)
     assert sessions[0].pid == sessions[1].pid
     sessions[0].cancel()
     assert isinstance(calls[0].ended().error, Cancelled)
@@ -150,21 +154,21 @@ def test_cancel_stops_only_the_calls_of_its_own_session(models: None, registry: 
 def test_waiting_for_a_busy_session_is_reported_and_can_be_cancelled(models: None, registry: Registry) -> None:
     first, second = registry.open("fake-pytorch"), registry.open("fake-pytorch")
     assert not second.occupied
-    heard: list[str] = []
+    activities: list[str] = []
 
-    def hear(_: float, activity: str) -> None:
-        heard.append(activity)
-        if len(heard) == 2:
+    def record(_: float, activity: str) -> None:
+        activities.append(activity)
+        if len(activities) == 2:
             raise Cancelled("enough")
 
     def wait() -> None:
-        with listening(hear):
+        with listening(record):
             second.transcribe("x")
 
     with closing(first.stream("x", do="many")) as events:
         next(events)
         assert second.occupied
         assert isinstance(Background(wait).ended().error, Cancelled)
-        assert heard == ["waiting for another run of this model"] * 2
+        assert activities == ["waiting for another run of this model"] * 2
         next(events)
     assert not second.occupied and second.transcribe("x").text

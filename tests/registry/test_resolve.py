@@ -20,8 +20,8 @@ from workbench.registry.resolve import resolve
 from workbench.registry.settings import HALF_PRECISION, checked_settings, settings_for
 
 
-def card(family: str, kind: str = "directory", **more: Any) -> Card:
-    return Card("m", "m", family, {kind: "/nowhere"}, **more)
+def card(family: str, kind: str = "directory", **fields: Any) -> Card:
+    return Card("m", "m", family, {kind: "/nowhere"}, **fields)
 
 
 def test_parameters_of_open_match_the_settings() -> None:
@@ -41,13 +41,13 @@ def test_resolve_returns_a_complete_session_spec(tmp_path: Path) -> None:
 def test_resolve_does_not_look_up_a_given_card(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = registry.card(tiny_sensevoice(tmp_path / "tiny"))
+    known = registry.card(tiny_sensevoice(tmp_path / "tiny"))
     monkeypatch.setattr("workbench.registry.resolve.find_card", lambda *_: pytest.fail("looked up again"))
-    assert resolve(found).name == found.id
+    assert resolve(known).name == known.id
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"lang": "en"}, "m has no option lang"),
         ({"vad": "nobody"}, "option vad is 'nobody'; expected auto"),
@@ -55,10 +55,10 @@ def test_resolve_does_not_look_up_a_given_card(
     ],
 )
 def test_options_are_checked_before_anything_is_fetched(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], said: str
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr("workbench.registry.resolve.fetch", lambda *_: pytest.fail("the checkpoint was fetched"))
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         resolve(card("sensevoice"), options=options)
 
 
@@ -68,7 +68,7 @@ def test_the_registry_checks_options_before_it_loads(registry: Registry, tmp_pat
     assert registry.residents() == []
 
 
-# Which settings apply.
+# Settings that apply.
 
 
 def runs() -> list[tuple[str, str]]:
@@ -78,18 +78,18 @@ def runs() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("family", "runtime"), runs())
 def test_only_listed_setting_choices_are_accepted(family: str, runtime: str) -> None:
     """A listed choice may need `stepwise` beside it, where the runtime has that."""
-    listed = settings_for(card(family), runtime)
+    choices = settings_for(card(family), runtime)
     for name, spec in SETTINGS.items():
         for value in spec.choices:
-            ways: list[dict[str, Any]] = [{}, {"stepwise": True}] if "stepwise" in listed else [{}]
-            taken = any(takes({name: value, **way}, family, runtime) for way in ways)
+            ways: list[dict[str, Any]] = [{}, {"stepwise": True}] if "stepwise" in choices else [{}]
+            accepted = any(accepts({name: value, **way}, family, runtime) for way in ways)
             default = value == spec.default  # which is never refused
-            assert taken == (default or (name in listed and value in listed[name].choices)), (name, value)
+            assert accepted == (default or (name in choices and value in choices[name].choices)), (name, value)
 
 
-def takes(given: dict[str, Any], family: str, runtime: str) -> bool:
+def accepts(settings: dict[str, Any], family: str, runtime: str) -> bool:
     try:
-        checked_settings(given, card(family), runtime)
+        checked_settings(settings, card(family), runtime)
     except BadInput:
         return False
     return True
@@ -98,8 +98,8 @@ def takes(given: dict[str, Any], family: str, runtime: str) -> bool:
 @pytest.mark.parametrize(("dtype", "stepwise"), [*itertools.product(RUNTIMES["pytorch"].dtypes, [False, True])])
 def test_stepwise_is_accepted_only_with_half_precision(dtype: str, stepwise: bool) -> None:
     expected = dtype in HALF_PRECISION or not stepwise
-    assert takes({"dtype": dtype, "stepwise": stepwise}, "sensevoice", "pytorch") == expected
-    assert takes({"dtype": dtype, "stepwise": stepwise}, "causal_lm", "pytorch") == expected
+    assert accepts({"dtype": dtype, "stepwise": stepwise}, "sensevoice", "pytorch") == expected
+    assert accepts({"dtype": dtype, "stepwise": stepwise}, "causal_lm", "pytorch") == expected
 
 
 def test_server_model_has_no_settings() -> None:

@@ -27,8 +27,8 @@ from workbench.session.protocols import Session
 
 def test_public_names_are_listed_by_dir() -> None:
     code = "import workbench; print(*dir(workbench))"
-    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert set(workbench.__all__) <= set(listed) and "__version__" in listed and "TYPE_CHECKING" not in listed
+    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(workbench.__all__) <= set(names) and "__version__" in names and "TYPE_CHECKING" not in names
     for name in workbench.__all__:
         assert getattr(workbench, name)
 
@@ -38,33 +38,36 @@ BEAM_SEARCH = {spec.name for spec in option_specs(CtcHeadOptions)}
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_session_methods_have_the_family_options_in_signature_and_help(family: str) -> None:
-    made = session_class(OpenSession, family)
-    assert made is session_class(OpenSession, family) and issubclass(made, OpenSession)
-    described = FAMILIES[family]
-    takes, usual = CALLS_FOR[described.input], METHOD_FOR[described.input]
-    refuses = set(HEARING + WRITING + CONVERSING) - {*takes, *(CONVERSING if described.chat_options_class else ())}
+    session_type = session_class(OpenSession, family)
+    assert session_type is session_class(OpenSession, family) and issubclass(session_type, OpenSession)
+    declared_family = FAMILIES[family]
+    takes, usual = CALLS_FOR[declared_family.input], METHOD_FOR[declared_family.input]
+    refuses = set(HEARING + WRITING + CONVERSING) - {
+        *takes,
+        *(CONVERSING if declared_family.chat_options_class else ()),
+    }
     specs = option_specs(FAMILIES[family].options_class)
     for name in (*takes, "trace"):
-        signature = inspect.signature(getattr(made, name))
-        own = inspect.signature(getattr(OpenSession, name))
+        signature = inspect.signature(getattr(session_type, name))
+        base_signature = inspect.signature(getattr(OpenSession, name))
         for spec in specs:
             parameter = signature.parameters[spec.name]
             assert parameter.kind is parameter.KEYWORD_ONLY and parameter.default == spec.default
             assert parameter.annotation is not parameter.empty
-        assert list(signature.parameters)[: len(own.parameters) - 1] == list(own.parameters)[:-1]
-        text = pydoc.plain(pydoc.render_doc(getattr(made, name)))
+        assert list(signature.parameters)[: len(base_signature.parameters) - 1] == list(base_signature.parameters)[:-1]
+        text = pydoc.plain(pydoc.render_doc(getattr(session_type, name)))
         assert "**options" not in text and "As `Session" not in text
         assert all(f"    {spec.name} (" in text and spec.help in text for spec in specs)
-    if described.chat_options_class:
+    if declared_family.chat_options_class:
         for name in CONVERSING:
-            shown = inspect.signature(getattr(made, name)).parameters
-            chat = {spec.name for spec in option_specs(described.chat_options_class)}
-            assert {"messages", "modalities"} | chat <= set(shown)
+            parameters = inspect.signature(getattr(session_type, name)).parameters
+            chat = {spec.name for spec in option_specs(declared_family.chat_options_class)}
+            assert {"messages", "modalities"} | chat <= set(parameters)
             # A CTC beam search transcribes; it answers no conversation.
             assert {spec.name for spec in specs} - chat == (BEAM_SEARCH if family == "funasr_nano" else set())
-            assert shown["modalities"].default == "auto"
+            assert parameters["modalities"].default == "auto"
     for name in refuses:
-        assert f"use `{usual}`" in str(getattr(made, name).__doc__)
+        assert f"use `{usual}`" in str(getattr(session_type, name).__doc__)
 
 
 def test_help_names_the_runtimes_of_limited_options() -> None:
@@ -75,20 +78,20 @@ def test_help_names_the_runtimes_of_limited_options() -> None:
 
 
 class Recorder(Session):
-    """Takes any options, and keeps them."""
+    """Records the arguments and options of a call."""
 
     model, runtime, load_seconds = "m", "pytorch", 0.0
 
-    def trace(self, *given: Any, **options: Any) -> Any:
-        self.given = (*given, options)
+    def trace(self, *arguments: Any, **options: Any) -> Any:
+        self.arguments = (*arguments, options)
 
 
 def test_session_methods_pass_all_arguments_on(tmp_path: Path) -> None:
-    spec, held = SessionSpec("m", "sensevoice", "pytorch", tmp_path), Recorder()
-    made = session_class(OpenSession, "sensevoice")(spec, held, lambda options: options, lambda spec: None)
-    made.trace("x", "encoder.*", itn=True, nonsense=3)
-    assert held.given == ("x", "encoder.*", None, None, {"itn": True, "nonsense": 3})
-    assert repr(made) == "<session of m on pytorch: loaded>"
+    spec, recorder = SessionSpec("m", "sensevoice", "pytorch", tmp_path), Recorder()
+    session = session_class(OpenSession, "sensevoice")(spec, recorder, lambda options: options, lambda spec: None)
+    session.trace("x", "encoder.*", itn=True, nonsense=3)
+    assert recorder.arguments == ("x", "encoder.*", None, None, {"itn": True, "nonsense": 3})
+    assert repr(session) == "<session of m on pytorch: loaded>"
 
 
 def test_registry_and_session_reprs_are_one_line(

@@ -23,7 +23,7 @@ FILES = {
     "example/en.mp3": b"not wanted",
     "model.safetensors": b"not wanted either",
 }
-WANTED = {"model.pt", "config.yaml", "am.mvn"}
+NEEDED = {"model.pt", "config.yaml", "am.mvn"}
 
 
 def hub_card(repository: str = "owner/tiny", family: str = "sensevoice") -> Card:
@@ -59,7 +59,7 @@ def hub(reach) -> Iterator[FakeHub]:
 def test_server_model_needs_no_local_checkpoint() -> None:
     card = Card("far", "Far", "funasr_nano", {"server": "http://nowhere.invalid"})
     assert local_checkpoint(card) is None
-    assert why_not_here(card) is None, "nobody is asked"
+    assert why_not_here(card) is None, "no server is asked"
     with pytest.raises(
         BadInput, match=r"far runs on the server http://nowhere\.invalid; its checkpoint is not on this"
     ):
@@ -96,11 +96,11 @@ def test_local_directory_is_used_directly(tmp_path: Path) -> None:
 def test_gguf_file_is_used_directly_and_a_missing_one_is_named(tmp_path: Path) -> None:
     encoder, language = tmp_path / "encoder.gguf", tmp_path / "llm.gguf"
     card = Card("pair", "Pair", "funasr_nano", {"gguf": str(encoder), "language": str(language)})
-    for made in (encoder, language):
-        assert local_checkpoint(card) is None and why_not_here(card) == f"its GGUF file {made} is missing"
-        with pytest.raises(BadInput, match=rf"^pair: its GGUF file {made} is missing$"):
+    for file in (encoder, language):
+        assert local_checkpoint(card) is None and why_not_here(card) == f"its GGUF file {file} is missing"
+        with pytest.raises(BadInput, match=rf"^pair: its GGUF file {file} is missing$"):
             fetch(card)
-        made.touch()
+        file.touch()
     assert fetch(card) == local_checkpoint(card) == encoder and why_not_here(card) is None
 
 
@@ -121,29 +121,29 @@ def test_missing_assets_folder_raises_unavailable(monkeypatch: pytest.MonkeyPatc
 
 
 def test_offline_fetch_raises_one_line_error_at_once() -> None:
-    """As the tests run: with HF_HUB_OFFLINE=1."""
+    """The tests run with HF_HUB_OFFLINE=1."""
     assert "not downloaded yet: opening it fetches owner/tiny (5.0 MB)" in str(why_not_here(hub_card()))
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(
         Unavailable, match=r"tiny is not on this machine, and .* cannot be reached; .* owner/tiny"
     ) as caught:
         fetch(hub_card())
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start < 5
     assert "\n" not in str(caught.value)
 
 
 def test_refused_connection_raises_an_error_at_once(reach) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    reach(f"http://127.0.0.1:{port}")  # nobody listens there any more
-    begun = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    reach(f"http://127.0.0.1:{port}")  # no program listens there any more
+    start = time.monotonic()
     with pytest.raises(Unavailable, match="cannot be reached; connect to the network once"):
         fetch(hub_card())
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start < 5
 
 
 def test_silent_server_times_out(reach, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A firewall that swallows packets: the connection stands and nothing ever comes."""
+    """As behind a firewall that drops packets: the connection opens and no data comes."""
     monkeypatch.setattr(workbench.registry.sources, "ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         reach(f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -155,22 +155,22 @@ def test_silent_server_times_out(reach, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_download_fetches_the_needed_files_and_reports_progress(hub: FakeHub) -> None:
-    heard: list[tuple[float, str]] = []
-    directory = fetch(hub_card(), lambda share, activity: heard.append((share, activity)))
-    assert {path.name for path in directory.rglob("*") if path.is_file()} == WANTED
+    reports: list[tuple[float, str]] = []
+    directory = fetch(hub_card(), lambda share, activity: reports.append((share, activity)))
+    assert {path.name for path in directory.rglob("*") if path.is_file()} == NEEDED
     assert (directory / "model.pt").read_bytes() == WEIGHTS
-    assert heard
-    assert all(0 < share <= 1 for share, _ in heard)
-    assert heard[-1] == (1.0, "downloading owner/tiny: 5 of 5 MB")
+    assert reports
+    assert all(0 < share <= 1 for share, _ in reports)
+    assert reports[-1] == (1.0, "downloading owner/tiny: 5 of 5 MB")
 
 
 def test_downloaded_checkpoint_is_found_without_a_network(hub: FakeHub) -> None:
-    first = fetch(hub_card())
+    directory = fetch(hub_card())
     hub.status = 503
-    asked = len(hub.downloads)
+    downloads = len(hub.downloads)
     assert why_not_here(hub_card()) is None
-    assert fetch(hub_card()) == first
-    assert len(hub.downloads) == asked
+    assert fetch(hub_card()) == directory
+    assert len(hub.downloads) == downloads
 
 
 @pytest.mark.parametrize("repository", ["owner/absent", "not a repository name"])
@@ -220,7 +220,7 @@ def test_storage_error_of_a_download_is_not_reported_as_network_error(
         fetch(hub_card())
 
 
-# What the families need.
+# Files of the families.
 
 
 INDEX = b'{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}'
@@ -269,12 +269,12 @@ REPOSITORIES: dict[str, tuple[str, dict[str, bytes], set[str]]] = {
 
 @pytest.mark.parametrize("name", REPOSITORIES)
 def test_download_fetches_the_files_of_the_family_and_is_found_again(reach, name: str) -> None:
-    family, needed, left_aside = REPOSITORIES[name]
-    with fake_hub("owner/tiny", {**needed, **dict.fromkeys(left_aside, b"not wanted")}) as hub:
+    family, needed, unneeded = REPOSITORIES[name]
+    with fake_hub("owner/tiny", {**needed, **dict.fromkeys(unneeded, b"not wanted")}) as hub:
         reach(hub.url)
         directory = fetch(hub_card(family=family))
-        found = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
-        assert found == needed.keys()
+        names = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
+        assert names == needed.keys()
         hub.status = 503
         assert fetch(hub_card(family=family)) == directory
 
@@ -294,7 +294,7 @@ def test_incomplete_weights_are_not_used_as_downloaded(reach, name: str, file: s
     with fake_hub("owner/tiny", needed) as hub:
         reach(hub.url)
         directory = fetch(hub_card(family=family))
-        # As an interrupted download leaves it: the snapshot is known, and a file of it is missing or cut off.
+        # As after an interrupted download: the snapshot is known, and a file of it is missing or cut off.
         (directory / file).unlink()
         if file.endswith("index.json"):
             (directory / file).write_text("{")

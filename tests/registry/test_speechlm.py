@@ -23,8 +23,8 @@ SHORT = {"max_text_tokens": 12, "min_audio_rows": 14, "max_audio_rows": 30}
 def session(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenSession]:
     place = tmp_path_factory.mktemp("speechlm") / "it"
     write = tiny_speechlm if request.param == "directory" else tiny_espnet_release
-    with Registry() as registry, registry.open(write(place).directory) as opened:
-        yield opened
+    with Registry() as registry, registry.open(write(place).directory) as speechlm:
+        yield speechlm
 
 
 def test_speechlm_card_has_family_tasks_and_availability(tmp_path: Path) -> None:
@@ -45,17 +45,17 @@ def test_text_and_audio_are_streamed_as_generated(session: OpenSession) -> None:
     assert text == answer.text and np.array_equal(np.concatenate(pieces), answer.audio)
     assert 14 <= len(answer.streams) <= 30
     assert len(answer.audio) == 320 * (len(answer.streams) - answer.streams.shape[1] + 1)
-    again = session.converse("say three", modalities="text_audio", seed=1, **SHORT)
-    assert again.token_ids == answer.token_ids and np.array_equal(again.audio, answer.audio)
+    repeated = session.converse("say three", modalities="text_audio", seed=1, **SHORT)
+    assert repeated.token_ids == answer.token_ids and np.array_equal(repeated.audio, answer.audio)
 
 
 def test_spoken_question_is_answered_and_the_answer_returns_to_the_prompt(session: OpenSession) -> None:
     noise = np.random.default_rng(1).normal(0, 0.1, 8000).astype(np.float32)
-    first = {"role": "user", "content": [{"type": "audio", "audio": (noise, 16000)}]}
-    answer = session.converse([first], modalities="audio", cfg=3.0, **SHORT)
+    question = {"role": "user", "content": [{"type": "audio", "audio": (noise, 16000)}]}
+    answer = session.converse([question], modalities="audio", cfg=3.0, **SHORT)
     assert answer.streams is not None
-    said = {"role": "assistant", "content": [{"type": "audio", "streams": answer.streams}]}
-    second = session.converse([first, said, {"role": "user", "content": "again"}], modalities="text", **SHORT)
+    reply = {"role": "assistant", "content": [{"type": "audio", "streams": answer.streams}]}
+    second = session.converse([question, reply, {"role": "user", "content": "again"}], modalities="text", **SHORT)
     assert second.prompt_rows > answer.prompt_rows + len(answer.streams)
     assert second.audio is None and second.text
 

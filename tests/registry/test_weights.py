@@ -121,17 +121,17 @@ def test_user_card_may_name_a_gguf_file(registry: Registry, fake: None, add_card
     assert not state.ready and state.reason == f"its GGUF file {add_card.parent / 'gone.gguf'} is missing"
     assert registry.weights(registry.card("gone"), "gguf") == ()
     (add_card.parent / "a.gguf").write_bytes(b"GGUF")
-    assert registry.weights(registry.card("mine"), "gguf") == (), "damaged; opening it says so"
+    assert registry.weights(registry.card("mine"), "gguf") == (), "the file is damaged, which `open` reports"
 
 
 def test_language_gguf_file_is_named_in_the_card_or_found_in_the_folder(registry: Registry, add_card: Path) -> None:
-    """Resolved without a session, which would need whole networks."""
+    """Resolved without a session, which would need full networks."""
     from workbench.core.settings import Settings
     from workbench.registry.weights import gguf_file
 
     folder = add_card.parent
     ear = put_gguf(folder / "encoder.gguf", EAR)
-    one, two = (put_gguf(folder / f"{name}.gguf", "qwen3", "Q8_0") for name in ("one", "two"))
+    first, second = (put_gguf(folder / f"{name}.gguf", "qwen3", "Q8_0") for name in ("one", "two"))
 
     def language(card: Card) -> Path | None:
         path, settings = gguf_file(card, Path(card.place), Settings())
@@ -142,17 +142,17 @@ def test_language_gguf_file_is_named_in_the_card_or_found_in_the_folder(registry
     add_card.write_text(
         card.format("pair", "funasr_nano", "encoder.gguf") + card.format("odd", "causal_lm", "one.gguf")
     )
-    assert language(registry.card("pair")) == two
+    assert language(registry.card("pair")) == second
     [weights] = registry.weights(registry.card("pair"), "gguf")
-    assert weights.nbytes == ear.stat().st_size + two.stat().st_size
+    assert weights.nbytes == ear.stat().st_size + second.stat().st_size
     with pytest.raises(BadInput, match=r"^odd: its card names the language file two\.gguf, but one\.gguf needs none$"):
         language(registry.card("odd"))
     with pytest.raises(BadInput, match=r"^the folder of encoder\.gguf has several language models \(one\.gguf"):
         language(registry.card(ear))
-    two.unlink()
-    assert language(registry.card(ear)) == one
-    assert language(registry.card(one)) is None
-    one.unlink()
+    second.unlink()
+    assert language(registry.card(ear)) == first
+    assert language(registry.card(first)) is None
+    first.unlink()
     with pytest.raises(BadInput, match=r"^encoder\.gguf holds only the audio encoder of Fun-ASR-Nano; "):
         language(registry.card(ear))
 
@@ -201,22 +201,30 @@ def test_a_checkpoint_is_converted_once_and_runs_in_several_quantisations(regist
     card = registry.card(checkpoint)
     assert [each.quantization for each in registry.weights(card, "gguf")] == list(TYPES)
     assert [each.quantization for each in registry.weights(card, "gguf") if each.default] == ["f32"]
-    said: list[str] = []
+    activities: list[str] = []
     with registry.open(checkpoint) as session:
         expected = session.transcribe(noise(2.0))
         assert (expected.runtime, expected.quantization) == ("pytorch", None)
-    exact = registry.open(checkpoint, "gguf", threads=1, on_progress=lambda share, activity: said.append(activity))
-    assert said and exact.quantization == "f32"
+    exact = registry.open(
+        checkpoint, "gguf", threads=1, on_progress=lambda share, activity: activities.append(activity)
+    )
+    assert activities and exact.quantization == "f32"
     small = registry.open(checkpoint, "gguf", threads=1, quantization="q8_0")
     sizes = {each.quantization: each.nbytes for each in registry.weights(card, "gguf") if each.converted}
     assert sizes == {"f32": exact.weight_bytes, "q8_0": small.weight_bytes}
     for session, name in ((exact, "f32"), (small, "q8_0")):
-        heard = session.transcribe(noise(2.0))
-        assert (heard.runtime, heard.quantization, heard.load_seconds) == ("gguf", name, session.load_seconds)
+        transcript = session.transcribe(noise(2.0))
+        assert (transcript.runtime, transcript.quantization, transcript.load_seconds) == (
+            "gguf",
+            name,
+            session.load_seconds,
+        )
     assert exact.transcribe(noise(2.0)).tokens == expected.tokens
-    said.clear()
-    again = registry.open(checkpoint, "gguf", threads=1, quantization="f32", on_progress=lambda *_: said.append("x"))
-    assert again.pid == exact.pid and not said
+    activities.clear()
+    repeated = registry.open(
+        checkpoint, "gguf", threads=1, quantization="f32", on_progress=lambda *_: activities.append("x")
+    )
+    assert repeated.pid == exact.pid and not activities
     assert [each.quantization for each in registry.residents()] == ["f32", "q8_0"]
     pid = small.pid
     assert registry.unload(str(checkpoint), "gguf", "q8_0") and pid and gone(pid) and exact.pid

@@ -224,7 +224,7 @@ def array(values: object, dtype: object = np.float64) -> Callable[[], None]:
     return lambda: np.save("bad.npy", np.array(values, dtype=dtype))
 
 
-def changed(frame: int, token: int, value: float) -> Callable[[], None]:
+def logits_with(frame: int, token: int, value: float) -> Callable[[], None]:
     logits = LOGITS.copy()
     logits[frame, token] = value
     return array(logits)
@@ -283,8 +283,8 @@ BAD_LOGITS: dict[str, tuple[Callable[[], None], str, str]] = {
     "scalar": (array(1.0), "bad.npy", "shape ()"),
     "no frames": (array(np.zeros((0, 4))), "bad.npy", "which is empty"),
     "no tokens": (array(np.zeros((4, 0))), "bad.npy", "which is empty"),
-    "NaN": (changed(1, 2, np.nan), "bad.npy", "nan at frame 1, token 2"),
-    "infinite": (changed(4, 0, np.inf), "bad.npy", "inf at frame 4, token 0"),
+    "NaN": (logits_with(1, 2, np.nan), "bad.npy", "nan at frame 1, token 2"),
+    "infinite": (logits_with(4, 0, np.inf), "bad.npy", "inf at frame 4, token 0"),
     "impossible frame": (array(np.full((2, 4), -np.inf)), "bad.npy", "-inf for all tokens of frame 0"),
     "narrow": (array(LOGITS[:, :3]), "bad.npy", "3 wide and tokens.txt has 4 tokens"),
     "wide": (array(np.zeros((3, 5))), "bad.npy", "5 wide and tokens.txt has 4 tokens"),

@@ -43,13 +43,13 @@ def test_folder_or_list_file_counts_as_several_inputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "words", "says"),
+    ("family", "words", "message"),
     [
         ("speechlm", ("a", "b"), "demo/x answers conversations; expected one input, and --audio for a recording"),
         ("sensevoice", ("a.wav", "b.wav", "--junit", "x.xml"), "--junit is for one input; leave it out, or give one"),
         ("sensevoice", ("a.wav", "b.wav", "--baseline", "x.json"), "--baseline is for one input"),
     ],
 )
-def test_several_inputs_are_refused_where_one_is_required(family: str, words: tuple[Any, ...], says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_several_inputs_are_refused_where_one_is_required(family: str, words: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         several_asked(parsed(*words), card(family))

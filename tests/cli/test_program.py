@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("in_folder")
 
 
 def workbench(*words: str, fake: bool = False, **options: object) -> subprocess.Popen[str]:
-    """The command as a program of its own."""
+    """Starts the command as a separate program."""
     code = "import sys; from workbench.cli import program; from workbench.isolation import serial"
     if fake:
         code += f"; serial.CHILD = {FAKE_CHILD}; from workbench.cli import transcribe"

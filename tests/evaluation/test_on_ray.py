@@ -60,19 +60,19 @@ def test_lost_ray_node_loses_no_recording(tmp_path: Path, fake: Any, seed: int) 
     unfinished, expected = emptied(tmp_path / "out")
     generator = random.Random(seed)
     threshold, node_name = generator.randint(1, 12), generator.choice(["one", "two"])
-    lost: list[str] = []
+    lost_nodes: list[str] = []
 
     def fate(node: str, method: str) -> str | None:
-        if len(ray.computed_by) < threshold or lost:
+        if len(ray.computed_by) < threshold or lost_nodes:
             return None
-        lost.append(node_name)
+        lost_nodes.append(node_name)
         return node_name
 
     ray = fake(FakeRay({"one": 1, "two": 2}, fate))
     workers = RayWorkers("auto", MODELS)
     assert (workers.usual_count, workers.place) == (3, "a Ray cluster of 2 nodes")
     schedule = drive(unfinished, workers, workers.usual_count)
-    assert all_rows(unfinished) == expected and schedule.computed == 60 and lost == [node_name]
+    assert all_rows(unfinished) == expected and schedule.computed == 60 and lost_nodes == [node_name]
     assert node_name not in ray.computed_by[threshold:], "the other node computed the rest"
     assert not ray.connected and all(each.gone for each in ray.actors), "nothing is left behind"
     assert {(each["num_cpus"], each["max_restarts"], each["max_task_retries"]) for each in ray.asked} == {(1, 0, 0)}

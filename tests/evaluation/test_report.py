@@ -213,13 +213,13 @@ class Tags(HTMLParser):
 
     def __init__(self, text: str):
         super().__init__()
-        self.found: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self.handlers: list[str] = []
         self.addresses: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found[tag] = self.found.get(tag, 0) + 1
+        self.counts[tag] = self.counts.get(tag, 0) + 1
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
         self.addresses += [str(value) for name, value in attrs if name in ("src", "href")]
 
@@ -254,7 +254,7 @@ def test_text_of_manifests_and_models_is_escaped_in_the_report() -> None:
     text = page(hostile(), tone)
     assert "<img" not in text and "<script>alert" not in text
     tags = Tags(text)
-    assert tags.found["script"] == 5 and "img" not in tags.found and tags.handlers == []
+    assert tags.counts["script"] == 5 and "img" not in tags.counts and tags.handlers == []
     assert all(each.startswith(("#", "data:audio/flac;base64,")) for each in tags.addresses)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
     assert policy and policy[1].startswith("default-src 'none'") and "'unsafe-inline'; script-src 'sha256-" in policy[1]

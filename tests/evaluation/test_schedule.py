@@ -86,7 +86,9 @@ def test_recording_that_kills_every_worker_is_recorded_as_failed(tmp_path: Path)
         "the model's process ended 3 times while it transcribed this (it was ended by SIGKILL)"
     }
     assert schedule.computed == 60
-    assert all(workers.seen.count(each) <= 2 * 4 for each in deadly), "each is tried again beside the other deadly one"
+    assert all(workers.seen.count(each) <= 2 * 4 for each in deadly), (
+        "for each model, three tries and one beside another"
+    )
 
 
 def test_model_that_cannot_be_loaded_raises_an_error(tmp_path: Path) -> None:
@@ -132,8 +134,8 @@ def test_progress_estimate_states_count_speed_and_time_left() -> None:
     now = 0.0
     estimate = Estimate(lambda: now)
 
-    def state(done: int, workers: int = 2, models_left: int = 1) -> EvaluationState:
-        return EvaluationState("demo/a|pytorch", done, 200, done, 100, done, 2.0 * done, workers, 0, models_left)
+    def state(count: int, workers: int = 2, models_left: int = 1) -> EvaluationState:
+        return EvaluationState("demo/a|pytorch", count, 200, count, 100, count, 2.0 * count, workers, 0, models_left)
 
     assert estimate.words(state(0, 0)) == "demo/a|pytorch: 0 of 100, loading, then 1 more model"
     now = 50.0  # loading took long, and does not count as computing

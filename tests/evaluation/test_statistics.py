@@ -136,20 +136,20 @@ def verdict_of(errors: np.ndarray, units: float = 10.0, names: tuple[str, ...] =
 
 def test_difference_verdicts_match_the_simulated_cases() -> None:
     source = np.random.default_rng(0)
-    same = source.integers(0, 3, 400).astype(float)
-    few = same.copy()
-    few[:4] += [1, -1, 1, 0]
+    reference = source.integers(0, 3, 400).astype(float)
+    nearly_same = reference.copy()
+    nearly_same[:4] += [1, -1, 1, 0]
     cases = {
-        "same": same,
-        "worse": same + source.integers(0, 2, 400),
-        "better": np.maximum(same - source.integers(0, 2, 400), 0),
-        "not worse": few,
+        "same": reference,
+        "worse": reference + source.integers(0, 2, 400),
+        "better": np.maximum(reference - source.integers(0, 2, 400), 0),
+        "not worse": nearly_same,
     }
-    for verdict, other in cases.items():
-        assert verdict_of(np.stack([same, other], axis=1)).verdict == verdict
-    open_ = verdict_of(np.stack([same[:30], same[30:60]], axis=1))
-    assert open_.verdict == "open" and "more recordings are needed" in open_.sentence
-    worse = verdict_of(np.stack([same, cases["worse"]], axis=1))
+    for verdict, candidate in cases.items():
+        assert verdict_of(np.stack([reference, candidate], axis=1)).verdict == verdict
+    undecided = verdict_of(np.stack([reference[:30], reference[30:60]], axis=1))
+    assert undecided.verdict == "open" and "more recordings are needed" in undecided.sentence
+    worse = verdict_of(np.stack([reference, cases["worse"]], axis=1))
     assert worse.sentence.startswith("q8_0 is worse than f32: difference ") and "95 % interval" in worse.sentence
     not_worse = Difference("f32", "q8_0", 500, 0.001, -0.001, 0.003, alike=False, pairs=1)
     assert not_worse.sentence == (

@@ -150,8 +150,8 @@ def test_resumed_run_with_different_settings_is_refused(tmp_path: Path) -> None:
     assert merged(tmp_path / "none", run) == run
     extended = merged(evaluation.path, replace(run, models=(model("demo/paraformer|pytorch"),)))
     assert [each.key for each in extended.models] == [*MODELS, "demo/paraformer|pytorch"], "others may be added"
-    moved = replace(run, manifest=replace(run.manifest, path="/other/list.csv", root="/other"))
-    assert merged(evaluation.path, moved).manifest.root == "/other", "the run may continue on another machine"
+    relocated = replace(run, manifest=replace(run.manifest, path="/other/list.csv", root="/other"))
+    assert merged(evaluation.path, relocated).manifest.root == "/other", "the run may continue on another machine"
     changes = {
         "is not the corpus that": {"manifest": replace(run.manifest, digest="0")},
         "the normaliser basic .version 1., and none": {"normaliser": {"name": "none", "version": "1"}},

@@ -103,7 +103,7 @@ def test_forked_session_has_the_environment_and_working_folder_of_its_start(
 def test_changed_threads_cores_or_file_limits_start_another_prepared_process(
     make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """Libraries read such values, as the number of threads, when they are loaded."""
+    """Libraries read such values, for example the number of threads, when they are loaded."""
     import resource
 
     earlier = make()
@@ -309,7 +309,7 @@ def test_session_specs_map_to_kinds_of_prepared_processes(tmp_path: Path, monkey
 def test_language_model_imports_leave_no_files_in_the_temporary_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """torch's compiler, which transformers imports, makes a folder there and never removes it."""
+    """torch's compiler, which transformers imports, creates a folder there and never removes it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.delenv(COMPILED, raising=False)

@@ -25,13 +25,13 @@ NAMES = [spec.name for spec in option_specs(SpeechLmOptions)]
 MODALITIES = (["text"], ["audio"], ["text", "audio"], "auto")
 
 
-def read(answers: KeptAnswers, **fields: Any) -> ChatRequest:
+def read_request(answers: KeptAnswers, **fields: Any) -> ChatRequest:
     return read_chat_request({"messages": ASK, **fields}, ["fake"], NAMES, answers)
 
 
 def answer_forms(answers: KeptAnswers, ends: float = 0.0, **fields: Any) -> tuple[Any, list[Any], Answer]:
     """Returns the complete response, its stream chunks, and the session's answer."""
-    request = read(answers, **fields)
+    request = read_request(answers, **fields)
     *pieces, answer = fake_conversation(ends=ends).converse_stream(request.messages, **request.options)
     assert isinstance(answer, Answer)
     writer = ChatAnswer(request, answers)
@@ -103,7 +103,7 @@ def test_later_request_gets_the_exact_code_rows_by_audio_id(stream: bool) -> Non
     earlier = answers.get(audio["id"])
     assert earlier is not None and earlier.expires_at == audio["expires_at"] and earlier.text == answer.text
     message = {"role": "assistant", "audio": {"id": audio["id"]}}
-    request = read(answers, messages=[*ASK, message, *ASK])
+    request = read_request(answers, messages=[*ASK, message, *ASK])
     next_answer = fake_conversation().converse(request.messages, modalities="text")
     assert (
         next_answer.token_ids

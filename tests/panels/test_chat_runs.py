@@ -203,11 +203,11 @@ def test_stop_ends_generation_within_one_row_and_keeps_the_partial_answer(
 
 
 def test_model_load_time_is_reported_once_per_load(pool: SessionPool, registry: FakeChatRegistry) -> None:
-    loaded = {"type": "loaded", "seconds": registry.speaker.load_seconds}
-    assert [event for _, event in run_columns(pool, ask(pool, request())) if event == loaded] == [loaded]
-    assert loaded not in [event for _, event in run_columns(pool, ask(pool, request()))]
+    load_event = {"type": "loaded", "seconds": registry.speaker.load_seconds}
+    assert [event for _, event in run_columns(pool, ask(pool, request())) if event == load_event] == [load_event]
+    assert load_event not in [event for _, event in run_columns(pool, ask(pool, request()))]
     registry.speaker.pid = None  # unloaded in the meantime
-    assert loaded in [event for _, event in run_columns(pool, ask(pool, request()))]
+    assert load_event in [event for _, event in run_columns(pool, ask(pool, request()))]
 
 
 def test_columns_answer_in_order_and_an_error_affects_only_its_column(

@@ -27,7 +27,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return write_files(tmp_path)
 
 
-def guided(pool: SessionPool, files: dict[str, Path], **changes: Any) -> tuple[Decodings, Any]:
+def run_guided(pool: SessionPool, files: dict[str, Path], **changes: Any) -> tuple[Decodings, Any]:
     decodings = ran(pool, job(pool, files, options(files, "lexicon", "word_lm", **changes), decoders=[GUIDED]))
     return decodings, decodings.state.rows[0]
 
@@ -41,7 +41,7 @@ def text_at(value: dict[str, Any], index: int) -> str:
 
 
 def test_followed_search_contains_frames_labels_prefixes_and_moments(pool: SessionPool, files: dict[str, Path]) -> None:
-    value = follow(*guided(pool, files))
+    value = follow(*run_guided(pool, files))
     frames, labels = value["frames"], value["labels"]
     assert len(frames) == 16 and labels[-1] == "blank" and set(labels) == {"T", "UW", "L", "EY", "blank"}
     assert len(base64.b64decode(value["grid"])) == 16 * len(labels)
@@ -87,7 +87,7 @@ def test_search_is_computed_once_and_the_last_selected_one_is_shown(
 def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
     pool: SessionPool, files: dict[str, Path]
 ) -> None:
-    decodings, row = guided(pool, files, beam_size=1)
+    decodings, row = run_guided(pool, files, beam_size=1)
     decoder, logits, _ = decodings.search_of(row)
     record = decoder.explain(logits)
     better = wider(decoder).decode([logits])[0]
@@ -110,7 +110,7 @@ def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
 
 
 def test_choice_between_rival_words_is_explained_by_score_terms(pool: SessionPool, files: dict[str, Path]) -> None:
-    _, row = guided(pool, files)
+    _, row = run_guided(pool, files)
     rival = find_rival(row.hypotheses, row.words, 0)
     assert rival is not None and rival.instead == ("two",) and rival.terms["acoustic"] == pytest.approx(0)
     html = rival_html(row, rival, "too")

@@ -25,9 +25,9 @@ def open_tab(page: Any, served: Served) -> None:
     expect(page.locator("#decode-model input")).not_to_have_value("")
 
 
-def upload(page: Any, where: str, *paths: Path) -> None:
-    page.set_input_files(f"#decode-{where} input[type=file]", [str(path) for path in paths])
-    expect(page.locator(f"#decode-{where}")).to_contain_text(paths[-1].suffix)
+def upload(page: Any, field: str, *paths: Path) -> None:
+    page.set_input_files(f"#decode-{field} input[type=file]", [str(path) for path in paths])
+    expect(page.locator(f"#decode-{field}")).to_contain_text(paths[-1].suffix)
 
 
 @pytest.mark.browser
@@ -39,7 +39,7 @@ def test_logits_files_are_decoded_followed_explained_and_swept(served: Served, p
     broken.write_text("two\tT OO\n")
     open_tab(page, served)
 
-    # Nothing to decode, then a broken file: what was entered stays.
+    # Nothing to decode, then a broken file: the inputs stay.
     page.locator("#decode-reference textarea").fill("too late\ntoo late")
     page.locator("#decode-run").click()
     expect(page.locator(".toast-body")).to_contain_text("there is nothing to decode")
@@ -74,11 +74,11 @@ def test_logits_files_are_decoded_followed_explained_and_swept(served: Served, p
     page.get_by_label("One frame on").click()
     expect(page.locator("#decode-follow output")).to_contain_text("Frame 8 of 16")
 
-    # Why a word.
+    # The reason for a word.
     best.get_by_role("button", name="too").click()
     expect(page.locator("#decode-why h3")).to_contain_text("Why “too” and not “two”?")
 
-    # The sweep, whose pair is used.
+    # The sweep, and the use of its pair of weights.
     unfold(page, "Sweep two weights")
     page.locator("#decode-pair label").nth(1).click()
     page.locator("#decode-first input, #decode-first textarea").fill("0.25 to 1, 2")

@@ -22,14 +22,14 @@ from workbench.core.errors import BadInput
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Opens for the answers of `slow` at the latest when the test ends."""
+    """The gate for the answers of `slow`, which opens at the latest when the test ends."""
     gate = threading.Event()
     yield gate
     gate.set()
 
 
 def slow(patch: pytest.MonkeyPatch, gate: threading.Event, actions: type, name: str) -> None:
-    """Makes the event handler of that name wait for the gate; to be done before the page is served."""
+    """Makes the event handler of that name wait for the gate; call it before the page starts."""
     answer = getattr(actions, name)
 
     @functools.wraps(answer)
@@ -117,7 +117,7 @@ def test_last_of_two_clicked_rows_is_opened(
 
 
 def test_events_with_data_do_not_use_trigger_mode_always_last(pool: SessionPool) -> None:
-    """As Gradio does for the trigger mode "always_last"."""
+    """For the trigger mode "always_last", Gradio would repeat the first press."""
     page = build_page(pool)
     with_data = [each for each in page.fns.values() if each.fn and "EventData" in str(inspect.signature(each.fn))]
     assert len(with_data) > 10

@@ -85,7 +85,7 @@ def test_code_snippets_of_the_page_run(served: Served, tmp_path: Path) -> None:
     for endpoint in descriptions:
         script = descriptions[endpoint]["code_snippets"]["javascript"]
         constants = re.findall(r"^const (\w+)", script, re.MULTILINE)
-        assert len(constants) == len(set(constants)), "declared twice"
+        assert len(constants) == len(set(constants)), "a constant is declared twice"
 
 
 @pytest.mark.slow

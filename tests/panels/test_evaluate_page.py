@@ -75,7 +75,7 @@ def test_samples_are_evaluated_filtered_exported_and_sent_to_other_tabs(bench: S
     expect(report.locator("#worst .recording").first).to_contain_text("eleven")
     assert fits_a_phone_and_a_desk(page, report.locator("html").element_handle().owner_frame())
 
-    # A filter, a row closely with its sound, and where it goes.
+    # A filter, one row in detail with its sound, and its links to other tabs.
     report.locator(".tools input[type=search]").fill("six five")
     expect(report.locator(".count")).to_contain_text("of 9 recordings")
     report.locator(".tools input[type=search]").fill("three_seven")

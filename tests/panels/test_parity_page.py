@@ -139,7 +139,7 @@ def test_first_wrong_stage_is_opened_and_other_stages_can_be_selected(lab: Serve
     expect(page.locator(".heat .opened")).to_have_attribute("data-stage", "encoder.layers.3")
     expect(page.locator('[data-stage="encoder.layers.3"] button')).to_have_attribute("tabindex", "0")
 
-    # By keys: one stage is reached with the tab key, arrows go on from there.
+    # With the keyboard: the tab key reaches one stage, and the arrow keys move on from there.
     first = page.locator('[data-stage="frontend.fbank"] button')
     expect(page.locator('.heat button[tabindex="0"]')).to_have_count(1)
     first.focus()
@@ -149,7 +149,7 @@ def test_first_wrong_stage_is_opened_and_other_stages_can_be_selected(lab: Serve
     page.keyboard.press("Enter")
     expect(page.locator("#parity-closer h3")).to_contain_text(f"{STAGES[-2]} gguf:f32")
     expect(page.locator("#parity-closer")).to_contain_text(re.compile("equal|edit"))
-    # By the mouse on a candidate's cell, and on the name of another candidate.
+    # With the mouse: a candidate's cell, then the name of another candidate.
     page.locator('[data-stage="logits"] td[data-side="0"]').first.click()
     expect(page.locator("#parity-closer h3")).to_contain_text("logits pytorch:f32 against pytorch:f32")
     page.locator("#parity-closer").get_by_role("button", name="gguf:f32").click()
@@ -256,7 +256,8 @@ def test_page_has_no_horizontal_scroll_on_a_phone(lab: Served, page: Any) -> Non
     assert box.evaluate("each => each.scrollWidth > each.clientWidth"), "the table scrolls in its own box"
     box.evaluate("each => { each.scrollTop = 200; each.scrollLeft = 100; }")
     [edge, head, name] = [
-        page.locator(what).first.bounding_box() for what in ("#parity-result .tall", ".heat thead th", ".heat tbody th")
+        page.locator(selector).first.bounding_box()
+        for selector in ("#parity-result .tall", ".heat thead th", ".heat tbody th")
     ]
     assert head["y"] == pytest.approx(edge["y"], abs=2), "its head stays"
     assert name["x"] == pytest.approx(edge["x"], abs=2), "the names of stages stay"

@@ -50,9 +50,9 @@ def test_results_that_are_sent_as_html_are_remembered(page: Page) -> None:
 
 def test_sent_results_forget_the_oldest_and_ignore_other_values() -> None:
     stored, unlisted = gr.HTML(), gr.HTML()
-    sent = SentResults(limit=2).of([stored])
+    results = SentResults(limit=2).of([stored])
     for value in ("a", "b", "a", {"value": "c"}, {"visible": False}, None, 3, ""):
-        sent.add(stored, value)
-    sent.add(unlisted, "d")
-    assert "d" not in sent
-    assert [each in sent for each in ("a", "b", "c", "", None, 3)] == [True, False, True, False, False, False]
+        results.add(stored, value)
+    results.add(unlisted, "d")
+    assert "d" not in results
+    assert [each in results for each in ("a", "b", "c", "", None, 3)] == [True, False, True, False, False, False]

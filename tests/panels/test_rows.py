@@ -36,14 +36,14 @@ class Tags(HTMLParser):
 
     def __init__(self, html: str):
         super().__init__()
-        self.seen: list[str] = []
+        self.names: list[str] = []
         self.open: list[str] = []
         self.words = ""
         self.feed(html)
         assert not self.open, f"never closed: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.seen.append(tag)
+        self.names.append(tag)
         if tag not in ("img", "source"):
             self.open.append(tag)
 
@@ -126,12 +126,12 @@ def test_external_text_is_escaped_in_the_results_html(field: str) -> None:
     tags = Tags(
         results_html(RunState((rows[field],))) + status_html(RunState((replace(rows[field], status="running"),)))
     )
-    assert "img" not in tags.seen and "onerror" in tags.words
+    assert "img" not in tags.names and "onerror" in tags.words
 
 
 def test_failed_row_shows_its_error_and_no_buttons() -> None:
     html = results_html(RunState((replace(ROW, status="failed", error="a.wav is empty"),), finished=True))
-    assert "a.wav is empty" in html and "button" not in Tags(html).seen
+    assert "a.wav is empty" in html and "button" not in Tags(html).names
 
 
 def test_a_doubt_is_one_line_for_all_models_with_a_button() -> None:

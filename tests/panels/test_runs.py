@@ -115,8 +115,8 @@ def test_idle_model_runs_first_while_another_model_is_occupied(pool: Any, tmp_pa
     order = []
     recordings = [tone(tmp_path / "a.wav"), tone(tmp_path / "b.wav")]
     for state in run(pool, job(pool, recordings), threading.Event()):
-        done = [(row.recording, row.cell.model) for row in state.rows if row.status == "done"]
-        order += [each for each in done if each not in order]
+        finished = [(row.recording, row.cell.model) for row in state.rows if row.status == "done"]
+        order += [each for each in finished if each not in order]
         if len(order) == 2:
             busy.gate.set()
     assert [model for _, model in order] == ["fake/para"] * 2 + ["fake/sense"] * 2
@@ -144,12 +144,12 @@ def test_waiting_row_shows_the_progress_message_of_the_session(pool: Any, tmp_pa
     pool.session("fake/sense", "pytorch")
     stream = session.stream
 
-    def waits(*arguments: Any, **options: Any) -> Any:
+    def stream_after_report(*arguments: Any, **options: Any) -> Any:
         report(0.0, "waiting for another run of this model")
         assert reported.wait(60), "the run did not report that it waits"
         yield from stream(*arguments, **options)
 
-    session.stream = waits
+    session.stream = stream_after_report
     activities = []
     for state in run(pool, job(pool, [tone(tmp_path / "a.wav")], BOTH[:1]), threading.Event()):
         activities += [row.progress.activity for row in state.rows if row.progress]
@@ -215,8 +215,8 @@ def test_offers_list_runnable_models_first_and_reasons_for_the_others(pool: Any)
 
 
 def test_model_name_without_a_runtime_selects_pytorch_once(pool: Any) -> None:
-    chosen = chosen_offers(["fake/sense", "fake/sense|pytorch"], offers(pool.registry))
-    assert [offer.cell for offer in chosen] == [ModelOnRuntime("fake/sense", "pytorch")]
+    selection = chosen_offers(["fake/sense", "fake/sense|pytorch"], offers(pool.registry))
+    assert [offer.cell for offer in selection] == [ModelOnRuntime("fake/sense", "pytorch")]
 
 
 def test_a_model_runs_in_several_quantisations_side_by_side(gguf_pool: Any, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_upload_folder_is_deleted_when_the_server_ends(monkeypatch: pytest.Monke
     monkeypatch.delenv(UPLOADS)
     with own_uploads():
         first = Path(os.environ[UPLOADS])
-        first.mkdir()  # as Gradio makes it
+        first.mkdir()  # as Gradio creates it
         (first / "talk.wav").write_bytes(b"RIFF")
     assert not first.exists() and not first.parent.exists() and UPLOADS not in os.environ
 

@@ -84,7 +84,7 @@ def test_tiles_are_cacheable_once_the_recording_is_read(tmp_path: Path) -> None:
             break
         time.sleep(0.01)
     assert about.json()["seconds"] == 2.0 and about.json()["rate"] == 16000 and about.json()["share"] == 1
-    peaks, mels, samples, fine, invalid, many = get_all(
+    peaks, mels, samples, fine_peaks, invalid, many = get_all(
         timelines,
         (f"{address}/peaks/0/0", {}),
         (f"{address}/mels/3/0", {}),
@@ -94,7 +94,7 @@ def test_tiles_are_cacheable_once_the_recording_is_read(tmp_path: Path) -> None:
         (f"{address}/samples/0/999999999", {}),
     )
     assert len(peaks.content) == 200 * 2 * 2 and "max-age" in peaks.headers["cache-control"]
-    assert len(mels.content) == 25 * 80 and len(samples.content) == 100 and len(fine.content) == (1600 - 1024) * 4
+    assert len(mels.content) == 25 * 80 and len(samples.content) == 100 and len(fine_peaks.content) == (1600 - 1024) * 4
     assert invalid.status_code == many.status_code == 400
     timelines.close()
 

@@ -285,7 +285,7 @@ def test_many_recordings_are_sorted_searched_opened_and_exported(bench: Served, 
     expect(page.locator(".overview .result:visible")).to_have_count(2)
     expect(lines.locator(":scope > tr:first-child > td").nth(2)).to_have_text(
         "33.3 %"
-    )  # eleven for seven: a third, both ways
+    )  # "eleven" instead of "seven": one word of three
     assert fits_a_phone_and_a_desk(page)
     with page.expect_download() as waiting:
         page.locator("[data-save=zip]").click()

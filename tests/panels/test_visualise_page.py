@@ -52,7 +52,7 @@ FRAMES = """async () => {
 
 @pytest.fixture(scope="module")
 def bench(uploads: str) -> Iterator[Served]:
-    """The page over fake models whose pictures are made up: a view is one of them, two sides are two."""
+    """The page over fake models with made-up pictures: one for each side of a view."""
 
     real = run.compute
 
@@ -153,8 +153,8 @@ def test_cursor_selection_tokens_and_playback_are_shared_by_all_pictures(tab: An
     begin, end = (float(each) for each in stage(page, "stretch").split())
     assert begin == pytest.approx(0.2, abs=0.02) and end == pytest.approx(0.6, abs=0.02)
     assert all(page.evaluate(LIT, 0.4).values()) and not any(page.evaluate(LIT, 1.6).values())
-    chosen = page.locator('.looking .token[aria-pressed="true"]')
-    expect(chosen).to_have_text(["three", "three"])
+    selected_tokens = page.locator('.looking .token[aria-pressed="true"]')
+    expect(selected_tokens).to_have_text(["three", "three"])
     page.get_by_role("button", name="Play (space)").click()
     until(page, lambda: float(stage(page, "level")) > 0.2)
     until(page, lambda: stage(page, "playing") == "no")
@@ -230,7 +230,7 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(tab: Any, bench: Ser
     assert stage(page, "stretch") == stretch
     expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
 
-    # A link holds an own recording too, and the page says so. Another tab takes the state out of the address.
+    # A link also holds a user's own recording, and the page says so. Another tab removes the state from the address.
     page.locator("#visualise-recording button[aria-label='Clear']").click()
     page.set_input_files("#visualise-recording input[type=file]", str(broken(tmp_path / "text.wav")))
     expect(page.locator("#visualise-credit .fault")).to_contain_text("text.wav is not a sound file")

@@ -33,8 +33,8 @@ from workbench.visualise.picture import Picture
 TYPES = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("<u1")}
 
 
-def read(content: bytes) -> dict[str, Any]:
-    """A parcel as the browser reads it: each layer's `values` are the numbers that its codes stand for."""
+def decode_parcel(content: bytes) -> dict[str, Any]:
+    """Decodes a parcel as the browser does: each layer's `values` are the numbers that its codes stand for."""
     (length,) = struct.unpack_from("<I", content)
     header: dict[str, Any] = json.loads(content[4 : 4 + length])
     begin = -(-(4 + length) // 8) * 8
@@ -58,7 +58,7 @@ def image(values: np.ndarray, **changes: Any) -> Picture:
 @given(arrays(np.float32, array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-1e6, 1e6, width=32)))
 def test_image_values_survive_the_parcel_encoding(values: np.ndarray) -> None:
     values[..., 0, 0] = np.nan
-    [layer] = read(parcel([image(values)], ["side"]))["sides"][0]["layers"]
+    [layer] = decode_parcel(parcel([image(values)], ["side"]))["sides"][0]["layers"]
     known = values[np.isfinite(values)]
     step = (known.max() - known.min() if known.size else 0.0) / 65534
     np.testing.assert_allclose(layer["values"], values, rtol=1e-6, atol=0.51 * step + 1e-6)
@@ -66,7 +66,7 @@ def test_image_values_survive_the_parcel_encoding(values: np.ndarray) -> None:
 
 def test_a_large_image_has_a_byte_for_each_value() -> None:
     values = np.linspace(0.0, 1.0, 4_000_001, dtype=np.float32)[None]
-    [layer] = read(parcel([image(values)], ["side"]))["sides"][0]["layers"]
+    [layer] = decode_parcel(parcel([image(values)], ["side"]))["sides"][0]["layers"]
     assert layer["array"]["type"] == "u1" and layer["array"]["power"] == 2.0
     assert abs(layer["values"] - values).max() < 1 / 254
     assert abs(layer["values"] - values)[values < 1e-4].max() < 5e-5, "more codes where most values of attention are"
@@ -75,7 +75,7 @@ def test_a_large_image_has_a_byte_for_each_value() -> None:
 def test_parcel_contains_every_kind_of_layer_with_axes_and_labels() -> None:
     picture, shifted = every_kind("pytorch"), every_kind("gguf", shift=50.0)
     both_sides = picture_set(picture, shifted)
-    header = read(parcel(both_sides.pictures, both_sides.titles))
+    header = decode_parcel(parcel(both_sides.pictures, both_sides.titles))
     assert [side["title"] for side in header["sides"]] == ["Side 0", "Side 1", "Difference"]
     first = {layer["name"]: layer for layer in header["sides"][0]["layers"]}
     for layer in picture.layers:
@@ -106,7 +106,7 @@ def test_axis_ticks_are_matched_to_tokens_and_their_times(ticks: Any, tokens: An
     axis = Axis("token", "tokens", ticks=ticks)
     layer = Layer("a", "image", "a", np.zeros((max(len(ticks), 1), 2)), Axis("seconds", "seconds"), axis)
     picture = Picture("ctc", "m", "pytorch", "t", "s", (layer,), 1.0, words)
-    [decoded] = read(parcel([picture], ["side"]))["sides"][0]["layers"]
+    [decoded] = decode_parcel(parcel([picture], ["side"]))["sides"][0]["layers"]
     assert decoded["y"]["tokens"] == places
     if places is not None:
         assert decoded["y"]["spans"] == [None if place is None else [0.5, 1.0] for place in places]

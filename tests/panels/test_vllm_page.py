@@ -189,8 +189,8 @@ def test_other_runtimes_and_remote_servers_get_no_engine_settings(
 def test_different_settings_open_different_sessions(engine_pool: SessionPool) -> None:
     first = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 512})
     repeated = engine_pool.session("fake/nano", "vllm", settings={"max_length": 512})
-    other = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 256})
-    assert first is repeated and first is not other
+    different = engine_pool.session("fake/nano", "vllm", on_progress=lambda *_: None, settings={"max_length": 256})
+    assert first is repeated and first is not different
 
 
 def test_engine_start_failure_fails_its_rows_with_the_reason(
@@ -220,7 +220,7 @@ def test_loaded_engine_shows_start_time_memory_and_log(engine_pool: SessionPool,
     )
     registry.log.unlink()
     assert "cannot be read: No such file" in log_html(engine_pool, registry.log.name)
-    assert log_html(engine_pool, "../../etc/passwd") == "", "only logs of engines that are there"
+    assert log_html(engine_pool, "../../etc/passwd") == "", "only logs of loaded engines are shown"
 
 
 # The page.

@@ -110,8 +110,8 @@ def test_streamed_text_is_marked_as_a_busy_live_region() -> None:
 def test_stopped_text_is_marked_as_stopped_and_escaped() -> None:
     stopped = replace(ROW, status="stopped", writing=HOSTILE)
     tags = Tags(results_html(RunState((stopped,), finished=True, stopped=True)))
-    assert "Stopped before its end" in tags.words and "onerror" in tags.words and "img" not in tags.seen
-    assert "img" not in Tags(results_html(RunState((replace(stopped, status="running"),)))).seen
+    assert "Stopped before its end" in tags.words and "onerror" in tags.words and "img" not in tags.names
+    assert "img" not in Tags(results_html(RunState((replace(stopped, status="running"),)))).names
 
 
 # Options that differ between families, and models that do not transcribe.

@@ -52,7 +52,7 @@ def room_for(count: float) -> int:
     return int(count * (PROCESS_BYTES + WEIGHTS_FACTOR * (1 << 30)) + (1 << 20))
 
 
-def loaded(registry: Registry) -> list[str]:
+def loaded_models(registry: Registry) -> list[str]:
     return [each.model for each in registry.residents() if each.memory_bytes]
 
 
@@ -177,10 +177,10 @@ def test_least_recently_used_session_is_unloaded_and_reloads_on_use(models: list
         one, two = registry.open("one"), registry.open("two")
         one.transcribe("x")  # now two is the one least recently used
         three = registry.open("three")
-        assert loaded(registry) == ["one", "three"]
+        assert loaded_models(registry) == ["one", "three"]
         assert two.pid is None
         assert two.transcribe("x").text.endswith("/x")
-        assert loaded(registry) == ["two", "three"]
+        assert loaded_models(registry) == ["two", "three"]
         assert three.pid
 
 
@@ -188,7 +188,7 @@ def test_sessions_within_the_budget_stay_loaded(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(3)) as registry:
         for name in models[:3]:
             registry.open(name)
-        assert loaded(registry) == models[:3]
+        assert loaded_models(registry) == models[:3]
 
 
 def test_a_session_at_work_is_not_unloaded(models: list[str]) -> None:
@@ -197,7 +197,7 @@ def test_a_session_at_work_is_not_unloaded(models: list[str]) -> None:
         with closing(one.stream("x", do="many")) as events:
             next(events)
             registry.open("three")
-            assert loaded(registry) == ["one", "three"]
+            assert loaded_models(registry) == ["one", "three"]
 
 
 def test_prepared_processes_end_before_a_session_is_unloaded(
@@ -215,7 +215,7 @@ def test_prepared_processes_end_before_a_session_is_unloaded(
         registry.open("one")
         assert prepared.memory_bytes
         registry.open("two")
-        assert not prepared.memory_bytes and loaded(registry) == ["one", "two"]
+        assert not prepared.memory_bytes and loaded_models(registry) == ["one", "two"]
 
 
 def test_session_that_does_not_fit_beside_busy_sessions_is_refused(models: list[str]) -> None:
@@ -230,7 +230,7 @@ def test_session_that_does_not_fit_beside_busy_sessions_is_refused(models: list[
                 "WORKBENCH_MEMORY_GB to allow more"
             )
             assert isinstance(next(events), Progress)
-        assert loaded(registry) == ["one"] and len(registry.residents()) == 1
+        assert loaded_models(registry) == ["one"] and len(registry.residents()) == 1
 
 
 def test_waiting_for_memory_is_reported_as_progress(models: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +273,7 @@ def test_session_larger_than_the_budget_is_refused_and_others_stay_loaded(models
             Unavailable, match=r"^two needs about 5\.6 GB, more than the 1\.7 GB that all sessions may have"
         ):
             registry.open("two")
-        assert loaded(registry) == ["one"]
+        assert loaded_models(registry) == ["one"]
 
 
 def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[str], tmp_path: Path) -> None:
@@ -282,11 +282,11 @@ def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[s
     add_weight_bytes(language, 1 << 30)
     with Registry(memory_bytes=room_for(2) - PROCESS_BYTES) as registry:
         one, two = registry.open("one"), registry.open("two", threads=1)
-        assert loaded(registry) == ["two"]
+        assert loaded_models(registry) == ["two"]
         one.transcribe("x")
-        assert loaded(registry) == ["one"]
+        assert loaded_models(registry) == ["one"]
         assert one.transcribe("x", neural_lm=str(language)).text.endswith("/x")
-        assert loaded(registry) == ["one"]
+        assert loaded_models(registry) == ["one"]
         with closing(one.stream("x", do="many")) as events:
             next(events)
             with pytest.raises(Unavailable, match=r"two needs about 1\.7 GB and sessions at work hold 3\.0 GB"):
@@ -295,7 +295,7 @@ def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[s
         with pytest.raises(Unavailable, match=r"^one with language needs about 5\.6 GB, more than the 3\.0 GB"):
             one.transcribe("x", neural_lm=str(language))
         assert two.transcribe("x").text.endswith("/x")
-        assert loaded(registry) == ["two"]
+        assert loaded_models(registry) == ["two"]
         one.transcribe("x")  # greedy again, in a new process
         assert registry._budget._bytes_of(registry._sessions()[0]) == estimate(tmp_path / "one")
 
@@ -303,7 +303,7 @@ def test_neural_lm_inside_a_session_counts_in_the_memory_estimate(models: list[s
 def test_loading_model_counts_with_its_memory_estimate(models: list[str]) -> None:
     with Registry(memory_bytes=room_for(1.5)) as registry:
         loading = Background(lambda: registry.open("never"))
-        eventually(lambda: bool(loaded(registry)))
+        eventually(lambda: bool(loaded_models(registry)))
         with pytest.raises(Unavailable, match=r"one needs about 1.7 GB and sessions at work hold 1.7 GB"):
             registry.open("one")
         registry.close()
@@ -326,7 +326,7 @@ def test_idle_sessions_are_unloaded_and_reload_on_use(models: list[str], registr
     with closing(one.stream("x", do="many")) as events:
         next(events)
         assert [each.model for each in registry.unload_idle(0)] == ["two"]
-    assert two.pid is None and loaded(registry) == ["one"]
+    assert two.pid is None and loaded_models(registry) == ["one"]
     [unloaded] = registry.unload_idle(0)
     assert (unloaded.model, unloaded.busy) == ("one", False) and unloaded.memory_bytes > 1 << 20
     assert registry.unload_idle(0) == []
@@ -341,4 +341,4 @@ def test_unload_by_name_skips_busy_sessions(models: list[str], registry: Registr
         assert not registry.unload("one", "pytorch")
         assert [bool(each.memory_bytes) for each in registry.residents()] == [True, False]
     assert registry.unload("one", "pytorch") and registry.unload("unheard-of", "pytorch")
-    assert loaded(registry) == []
+    assert loaded_models(registry) == []

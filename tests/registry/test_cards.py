@@ -373,7 +373,7 @@ def test_invalid_toml_list_keeps_the_shipped_models(registry: Registry, caplog: 
     assert registry.bad_cards() == [BadCard("", reason)]
     for _ in range(2):
         assert registry.card("demo/sensevoice").family == "sensevoice"
-    assert caplog.messages == [reason], "once"
+    assert caplog.messages == [reason], "the reason is logged once"
     with pytest.raises(BadInput, match=r"there is no model 'x' .* is not valid TOML: Invalid value"):
         registry.card("x")
 

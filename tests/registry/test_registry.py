@@ -60,7 +60,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return claiming_checkpoints(tmp_path, monkeypatch)
 
 
-def loaded(registry: Registry) -> list[str]:
+def loaded_models(registry: Registry) -> list[str]:
     return [each.model for each in registry.residents() if each.memory_bytes]
 
 
@@ -173,7 +173,7 @@ def test_session_transcribes_traces_and_frees_its_memory_on_unload(registry: Reg
         assert isinstance(session, Session)
         transcript = session.transcribe(noise(2.0))
         assert transcript.model == str(tmp_path / "tiny") and transcript.text
-        assert transcript.load_seconds == session.load_seconds > 0.02, "with the start of the process"
+        assert transcript.load_seconds == session.load_seconds > 0.02, "the load includes the start of the process"
         trace = session.trace(noise(2.0), stages="encoder.output, tokens")
         assert list(trace) == ["encoder.output", "tokens"] and tuple(trace["tokens"]) == transcript.tokens
         pid = session.pid
@@ -321,7 +321,7 @@ def test_closed_registry_ends_all_workers_and_refuses_to_open(models: list[str])
 def test_closing_the_registry_during_loading_leaves_no_worker(models: list[str]) -> None:
     registry = Registry()
     opening = Background(lambda: registry.open("never"))
-    eventually(lambda: bool(loaded(registry)))
+    eventually(lambda: bool(loaded_models(registry)))
     [child] = [
         child for child in psutil.Process().children() if "tests.support.fake_worker" in " ".join(child.cmdline())
     ]

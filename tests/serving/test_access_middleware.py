@@ -184,12 +184,14 @@ def test_only_upload_routes_accept_bodies_of_file_size() -> None:
 def test_a_body_of_unstated_length_is_refused_where_it_grows_too_large() -> None:
     """Inside an application, as in the page, whose own routes do not handle this refusal."""
 
-    async def sized(request: Any) -> PlainTextResponse:
+    async def body_size(request: Any) -> PlainTextResponse:
         return PlainTextResponse(str(len(await request.body())))
 
     guard = Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))
     inside = [Middleware(AccessMiddleware, guard=guard)]
-    client = TestClient(Starlette(routes=[Route("/x", sized, methods=["POST"])], middleware=inside), "http://localhost")
+    client = TestClient(
+        Starlette(routes=[Route("/x", body_size, methods=["POST"])], middleware=inside), "http://localhost"
+    )
     refused = client.post("/x", content=iter([bytes(1 << 19)] * 3))  # in chunks
     assert "content-length" not in refused.request.headers
     assert refused.status_code == 413 and "more than 1 MB" in refused.json()["error"]

@@ -202,7 +202,7 @@ def test_long_call_resumes_beside_short_calls_after_its_waiting_share(monkeypatc
 def test_long_calls_do_not_yield_to_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = CallQueue(LOCAL, slice_seconds=0.0, processors=1)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other") as second:
-        assert first.delays_others and not second.delays_others  # the second has not been found long yet
+        assert first.delays_others and not second.delays_others  # the second has just become a long call
         assert not first.delays_others
     monkeypatch.setattr("workbench.serving.call_queue.SHORT_SECONDS", 0.0)
     with queue.turn(Work(visitor("a")), "model") as first, queue.turn(Work(visitor("b")), "other"):

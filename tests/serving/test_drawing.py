@@ -39,12 +39,12 @@ def test_drawing_process_starts_with_the_first_call_and_is_shared_by_threads(dra
 
 def test_prepared_module_is_imported_in_the_drawing_process(drawing: Drawing) -> None:
     drawing.prepare("wave")
-    assert drawing(imported, "wave") and not drawing(imported, "colorsys")
+    assert drawing(is_imported, "wave") and not drawing(is_imported, "colorsys")
     drawing.prepare("no_such_module")  # no call waits for this import
     assert drawing(count_up, 1) == 1
 
 
-def imported(module: str) -> bool:
+def is_imported(module: str) -> bool:
     return module in sys.modules
 
 

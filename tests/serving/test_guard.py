@@ -125,7 +125,7 @@ def test_invented_sessions_of_one_address_are_not_remembered() -> None:
     for name in range(50):
         with contextlib.suppress(Busy):
             rate.count(Visitor("1.2.3.4", str(name)))
-    assert len(rate._times) == 3, "the address and the two that were let in"
+    assert len(rate._times) == 3, "the address and its two accepted visitors"
 
 
 def test_limits_are_read_from_a_toml_file(tmp_path: Path) -> None:

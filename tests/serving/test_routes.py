@@ -59,7 +59,7 @@ def test_transcription_is_returned_in_every_response_format(client: OpenAI, wav:
             (0.0, 0.5, "three"), (0.5, 1.0, "eleven"), (1.0, 1.5, "one"),
         ]  # fmt: skip
         assert (transcription.duration, transcription.language, transcription.words) == (2.0, "en", None)
-        assert transcription.segments[0].avg_logprob is None, "nobody computed it"
+        assert transcription.segments[0].avg_logprob is None, "no model computed it"
     else:
         assert transcription.split("\n")[0] == {"text": "three eleven one", "srt": "1", "vtt": "WEBVTT"}[form]
         assert ("-->" in transcription) == (form != "text")
@@ -142,7 +142,9 @@ def test_forms_without_one_valid_recording_are_refused(http: TestClient, wav: by
 def test_recording_that_cannot_be_stored_returns_an_error(
     http: TestClient, wav: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "make_tempdir", lambda: tmp_path / "gone")  # as little can be written there as if full
+    monkeypatch.setattr(
+        bodies, "make_tempdir", lambda: tmp_path / "gone"
+    )  # as on a full disk, no file can be written there
     answer = http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("a.wav", wav)})
     assert answer.status_code == 503
     assert answer.json()["error"]["message"].startswith("the recording found no room on this server: ")
@@ -271,12 +273,12 @@ def test_client_disconnect_stops_the_running_call() -> None:
         ended.set()
         yield 1
 
-    async def disconnected() -> dict[str, Any]:
+    async def receive_disconnect() -> dict[str, Any]:
         await asyncio.to_thread(started.wait)
         return {"type": "http.disconnect"}
 
-    async def ask() -> None:
-        request = Request({"type": "http", "headers": []}, disconnected)
+    async def disconnect() -> None:
+        request = Request({"type": "http", "headers": []}, receive_disconnect)
         with pytest.raises(ClientGone):
             await all_events(request, work)
         started.clear()
@@ -288,7 +290,7 @@ def test_client_disconnect_stops_the_running_call() -> None:
         await asyncio.gather(waiting, return_exceptions=True)
         await events.aclose()
 
-    finished(ask())
+    finished(disconnect())
     assert ended.wait(30)
 
 

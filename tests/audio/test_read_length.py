@@ -10,6 +10,7 @@ import soundfile
 
 from tests.support.sound_files import RATE, int16_samples, tone, wav_bytes, with_data_size, without_length
 from workbench.audio.read import read
+from workbench.audio.wav_header import RepairedWav, wav_layout
 from workbench.core.errors import BadInput
 
 
@@ -30,6 +31,18 @@ def test_wav_header_with_too_short_a_length_reads_all_samples_with_a_note(tmp_pa
     recording = read(path)
     assert recording.notes == ("the header promises 1.0 s but the file holds 3.2 s; the 3.2 s were read",)
     np.testing.assert_array_equal(recording.samples, int16_samples(wav))
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x01"])
+def test_repaired_wav_equals_a_file_with_correct_sizes(tmp_path: Path, tail: bytes) -> None:
+    wav = wav_bytes(tone(0.2))
+    path = tmp_path / "stream.wav"
+    path.write_bytes(with_data_size(wav, 0xFFFFFFFF, 0xFFFFFFFF) + tail)
+    with path.open("rb") as file:
+        layout = wav_layout(file)
+    assert layout is not None and not layout.honest
+    with RepairedWav(path, layout) as repaired:
+        assert repaired.read() == wav
 
 
 @pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFF - 36])

@@ -233,6 +233,22 @@ def test_search_with_too_few_complete_hypotheses_is_repeated_with_a_wider_beam()
     assert len({each.tokens for each in hypotheses}) == 5
 
 
+def test_default_weights_of_the_score() -> None:
+    rng = np.random.default_rng(0)
+    token_lm, word_lm = TableModel(3, rng), TableModel(2, rng)
+    lexicon, phrases = Lexicon(("a", "b"), (((1,),), ((2,),))), Phrases(((1,),))
+    decoder = CtcDecoder(
+        3, 0, SearchOptions(nbest=9), token_lm=token_lm, word_lm=word_lm, lexicon=lexicon, phrases=phrases
+    )
+    [found] = decoder.decode([rng.normal(size=(3, 3))])
+    assert any(1 in each.tokens for each in found)
+    for each in found:
+        words = [token - 1 for token in each.tokens]
+        assert each.token_lm == pytest.approx(0.5 * token_lm.text(each.tokens))
+        assert each.word_lm == pytest.approx(0.5 * word_lm.text(words))
+        assert each.bonus == 0.0 and each.boost == 2.0 * words.count(1)
+
+
 def test_language_model_with_zero_weight_is_not_called() -> None:
     model = TableModel(3, np.random.default_rng(0))
     CtcDecoder(3, 0, SearchOptions(alpha=0.0), token_lm=model).decode([np.zeros((4, 3))])

@@ -86,6 +86,13 @@ def test_every_lazily_loaded_name_exists(family: Family) -> None:
     assert set(family.gguf.layouts) <= set(family.gguf.architectures)
 
 
+def test_every_family_says_how_to_recognise_its_checkpoints() -> None:
+    hints: dict[str | None, set[str]] = {}
+    for family in OWN:
+        hints.setdefault(family.explain, set()).add(family.hint)
+    assert all(len(each) == 1 and "" not in each for each in hints.values()), "one layout of files has one hint"
+
+
 def test_built_in_family_is_found_without_reading_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workbench.families.outside.read_outside", lambda own: pytest.fail("other packages were read"))
     fresh = type(FAMILIES)()

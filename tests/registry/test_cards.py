@@ -52,6 +52,21 @@ def test_card_with_required_keys_uses_defaults(tmp_path: Path) -> None:
     assert card.tasks == ("transcribe",)
 
 
+@pytest.mark.parametrize(
+    ("family", "tasks"),
+    [
+        ("paraformer", ("transcribe",)),
+        ("fsmn_vad", ("vad",)),
+        ("funasr_nano", ("transcribe", "converse")),
+        ("speechlm", ("converse",)),
+        ("causal_lm", ("generate", "converse")),
+    ],
+)
+def test_card_without_tasks_has_those_of_its_family(family: str, tasks: tuple[str, ...], tmp_path: Path) -> None:
+    [card] = read_cards(write(tmp_path / "models.toml", GOOD.replace("sensevoice", family)))
+    assert card.tasks == tasks
+
+
 def test_every_key_of_a_card_is_read(tmp_path: Path) -> None:
     text = """
         [[model]]

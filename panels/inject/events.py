@@ -33,6 +33,7 @@ from panels.widgets.html_block import visibility_classes
 from panels.widgets.markup import datum, element, text
 from panels.widgets.model_chooser import chooser_value, chosen_in, with_sizes
 from panels.widgets.option_inputs import OptionField, read_inputs
+from panels.widgets.recording_actions import fault_html
 from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
 from workbench.audio.check import check_sound
@@ -169,15 +170,20 @@ class InjectActions:
         """Uses a sample as the recording."""
         return str(samples_named(self.samples, datum(event._data, "sample"))[0].path)
 
-    def begin_with(self, recording: str | None, listed: Any) -> tuple[tuple[ListedEmbedding, ...], str, str]:
-        """Removes embeddings of earlier recordings; returns values for: embeddings, list, look.
+    def begin_with(self, recording: str | None, listed: Any) -> Iterator[tuple[Any, ...]]:
+        """Checks a new recording, and removes embeddings of earlier recordings; files that were added stay.
 
-        Files that were added stay. Raises `BadInput` for a file that is not a sound file, before it loads a model.
+        Yields values for: embeddings, list, look, the recording's fault. Raises `BadInput` for a file that is not a
+        sound file after it has shown that fault, so that no model is loaded.
         """
-        if recording:
-            check_sound(recording)
+        try:
+            if recording:
+                check_sound(recording)
+        except WorkbenchError as error:
+            yield *(gr.skip(),) * 3, fault_html(error)
+            raise
         embeddings = tuple(each for each in listed_embeddings(listed) if not each.from_recording)
-        return embeddings, listed_html(embeddings), ""
+        yield embeddings, listed_html(embeddings), "", ""
 
     def look_at_last(self, listed: Any, chooser: Any) -> str:
         """Returns the newest embedding as `look` shows it."""

@@ -21,7 +21,6 @@ from panels.widgets.early_presses import IN_TURN, before_press
 from panels.widgets.html_block import html_block
 from panels.widgets.model_chooser import Models, models_card
 from panels.widgets.option_inputs import options_card, shown_options
-from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from panels.widgets.tab_parts import start_and_cancel
@@ -157,7 +156,7 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
     """Wires the recording, the runs that it and the button begin, and the runs that are kept."""
     card, text = inputs.embeddings, inputs.prompt.text
     picked = wire(card.samples.pick, actions.pick_sample, None, card.recording)
-    wire(card.recording.change, unreadable_html, card.recording, card.fault, trigger_mode="always_last")
+    wire_value(card.recording.clear, "", card.fault)
     wire_script(inputs.prompt.insert.click, INSERT, text, text)
     own_chat = inputs.options.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
     embedding_outputs = [inputs.listed, card.listed, text, own_chat, results.status, inputs.made_prompt]
@@ -165,7 +164,7 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
     ran = [_wire_start(inputs.start.click, actions, inputs, results)]
     # A new recording runs all the steps: embeddings are made, shown and injected.
     for event in (picked.success, card.recording.stop_recording, card.recording.upload):
-        cleared_outputs = [inputs.listed, card.listed, results.look]
+        cleared_outputs = [inputs.listed, card.listed, results.look, card.fault]
         cleared = wire(event, actions.begin_with, [card.recording, inputs.listed], cleared_outputs)
         embedded = wire(cleared.success, actions.make, inputs.making, embedding_outputs, **COMPUTING)
         wire(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look)

@@ -34,8 +34,13 @@ def first_fault_html(check: Callable[[Path], None], files: Sequence[str] | None)
         try:
             check(Path(path))
         except WorkbenchError as error:
-            return element("p", text(str(error)), "fault small", role="status")
+            return fault_html(error)
     return ""
+
+
+def fault_html(error: WorkbenchError) -> str:
+    """Returns what is wrong with a file, as it stands below the input."""
+    return element("p", text(str(error)), "fault small", role="status")
 
 
 class RecordingActions:

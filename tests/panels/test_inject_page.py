@@ -23,6 +23,7 @@ from tests.support.browser import unfold
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_panels import broken, tone
 from tests.support.widths import no_sideways_scroll
+from workbench.audio import check
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
 from workbench.families.language import PLACEHOLDER
@@ -158,12 +159,15 @@ def test_embeddings_of_a_recording_set_the_prompt_of_their_model(actions: Inject
     *_, (embeddings, _, prompt, chat, _, _) = actions.make(recording, cell, embeddings, "my own", made_prompt)
     assert len(embeddings) == 2 and prompt not in ("my own", made_prompt), "the user's own prompt stays"
     own_embedding = ListedEmbedding(embedding_of(VALUES, "mine"))
-    remaining, _, _ = actions.begin_with(recording, (own_embedding, *embeddings))
+    [(remaining, _, _, fault)] = actions.begin_with(recording, (own_embedding, *embeddings))
     assert remaining == (own_embedding,), "another recording replaces embeddings of recordings only, not those of files"
+    assert fault == ""
     *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, remaining, made_prompt, made_prompt)
     assert prompt == made_prompt, "the next recording replaces a prompt that the user did not write"
+    refused = actions.begin_with(str(broken(tmp_path / "text.wav")), remaining)
+    assert "it is a text" in next(refused)[-1]
     with pytest.raises(BadInput, match="it is a text"):
-        actions.begin_with(str(broken(tmp_path / "text.wav")), remaining)
+        next(refused)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +263,26 @@ def test_embedding_is_injected_into_two_runtimes(served_inject: Served, page: An
     np.testing.assert_array_equal(read_embedding(Path(waiting.value.path())).values, VALUES)
     page.set_viewport_size({"width": 390, "height": 800})
     assert no_sideways_scroll(page)
+
+
+@pytest.mark.browser
+def test_beginning_of_an_uploaded_recording_is_read_once(
+    served_inject: Served, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    inner = check.blocks_of
+    monkeypatch.setattr(check, "blocks_of", lambda path: read.append(path.name) or inner(path))
+    open_tab(page, served_inject)
+    recording, fault = page.locator("#inject-recording"), page.locator("#inject-recording-fault")
+    recording.get_by_label("Upload file").click()
+    recording.locator("input[type=file]").set_input_files(str(broken(tmp_path / "text.wav")))
+    expect(fault).to_contain_text("text.wav is not a sound file")
+    expect(page.locator(".toast-body").last).to_contain_text("text.wav is not a sound file")
+    recording.get_by_label("Clear").click()
+    expect(fault).not_to_contain_text("text.wav")
+    recording.locator("input[type=file]").set_input_files(str(tone(tmp_path / "talk.wav")))
+    expect(page.locator("#embeddings")).to_contain_text("talk by fake/nano")
+    assert read == ["text.wav", "talk.wav"] and served_inject.registry.opened[0] == "fake/nano|pytorch"
 
 
 @pytest.mark.browser

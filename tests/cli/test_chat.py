@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import io
 import json
 import os
@@ -29,6 +28,13 @@ from workbench.isolation import serial
 from workbench.session.conversation import Answer
 
 CHILD = ("-P", "-m", "tests.support.conversing_worker")
+SIGNALLED = """
+import signal, threading
+def send():
+    open({place!r}, "rb").read()
+    signal.pthread_kill(threading.get_ident(), signal.{number})
+threading.Thread(target=send, daemon=True).start()
+"""
 SPEAK = ["--modalities", "text_audio", "--seed", "3"]
 pytestmark = pytest.mark.usefixtures("lasting_sessions")
 
@@ -170,11 +176,11 @@ def test_model_without_chat_is_refused_before_loading(tmp_path: Path, capsys: py
 
 
 class Terminal:
-    """`workbench chat` at the other end of a terminal."""
+    """`workbench chat` at the other end of a terminal; its program begins with `setup`."""
 
-    def __init__(self, *words: str):
+    def __init__(self, *words: str, setup: str = ""):
         code = f"from workbench.isolation import serial; serial.CHILD = {CHILD!r}; from workbench.cli import program"
-        command = [sys.executable, "-c", f"{code}; import sys; sys.exit(program.main())", "chat", *words]
+        command = [sys.executable, "-c", f"{setup}{code}; import sys; sys.exit(program.main())", "chat", *words]
         self.controller, device = pty.openpty()
         self.process = subprocess.Popen(
             command,
@@ -199,15 +205,6 @@ class Terminal:
 
     def say(self, line: str) -> None:
         os.write(self.controller, f"{line}\n".encode())
-
-    def interrupt_until(self, pattern: str, number: int) -> None:
-        """Sends a signal until the pattern is shown: `input` misses one between its prompt and its wait for a line."""
-        for _ in range(4):
-            self.interrupt(number)
-            with contextlib.suppress(AssertionError):
-                self.until(pattern, PATIENCE / 4)
-                return
-        raise AssertionError(self.output)
 
     def interrupt(self, number: signal.Signals = signal.SIGINT) -> None:
         """Sends the signal of Ctrl-C or another one."""
@@ -277,8 +274,24 @@ def test_sigterm_ends_a_chat_in_a_terminal(answering: bool) -> None:
     if answering:
         terminal.say("say three")
         terminal.until("speaking: 20 rows")
-    terminal.interrupt_until("workbench: stopped\n", signal.SIGTERM)
+    terminal.interrupt(signal.SIGTERM)
+    terminal.until("workbench: stopped\n")
     assert terminal.end() == 143
+
+
+@pytest.mark.parametrize(("number", "shown", "status"), [("SIGTERM", "workbench: stopped\n", 143), ("SIGINT", "> ", 0)])
+def test_signal_that_does_not_interrupt_the_wait_for_a_line_is_seen(
+    number: str, shown: str, status: int, tmp_path: Path
+) -> None:
+    """A signal that another thread receives is as one between the prompt and the wait: it interrupts nothing."""
+    os.mkfifo(place := tmp_path / "now")
+    terminal = Terminal("-m", "fake-audio", *SPEAK, setup=SIGNALLED.format(place=str(place), number=number))
+    terminal.until("> ")
+    place.write_bytes(b"now")
+    terminal.until(shown)
+    if not status:
+        terminal.say("/quit")
+    assert terminal.end() == status
 
 
 def test_ctrl_c_during_a_single_answer_saves_the_partial_audio() -> None:

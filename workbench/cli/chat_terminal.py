@@ -14,7 +14,7 @@ from workbench.cli.chat import Say, print_answer, report, sound_place, user_mess
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer
-from workbench.system.endings import Ended, is_ended
+from workbench.system.endings import Ended, is_ended, polled_signals
 
 PROMPT = "> "
 HELP = """\
@@ -60,7 +60,8 @@ class TerminalChat:
         self.say(f"{self.session.model} on {self.session.runtime}; /help lists the commands, Ctrl-D ends the chat")
         while True:
             try:
-                line = input(PROMPT).strip()
+                with polled_signals():
+                    line = input(PROMPT).strip()
             except EOFError:
                 print(flush=True)
                 return 0

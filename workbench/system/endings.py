@@ -8,12 +8,14 @@ import shutil
 import signal
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 from workbench.system.tempdirs import OWNER, PREFIX
 
 _ended = threading.Event()
+_POLL_SECONDS = 0.2  # the longest time for which `polled_signals` leaves a signal unseen
 
 
 class Ended(KeyboardInterrupt):
@@ -42,6 +44,22 @@ def note_signal(number: int) -> None:
 def is_ended() -> bool:
     """Returns whether SIGTERM has asked this program to end."""
     return _ended.is_set()
+
+
+@contextlib.contextmanager
+def polled_signals() -> Iterator[None]:
+    """Lets Python handle signals several times a second in a block that waits in C, such as for a line from `input`.
+
+    A signal interrupts such a wait only if it reaches the waiting thread while it waits. One that comes just before, or
+    in another thread, is noted, and handled after the wait. Only the main thread may enter the block.
+    """
+    previous = signal.signal(signal.SIGALRM, lambda number, frame: None)
+    signal.setitimer(signal.ITIMER_REAL, _POLL_SECONDS, _POLL_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)  # first: without a handler, an alarm would end the process
+        signal.signal(signal.SIGALRM, previous)
 
 
 def stopped_status() -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from workbench.pipelines.ctc_decoding import TextHypothesis
     from workbench.registry.ctc_search import CtcBeamSearch
     from workbench.registry.registry import Registry
-    from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
+    from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece
     from workbench.session.protocols import Session
     from workbench.session.values import (
         Generation,
@@ -34,9 +34,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "AnswerSoFar",
+    "AnswerStart",
     "AudioPiece",
     "BadInput",
-    "Begun",
     "Cancelled",
     "CtcBeamSearch",
     "Generation",
@@ -62,7 +62,7 @@ _HOMES = {
     "Session": "workbench.session.protocols",
     "TextHypothesis": "workbench.pipelines.ctc_decoding",
     "Trace": "workbench.trace.trace",
-    **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece", "Begun"), "workbench.session.conversation"),
+    **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece", "AnswerStart"), "workbench.session.conversation"),
     **dict.fromkeys(("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError"), "workbench.core.errors"),
 }
 

@@ -19,7 +19,7 @@ from workbench.core.progress import listening
 from workbench.families import FAMILIES
 from workbench.pipelines.spoken_messages import checked_messages
 from workbench.serving.work import follower, opened
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
+from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece
 from workbench.session.values import PROMPT, Piece
 from workbench.speech.replay import Recorded, first_difference
 from workbench.system.memory import size
@@ -81,7 +81,7 @@ def _answer(
     with listening(follower(stop, report)), closing(events):
         for event in events:
             partial_answer.add(event)
-            if isinstance(event, Begun) and session.pid != process:
+            if isinstance(event, AnswerStart) and session.pid != process:
                 on_event(number, {"type": "loaded", "seconds": session.load_seconds})
             elif isinstance(event, AudioPiece):
                 on_event(number, event)

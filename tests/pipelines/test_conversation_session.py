@@ -16,7 +16,7 @@ from tests.support.speech_layouts import LAYOUT
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.pipelines.conversation_session import ConversationSession
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun
+from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
 from workbench.trace.trace import Trace
@@ -114,7 +114,9 @@ def test_closing_the_stream_stops_generation_within_one_row() -> None:
     assert partial.layout == session.converse(ASK, modalities="text").layout and partial.prompt_rows == 14
     call_count = len(network.calls)
     start_event = next(session.converse_stream(ASK, seed=3))
-    assert isinstance(start_event, Begun) and start_event.settings["seed"] == 3 and len(network.calls) == call_count
+    assert (
+        isinstance(start_event, AnswerStart) and start_event.settings["seed"] == 3 and len(network.calls) == call_count
+    )
 
 
 def test_answer_without_audio_has_a_note_with_the_reason() -> None:

@@ -18,7 +18,7 @@ from workbench.core.options import ListeningOptions
 from workbench.families.instruction import OWN, Instruction
 from workbench.pipelines.instructed_session import MAY_IGNORE, InstructedSession
 from workbench.pipelines.recogniser import Recognition
-from workbench.session.conversation import Answer, Begun
+from workbench.session.conversation import Answer, AnswerStart
 from workbench.session.values import Piece
 
 SOUND = {"type": "audio", "audio": noise(2.0)}
@@ -94,7 +94,7 @@ def test_base64_recording_inside_the_message_is_accepted(tmp_path: Path) -> None
 def test_closing_the_stream_stops_generation_within_one_token() -> None:
     recogniser = FakeRecogniser()
     stream = InstructedSession("m", "r", recogniser).converse_stream(messages_with(SOUND))
-    assert isinstance(next(stream), Begun) and recogniser.steps == 0
+    assert isinstance(next(stream), AnswerStart) and recogniser.steps == 0
     next(stream)
     next(stream)
     stream.close()

@@ -12,7 +12,7 @@ from workbench.core.options import ConversingOptions, build_options, conversing,
 from workbench.families import FAMILIES
 from workbench.families.causal_lm import CausalLmOptions
 from workbench.pipelines.text_conversation import text_answer, text_messages
-from workbench.session.conversation import Answer, Begun
+from workbench.session.conversation import Answer, AnswerStart
 from workbench.session.messages import check_messages
 from workbench.session.values import Generation, Piece
 
@@ -67,7 +67,7 @@ def test_answer_is_the_last_event_and_has_the_settings() -> None:
             closed = True
 
     start_event, piece, answer = text_answer(generate(), OPTIONS(top_k=3))
-    assert isinstance(start_event, Begun) and start_event.settings["top_k"] == 3
+    assert isinstance(start_event, AnswerStart) and start_event.settings["top_k"] == 3
     assert piece == Piece("two", (5,)) and isinstance(answer, Answer) and answer.audio is None
     assert (answer.text, answer.token_ids, answer.prompt_rows, answer.finish) == ("two", (5, 0), 7, "stop")
     assert (answer.compute_seconds, answer.first_text_seconds, answer.notes) == (0.5, 0.25, ("a note",))

@@ -16,7 +16,7 @@ from tests.support.coroutines import finished
 from workbench.openai_api.completion import CompletionRequest, read_completion_request
 from workbench.serving.chats import stopped_at
 from workbench.serving.completions import _parts, completion_events
-from workbench.session.conversation import Answer, Begun
+from workbench.session.conversation import Answer, AnswerStart
 from workbench.session.values import Alternative, Generation, Piece
 
 WORDS = ("one", " two", " three", " four")
@@ -51,7 +51,7 @@ def test_completion_reports_its_prompt_and_output_token_counts(stops: list[str],
 @pytest.mark.parametrize(("stops", "ids"), [((" th",), 3), ((), 4)])
 def test_chat_answer_reports_its_prompt_and_output_token_counts(stops: tuple[str, ...], ids: int) -> None:
     def events() -> Iterator[Any]:
-        yield Begun({})
+        yield AnswerStart({})
         for piece in pieces():
             if isinstance(piece, Piece):
                 yield piece

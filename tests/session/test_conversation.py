@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from workbench.core.errors import Cancelled
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun, ConversationEvent, last_answer
+from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece, ConversationEvent, last_answer
 from workbench.session.messages import AudioPart, check_messages
 from workbench.session.values import Piece
 
@@ -60,7 +60,7 @@ def test_collected_events_form_a_valid_answer_at_any_time() -> None:
 
 
 def test_answer_times_exclude_the_loading_time() -> None:
-    start_event = Begun({"cfg": 1.0}, 12, {"streams": 2}, 30.0, "q8_0", ("a note",))
+    start_event = AnswerStart({"cfg": 1.0}, 12, {"streams": 2}, 30.0, "q8_0", ("a note",))
     answer = collect((start_event, *EVENTS[:6])).answer()
     assert answer.finish == "cancelled" and (answer.first_text_seconds, answer.first_audio_seconds) == (2.0, 6.0)
     assert (answer.settings, answer.prompt_rows, answer.layout) == ({"cfg": 1.0}, 12, {"streams": 2})

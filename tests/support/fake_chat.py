@@ -19,7 +19,7 @@ from workbench.families import FAMILIES
 from workbench.families.family import Cell, Family
 from workbench.registry.availability import Availability
 from workbench.registry.cards import Card
-from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
+from workbench.session.conversation import Answer, AnswerStart, AudioPiece, ConversationEvent
 from workbench.session.messages import Message, check_messages
 from workbench.session.values import CONVERSATION, PROMPT, Piece
 from workbench.speech.layout import SpeechLayout
@@ -103,7 +103,7 @@ class FakeConverser:
             time.sleep(self.load_seconds)
             self.pid = 4711
         try:
-            yield Begun(given, 12, LAYOUT if self.speaks else None, self.load_seconds)
+            yield AnswerStart(given, 12, LAYOUT if self.speaks else None, self.load_seconds)
             yield from self._answer(asked[-1].text or "heard you", given)
         except GeneratorExit:
             self.abandoned.set()

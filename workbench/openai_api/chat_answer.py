@@ -22,7 +22,7 @@ from workbench.openai_api.errors import error_answer
 from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
 from workbench.openai_api.logprobs import chat_entry
 from workbench.openai_api.sound_formats import PCM, encode_sound
-from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent, plain_probabilities
+from workbench.session.conversation import Answer, AnswerStart, AudioPiece, ConversationEvent, plain_probabilities
 from workbench.session.values import Piece
 
 NO_TEXT = "the answer is speech alone, so it has no transcript"
@@ -64,7 +64,7 @@ class ChatAnswer:
 
     def chunks(self, event: ConversationEvent) -> list[dict[str, Any]]:
         """Returns the `chat.completion.chunk` objects for the next event of the conversation."""
-        if isinstance(event, Begun):
+        if isinstance(event, AnswerStart):
             return [self._first(event)]
         if isinstance(event, Piece):
             return self._text(event)
@@ -72,7 +72,7 @@ class ChatAnswer:
             return self._speech(event)
         return self._last(event)
 
-    def _first(self, event: Begun) -> dict[str, Any]:
+    def _first(self, event: AnswerStart) -> dict[str, Any]:
         content = None if self.request.wants_speech else ""
         first = self._chunk({"role": "assistant", "content": content, "refusal": None})
         if self.request.token_ids:
@@ -173,7 +173,7 @@ def error_event(error: WorkbenchError) -> str:
     return events([error_answer(error)[1]])
 
 
-def _inside(event: Begun | Answer) -> dict[str, Any]:
+def _inside(event: AnswerStart | Answer) -> dict[str, Any]:
     layout = None if event.layout is None else dict(event.layout)
     fields: dict[str, Any] = {"prompt_rows": event.prompt_rows, "layout": layout, "settings": dict(event.settings)}
     if isinstance(event, Answer):

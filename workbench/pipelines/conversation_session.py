@@ -28,8 +28,8 @@ from workbench.pipelines.tracing import place_of, substituted_stages, substituti
 from workbench.session.conversation import (
     Answer,
     AnswerSoFar,
+    AnswerStart,
     AudioPiece,
-    Begun,
     ConversationEvent,
     Messages,
     last_answer,
@@ -117,7 +117,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         partial_answer = AnswerSoFar(self.model, self.runtime, settings, clock.passed)
         with clock:
             prompt = self._prompt(check_messages(messages))
-        yield Begun(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
+        yield AnswerStart(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
         with clock:
             parts = [
                 network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in prompt.parts
@@ -134,8 +134,8 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         clock: WorkClock,
         positions: list[Step] | None = None,
     ) -> Generator[ConversationEvent, None, None]:
-        """Generates the answer to a prompt; yields the same events as `converse_stream` after `Begun`, and adds them to
-        `partial_answer`.
+        """Generates the answer to a prompt; yields the events of `converse_stream` after `AnswerStart`, and adds them
+        to `partial_answer`.
 
         Args:
             positions: gets every position of the answer, if given.

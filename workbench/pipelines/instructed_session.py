@@ -19,7 +19,7 @@ from workbench.pipelines.recogniser import Recognition, StreamingRecogniser
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.pipelines.spoken_messages import read_recording
 from workbench.pipelines.token_table import Table, neighbours_of, rows_of
-from workbench.session.conversation import Answer, Begun, ConversationEvent, Messages
+from workbench.session.conversation import Answer, AnswerStart, ConversationEvent, Messages
 from workbench.session.messages import AudioPart, Message, check_messages
 from workbench.session.protocols import Converses, FindsNeighbours
 from workbench.session.values import Neighbours, Piece
@@ -57,7 +57,7 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
             writing = recogniser.instructed(instruction).recognise_stream([recording.samples], model_options)
         text, first, recognition = "", None, None
         try:
-            yield Begun(asdict(model_options))
+            yield AnswerStart(asdict(model_options))
             while recognition is None:
                 with clock:
                     try:

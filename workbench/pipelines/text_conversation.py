@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.options import ConversingOptions
-from workbench.session.conversation import Answer, Begun, ConversationEvent
+from workbench.session.conversation import Answer, AnswerStart, ConversationEvent
 from workbench.session.messages import Message, TextPart, check_messages, where_of
 from workbench.session.values import Generation, Piece
 
@@ -38,9 +38,9 @@ def check_text(messages: Any, model: str) -> tuple[Message, ...]:
 def text_answer(
     events: Generator[Piece | Generation, None, None], options: Any
 ) -> Generator[ConversationEvent, None, None]:
-    """Yields `Begun`, the pieces of a text that answers a conversation, and last the answer."""
+    """Yields `AnswerStart`, the pieces of a text that answers a conversation, and last the answer."""
     with contextlib.closing(events):
-        yield Begun(asdict(options))
+        yield AnswerStart(asdict(options))
         for event in events:
             yield answer_of(event, options) if isinstance(event, Generation) else event
 

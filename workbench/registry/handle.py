@@ -21,7 +21,7 @@ from workbench.isolation.base import Calls, IsolatedSession
 from workbench.registry.budget import weight_bytes
 from workbench.registry.signatures import session_class
 from workbench.session.calls import CALLS, Call, call_of, with_calls
-from workbench.session.conversation import Answer, Begun
+from workbench.session.conversation import Answer, AnswerStart
 from workbench.session.protocols import Capabilities, Session
 from workbench.session.values import CONVERSATION, AudioSource, Generation, Prompt, Transcript
 from workbench.text.prompts import check_prompt, messages_of
@@ -173,7 +173,7 @@ class OpenSession(Capabilities):
     def _sign(self, session: Session, event: Any) -> Any:
         if isinstance(event, tuple):  # of a batch
             return event[0], self._sign(session, event[1])
-        if isinstance(event, (Transcript, Generation, Answer, Begun)):
+        if isinstance(event, (Transcript, Generation, Answer, AnswerStart)):
             return replace(event, load_seconds=session.load_seconds, quantization=self.quantization)
         return event
 

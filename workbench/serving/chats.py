@@ -30,7 +30,7 @@ from workbench.serving.carried import CLIENT_CLOSED_REQUEST, Streamed, all_event
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
 from workbench.serving.transcriptions import EVENTS, encode_events
-from workbench.session.conversation import Answer, AudioPiece, Begun, ConversationEvent
+from workbench.session.conversation import Answer, AnswerStart, AudioPiece, ConversationEvent
 from workbench.session.values import PROMPT, Piece
 
 UNSHOWN = ("alternatives", "chat", "batch_size")  # options that this route sets itself
@@ -194,10 +194,10 @@ def stopped_at(
         yield from events
         return
     stopping, ids, prompt_rows = Stopping(stops), list[int](), 0
-    first: Begun | None = None
+    first: AnswerStart | None = None
     with contextlib.closing(events):
         for event in events:
-            if isinstance(event, Begun):
+            if isinstance(event, AnswerStart):
                 first, prompt_rows = event, event.prompt_rows
                 yield event
             elif isinstance(event, Piece):

@@ -22,7 +22,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
+class AnswerStart:
     """The first event of every conversation. The model is loaded, and has read the messages but computed nothing."""
 
     settings: Mapping[str, Any]  # the options of the call, defaults included
@@ -136,7 +136,7 @@ def plain_probabilities(probabilities: np.ndarray | None) -> list[list[float | N
     return [[None if np.isnan(each) else round(each, 6) for each in row] for row in rows]
 
 
-ConversationEvent = Begun | Piece | AudioPiece | Answer
+ConversationEvent = AnswerStart | Piece | AudioPiece | Answer
 
 
 class AnswerSoFar:
@@ -147,9 +147,9 @@ class AnswerSoFar:
     Args:
         model: the id of the model's card.
         runtime: the runtime that computes.
-        settings: the options of the call; `Begun` replaces them.
+        settings: the options of the call; `AnswerStart` replaces them.
         clock: returns a time in seconds, which may stand still in a pause; by default the clock of the process. All
-            times count from `Begun` on, without the time to load the model.
+            times count from `AnswerStart` on, without the time to load the model.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class AnswerSoFar:
         clock: Callable[[], float] = time.perf_counter,
     ):
         self._model, self._runtime = model, runtime
-        self._first_event = Begun(dict(settings or {}))
+        self._first_event = AnswerStart(dict(settings or {}))
         self._clock = clock
         self._start_time = self._row_start_time = clock()
         self._texts: list[str] = []
@@ -179,7 +179,7 @@ class AnswerSoFar:
         now = self._clock()
         if isinstance(event, Answer):
             self._complete = event
-        elif isinstance(event, Begun):
+        elif isinstance(event, AnswerStart):
             self._first_event = event
             self._start_time = self._row_start_time = now
         elif isinstance(event, Piece):

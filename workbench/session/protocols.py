@@ -128,7 +128,7 @@ class Converses(Protocol):
     """Answers a conversation, in text or speech."""
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
-        """Yields `Begun`, then each `Piece` of text and each `AudioPiece` as they are generated, and last the `Answer`.
+        """Yields `AnswerStart`, each `Piece` of text and each `AudioPiece` as it is generated, and last the `Answer`.
         Closing the iterator stops the work within one row.
 
         Args:

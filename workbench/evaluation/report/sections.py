@@ -269,7 +269,7 @@ def origin_section(columns: Columns) -> Html:
             ("Digest of the corpus", corpus.digest),
             ("Normaliser", f"{columns.normaliser}, version {columns.normaliser_version}"),
             ("Versions", ", ".join(f"{name} {version}" for name, version in run.versions.items())),
-            ("Begun", ", ".join(f"{name}: {value}" for name, value in run.measured.items())),
+            ("Run", ", ".join(f"{name}: {value}" for name, value in run.measured.items())),
         ]
         parts.append(_table(["", ""], [fact for fact in facts if fact[1]], (0, 1), "facts"))
         rows = [

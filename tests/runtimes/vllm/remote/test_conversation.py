@@ -28,7 +28,7 @@ from workbench.registry.registry import Registry
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.conversation import RemoteConversationSession
 from workbench.runtimes.vllm.remote.service import ROUTES
-from workbench.session.conversation import AudioPiece, Begun
+from workbench.session.conversation import AnswerStart, AudioPiece
 from workbench.session.protocols import Converses, Transcribes
 from workbench.session.values import Piece
 
@@ -71,7 +71,10 @@ def test_remote_answer_equals_the_answer_of_the_local_session(
         options = {"modalities": modalities, "seed": 4, "probabilities": True}
         start_event, *events, actual = session.converse_stream(messages, **options)
         expected = fake_conversation().converse(messages, **options)
-        assert isinstance(start_event, Begun) and start_event.prompt_rows == expected.prompt_rows == actual.prompt_rows
+        assert (
+            isinstance(start_event, AnswerStart)
+            and start_event.prompt_rows == expected.prompt_rows == actual.prompt_rows
+        )
         assert (
             start_event.settings == actual.settings == expected.settings
             and start_event.layout == actual.layout == expected.layout

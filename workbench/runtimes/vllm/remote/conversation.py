@@ -27,7 +27,7 @@ from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 from workbench.runtimes.vllm.remote.sound import FULL_SCALE, wav
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
-from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece, Begun, ConversationEvent, Messages
+from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece, ConversationEvent, Messages
 from workbench.session.messages import Message, Part, TextPart, check_messages, where_of
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
@@ -82,7 +82,7 @@ class RemoteConversationSession(Session, Converses, Traces):
                         yield Piece("", ())  # a reader can only stop here
                     continue
                 for event in reader.events(item[1]):
-                    if isinstance(event, Begun):
+                    if isinstance(event, AnswerStart):
                         event = replace(event, load_seconds=self.load_seconds)
                         before = time.perf_counter() - start_time
                     answer.add(event)
@@ -134,7 +134,9 @@ class _ChunkReader:
                 )
             self.started = True
             notes = (*self._notes, *map(str, extension["notes"]))
-            found.append(Begun(extension["settings"], int(extension["prompt_rows"]), extension["layout"], notes=notes))
+            found.append(
+                AnswerStart(extension["settings"], int(extension["prompt_rows"]), extension["layout"], notes=notes)
+            )
         [choice] = chunk["choices"]
         delta = choice["delta"]
         audio = delta.get("audio") or {}

@@ -1,5 +1,5 @@
 // Earlier runs of a tab: their list is kept in this browser, the results on the server for a set time.
-// `props.value` is {tab, hours, kept}: `kept` {key, title, at} is the run that has just ended, or the one that is shown.
+// `props.value` is {tab, hours, run}: `run` {key, title, at} is the run that has just ended, or the one that is shown.
 // The address names the run that is shown, so that a link, a reload and Back show it again.
 // Text is only ever set as text content, never as HTML.
 const holder = element.querySelector('.history') || element;
@@ -67,18 +67,18 @@ const draw = () => {
 
 // A run that has ended, or one of a link, that is on the page now.
 const take = () => {
-  const {kept, gone} = props.value;
+  const {run, gone} = props.value;
   if (gone) {
-    store(all().filter((run) => run.key !== gone));
+    store(all().filter((each) => each.key !== gone));
     if (asked() === gone) history.replaceState(history.state, '', `#${tab}`);
   }
-  if (kept && kept.key !== shown) {
+  if (run && run.key !== shown) {
     const before = all();
-    if (!before.some((run) => run.key === kept.key)) store([{tab, ...kept}, ...before]);
-    shown = kept.key;
+    if (!before.some((each) => each.key === run.key)) store([{tab, ...run}, ...before]);
+    shown = run.key;
     const here = location.hash.slice(1).split('?')[0];
-    if (asked() !== kept.key && (here === tab || here === '')) {
-      history[asked() ? 'pushState' : 'replaceState'](history.state, '', addressOf(kept.key));
+    if (asked() !== run.key && (here === tab || here === '')) {
+      history[asked() ? 'pushState' : 'replaceState'](history.state, '', addressOf(run.key));
     }
   }
   draw();

@@ -200,7 +200,7 @@ const draw = () => {
   for (const moment of value.moments) {
     const button = make('button', {type: 'button', class: 'quiet', 'data-frame': moment.frame}, when(moment.frame, value));
     button.addEventListener('click', () => go(moment.frame));
-    moments.append(make('li', {}, button, make('span', {}, moment.said)));
+    moments.append(make('li', {}, button, make('span', {}, moment.sentence)));
   }
   const head = make('thead', {}, make('tr', {}, ...['Living hypotheses', 'score', ...value.terms].map((each) => make('th', {scope: 'col'}, each))));
   const table = make('table', {class: 'beams'});

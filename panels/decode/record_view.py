@@ -106,7 +106,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
         "terms": [RECORDED[name] for name in names],
         "prefixes": prefixes,
         "frames": frames,
-        "moments": [{"frame": each.frame, "said": each.sentence} for each in moments[:MOST_MOMENTS]],
+        "moments": [{"frame": each.frame, "sentence": each.sentence} for each in moments[:MOST_MOMENTS]],
         "lost": {"frame": loss.frame, "id": ids.get(loss.id, -1)} if loss and loss.id is not None else None,
         "at": moments[0].frame if moments else len(frames) // 2,
         "caption": "Probabilities of the CTC head, full colour is likely; the line is the best alignment of the result."

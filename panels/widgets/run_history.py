@@ -43,7 +43,7 @@ def follow_address(tab: str) -> str:
 def history_value(tab: str, hours: float, key: str = "", title: str = "", gone: str = "") -> dict[str, Any]:
     """Returns the list's value: a run that has ended or is shown now, or the key of one that is `gone`."""
     run = {"key": key, "title": title, "at": time.time()} if key else None
-    return {"tab": tab, "hours": hours, "period": _period(hours), "kept": run, "gone": gone}
+    return {"tab": tab, "hours": hours, "period": _period(hours), "run": run, "gone": gone}
 
 
 def _period(hours: float) -> str:

@@ -55,7 +55,7 @@ def test_followed_search_contains_frames_labels_prefixes_and_moments(pool: Sessi
     # Both homophones live, and a later word decides between them.
     assert any(frame["alike"] for frame in frames)
     assert [text_at(value, line[0]) for line in frames[6]["living"][:2]] == [" T UW⟨two⟩", " T UW⟨too⟩"]
-    assert any(moment["said"].startswith("“too” takes the place of “two” as word 1") for moment in value["moments"])
+    assert any(moment["sentence"].startswith("“too” takes the place of “two” as word 1") for moment in value["moments"])
     assert value["lost"] is None
 
 
@@ -106,7 +106,7 @@ def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
         assert leads(loss.id) and loss.id in record.frames[loss.frame].pruned.ids
     assert find_loss(record, record.hypotheses) is None
     value = follow(decodings, row)
-    assert value["at"] == value["lost"]["frame"] == loss.frame and "would have won" in value["moments"][0]["said"]
+    assert value["at"] == value["lost"]["frame"] == loss.frame and "would have won" in value["moments"][0]["sentence"]
 
 
 def test_choice_between_rival_words_is_explained_by_score_terms(pool: SessionPool, files: dict[str, Path]) -> None:

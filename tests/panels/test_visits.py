@@ -250,12 +250,12 @@ def test_stored_view_is_restored_with_its_files(tmp_path: Path, at_home: None, m
     results.add(result, "<b>shown</b>")
     views = KeptViews(RunStore(tmp_path / "runs"), results, "parity", 4, 1, files=(0, 1))
     values = (str(first_file), [str(first_file), str(second_file)], "text", {"of": "a state"})
-    key = views.keep("a title", values, ["<b>shown</b>"])["kept"]["key"]
+    key = views.keep("a title", values, ["<b>shown</b>"])["run"]["key"]
     history, path, paths, text, state, html, note = views.restore(SimpleNamespace(_data={"run": key}))  # type: ignore[arg-type]
-    assert history["kept"]["title"] == "a title" and text == "text" and html == "<b>shown</b>" and "earlier run" in note
+    assert history["run"]["title"] == "a title" and text == "text" and html == "<b>shown</b>" and "earlier run" in note
     assert Path(path).read_bytes() == b"1" and [Path(each).read_bytes() for each in paths] == [b"1", b"2"]
     assert state == gr.skip(), "only plain values are stored"
-    forged = views.keep("a title", values, ["<b>forged</b>"])["kept"]["key"]
+    forged = views.keep("a title", values, ["<b>forged</b>"])["run"]["key"]
     assert views.restore(SimpleNamespace(_data={"run": forged}))[-2] == "", "this server has not sent it"  # type: ignore[arg-type]
     other_views = KeptViews(views.store, results, "inject", 4, 1)
     assert other_views.restore(SimpleNamespace(_data={"run": key}))[0]["gone"] == key  # type: ignore[arg-type]

@@ -44,14 +44,14 @@ def run_child(arguments: dict[str, Any], name: str, on_progress: OnProgress | No
     Raises the child's own `BadInput` or `Unavailable`, and `WorkbenchError` if it failed or died.
     """
     with tempfile.TemporaryFile() as errors, _process(arguments, name, errors) as (process, output):
-        last: dict[str, Any] = {"fraction": 0.0, "said": f"preparing {name}"}
+        last: dict[str, Any] = {"fraction": 0.0, "sentence": f"preparing {name}"}
         result: dict[str, Any] = {}
         for line in chain([b""], _lines(output)):  # first at once: a quick process may end within a beat
             message = json.loads(line) if line else last
-            if "said" in message:
+            if "fraction" in message:
                 last = message
                 if on_progress is not None:
-                    on_progress(float(message["fraction"]), str(message["said"]))
+                    on_progress(float(message["fraction"]), str(message["sentence"]))
             else:
                 result = message
         status = process.wait()

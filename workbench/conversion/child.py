@@ -2,9 +2,9 @@
 
 Its input is JSON with the directory and the family. A conversion to GGUF also gives the quantization and the names of
 the file in every type; a request for sizes only omits them. A conversion for vLLM gives the directory to write as
-`served`, and a comparison gives the GGUF file as `checked`. The process writes lines of JSON: {"fraction", "said"} for
-progress; at the end {"sizes", "outside", "path"} (for vLLM without sizes; for a comparison {"outside", "report"}), or
-{"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes unfinished files and ends.
+`served`, and a comparison gives the GGUF file as `checked`. The process writes lines of JSON: {"fraction", "sentence"}
+for progress; at the end {"sizes", "outside", "path"} (for vLLM without sizes; for a comparison {"outside", "report"}),
+or {"error", "sentence"}. When its stdin closes, the caller has gone: the process deletes unfinished files and ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
         current_time = time.monotonic()
         if current_time - last_report >= SAY_SECONDS:
             last_report = current_time
-            print(json.dumps({"fraction": fraction, "said": sentence}), file=lines)
+            print(json.dumps({"fraction": fraction, "sentence": sentence}), file=lines)
 
     try:
         request = json.loads(sys.argv[1])

@@ -22,6 +22,7 @@ import numpy as np
 from workbench.audio import ffmpeg, ogg
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
 from workbench.audio.mixing import Mixer, resampler
+from workbench.audio.mpeg import MPEG, without_estimate
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import (
     EXPECTED,
@@ -317,6 +318,8 @@ def _open_libsndfile(
         return None
     if repaired:
         notes.append(repaired.note(file.frames / file.samplerate))
+    if file.format == MPEG:
+        file = without_estimate(file, source)
     if file.frames >= UNSTATED:
         # After each read, soundfile seeks the place that was reached; at the end of such a stream that fails.
         file.seekable = lambda: False
@@ -340,14 +343,14 @@ def _file_blocks(
 
     promised, rate, got, reason = file.frames, file.samplerate, 0, ""
     known = promised < UNSTATED
-    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels) if known else _CAREFUL_BLOCK
+    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels)
     moved = True  # the file is at the place to read from
     with contextlib.ExitStack() as opened_again:
         while True:
             try:
-                with muted_stderr(file.format == "MP3"):
+                with muted_stderr(file.format == MPEG):
                     if not moved:
-                        file.seek(got)
+                        _skip(file, got)
                         moved = True
                     block = file.read(size, dtype="float32", always_2d=True)
             except soundfile.LibsndfileError as error:
@@ -375,6 +378,15 @@ def _file_blocks(
         notes.append(shortfall_note(stated, decoded))
     elif sign := ogg.sign_of_damage(path):
         notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
+
+
+def _skip(file: "soundfile.SoundFile", count: int) -> None:
+    """Moves a file that was just opened to the sample with this number."""
+    if file.seekable():
+        file.seek(count)
+        return
+    while count and len(block := file.read(min(count, _BLOCK), dtype="float32", always_2d=True)):
+        count -= len(block)
 
 
 def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:

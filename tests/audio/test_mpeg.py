@@ -1,0 +1,75 @@
+"""MP3 files that state no length, a wrong one, or the correct one."""
+
+from __future__ import annotations
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.support.sound_files import RATE, tone
+from workbench.audio.read import opened_stream, read, whole_of
+
+LENGTH_FRAMES = (b"Xing", b"Info")
+QUIET_THEN_LOUD = np.concatenate([tone(20.0, level=1e-4), np.random.default_rng(0).normal(0, 0.2, 10 * RATE)])
+
+
+def mp3(mode: str) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, QUIET_THEN_LOUD, RATE, format="MP3", bitrate_mode=mode)
+    return file.getvalue()
+
+
+def without_length_frame(content: bytes) -> bytes:
+    """The same MP3 without its first frame, which states the length."""
+    assert any(name in content[:200] for name in LENGTH_FRAMES)
+    return content[content.index(content[:2], 200) :]
+
+
+def ape_tag(content: bytes) -> bytes:
+    """A tag as players write it behind the sound."""
+    ends = (b"APETAGEX" + struct.pack("<4I8x", 2000, 32 + len(content), 1, flags) for flags in (0xA0000000, 0x80000000))
+    return content.join(ends)
+
+
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+@pytest.mark.parametrize("tail", [b"", b"TAG".ljust(128, b" "), ape_tag(b"picture" * 20_000)])
+def test_mp3_without_a_stated_length_is_read_to_its_end(mode: str, tail: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "stream.mp3"
+    path.write_bytes(without_length_frame(mp3(mode)) + tail)
+    recording = read(path)
+    assert 30.0 <= recording.seconds < 30.2 and recording.notes == ()
+    with path.open("rb") as file:
+        sound = opened_stream(file)
+        assert sound is not None
+        assert len(whole_of(sound)) == len(recording.samples)
+
+
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_mp3_with_a_stated_length_has_exactly_that_length(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "talk.mp3"
+    path.write_bytes(mp3(mode))
+    assert (read(path).seconds, read(path).notes) == (30.0, ())
+    with path.open("rb") as file:
+        sound = opened_stream(file)
+        assert sound is not None and sound.frames == 30 * RATE
+        assert len(whole_of(sound)) == 30 * RATE
+
+
+def test_cut_mp3_with_a_stated_length_gets_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "cut.mp3"
+    content = mp3("VARIABLE")
+    path.write_bytes(content[: len(content) // 2])
+    recording = read(path)
+    assert recording.notes[0].startswith(f"the header promises 30.0 s but the file holds {recording.seconds:.1f} s; ")
+
+
+def test_damaged_mp3_without_a_stated_length_is_read_up_to_the_damage(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.mp3"
+    path.write_bytes(without_length_frame(mp3("CONSTANT")) + bytes(4096))
+    recording = read(path)
+    assert 29.9 < recording.seconds < 30.2
+    assert recording.notes[0].startswith("decoding stopped early (")

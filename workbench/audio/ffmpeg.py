@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 
 from workbench.audio import ogg
+from workbench.audio.stated_size import sign_of_cut
 from workbench.core.errors import BadInput
 
 # Containers that hold their own audio. Playlists (hls, dash, concat, sdp ...) and devices are left out on purpose.
@@ -123,7 +124,7 @@ def _blocks(
         if got == 0:
             raise BadInput(_last_words(errors))
         notes.append(f"ffmpeg stopped before the end ({_last_words(errors)}); what it had decoded was read")
-    elif sign := _sign_of_damage(errors) or _cut_packet(path) or ogg.sign_of_damage(path):
+    elif sign := _sign_of_damage(errors) or _cut_packet(path) or ogg.sign_of_damage(path) or sign_of_cut(path):
         notes.append(f"the file is cut or damaged ({sign}); what ffmpeg decoded was read")
 
 

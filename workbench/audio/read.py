@@ -34,6 +34,7 @@ from workbench.audio.refused import (
     other_kind,
     reason_of,
 )
+from workbench.audio.stated_size import sign_of_cut
 from workbench.audio.wav_header import RepairedWav, WavLayout, shortfall_note, wav_layout
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
@@ -376,7 +377,7 @@ def _file_blocks(
         )
     elif known and (promised - got) / rate > _SHORTFALL:
         notes.append(shortfall_note(stated, decoded))
-    elif sign := ogg.sign_of_damage(path):
+    elif sign := ogg.sign_of_damage(path) or sign_of_cut(path):
         notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
 
 

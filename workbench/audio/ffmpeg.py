@@ -17,6 +17,7 @@ from typing import IO
 import numpy as np
 
 from workbench.audio import ogg
+from workbench.audio.refused import NO_SOUND
 from workbench.audio.stated_size import sign_of_cut
 from workbench.core.errors import BadInput
 
@@ -31,6 +32,7 @@ _DAMAGE = re.compile(r"ended prematurely|partial file|corrupt|error", re.IGNOREC
 _PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG transport streams: bytes of a packet, and where _SYNC stands
 _SYNC = b"G"
 _HEAD = re.compile(r"(In|Out)put #")  # lines with the name of a file
+_PREFIXES = re.compile(r"^(file:.*?: |(\[.*?\] )+)")  # the file, or the components with their addresses
 _FAULT = r"error|invalid|fail|could not|cannot|unable|unsupported|unknown|not found|no such|matches no|does not"
 
 
@@ -134,9 +136,10 @@ def _report(errors: IO[bytes]) -> str:
 
 
 def _last_words(errors: IO[bytes]) -> str:
-    """Returns the last line of ffmpeg's report that names a fault, without file path and component address."""
+    """Returns the line of ffmpeg's report that best names a fault, without file path and component addresses."""
     lines = [line.strip() for line in _report(errors).splitlines() if line.strip() not in ("", "Conversion failed!")]
-    faults = [line for line in lines if re.search(_FAULT, line, re.IGNORECASE)] or lines
+    faults = [line for line in lines if NO_SOUND in line]  # newer versions add that they fail for this reason
+    faults = faults or [line for line in lines if re.search(_FAULT, line, re.IGNORECASE)] or lines
     return _one_sentence(faults[-1]) if faults else "it printed no reason"
 
 
@@ -161,7 +164,7 @@ def _cut_packet(path: Path) -> str:
 
 
 def _one_sentence(line: str) -> str:
-    return re.sub(r"^(file:.*?: |\[.*?\] )", "", line).rstrip(".")
+    return _PREFIXES.sub("", line).rstrip(".")
 
 
 def _codec(errors: IO[bytes]) -> str:

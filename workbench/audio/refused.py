@@ -12,6 +12,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 
 HEAD_BYTES = 4096
+NO_SOUND = "matches no streams"  # in the report of ffmpeg on a file without sound
 EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; a rate outside comes from a broken header
 
@@ -105,7 +106,7 @@ def reason_of(head: bytes, report: str = "") -> str:
     kind = other_kind(head)
     if kind:
         return f"it is {kind}"
-    if "matches no streams" in report:
+    if NO_SOUND in report:
         return "it has pictures or other tracks, and none with sound"
     if head[:4] in _WAV and head[8:12] == b"WAVE":
         return _wav_reason(head)

@@ -1,18 +1,18 @@
 // The state of the tab in the page's address, so that a link opens the same view: `#visualise?sample=…&view=…`.
-const MARK = '#visualise';
+const PREFIX = '#visualise';
 
-// The settings of an address; null if it is not one of this tab.
+// Returns the settings in an address, or null where the address is not one of this tab.
 export const readAddress = (hash) => {
-  if (hash !== MARK && !hash.startsWith(`${MARK}?`)) return null;
-  return Object.fromEntries(new URLSearchParams(hash.slice(MARK.length + 1)));
+  if (hash !== PREFIX && !hash.startsWith(`${PREFIX}?`)) return null;
+  return Object.fromEntries(new URLSearchParams(hash.slice(PREFIX.length + 1)));
 };
 
 export const writeAddress = (settings) => {
-  const given = Object.entries(settings).filter(([, value]) => value !== null && value !== undefined && value !== '');
-  history.replaceState(history.state, '', `${location.pathname}${location.search}${MARK}?${new URLSearchParams(given)}`);
+  const entries = Object.entries(settings).filter(([, value]) => value !== null && value !== undefined && value !== '');
+  history.replaceState(history.state, '', `${location.pathname}${location.search}${PREFIX}?${new URLSearchParams(entries)}`);
 };
 
-// Takes the settings away, for another tab.
+// Removes the settings from the address when another tab opens.
 export const clearAddress = () => {
   if (readAddress(location.hash)) history.replaceState(history.state, '', `${location.pathname}${location.search}`);
 };

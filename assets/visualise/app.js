@@ -1,5 +1,5 @@
-// The pictures of the Visualise tab: what they share, and everything around them. A picture of the server is drawn
-// again without asking it; the server is asked for a new one with the buttons of the page.
+// The pictures of the Visualise tab: their toolbar, their tokens and their files. The browser draws the arrays that the
+// server sent, again and again; only the buttons of the page ask the server for new arrays.
 import {copyText, iconButton, make, saveFile, seconds, textButton} from '../../chat/scripts/dom.js';
 import {clearAddress, readAddress, writeAddress} from './address.js';
 import {Chart} from './chart.js';
@@ -9,57 +9,57 @@ import {Axis, Refused, fetchBytes, readParcel} from './parcel.js';
 import {Player} from './sound.js';
 import {Table} from './table.js';
 
-const KINDS = {png: 'image/png', svg: 'image/svg+xml', npz: 'application/zip'};
-const TYPING = 'input, textarea, select, [contenteditable], [role="combobox"]';
-const FAINT = 0.6; // how much stronger faint values are drawn at first where most values are faint
-const OWN = 'Everybody with the link can hear your recording.';
-const LARGE = 'The recording is too large for the server to store; whoever opens the link must add it again.';
+const FILE_TYPES = {png: 'image/png', svg: 'image/svg+xml', npz: 'application/zip'};
+const INPUT_SELECTOR = 'input, textarea, select, [contenteditable], [role="combobox"]';
+const DEFAULT_LIFT = 0.6; // first strength of faint values, from 0 to 1, where most values are faint
+const PUBLIC_NOTICE = 'Everybody with the link can hear your recording.';
+const TOO_LARGE_NOTICE = 'The recording is too large for the server to store; whoever opens the link must add it again.';
 
-// Scrolls the box of a token to it, and nothing around the box.
-const reveal = (chip) => {
+// Scrolls the box of the tokens to a token; the page does not scroll.
+const scrollToChip = (chip) => {
   const box = chip.parentElement;
   box.scrollTop = Math.min(Math.max(box.scrollTop, chip.offsetTop + chip.offsetHeight - box.clientHeight), chip.offsetTop);
 };
 
-// Whether a layer shows the side's tokens, which stand below the recording in any case.
-const repeated = (side, {kind, over, values}) => {
+// Whether a layer only repeats the tokens of its side: the page always shows them below the recording.
+const isTokenLayer = (side, {kind, over, values}) => {
   const times = side.tokens.filter((token) => token.start !== null).flatMap((token) => [token.start, token.end]);
-  return kind === 'spans' && !over && values.codes.length === times.length && times.every((time, place) => Math.abs(time - values.at(place)) < 1e-3);
+  return kind === 'spans' && !over && values.codes.length === times.length && times.every((time, index) => Math.abs(time - values.at(index)) < 1e-3);
 };
 
-// Layers with those that are drawn over them.
-const chunks = (side) => {
-  const found = [];
+// Returns the layers of a side in groups: a layer, then the layers that are drawn over it.
+const groupLayers = (side) => {
+  const groups = [];
   for (const layer of side.layers) {
-    if (repeated(side, layer)) continue;
-    if (layer.over && found.length) found.at(-1).push(layer);
-    else found.push([layer]);
+    if (isTokenLayer(side, layer)) continue;
+    if (layer.over && groups.length) groups.at(-1).push(layer);
+    else groups.push([layer]);
   }
-  return found;
+  return groups;
 };
 
-const spoken = (token) => token.text.replaceAll('▁', ' ').trim() || token.text;
+const tokenText = (token) => token.text.replaceAll('▁', ' ').trim() || token.text;
 
 class Stage {
   constructor({element, props, watch, restore}) {
-    Object.assign(this, {element, props, link: null, player: null, parts: [], asked: readAddress(location.hash)});
+    Object.assign(this, {element, props, link: null, player: null, parts: [], addressSettings: readAddress(location.hash)});
     this.notice = make('p', {class: 'notice small', role: 'status'});
     this.root = make('section', {class: 'looking', 'aria-label': 'Pictures'});
     const holder = element.querySelector('.stage') || element;
     this.empty = holder.querySelector('.empty');
     holder.append(this.notice, this.root);
-    this.root.addEventListener('keydown', (event) => this.key(event));
+    this.root.addEventListener('keydown', (event) => this.handleKey(event));
     watch('value', () => this.load());
     new ResizeObserver(() => this.drawAll()).observe(this.root);
-    const again = () => requestAnimationFrame(() => this.drawAll());
-    new MutationObserver(again).observe(document.body, {attributes: true, attributeFilter: ['class']});
-    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
+    const redraw = () => requestAnimationFrame(() => this.drawAll());
+    new MutationObserver(redraw).observe(document.body, {attributes: true, attributeFilter: ['class']});
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
     this.watchTabs();
     this.load();
-    if (this.asked && Object.keys(this.asked).length && !props.value) restore({...this.asked});
+    if (this.addressSettings && Object.keys(this.addressSettings).length && !props.value) restore({...this.addressSettings});
   }
 
-  // Another tab has no settings in the address; this one has them again when it is opened.
+  // The address has the settings of this tab while the tab is open, and no settings while another one is.
   watchTabs() {
     document.querySelector('#tabs')?.addEventListener('click', (event) => {
       const tab = event.target.closest('[role="tab"], .overflow-dropdown button');
@@ -69,35 +69,35 @@ class Stage {
     });
   }
 
-  say(sentence) { this.notice.textContent = sentence; }
+  showNotice(sentence) { this.notice.textContent = sentence; }
 
-  // A picture of the server: `props.value` names it.
+  // Loads the arrays that `props.value` names, and shows them.
   async load() {
     const value = this.props.value;
-    if (!value?.key || value.key === this.shown) return;
-    this.shown = value.key;
+    if (!value?.key || value.key === this.loadedKey) return;
+    this.loadedKey = value.key;
     try {
       const [parcel, sound] = await Promise.all([fetchBytes(`picture/${value.key}`), value.sound ? fetchBytes(`sound/${value.key}`) : null]);
-      if (this.shown === value.key) this.show(readParcel(parcel), sound, value);
+      if (this.loadedKey === value.key) this.show(readParcel(parcel), sound, value);
     } catch (error) {
-      if (this.shown !== value.key) return; // newer pictures are on their way
-      this.shown = '';
-      this.say(error instanceof Refused ? error.message : 'The pictures could not be drawn; reload the page.');
+      if (this.loadedKey !== value.key) return; // newer pictures are being loaded
+      this.loadedKey = '';
+      this.showNotice(error instanceof Refused ? error.message : 'The pictures could not be drawn; reload the page.');
       if (!(error instanceof Refused)) throw error;
     }
   }
 
   show(header, sound, value) {
-    const before = this.link;
+    const previousLink = this.link;
     this.player?.close();
-    this.say('');
+    this.showNotice('');
     this.empty?.remove();
     Object.assign(this, {header, value, link: new Link(header.seconds || 1)});
     const {link} = this;
-    if (before && before.seconds === link.seconds) this.takeOver(before);
-    if (header.sides.some((side) => side.layers.some((layer) => layer.values.faint))) link.set({lift: link.lift || FAINT});
-    if (this.asked) this.takeOver(this.asked);
-    this.asked = null;
+    if (previousLink && previousLink.seconds === link.seconds) this.restoreView(previousLink);
+    if (header.sides.some((side) => side.layers.some((layer) => layer.values.faint))) link.set({lift: link.lift || DEFAULT_LIFT});
+    if (this.addressSettings) this.restoreView(this.addressSettings);
+    this.addressSettings = null;
     this.player = new Player(link);
     if (sound) this.player.load(sound);
     for (const side of header.sides) side.choose = (index) => this.choose(side, index);
@@ -107,131 +107,132 @@ class Stage {
     this.keepAddress();
   }
 
-  // Cursor, selection and enlarged head stay while views of the same recording change, and come from a link.
-  takeOver(given) {
+  // Sets cursor, selection, range in view and enlarged head as they were: in an earlier view of the same recording, or
+  // in a link.
+  restoreView(settings) {
     const {link} = this;
-    const real = (each) => (each === null || each === undefined || each === '' || !Number.isFinite(Number(each)) ? null : Number(each));
-    const stretch = given.stretch || [real(given.begin), real(given.end)];
+    const toNumber = (each) => (each === null || each === undefined || each === '' || !Number.isFinite(Number(each)) ? null : Number(each));
+    const stretch = settings.stretch || [toNumber(settings.begin), toNumber(settings.end)];
     if (stretch.every((each) => each !== null)) link.select(...stretch);
-    if (real(given.from) !== null && real(given.to) > real(given.from)) link.show(real(given.from), real(given.to));
-    const cursor = real(given.cursor ?? given.at);
+    if (toNumber(settings.from) !== null && toNumber(settings.to) > toNumber(settings.from)) link.show(toNumber(settings.from), toNumber(settings.to));
+    const cursor = toNumber(settings.cursor ?? settings.at);
     if (cursor !== null) link.set({cursor: link.clamp(cursor)});
-    link.set({head: real(given.head), lift: Math.min(Math.max(real(given.lift) ?? link.lift, 0), 1), loop: Boolean(given.loop)});
+    link.set({head: toNumber(settings.head), lift: Math.min(Math.max(toNumber(settings.lift) ?? link.lift, 0), 1), loop: Boolean(settings.loop)});
   }
 
   // Building.
 
-  build(heard) {
+  build(hasSound) {
     const {header, link} = this;
     this.parts = [];
-    const add = (part) => { this.parts.push(part); return part.root; };
+    const addPart = (part) => { this.parts.push(part); return part.root; };
     this.chips = [];
-    const inside = [make('header', {class: 'view-title'}, make('h3', {tabindex: -1}, header.title), make('p', {class: 'muted small'}, header.sentence))];
-    if (header.seconds) inside.push(this.head(heard, add));
-    for (const side of header.sides.slice(0, 2)) inside.push(...this.said(side, add));
-    inside.push(...header.sides.slice(2).flatMap((side) => side.notes.map((note) => make('p', {class: 'note'}, `${side.title}: ${note}`))));
-    const sides = header.sides.map((side) => [side, chunks(side)]);
-    const names = new Set(sides.flatMap(([, listed]) => listed.map(([layer]) => layer.name)));
+    const content = [make('header', {class: 'view-title'}, make('h3', {tabindex: -1}, header.title), make('p', {class: 'muted small'}, header.sentence))];
+    if (header.seconds) content.push(this.buildToolbar(hasSound, addPart));
+    for (const side of header.sides.slice(0, 2)) content.push(...this.buildTokens(side, addPart));
+    content.push(...header.sides.slice(2).flatMap((side) => side.notes.map((note) => make('p', {class: 'note'}, `${side.title}: ${note}`))));
+    const sides = header.sides.map((side) => [side, groupLayers(side)]);
+    const names = new Set(sides.flatMap(([, groups]) => groups.map(([layer]) => layer.name)));
     for (const name of names) {
-      const found = sides.flatMap(([side, listed]) => listed.filter(([layer]) => layer.name === name).map((layers) => [side, layers]));
-      const several = header.sides.length > 1;
-      const drawn = found.map(([side, layers]) => {
+      const matches = sides.flatMap(([side, groups]) => groups.filter(([layer]) => layer.name === name).map((layers) => [side, layers]));
+      const hasSeveralSides = header.sides.length > 1;
+      const charts = matches.map(([side, layers]) => {
         const [layer] = layers;
         if (layer.equal) return make('p', {class: 'note', 'data-layer': layer.name}, `${side.title}: none. The values are the same, number for number.`);
-        const Made = layer.kind === 'table' ? Table : layer.kind === 'image' && layer.values.shape.length > 2 ? Heads : Chart;
-        return add(new Made(link, side, layers, several ? side.title : undefined));
+        const Part = layer.kind === 'table' ? Table : layer.kind === 'image' && layer.values.shape.length > 2 ? Heads : Chart;
+        return addPart(new Part(link, side, layers, hasSeveralSides ? side.title : undefined));
       });
-      this.align(found);
-      inside.push(make('div', {class: 'group'}, several ? make('h4', {}, found[0][1][0].title) : null, ...drawn));
+      this.align(matches);
+      content.push(make('div', {class: 'group'}, hasSeveralSides ? make('h4', {}, matches[0][1][0].title) : null, ...charts));
     }
-    inside.push(make('footer', {class: 'taking'}, ...header.sides.map((side, place) => this.taking(side, place))));
-    this.root.replaceChildren(...inside);
+    content.push(make('footer', {class: 'taking'}, ...header.sides.map((side, index) => this.buildDownloads(side, index))));
+    this.root.replaceChildren(...content);
   }
 
-  // Lines and bars of two sides have the same numbers at the bottom and the top.
-  align(found) {
-    const drawn = this.parts.filter((part) => part.range && found.some(([side, [layer]]) => part.layer === layer && this.header.sides.indexOf(side) < 2));
-    drawn.forEach((part) => part.range());
-    const known = drawn.filter((part) => part.low !== undefined);
-    const [low, high] = [Math.min(...known.map((part) => part.low)), Math.max(...known.map((part) => part.high))];
-    known.forEach((part) => Object.assign(part, {low, high}));
+  // Gives the lines and bars of both sides one range of values.
+  align(matches) {
+    const rangedParts = this.parts.filter((part) => part.range && matches.some(([side, [layer]]) => part.layer === layer && this.header.sides.indexOf(side) < 2));
+    rangedParts.forEach((part) => part.range());
+    const partsWithRange = rangedParts.filter((part) => part.low !== undefined);
+    const [low, high] = [Math.min(...partsWithRange.map((part) => part.low)), Math.max(...partsWithRange.map((part) => part.high))];
+    partsWithRange.forEach((part) => Object.assign(part, {low, high}));
   }
 
-  // What stays in view: buttons, the recording with its times, the cursor's place.
-  head(heard, add) {
+  // Returns what stays at the top: buttons, the waveform with its times, and the position of the cursor.
+  buildToolbar(hasSound, addPart) {
     const {link, header} = this;
-    const toggle = (name, label, press) => { const made = iconButton(name, label, press); made.setAttribute('aria-pressed', 'false'); return made; };
+    const toggle = (name, label, press) => { const button = iconButton(name, label, press); button.setAttribute('aria-pressed', 'false'); return button; };
     this.playButton = iconButton('play', 'Play (space)', () => this.player.toggle(), 'play-sound');
     this.loopButton = toggle('retry', 'Repeat the selection', () => link.set({loop: !link.loop}));
-    this.where = make('output', {class: 'where', 'aria-live': 'off'});
+    this.positionOutput = make('output', {class: 'where', 'aria-live': 'off'});
     const images = header.sides.some((side) => side.layers.some((layer) => layer.kind === 'image'));
     const lift = make('input', {type: 'range', min: 0, max: 100, value: Math.round(100 * link.lift), 'aria-label': 'Strength of faint values',
       oninput: () => link.set({lift: Number(lift.value) / 100})});
     const bar = make('div', {class: 'tools', role: 'toolbar', 'aria-label': 'Recording'},
-      ...(heard ? [this.playButton, this.loopButton] : []),
+      ...(hasSound ? [this.playButton, this.loopButton] : []),
       textButton('−', () => link.zoom(2)), textButton('+', () => link.zoom(0.5)),
       textButton('Selection', () => link.stretch && link.show(...link.stretch)), textButton('Whole', () => link.show(0, link.seconds)),
-      this.where, images ? make('label', {class: 'lift'}, 'Faint values', lift) : null,
+      this.positionOutput, images ? make('label', {class: 'lift'}, 'Faint values', lift) : null,
       textButton('Copy link', () => this.copyLink(), 'quiet copy-link'));
-    const [minus, plus] = bar.querySelectorAll('.quiet');
-    minus.setAttribute('aria-label', 'Show more time');
-    plus.setAttribute('aria-label', 'Show less time');
+    const [zoomOut, zoomIn] = bar.querySelectorAll('.quiet');
+    zoomOut.setAttribute('aria-label', 'Show more time');
+    zoomIn.setAttribute('aria-label', 'Show less time');
     const {samples, rate} = this.player;
     const wave = {kind: 'wave', name: 'wave', title: 'Recording', samples, rate, labels: [], values: {shape: [samples.length], codes: samples},
       x: new Axis({label: 'time', unit: 'seconds', time: [0, 1 / rate]}, samples.length), y: new Axis({}, 1)};
     const chart = new Chart(link, {title: 'the recording', tokens: [], layers: []}, [wave], '');
-    chart.under.removeAttribute('role');
-    chart.under.removeAttribute('aria-label');
+    chart.canvas.removeAttribute('role');
+    chart.canvas.removeAttribute('aria-label');
     for (const [name, value] of Object.entries({role: 'slider', tabindex: 0, 'aria-label': 'Cursor in the recording', 'aria-valuemin': 0,
       'aria-valuemax': header.seconds.toFixed(2)})) chart.plot.setAttribute(name, value);
     this.slider = chart.plot;
-    return make('div', {class: 'strip'}, bar, add(chart));
+    return make('div', {class: 'strip'}, bar, addPart(chart));
   }
 
-  // What a side wrote: its tokens as text and in time.
-  said(side, add) {
-    const made = [];
-    const titled = this.header.sides.length > 1;
+  // Returns the tokens that a side recognised, as text and as a chart over time, and its notes.
+  buildTokens(side, addPart) {
+    const elements = [];
+    const isTitled = this.header.sides.length > 1;
     if (side.tokens.length) {
       const chips = side.tokens.map((token, index) => {
-        const timed = token.start !== null && token.start !== undefined;
-        return make('button', {type: 'button', class: 'token', title: timed ? `${token.start.toFixed(2)} to ${token.end.toFixed(2)} s` : null,
-          onclick: () => this.choose(side, index)}, spoken(token));
+        const isTimed = token.start !== null && token.start !== undefined;
+        return make('button', {type: 'button', class: 'token', title: isTimed ? `${token.start.toFixed(2)} to ${token.end.toFixed(2)} s` : null,
+          onclick: () => this.choose(side, index)}, tokenText(token));
       });
       this.chips.push({side, chips});
-      made.push(make('p', {class: 'tokens', role: 'group', 'aria-label': `Tokens of ${side.title}`}, make('span', {class: 'label'}, titled ? side.title : 'Tokens'), ...chips));
+      elements.push(make('p', {class: 'tokens', role: 'group', 'aria-label': `Tokens of ${side.title}`}, make('span', {class: 'label'}, isTitled ? side.title : 'Tokens'), ...chips));
       const times = side.tokens.filter((token) => token.start !== null && token.start !== undefined);
       if (times.length) {
-        const layer = {kind: 'spans', name: 'tokens', title: 'Tokens', labels: times.map(spoken), ofTokens: true,
-          values: {shape: [times.length, 2], codes: Float32Array.from(times.flatMap((token) => [token.start, token.end])), at(place) { return this.codes[place]; }},
+        const layer = {kind: 'spans', name: 'tokens', title: 'Tokens', labels: times.map(tokenText), ofTokens: true,
+          values: {shape: [times.length, 2], codes: Float32Array.from(times.flatMap((token) => [token.start, token.end])), at(index) { return this.codes[index]; }},
           x: new Axis({label: 'time', unit: 'seconds', time: [0, 1]}, 1), y: new Axis({}, 1)};
-        made.push(make('div', {class: 'lane'}, add(new Chart(this.link, side, [layer], ''))));
+        elements.push(make('div', {class: 'lane'}, addPart(new Chart(this.link, side, [layer], ''))));
       }
     }
-    for (const note of side.notes) made.push(make('p', {class: 'note'}, titled ? `${side.title}: ${note}` : note));
-    return made.length ? [make('div', {class: 'said-by'}, ...made)] : [];
+    for (const note of side.notes) elements.push(make('p', {class: 'note'}, isTitled ? `${side.title}: ${note}` : note));
+    return elements.length ? [make('div', {class: 'said-by'}, ...elements)] : [];
   }
 
-  taking(side, place) {
-    const lines = make('pre', {tabindex: 0, 'aria-label': `Python for ${side.title}`}, side.code);
+  buildDownloads(side, sideIndex) {
+    const codeBlock = make('pre', {tabindex: 0, 'aria-label': `Python for ${side.title}`}, side.code);
     const copy = textButton('Copy', async () => {
       await copyText(side.code);
       copy.textContent = 'Copied';
       setTimeout(() => { copy.textContent = 'Copy'; }, 1500);
     });
     return make('div', {class: 'take'}, make('span', {class: 'label'}, side.title),
-      ...Object.keys(KINDS).map((kind) => textButton(kind.toUpperCase(), () => this.save(side, place, kind), `quiet save-${kind}`)),
-      side.code ? make('details', {}, make('summary', {}, 'Python'), lines, copy) : null);
+      ...Object.keys(FILE_TYPES).map((kind) => textButton(kind.toUpperCase(), () => this.save(side, sideIndex, kind), `quiet save-${kind}`)),
+      side.code ? make('details', {}, make('summary', {}, 'Python'), codeBlock, copy) : null);
   }
 
-  async save(side, place, kind) {
-    this.say(`Making the ${kind.toUpperCase()} file…`);
+  async save(side, sideIndex, kind) {
+    this.showNotice(`Making the ${kind.toUpperCase()} file…`);
     try {
-      const bytes = await fetchBytes(`file/${this.value.key}/${place}.${kind}`);
-      saveFile(`${side.file}.${kind}`, new Blob([bytes], {type: KINDS[kind]}));
-      this.say('');
+      const bytes = await fetchBytes(`file/${this.value.key}/${sideIndex}.${kind}`);
+      saveFile(`${side.file}.${kind}`, new Blob([bytes], {type: FILE_TYPES[kind]}));
+      this.showNotice('');
     } catch (error) {
-      this.say(error instanceof Refused ? error.message : 'The file could not be saved.');
+      this.showNotice(error instanceof Refused ? error.message : 'The file could not be saved.');
     }
   }
 
@@ -239,11 +240,11 @@ class Stage {
     this.keepAddress();
     await copyText(location.href);
     const {sample, recording} = this.value.settings;
-    const held = recording ? OWN : sample || !this.value.sound ? '' : LARGE;
-    this.say(`The link is copied. ${held}`.trim());
+    const notice = recording ? PUBLIC_NOTICE : sample || !this.value.sound ? '' : TOO_LARGE_NOTICE;
+    this.showNotice(`The link is copied. ${notice}`.trim());
   }
 
-  // A token was chosen: its time is selected, or where its attention is greatest.
+  // Selects the time of a token; a token without a time selects the cell of its greatest attention.
   choose(side, index) {
     const {link} = this;
     const token = side.tokens[index];
@@ -264,84 +265,84 @@ class Stage {
     }
   }
 
-  // Following.
+  // Drawing.
 
-  drawAll() { for (const part of this.parts) part.draw(); this.tell(); }
+  drawAll() { for (const part of this.parts) part.draw(); this.showState(); }
 
   follow(changed) {
-    const whole = ['from', 'to', 'lift', 'head'].some((name) => changed.has(name));
+    const isFullRedraw = ['from', 'to', 'lift', 'head'].some((name) => changed.has(name));
     for (const part of this.parts) {
-      if (whole) part.draw();
-      else part.drawAbove();
+      if (isFullRedraw) part.draw();
+      else part.drawOverlay();
     }
-    this.tell();
-    clearTimeout(this.later);
-    this.later = setTimeout(() => this.keepAddress(), 500);
+    this.showState();
+    clearTimeout(this.addressTimer);
+    this.addressTimer = setTimeout(() => this.keepAddress(), 500);
   }
 
-  // What is said around the pictures, and in the root's data for programs that look at the page.
-  tell() {
+  // Shows cursor, selection and current tokens around the pictures, and writes them into `data-` attributes for tests.
+  showState() {
     const {link, root} = this;
     if (!link) return;
-    const now = link.hover?.time ?? link.cursor;
+    const time = link.hover?.time ?? link.cursor;
     for (const {side, chips} of this.chips) {
       chips.forEach((chip, index) => {
         const {start, end} = side.tokens[index];
-        const inside = start !== null && start !== undefined && now >= start && now < end;
-        if (inside && !chip.classList.contains('now')) reveal(chip);
-        chip.classList.toggle('now', inside);
-        const chosen = link.token?.side === side.title && link.token.index === index;
-        const selected = Boolean(link.stretch) && start !== null && start !== undefined && end > link.stretch[0] + 1e-6 && start < link.stretch[1] - 1e-6;
-        chip.setAttribute('aria-pressed', String(chosen || selected));
+        const isCurrent = start !== null && start !== undefined && time >= start && time < end;
+        if (isCurrent && !chip.classList.contains('now')) scrollToChip(chip);
+        chip.classList.toggle('now', isCurrent);
+        const isChosen = link.token?.side === side.title && link.token.index === index;
+        const isSelected = Boolean(link.stretch) && start !== null && start !== undefined && end > link.stretch[0] + 1e-6 && start < link.stretch[1] - 1e-6;
+        chip.setAttribute('aria-pressed', String(isChosen || isSelected));
       });
     }
-    const places = {cursor: link.cursor.toFixed(3), from: link.from.toFixed(3), to: link.to.toFixed(3), playing: link.playing ? 'yes' : 'no',
+    const state = {cursor: link.cursor.toFixed(3), from: link.from.toFixed(3), to: link.to.toFixed(3), playing: link.playing ? 'yes' : 'no',
       stretch: link.stretch ? link.stretch.map((each) => each.toFixed(3)).join(' ') : '', level: (this.player?.level ?? 0).toFixed(4)};
-    Object.assign(root.dataset, places);
+    Object.assign(root.dataset, state);
     if (!this.slider) return;
-    const said = this.sayOf(now);
-    if (this.where.textContent !== said) this.where.textContent = said;
+    const description = this.describe(time);
+    if (this.positionOutput.textContent !== description) this.positionOutput.textContent = description;
     this.slider.setAttribute('aria-valuenow', link.cursor.toFixed(2));
-    this.slider.setAttribute('aria-valuetext', this.sayOf(link.cursor));
+    this.slider.setAttribute('aria-valuetext', this.describe(link.cursor));
     this.loopButton.setAttribute('aria-pressed', String(link.loop));
-    const playing = link.playing ? 'pause' : 'play';
-    if (this.playButton.dataset.shows !== playing) {
-      this.playButton.dataset.shows = playing;
-      const fresh = iconButton(playing, link.playing ? 'Pause (space)' : 'Play (space)', () => {});
-      this.playButton.replaceChildren(...fresh.childNodes);
-      for (const name of ['aria-label', 'title']) this.playButton.setAttribute(name, fresh.getAttribute(name));
+    const iconName = link.playing ? 'pause' : 'play';
+    if (this.playButton.dataset.shows !== iconName) {
+      this.playButton.dataset.shows = iconName;
+      const button = iconButton(iconName, link.playing ? 'Pause (space)' : 'Play (space)', () => {});
+      this.playButton.replaceChildren(...button.childNodes);
+      for (const name of ['aria-label', 'title']) this.playButton.setAttribute(name, button.getAttribute(name));
     }
   }
 
-  // A moment in words: its time, its tokens, and how much is selected.
-  sayOf(time) {
+  // Returns a text about a time: the time, its tokens, and the length of the selection.
+  describe(time) {
     const {stretch} = this.link;
-    const inside = this.header.sides.slice(0, 2).flatMap((side) => side.tokens.filter(({start, end}) => start !== null && time >= start && time < end));
-    return [`${time.toFixed(2)} s`, ...new Set(inside.map(spoken)), stretch ? `selected ${seconds(stretch[1] - stretch[0])}` : ''].filter(Boolean).join(' · ');
+    const tokens = this.header.sides.slice(0, 2).flatMap((side) => side.tokens.filter(({start, end}) => start !== null && time >= start && time < end));
+    return [`${time.toFixed(2)} s`, ...new Set(tokens.map(tokenText)), stretch ? `selected ${seconds(stretch[1] - stretch[0])}` : ''].filter(Boolean).join(' · ');
   }
 
   keepAddress() {
     const {link, value, root} = this;
     if (!value || !root.checkVisibility()) return;
-    const fixed = (each) => Number(each.toFixed(3));
-    const whole = link.from === 0 && link.to === link.seconds;
-    writeAddress({...value.settings, at: link.cursor ? fixed(link.cursor) : '', begin: link.stretch ? fixed(link.stretch[0]) : '', end: link.stretch ? fixed(link.stretch[1]) : '',
-      from: whole ? '' : fixed(link.from), to: whole ? '' : fixed(link.to), head: link.head, lift: link.lift});
+    const round = (each) => Number(each.toFixed(3));
+    const isWholeRecording = link.from === 0 && link.to === link.seconds;
+    writeAddress({...value.settings, at: link.cursor ? round(link.cursor) : '', begin: link.stretch ? round(link.stretch[0]) : '', end: link.stretch ? round(link.stretch[1]) : '',
+      from: isWholeRecording ? '' : round(link.from), to: isWholeRecording ? '' : round(link.to), head: link.head, lift: link.lift});
   }
 
-  // The keyboard: arrows move the cursor, with shift they select, space plays.
-  key(event) {
+  // Handles the keyboard: arrows move the cursor, arrows with Shift select, Space plays.
+  handleKey(event) {
     const {link} = this;
-    if (!link || event.target.closest(TYPING) || event.altKey || event.ctrlKey || event.metaKey) return;
-    const scrolls = event.target.closest('.scroll, pre');
+    if (!link || event.target.closest(INPUT_SELECTOR) || event.altKey || event.ctrlKey || event.metaKey) return;
+    const isInScrollBox = event.target.closest('.scroll, pre');
     const step = (link.to - link.from) / 100;
-    const move = (by) => {
-      const to = link.clamp(link.cursor + by);
+    const move = (offset) => {
+      const target = link.clamp(link.cursor + offset);
       if (event.shiftKey) {
-        const [from, end] = link.stretch || [];
-        link.select(link.cursor === from ? end : link.cursor === end ? from : link.cursor, to);
+        const [from, stretchEnd] = link.stretch || [];
+        link.select(link.cursor === from ? stretchEnd : link.cursor === stretchEnd ? from : link.cursor, target);
       }
-      link.go(to);
+      link.go(target);
     };
     const actions = {
       ArrowLeft: () => move(-step), ArrowRight: () => move(step), PageDown: () => move(10 * step), PageUp: () => move(-10 * step),
@@ -349,7 +350,7 @@ class Stage {
       ' ': () => this.player.toggle(), Escape: () => { this.player.stop(); link.set({stretch: null, token: null, peak: null}); },
       '+': () => link.zoom(0.5), '-': () => link.zoom(2), 0: () => link.show(0, link.seconds), l: () => link.set({loop: !link.loop}),
     };
-    if (!(event.key in actions) || (event.key === ' ' && event.target.closest('button, summary')) || (scrolls && event.key !== ' ')) return;
+    if (!(event.key in actions) || (event.key === ' ' && event.target.closest('button, summary')) || (isInScrollBox && event.key !== ' ')) return;
     event.preventDefault();
     actions[event.key]();
   }

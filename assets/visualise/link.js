@@ -1,68 +1,68 @@
-// What all pictures share: the stretch of time in view, the cursor, what is pointed at, what is selected. Pictures are
-// told at most once per frame of the screen, and what has changed. It draws nothing.
-const SHORTEST = 0.05; // seconds in view, unless a page says otherwise
+// The state that all pictures share: the range of time in view, the cursor, the pointer, the selection. It calls its
+// watchers with the names of the changed fields, at most once per animation frame. It draws nothing.
+const MIN_SECONDS = 0.05; // seconds in view at least
 
 export class Link {
-  constructor(seconds, shortest = SHORTEST) {
+  constructor(seconds, minSeconds = MIN_SECONDS) {
     Object.assign(this, {
       seconds, // of the recording
-      shortest,
+      minSeconds,
       from: 0, to: seconds, // in view
       cursor: 0,
-      stretch: null, // [from, to] that is selected
+      stretch: null, // [from, to] of the selection, in seconds
       token: null, // {side, index}
       peak: null, // seconds: where the token's attention is greatest
-      hover: null, // {layer, time, x, y}: cells of a layer that are pointed at
-      head: null, // of a grid, which one is enlarged
-      lift: 0, // how much stronger faint values are drawn
+      hover: null, // {layer, time, x, y}: the cell under the pointer
+      head: null, // index of the enlarged image of a grid
+      lift: 0, // strength of faint values, from 0 to 1
       playing: false, loop: false,
     });
     this.watchers = new Set();
-    this.changed = new Set();
+    this.changedNames = new Set();
   }
 
-  set(change) {
-    for (const [name, value] of Object.entries(change)) {
+  set(values) {
+    for (const [name, value] of Object.entries(values)) {
       if (this[name] === value) continue;
       this[name] = value;
-      this.changed.add(name);
+      this.changedNames.add(name);
     }
-    if (this.changed.size && !this.waiting) {
-      this.waiting = true;
-      requestAnimationFrame(() => this.tell());
+    if (this.changedNames.size && !this.isNotifyScheduled) {
+      this.isNotifyScheduled = true;
+      requestAnimationFrame(() => this.notifyWatchers());
     }
   }
 
-  tell() {
-    const {changed} = this;
-    this.changed = new Set();
-    this.waiting = false;
-    for (const watcher of this.watchers) watcher(changed);
+  notifyWatchers() {
+    const {changedNames} = this;
+    this.changedNames = new Set();
+    this.isNotifyScheduled = false;
+    for (const watcher of this.watchers) watcher(changedNames);
   }
 
   clamp(time) { return Math.min(Math.max(time, 0), this.seconds); }
 
-  // Brings a stretch of time into view.
+  // Sets the range of time in view.
   show(from, to) {
-    const length = Math.min(Math.max(to - from, this.shortest), this.seconds);
-    const begin = Math.min(Math.max(from, 0), this.seconds - length);
-    this.set({from: begin, to: begin + length});
+    const duration = Math.min(Math.max(to - from, this.minSeconds), this.seconds);
+    const begin = Math.min(Math.max(from, 0), this.seconds - duration);
+    this.set({from: begin, to: begin + duration});
   }
 
-  zoom(factor, about = this.cursor) {
-    const centre = about >= this.from && about <= this.to ? about : (this.from + this.to) / 2;
+  zoom(factor, time = this.cursor) {
+    const centre = time >= this.from && time <= this.to ? time : (this.from + this.to) / 2;
     this.show(centre - (centre - this.from) * factor, centre + (this.to - centre) * factor);
   }
 
   pan(seconds) { this.show(this.from + seconds, this.to + seconds); }
 
-  // Moves the cursor, and the view after it.
+  // Moves the cursor, and the range in view so that it contains the cursor.
   go(time) {
     const cursor = this.clamp(time);
     this.set({cursor});
-    const length = this.to - this.from;
-    if (cursor < this.from) this.show(cursor - 0.1 * length, cursor + 0.9 * length);
-    if (cursor > this.to) this.show(cursor - 0.1 * length, cursor + 0.9 * length);
+    const duration = this.to - this.from;
+    if (cursor < this.from) this.show(cursor - 0.1 * duration, cursor + 0.9 * duration);
+    if (cursor > this.to) this.show(cursor - 0.1 * duration, cursor + 0.9 * duration);
   }
 
   select(from, to) {

@@ -1,10 +1,10 @@
-// What the server sends, as panels/visualise/parcel.py writes it: JSON with arrays behind it, all numbers little-endian.
-// Large arrays are codes of one or two bytes; `Values` knows what number a code stands for. It draws nothing.
+// Reads what panels/visualise/parcel.py writes: JSON, then arrays, all numbers little-endian.
+// Large arrays are codes of one or two bytes; `Values` converts a code to its number. This file draws nothing.
 const TYPES = {f4: Float32Array, u2: Uint16Array, u1: Uint8Array};
 
 export class Refused extends Error {}
 
-// Returns the bytes at an address of the tab; throws `Refused` with the server's sentence.
+// Returns the bytes at an address of the tab; throws `Refused` with the error text of the server.
 export const fetchBytes = async (path) => {
   let answer;
   try {
@@ -13,8 +13,8 @@ export const fetchBytes = async (path) => {
     throw new Refused('The server cannot be reached; what you entered is still here. Is it still running?');
   }
   if (!answer.ok) {
-    const told = await answer.json().catch(() => ({}));
-    throw new Refused(told.error || `The server answered with ${answer.status}.`);
+    const content = await answer.json().catch(() => ({}));
+    throw new Refused(content.error || `The server answered with ${answer.status}.`);
   }
   return answer.arrayBuffer();
 };
@@ -24,19 +24,19 @@ export class Values {
     const count = shape.reduce((product, each) => product * each, 1);
     this.codes = new TYPES[type](buffer, begin + at, count);
     this.shape = shape;
-    this.coded = type !== 'f4';
-    this.none = type === 'u1' ? 255 : 65535; // the code for a value that is not a number
+    this.isCoded = type !== 'f4';
+    this.missingCode = type === 'u1' ? 255 : 65535; // the code of NaN
     Object.assign(this, {low, high, power: power || 1, faint});
   }
 
-  // The number that a code stands for.
+  // Returns the number of a code.
   value(code) {
-    if (!this.coded) return code;
-    if (code === this.none) return NaN;
-    return this.low + (this.high - this.low) * (code / (this.none - 1)) ** this.power;
+    if (!this.isCoded) return code;
+    if (code === this.missingCode) return NaN;
+    return this.low + (this.high - this.low) * (code / (this.missingCode - 1)) ** this.power;
   }
 
-  at(place) { return this.value(this.codes[place]); }
+  at(index) { return this.value(this.codes[index]); }
 }
 
 // A dimension of an array. Its positions are cells; they stand for stretches of time, for tokens, or for neither.
@@ -45,13 +45,13 @@ export class Axis {
     Object.assign(this, {label: '', unit: '', start: 0, step: 1, ticks: null, time: null, tokens: null, spans: null, up: false}, head, {count});
   }
 
-  // Where a cell begins and ends in seconds; null where it has no time.
+  // Returns [begin, end] of a cell in seconds; null for a cell without a time.
   span(index) {
     if (this.time) return [this.time[0] + index * this.time[1], this.time[0] + (index + 1) * this.time[1]];
     return this.spans?.[index] || null;
   }
 
-  // The cell at a time; -1 where there is none.
+  // Returns the cell at a time; -1 where there is none.
   at(seconds) {
     if (this.time) {
       const index = Math.floor((seconds - this.time[0]) / this.time[1] + 1e-6);
@@ -60,21 +60,21 @@ export class Axis {
     return this.spans ? this.spans.findIndex((span) => span && seconds >= span[0] && seconds < span[1]) : -1;
   }
 
-  // What a cell is called, with its unit.
+  // Returns the name of a cell, with its unit.
   name(index) {
     if (this.ticks) return String(this.ticks[index] ?? index);
     if (this.unit === 'seconds') return `${(this.start + index * this.step).toFixed(2)} s`;
     return `${this.label} ${this.number(index)}`;
   }
 
-  // The number of a cell: of its beginning if that is whole, else of its middle.
+  // Returns the number of a cell: the value at its start where those are integers, else the value at its centre.
   number(index) {
-    const whole = Number.isInteger(this.start) && Number.isInteger(this.step);
-    return number(this.start + (whole ? index : index + 0.5) * this.step);
+    const isWhole = Number.isInteger(this.start) && Number.isInteger(this.step);
+    return number(this.start + (isWhole ? index : index + 0.5) * this.step);
   }
 }
 
-// Returns the header with its layers' arrays and axes made ready.
+// Returns the header; its layers have `Values` and `Axis` objects.
 export const readParcel = (buffer) => {
   const length = new DataView(buffer).getUint32(0, true);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
@@ -90,11 +90,11 @@ export const readParcel = (buffer) => {
   return header;
 };
 
-// A number as the page writes it: three significant digits.
+// Returns a number as the page writes it: three significant digits.
 export const number = (value) => {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
-  const size = Math.abs(value);
-  const written = value !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(3)));
-  return written.replaceAll('-', '−');
+  const magnitude = Math.abs(value);
+  const text = value !== 0 && (magnitude < 1e-3 || magnitude >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(3)));
+  return text.replaceAll('-', '−');
 };

@@ -1,12 +1,12 @@
-// What a pointer does on a chart: it shows values, selects a stretch of time, chooses tokens, zooms with the wheel, and
-// with two fingers. On a touch screen a finger that moves up or down scrolls the page, as the style sheet says.
-const TOUCH = 5; // points that a pointer moves before a press becomes a selection
-const NARROWEST = 12; // points between two fingers
+// Pointer events of a chart: they show values, select a range of time, choose tokens, and zoom with the wheel or with
+// two fingers. On a touch screen a finger that moves up or down scrolls the page, as the style sheet sets.
+const MIN_DRAG = 5; // pixels that a pointer moves before a press becomes a selection
+const MIN_PINCH = 12; // pixels between two fingers at least
 
-// Two fingers on a chart with a time axis: the moments under them stay under them.
+// Two fingers on a chart with a time axis: the times under the fingers stay under them.
 class Pinch {
   constructor(chart) {
-    Object.assign(this, {chart, fingers: new Map(), held: null});
+    Object.assign(this, {chart, fingers: new Map(), anchorTimes: null});
   }
 
   share(event) {
@@ -15,59 +15,60 @@ class Pinch {
   }
 
   down(event) {
-    if (event.pointerType !== 'touch' || !this.chart.timed) return;
+    if (event.pointerType !== 'touch' || !this.chart.isTimed) return;
     this.fingers.set(event.pointerId, this.share(event));
     if (this.fingers.size !== 2) return;
     const {from, to} = this.chart.link;
-    this.held = [...this.fingers.values()].sort((one, other) => one - other).map((share) => from + share * (to - from));
+    this.anchorTimes = [...this.fingers.values()].sort((first, second) => first - second).map((share) => from + share * (to - from));
     this.chart.link.set({stretch: null, hover: null});
   }
 
-  // Whether the pointer is a finger of a pinch, and so is nothing else.
+  // Handles a moved finger; returns whether it belongs to a pinch and must do nothing else.
   move(event) {
     if (!this.fingers.has(event.pointerId)) return false;
     this.fingers.set(event.pointerId, this.share(event));
-    if (!this.held) return false;
-    const [one, other] = [...this.fingers.values()].sort((first, second) => first - second);
-    const length = (this.held[1] - this.held[0]) / Math.max(other - one, NARROWEST / this.chart.width);
-    this.chart.link.show(this.held[0] - one * length, this.held[0] + (1 - one) * length);
+    if (!this.anchorTimes) return false;
+    const [left, right] = [...this.fingers.values()].sort((first, second) => first - second);
+    const length = (this.anchorTimes[1] - this.anchorTimes[0]) / Math.max(right - left, MIN_PINCH / this.chart.width);
+    this.chart.link.show(this.anchorTimes[0] - left * length, this.anchorTimes[0] + (1 - left) * length);
     return true;
   }
 
-  // Whether a pinch was going on. It ends when all fingers are gone, so that the last one selects nothing.
+  // Handles a lifted finger; returns whether it belonged to a pinch. A pinch ends when all fingers are lifted, so that
+  // the last one selects nothing.
   up(event) {
-    const pinched = Boolean(this.held);
+    const wasPinching = Boolean(this.anchorTimes);
     this.fingers.delete(event.pointerId);
-    if (!this.fingers.size) this.held = null;
-    return pinched;
+    if (!this.fingers.size) this.anchorTimes = null;
+    return wasPinching;
   }
 }
 
-export const listen = (chart) => {
+export const listenToPointer = (chart) => {
   const {plot, link} = chart;
   const pinch = new Pinch(chart);
   let start = null;
   plot.addEventListener('pointermove', (event) => {
-    if (!chart.drawn) return;
+    if (!chart.colours) return;
     if (pinch.move(event)) { start = null; return; }
-    const found = chart.under_(event);
-    link.set({hover: found});
-    if (start && chart.timed && (start.selecting || Math.abs(event.clientX - start.at) > TOUCH)) {
-      start.selecting = true;
-      link.select(start.time, found.time);
+    const target = chart.locate(event);
+    link.set({hover: target});
+    if (start && chart.isTimed && (start.isSelecting || Math.abs(event.clientX - start.pressX) > MIN_DRAG)) {
+      start.isSelecting = true;
+      link.select(start.time, target.time);
     }
   });
   plot.addEventListener('pointerleave', () => link.set({hover: null}));
   plot.addEventListener('pointerdown', (event) => {
-    if (event.button || !chart.drawn) return;
+    if (event.button || !chart.colours) return;
     pinch.down(event);
-    start = pinch.held ? null : {at: event.clientX, ...chart.under_(event), selecting: false};
-    if (chart.timed) plot.setPointerCapture(event.pointerId);
+    start = pinch.anchorTimes ? null : {pressX: event.clientX, ...chart.locate(event), isSelecting: false};
+    if (chart.isTimed) plot.setPointerCapture(event.pointerId);
   });
   plot.addEventListener('pointerup', (event) => {
     if (pinch.up(event)) start = null;
-    else if (start?.selecting) link.go(link.stretch?.[0] ?? link.cursor);
-    else if (start) chart.press(chart.under_(event));
+    else if (start?.isSelecting) link.go(link.stretch?.[0] ?? link.cursor);
+    else if (start) chart.press(chart.locate(event));
     start = null;
   });
   plot.addEventListener('pointercancel', (event) => {
@@ -75,9 +76,9 @@ export const listen = (chart) => {
     start = null;
   });
   plot.addEventListener('wheel', (event) => {
-    if (!chart.timed) return;
+    if (!chart.isTimed) return;
     const length = link.to - link.from;
-    if (event.ctrlKey || event.metaKey) link.zoom(event.deltaY > 0 ? 1.25 : 0.8, chart.under_(event).time);
+    if (event.ctrlKey || event.metaKey) link.zoom(event.deltaY > 0 ? 1.25 : 0.8, chart.locate(event).time);
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) link.pan(((event.deltaX || event.deltaY) / chart.width) * length);
     else return;
     event.preventDefault();

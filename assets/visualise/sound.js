@@ -1,4 +1,4 @@
-// Plays the recording, or the selected stretch of it once or again and again, and moves the cursor with the sound.
+// Plays the recording or its selection, once or in a loop, and moves the cursor with the sound.
 export class Player {
   constructor(link) {
     Object.assign(this, {link, rate: 16000, samples: new Int16Array(0), context: null, node: null, level: 0});
@@ -10,7 +10,7 @@ export class Player {
     this.samples = new Int16Array(buffer, 4);
   }
 
-  // Must be called when a user presses something: browsers let no sound out before.
+  // Must be called while a press is handled: before a first press, browsers play no sound.
   async play() {
     const {link} = this;
     this.stop();
@@ -21,22 +21,22 @@ export class Player {
       this.buffer = this.context.createBuffer(1, Math.max(this.samples.length, 1), this.rate);
       this.buffer.copyToChannel(Float32Array.from(this.samples, (value) => value / 32768), 0);
     }
-    const rest = link.cursor < link.seconds - 0.01 ? link.cursor : 0;
-    const [from, to] = link.stretch || [rest, link.seconds];
-    const begun = link.stretch && link.cursor > from && link.cursor < to - 0.01 ? link.cursor : from;
+    const start = link.cursor < link.seconds - 0.01 ? link.cursor : 0;
+    const [from, to] = link.stretch || [start, link.seconds];
+    const offset = link.stretch && link.cursor > from && link.cursor < to - 0.01 ? link.cursor : from;
     const node = this.context.createBufferSource();
     node.buffer = this.buffer;
     node.connect(this.meter).connect(this.context.destination);
     if (link.loop) Object.assign(node, {loop: true, loopStart: from, loopEnd: to});
-    node.start(0, begun, link.loop ? undefined : to - begun);
-    const start = this.context.currentTime;
+    node.start(0, offset, link.loop ? undefined : to - offset);
+    const startTime = this.context.currentTime;
     this.node = node;
     link.set({playing: true});
     const follow = () => {
       if (this.node !== node) return;
-      const played = this.context.currentTime - start;
-      if (!link.loop && begun + played >= to) { this.stop(); link.go(begun); return; }
-      link.go(link.loop ? from + ((begun - from + played) % (to - from)) : begun + played);
+      const played = this.context.currentTime - startTime;
+      if (!link.loop && offset + played >= to) { this.stop(); link.go(offset); return; }
+      link.go(link.loop ? from + ((offset - from + played) % (to - from)) : offset + played);
       this.measure();
       requestAnimationFrame(follow);
     };
@@ -57,11 +57,11 @@ export class Player {
     else this.play();
   }
 
-  // The greatest amplitude that is heard now.
+  // Measures the peak amplitude of what plays now.
   measure() {
     this.wave ||= new Float32Array(this.meter.fftSize);
     this.meter.getFloatTimeDomainData(this.wave);
-    this.level = this.wave.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    this.level = this.wave.reduce((maximum, value) => Math.max(maximum, Math.abs(value)), 0);
   }
 
   close() {

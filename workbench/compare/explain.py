@@ -111,7 +111,7 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
         if guess.option and guess.words == chosen.words and _FAR_BETTER * found <= best and guess is not chosen
     ]
     words = chosen.words.replace("{}", " or ".join([chosen.option, *other_options]))
-    beside = "" if chosen.shown else f"; {left_over(best)}"
+    beside = "" if chosen.is_verified else f"; {left_over(best)}"
     return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
 
 

@@ -31,24 +31,24 @@ def _scaled(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[
     with np.errstate(all="ignore"):
         x, y = (np.where(seen_by_both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
         x, y = (side - np.nanmean(side, axis=-1, keepdims=True) for side in (x, y))
-    shown = np.isfinite(x) & np.isfinite(y)
-    square = float(np.square(x[shown]).sum())
+    finite = np.isfinite(x) & np.isfinite(y)
+    square = float(np.square(x[finite]).sum())
     if not square:
         return
-    times = float((x[shown] * y[shown]).sum()) / square
-    known = ""
+    times = float((x[finite] * y[finite]).sum()) / square
+    width_clause = ""
     for width in range(2, 1025):
         if any(math.isclose(times, value, rel_tol=_CLOSE) for value in (width**0.5, width**-0.5)) and width % 4 == 0:
-            known = f", as {'without' if times > 1 else 'with a second'} division by √{width}"
+            width_clause = f", as {'without' if times > 1 else 'with a second'} division by √{width}"
             break
 
     def expected(rows: Rows) -> np.ndarray:
         with np.errstate(all="ignore"):
             scores = times * np.log(r[rows])
-            found = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            return np.asarray((found / found.sum(axis=-1, keepdims=True)).reshape(len(rows), -1))
+            exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            return np.asarray((exponentials / exponentials.sum(axis=-1, keepdims=True)).reshape(len(rows), -1))
 
-    yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{known}", expected)
+    yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{width_clause}", expected)
 
 
 def _masked(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[Guess]:

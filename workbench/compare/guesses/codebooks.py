@@ -14,7 +14,7 @@ from workbench.compare.guesses.guess import Guess, Scene, table
 
 STAGE, CODES = "codec.latents", "codec.codes"
 MOST_ROWS = 1 << 16
-_LEAST = 4  # rows whose code has come before, so that their difference is predicted
+_MIN_REPEATS = 4  # rows whose code has come before, so that their difference is predicted
 
 
 def codebooks(scene: Scene) -> Iterator[Guess]:
@@ -28,23 +28,27 @@ def codebooks(scene: Scene) -> Iterator[Guess]:
         return
     reference_rows, candidate_rows = table(scene.reference), table(scene.candidate)
     allowed = scene.allowed * float(np.linalg.norm(reference_rows))
-    found = [stream for stream, own in enumerate(codes.T) if _decides(own, candidate_rows - reference_rows, allowed)]
-    if len(found) == 1:
-        [stream] = found
+    wrong_streams = [
+        stream
+        for stream, stream_codes in enumerate(codes.T)
+        if _explains_differences(stream_codes, candidate_rows - reference_rows, allowed)
+    ]
+    if len(wrong_streams) == 1:
+        [stream] = wrong_streams
         yield Guess(
             "codebook",
             f"it differs by a vector for each code of stream {stream}, so the codebook of stream {stream} is another "
             "one, scaled or left out",
             expected=lambda rows: table(scene.reference[rows]),
-            shown=True,
+            is_verified=True,
         )
 
 
-def _decides(codes: np.ndarray, difference: np.ndarray, allowed: float) -> bool:
+def _explains_differences(codes: np.ndarray, difference: np.ndarray, allowed: float) -> bool:
     """Returns whether rows with the same code have the same difference, for enough rows."""
     _, first, group = np.unique(codes, return_index=True, return_inverse=True)
     repeats = np.setdiff1d(np.arange(len(codes)), first)
     remainder = difference[repeats] - difference[first[group.reshape(-1)[repeats]]]
-    return len(repeats) >= _LEAST and float(np.linalg.norm(remainder)) <= allowed < float(
+    return len(repeats) >= _MIN_REPEATS and float(np.linalg.norm(remainder)) <= allowed < float(
         np.linalg.norm(difference[repeats])
     )

@@ -17,7 +17,7 @@ _REACHES = (7, 9, 18)  # frames before and after that are tried: those of kernel
 _MORE_ROWS = 8  # than taps
 _READ_ROWS = 256  # from which a kernel is read off
 _MOST_VALUES = 1 << 23  # of a stage
-_ALIKE = 1e-3  # relative L2 of kernels that count as the same
+_SAME_KERNEL = 1e-3  # relative L2 of kernels that count as the same
 Kernel = np.ndarray
 """[channels, taps]; the middle tap belongs to the frame itself."""
 
@@ -26,16 +26,16 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
     """Yields the convolution of the stage's input with another kernel."""
     if scene.part not in ("fsmn", "depthwise") or scene.reference.ndim != 2 or scene.reference.size > _MOST_VALUES:
         return
-    found = scene.input_named(*_INPUTS)
-    if found is None or any(side.size != scene.reference.size or len(side) < 2 for side in found):
+    inputs = scene.input_named(*_INPUTS)
+    if inputs is None or any(side.size != scene.reference.size or len(side) < 2 for side in inputs):
         return
-    reference_input, candidate_input = (table(side) for side in found)
+    reference_input, candidate_input = (table(side) for side in inputs)
     for reach in _REACHES:
         reference_kernel = _read_off(reference_input, scene.reference, reach, scene.allowed)
         if reference_kernel is None:
             continue
         candidate_kernel = _read_off(candidate_input, scene.candidate, reach, scene.allowed)
-        if candidate_kernel is None or same(reference_kernel, candidate_kernel, _ALIKE):
+        if candidate_kernel is None or same(reference_kernel, candidate_kernel, _SAME_KERNEL):
             return  # another fault, or it came in with the input
 
         def expected(rows: Rows, kernel: Kernel = candidate_kernel) -> np.ndarray:
@@ -72,31 +72,31 @@ def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memor
         memory: the input is added to the convolution, so that the middle tap is greater by one.
     """
     reach = reference_kernel.shape[1] // 2
-    itself = np.zeros(reference_kernel.shape[1])
-    itself[reach] = 1.0
-    added = itself if memory else 0 * itself
-    reference_taps, candidate_taps = reference_kernel - added, candidate_kernel - added
-    if same(reference_taps[:, ::-1], candidate_taps, _ALIKE):
+    identity = np.zeros(reference_kernel.shape[1])
+    identity[reach] = 1.0
+    direct_path = identity if memory else 0 * identity
+    reference_taps, candidate_taps = reference_kernel - direct_path, candidate_kernel - direct_path
+    if same(reference_taps[:, ::-1], candidate_taps, _SAME_KERNEL):
         return "the kernel of its convolution is reversed in time"
-    if memory and same(reference_taps, candidate_kernel, _ALIKE):
+    if memory and same(reference_taps, candidate_kernel, _SAME_KERNEL):
         return "its input is not added to its convolution"
     for shift in (each for each in range(-reach, reach + 1) if each):
-        moved = np.zeros_like(reference_taps)
-        moved[:, max(shift, 0) : len(itself) + min(shift, 0)] = reference_taps[
-            :, max(-shift, 0) : len(itself) - max(shift, 0)
+        shifted_taps = np.zeros_like(reference_taps)
+        shifted_taps[:, max(shift, 0) : len(identity) + min(shift, 0)] = reference_taps[
+            :, max(-shift, 0) : len(identity) - max(shift, 0)
         ]
-        if same(moved, candidate_taps, _ALIKE):
+        if same(shifted_taps, candidate_taps, _SAME_KERNEL):
             return f"its convolution looks {counted(abs(shift), 'frame')} further {'ahead' if shift > 0 else 'back'}"
     size = float(np.linalg.norm(reference_taps))
-    taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > _ALIKE * size)
-    if len(taps) == 1 and np.linalg.norm(candidate_taps[:, taps]) <= _ALIKE * size:
+    taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > _SAME_KERNEL * size)
+    if len(taps) == 1 and np.linalg.norm(candidate_taps[:, taps]) <= _SAME_KERNEL * size:
         return f"its convolution lacks the tap at frame {taps[0] - reach:+d}"
-    used = np.flatnonzero(np.linalg.norm(reference_taps, axis=0) > _ALIKE * size)
-    span = slice(used[0], used[-1] + 1) if len(used) else slice(0)
+    nonzero_taps = np.flatnonzero(np.linalg.norm(reference_taps, axis=0) > _SAME_KERNEL * size)
+    span = slice(nonzero_taps[0], nonzero_taps[-1] + 1) if len(nonzero_taps) else slice(0)
     for turn in (1, -1):
         rolled = reference_taps.copy()
         rolled[:, span] = np.roll(reference_taps[:, span], turn, axis=1)
-        if same(rolled, candidate_taps, _ALIKE):
-            which = "last is first" if turn > 0 else "first is last"
-            return f"the taps of its kernel are rolled by {turn:+d}: the {which}"
+        if same(rolled, candidate_taps, _SAME_KERNEL):
+            order = "last is first" if turn > 0 else "first is last"
+            return f"the taps of its kernel are rolled by {turn:+d}: the {order}"
     return "its convolution over time has another kernel"

@@ -17,7 +17,7 @@ from workbench.compare.guesses.guess import Guess, Scene, table
 
 _SAMPLES = 16000 * 20
 _LEAST_VALUES = 800
-_NEAR = 0.25  # the share by which measured and expected deviations may differ
+_DEVIATION_MARGIN = 0.25  # the share by which measured and expected deviations may differ
 _STRATA = 6
 
 
@@ -39,10 +39,10 @@ def dither(scene: Scene) -> Iterator[Guess]:
     if not deviation > 0:
         return
     order = np.argsort((power / mean)[strong])
-    for part in np.array_split(size[strong][order], _STRATA):
-        if not abs(float(np.sqrt(np.square(part).mean())) / deviation - 1) <= _NEAR:
+    for stratum in np.array_split(size[strong][order], _STRATA):
+        if not abs(float(np.sqrt(np.square(stratum).mean())) / deviation - 1) <= _DEVIATION_MARGIN:
             return
-        if abs(float(part.mean())) > 0.3 * deviation:
+        if abs(float(stratum.mean())) > 0.3 * deviation:
             return
     if abs(_neighbours(size)) > 0.2:
         return
@@ -51,11 +51,12 @@ def dither(scene: Scene) -> Iterator[Guess]:
         log_ratio = float(np.log(candidate_power[weak] / (deviation**2 * np.broadcast_to(mean, r.shape)[weak])).mean())
         if abs(log_ratio) > 0.35:
             return
-    usual = ": that is funasr's dither" if abs(deviation - 1) < _NEAR else ""
+    funasr_clause = ": that is funasr's dither" if abs(deviation - 1) < _DEVIATION_MARGIN else ""
     words = (
-        f"it has white noise of a deviation of {deviation:.2g} on samples of full scale 32768, as dither adds{usual}"
+        f"it has white noise of a deviation of {deviation:.2g} on samples of full scale 32768, as dither "
+        f"adds{funasr_clause}"
     )
-    yield Guess("dither", words, lambda rows: r, shown=True)
+    yield Guess("dither", words, lambda rows: r, is_verified=True)
 
 
 def _neighbours(size: np.ndarray) -> float:

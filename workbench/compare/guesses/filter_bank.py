@@ -113,11 +113,11 @@ def _nearest(bank: Bank, error_of: Callable[[Bank], float], candidate: np.ndarra
     for _ in range(_MOST_CHANGES):
         if error <= allowed:
             return bank
-        tried = [(error_of(each), each) for each in _changes(bank, candidate)]
-        nearest, changed = min(tried, key=lambda each: each[0])
-        if not nearest <= _NEARER * error:
+        errors = [(error_of(each), each) for each in _changes(bank, candidate)]
+        least_error, nearest_bank = min(errors, key=lambda each: each[0])
+        if not least_error <= _NEARER * error:
             return None
-        bank, error = changed, nearest
+        bank, error = nearest_bank, least_error
     return bank if error <= allowed else None
 
 
@@ -173,18 +173,18 @@ def _bank_difference(right: Bank, bank: Bank) -> str:
 
 
 def _words(bank: Bank) -> dict[str, str]:
-    beyond = {
+    edge_values = {
         "zeros": "zeros",
         "symmetric": "the mirrored sound",
         "reflect": "the mirrored sound without its last sample",
     }
-    begins = f"frames from sample {bank.start} on"
+    frame_start = f"frames from sample {bank.start} on"
     return {
         "window": f"a {bank.window} window",
         "periodic": f"a {'periodic' if bank.periodic else 'symmetric'} window",
         "length": f"a window of {bank.length} samples",
         "points": f"a Fourier transform of {bank.points} points",
-        "start": begins + (f" with {beyond[bank.edges]} beyond the ends" if bank.start < 0 else ""),
+        "start": frame_start + (f" with {edge_values[bank.edges]} beyond the ends" if bank.start < 0 else ""),
         "scale": f"samples of full scale {bank.scale:g}",
         "remove_dc": f"frames {'without' if bank.remove_dc else 'with'} their mean",
         "preemphasis": f"the pre-emphasis {bank.preemphasis:g}",
@@ -202,13 +202,13 @@ def _words(bank: Bank) -> dict[str, str]:
 def _values_at(x: np.ndarray, places: np.ndarray, edges: str) -> np.ndarray:
     """Returns values at places that may lie beyond the ends."""
     last = len(x) - 1
-    inside = places
+    source_places = places
     if edges == "symmetric":
-        inside = np.where(places < 0, -1 - places, np.where(places > last, 2 * last + 1 - places, places))
+        source_places = np.where(places < 0, -1 - places, np.where(places > last, 2 * last + 1 - places, places))
     elif edges == "reflect":
-        inside = np.where(places < 0, -places, np.where(places > last, 2 * last - places, places))
-    found = x[inside.clip(0, last)].astype(np.float64)
-    return np.where((inside < 0) | (inside > last), 0.0, found)
+        source_places = np.where(places < 0, -places, np.where(places > last, 2 * last - places, places))
+    values = x[source_places.clip(0, last)].astype(np.float64)
+    return np.where((source_places < 0) | (source_places > last), 0.0, values)
 
 
 @lru_cache(maxsize=32)
@@ -229,17 +229,17 @@ def _triangles(mel: str, bands: int, points: int, low: float, high: float, strai
     """Returns the weights [frequencies, bands]."""
     hertz = np.arange(points // 2 + 1) * SAMPLE_RATE / points
     corners = np.linspace(_mel(np.array(low), mel), _mel(np.array(high), mel), bands + 2)
-    at = hertz[:, None]
+    frequencies = hertz[:, None]
     if straight:
         corners = _hertz(corners, mel)
     else:
-        at = _mel(at, mel)
+        frequencies = _mel(frequencies, mel)
     left, middle, right = corners[:-2], corners[1:-1], corners[2:]
-    found = np.minimum((at - left) / (middle - left), (right - at) / (right - middle)).clip(0.0)
+    triangles = np.minimum((frequencies - left) / (middle - left), (right - frequencies) / (right - middle)).clip(0.0)
     if area:
         ends = corners if straight else _hertz(corners, mel)
-        found = found * 2 / (ends[2:] - ends[:-2])
-    return np.asarray(found)
+        triangles = triangles * 2 / (ends[2:] - ends[:-2])
+    return np.asarray(triangles)
 
 
 _SLANEY_STEP = np.log(6.4) / 27  # Slaney's scale is straight up to 1000 Hz, 15 mel, and logarithmic from there

@@ -57,40 +57,47 @@ def activations(scene: Scene) -> Iterator[Guess]:
     """Yields other activations of a feed-forward part, if its input is traced too."""
     if scene.part != "activation":
         return
-    gate, up = scene.input_named("mlp.gate"), scene.input_named("mlp.up", "ffn1.up", "ffn2.up")
-    inputs = [each for each in (gate, up) if each is not None]
+    gate_input, up_input = scene.input_named("mlp.gate"), scene.input_named("mlp.up", "ffn1.up", "ffn2.up")
+    inputs = [each for each in (gate_input, up_input) if each is not None]
     if not inputs or any(each[0].shape != scene.reference.shape for each in inputs):
         return
-    right = None
+    reference_activation = None
     for name in ACTIVATIONS:
         reference_inputs = [each[0][scene.sample] for each in inputs]
         with np.errstate(all="ignore"):
             if same(_activated(name, *map(table, reference_inputs)), scene.pair[0], scene.allowed):
-                right = name
+                reference_activation = name
                 break
-    if right is None:
+    if reference_activation is None:
         return
     candidate_inputs = [each[1] for each in inputs]
     with np.errstate(all="ignore"):
-        follows = _activated(right, *(table(each[scene.sample]) for each in candidate_inputs))
-    if same(follows, scene.pair[1], 2 * scene.allowed):
+        expected = _activated(reference_activation, *(table(each[scene.sample]) for each in candidate_inputs))
+    if same(expected, scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
 
-    def guess(kind: str, words: str, name: str, *arrays: np.ndarray) -> Guess:
+    def guess_of(kind: str, words: str, name: str, *arrays: np.ndarray) -> Guess:
         return Guess(kind, words, lambda rows: _activated(name, *(table(each[rows]) for each in arrays)), option=name)
 
     for name in ACTIVATIONS:
-        if name != right:
-            yield guess("activation", "the activation is {}, where the reference has " + right, name, *candidate_inputs)
+        if name != reference_activation:
+            yield guess_of(
+                "activation",
+                "the activation is {}, where the reference has " + reference_activation,
+                name,
+                *candidate_inputs,
+            )
     if len(candidate_inputs) == 2:
-        yield guess("gate", "the activation is applied to up, not to the gate", right, *candidate_inputs[::-1])
-        yield guess("gate", "the activated gate is not multiplied by up", right, candidate_inputs[0])
-        yield guess("gate", "it is the activated up without the gate", right, candidate_inputs[1])
+        yield guess_of(
+            "gate", "the activation is applied to up, not to the gate", reference_activation, *candidate_inputs[::-1]
+        )
+        yield guess_of("gate", "the activated gate is not multiplied by up", reference_activation, candidate_inputs[0])
+        yield guess_of("gate", "it is the activated up without the gate", reference_activation, candidate_inputs[1])
 
 
 def _activated(name: str, gate: np.ndarray, up: np.ndarray | None = None) -> np.ndarray:
-    found = ACTIVATIONS[name](gate)
-    return found if up is None else found * up
+    activated = ACTIVATIONS[name](gate)
+    return activated if up is None else activated * up
 
 
 def functions(scene: Scene) -> Iterator[Guess]:
@@ -99,19 +106,19 @@ def functions(scene: Scene) -> Iterator[Guess]:
     reference, candidate = scene.reference, scene.candidate
     for name, function in OTHERS.items():
         with np.errstate(all="ignore"):
-            after, before = function(r), function(c)
-        if same(after, c, 2 * scene.allowed):
+            function_of_reference, function_of_candidate = function(r), function(c)
+        if same(function_of_reference, c, 2 * scene.allowed):
 
             def expected(rows: Rows, function: Function = function) -> np.ndarray:
                 return function(table(reference[rows]))
 
             yield Guess("function", f"it is the {name} of the reference: {name} is applied once too often", expected)
-        elif same(r, before, 2 * scene.allowed) and before.any():
+        elif same(r, function_of_candidate, 2 * scene.allowed) and function_of_candidate.any():
             # Not every function can be inverted, so the prediction is made in the other direction, and is equally
             # close.
-            def undone(rows: Rows, function: Function = function) -> np.ndarray:
+            def expected_input(rows: Rows, function: Function = function) -> np.ndarray:
                 r, c = table(reference[rows]), table(candidate[rows])
                 times = np.linalg.norm(c) / max(float(np.linalg.norm(r)), 1e-300)
                 return np.asarray(c + (r - function(c)) * times)
 
-            yield Guess("function", f"the reference is the {name} of it: that is left out", undone)
+            yield Guess("function", f"the reference is the {name} of it: that is left out", expected_input)

@@ -41,7 +41,7 @@ class Guess:
     first: int = 0  # it predicts the rows from `first` on
     last: int | None = None  # and before `last`; None for all
     option: str = ""  # takes the place of {} in `words`; guesses that differ in it alone may be named together
-    shown: bool = False  # whether the guess was already verified; then it predicts nothing
+    is_verified: bool = False  # whether the guess was already verified; then it predicts nothing
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
     """Returns the remaining relative L2 under a guess: that of the sample if it is already too large, otherwise of all
     rows.
     """
-    if guess.shown:
+    if guess.is_verified:
         return 0.0
     last = len(candidate) if guess.last is None else guess.last
     rows = sample[(sample >= guess.first) & (sample < last)]

@@ -38,52 +38,60 @@ def fused(scene: Scene) -> Iterator[Guess]:
             each for each in heads if same(table(arrays[each[0]][rows, each[1]]), candidate_head, 2 * scene.allowed)
         )
         order.append(next(fitting, None))
-    found = [each for each in order if each is not None]
-    if len(found) < len(order) or len(set(found)) < len(found) or len({name for name, _ in found}) < 2:
+    reference_heads = [each for each in order if each is not None]
+    if (
+        len(reference_heads) < len(order)
+        or len(set(reference_heads)) < len(reference_heads)
+        or len({name for name, _ in reference_heads}) < 2
+    ):
         return
-    shown = ", ".join(f"{name} {number}" for name, number in found[:6]) + (" and so on" if len(found) > 6 else "")
-    words = f"its heads are the reference's {shown}, as when a fused projection of queries, keys and values is laid out"
+    listing = ", ".join(f"{name} {number}" for name, number in reference_heads[:6]) + (
+        " and so on" if len(reference_heads) > 6 else ""
+    )
+    words = (
+        f"its heads are the reference's {listing}, as when a fused projection of queries, keys and values is laid out"
+    )
 
     def expected(rows: Rows) -> np.ndarray:
-        return table(np.stack([arrays[name][rows, number] for name, number in found], axis=1))
+        return table(np.stack([arrays[name][rows, number] for name, number in reference_heads], axis=1))
 
     yield Guess("fused projection", f"{words} by head", expected)
 
 
 def context(scene: Scene) -> Iterator[Guess]:
     """Yields attention weights, or weights times values, with another scale, mask, or sharing of the key heads."""
-    if scene.part not in ("context", "weights") or (found := _entering(scene)) is None:
+    if scene.part not in ("context", "weights") or (inputs := _entering(scene)) is None:
         return
-    reference_inputs, candidate_inputs = found
+    reference_inputs, candidate_inputs = inputs
     (q, k, _), as_weights, size = reference_inputs, scene.part == "weights", reference_inputs[0].shape[2] ** -0.5
     if q.shape[1] * len(q) * len(k) > _MOST_WEIGHTS:
         return
     masks = ("all", "earlier") if len(q) == len(k) else ("all",)
     reference, candidate = table(scene.reference), table(scene.candidate)
-    right = next(
+    reference_mask = next(
         (m for m in masks if same(_attended(*reference_inputs, size, m, False, as_weights), reference, scene.allowed)),
         None,
     )
-    if right is None or same(
-        _attended(*candidate_inputs, size, right, False, as_weights), candidate, 2 * scene.allowed
+    if reference_mask is None or same(
+        _attended(*candidate_inputs, size, reference_mask, False, as_weights), candidate, 2 * scene.allowed
     ):
         return  # another kind of attention, or the error came in with the input
 
-    def guess(words: str, scale: float = size, mask: str = right, in_turn: bool = False) -> Guess:
+    def guess(words: str, scale: float = size, mask: str = reference_mask, in_turn: bool = False) -> Guess:
         array = _attended(*candidate_inputs, scale, mask, in_turn, as_weights)
         return Guess("attention", words, lambda rows: array[rows])
 
-    shared = q.shape[1] // k.shape[1]
-    if 1 < shared < q.shape[1]:
+    queries_per_key = q.shape[1] // k.shape[1]
+    if 1 < queries_per_key < q.shape[1]:
         yield guess(
             f"key heads are shared in turn (query head h reads key head h % {k.shape[1]}), where the reference's are "
-            f"by neighbours (h // {shared})",
+            f"by neighbours (h // {queries_per_key})",
             in_turn=True,
         )
     yield guess("the scores are not divided by the root of the head's width", scale=1.0)
     yield guess("the scores are divided by the width of the head, not by its root", scale=size * size)
     for mask in masks:
-        if mask != right:
+        if mask != reference_mask:
             visible_rows = "later rows too" if mask == "all" else "no later rows"
             yield guess(f"a row sees {visible_rows}, other than the reference's", mask=mask)
 
@@ -102,20 +110,20 @@ def _entering(scene: Scene) -> tuple[Entering, Entering] | None:
             return None
         sides.append(pair)
     (q, q2), (k, k2), (v, v2) = sides
-    fits = q.shape[1] % k.shape[1] == 0 and k.shape[:2] == v.shape[:2] and q.shape[2] == k.shape[2]
-    return ((q, k, v), (q2, k2, v2)) if fits else None
+    is_consistent = q.shape[1] % k.shape[1] == 0 and k.shape[:2] == v.shape[:2] and q.shape[2] == k.shape[2]
+    return ((q, k, v), (q2, k2, v2)) if is_consistent else None
 
 
 def _attended(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, mask: str, in_turn: bool, weights: bool
 ) -> np.ndarray:
     """Returns the weights [heads, queries x keys], or weights times values [queries, heads x width]."""
-    shared = q.shape[1] // k.shape[1]
-    k, v = (np.tile(x, (1, shared, 1)) if in_turn else np.repeat(x, shared, axis=1) for x in (k, v))
+    queries_per_key = q.shape[1] // k.shape[1]
+    k, v = (np.tile(x, (1, queries_per_key, 1)) if in_turn else np.repeat(x, queries_per_key, axis=1) for x in (k, v))
     scores = np.einsum("qhd,khd->hqk", q, k, optimize=True) * scale
     if mask == "earlier":
         scores = np.where(np.tril(np.ones(scores.shape[1:], bool)), scores, -np.inf)
-    found = softmax(scores)
+    attention_weights = softmax(scores)
     if weights:
-        return found.reshape(len(found), -1)
-    return np.einsum("hqk,khd->qhd", found, v, optimize=True).reshape(len(q), -1)
+        return attention_weights.reshape(len(attention_weights), -1)
+    return np.einsum("hqk,khd->qhd", attention_weights, v, optimize=True).reshape(len(q), -1)

@@ -18,8 +18,8 @@ EPSILONS = (1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-3, 1e-4, 0.0, 1e-2)
 _INPUTS = 3  # earlier stages that may be the norm's input
 _LEAST_ROWS = 4
 _VISIBLE = 1e-3  # share of the largest weight or bias: smaller changes are rounding
-_FEW = 0.1  # share of the channels
-_ALIKE = 1e-4  # relative L2 of two weights that count as the same
+_MINORITY = 0.1  # share of the channels
+_SAME_WEIGHT = 1e-4  # relative L2 of two weights that count as the same
 _MOST_NORMS = 64  # other norms that are looked at
 _ROWS_ELSEWHERE = 256  # rows of each norm from which its weight is read
 _CLEARLY = 0.7  # a norm fits better only if it leaves at most this share of the other's error
@@ -36,8 +36,8 @@ class Norm:
     epsilons: tuple[float, ...] = ()  # the epsilons that the numbers cannot tell apart, if it was read off
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        found: np.ndarray = normalised(x, self.centred, self.epsilon) * self.weight + self.bias
-        return found
+        output: np.ndarray = normalised(x, self.centred, self.epsilon) * self.weight + self.bias
+        return output
 
 
 def normalised(x: np.ndarray, centred: bool, epsilon: float) -> np.ndarray:
@@ -45,8 +45,8 @@ def normalised(x: np.ndarray, centred: bool, epsilon: float) -> np.ndarray:
     if centred:
         x = x - x.mean(axis=-1, keepdims=True)
     with np.errstate(all="ignore"):
-        found: np.ndarray = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + epsilon)
-    return found
+        output: np.ndarray = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + epsilon)
+    return output
 
 
 def norms(scene: Scene) -> Iterator[Guess]:
@@ -70,8 +70,8 @@ def norms(scene: Scene) -> Iterator[Guess]:
 
 def _last_axis_rows(array: np.ndarray, rows: Rows) -> np.ndarray:
     """Returns rows as [rows, channels of the last axis]: a norm of heads treats each head as a row."""
-    found: np.ndarray = np.asarray(array[rows], np.float64).reshape(-1, array.shape[-1])
-    return found
+    values: np.ndarray = np.asarray(array[rows], np.float64).reshape(-1, array.shape[-1])
+    return values
 
 
 def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
@@ -80,19 +80,23 @@ def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
         return None
     if same(np.broadcast_to(y.mean(axis=0), y.shape), y, _VISIBLE):
         return None  # if all rows are alike, any norm fits
-    tried = list[tuple[float, Norm]]()
+    candidates = list[tuple[float, Norm]]()
     for centred in (False, True):
         for epsilon in EPSILONS:
-            found = _fitted(normalised(x, centred, epsilon), y, centred, epsilon)
-            tried.append((relative_l2(y, found(x)), found))
-    best, chosen = tried[0]
-    for wrong, found in tried[1:]:
-        if wrong < _CLEARLY * best:
-            best, chosen = wrong, found
-    if not best <= scene.allowed:
+            norm = _fitted(normalised(x, centred, epsilon), y, centred, epsilon)
+            candidates.append((relative_l2(y, norm(x)), norm))
+    least_error, best_norm = candidates[0]
+    for error, norm in candidates[1:]:
+        if error < _CLEARLY * least_error:
+            least_error, best_norm = error, norm
+    if not least_error <= scene.allowed:
         return None
-    epsilons = [each.epsilon for wrong, each in tried if each.centred == chosen.centred and _CLEARLY * wrong <= best]
-    return replace(chosen, epsilons=tuple(epsilons))
+    epsilons = [
+        each.epsilon
+        for error, each in candidates
+        if each.centred == best_norm.centred and _CLEARLY * error <= least_error
+    ]
+    return replace(best_norm, epsilons=tuple(epsilons))
 
 
 def _fitted(n: np.ndarray, y: np.ndarray, centred: bool, epsilon: float) -> Norm:
@@ -106,8 +110,8 @@ def _fitted(n: np.ndarray, y: np.ndarray, centred: bool, epsilon: float) -> Norm
     return Norm(centred, epsilon, weight, mean_y - weight * mean_n + np.zeros_like(weight))
 
 
-def _wrong_norms(scene: Scene, right: Norm, name: str, candidate_input: np.ndarray) -> Iterator[Guess]:
-    ones, zeros = np.ones_like(right.weight), np.zeros_like(right.bias)
+def _wrong_norms(scene: Scene, reference: Norm, name: str, candidate_input: np.ndarray) -> Iterator[Guess]:
+    ones, zeros = np.ones_like(reference.weight), np.zeros_like(reference.bias)
 
     def guess(kind: str, words: str, norm: Norm, twice: bool = False, option: str = "") -> Guess:
         def expected(rows: Rows) -> np.ndarray:
@@ -117,25 +121,31 @@ def _wrong_norms(scene: Scene, right: Norm, name: str, candidate_input: np.ndarr
         return Guess(kind, words, expected, option=option)
 
     for epsilon in EPSILONS:
-        if epsilon not in right.epsilons:
-            reference_epsilon = _epsilon_in_words(right.epsilons, epsilon)
+        if epsilon not in reference.epsilons:
+            reference_epsilon = _epsilon_in_words(reference.epsilons, epsilon)
             words = f"the norm of {name} has the epsilon {{}}, where the reference has {reference_epsilon}"
-            candidate_norm = Norm(right.centred, epsilon, right.weight, right.bias)
+            candidate_norm = Norm(reference.centred, epsilon, reference.weight, reference.bias)
             yield guess("epsilon", words, candidate_norm, option=f"{epsilon:g}")
     kinds = "RMSNorm", "LayerNorm"
     for words, norm in (
-        ("without its weight", Norm(right.centred, right.epsilon, ones, right.bias)),
-        ("without its bias", Norm(right.centred, right.epsilon, right.weight, zeros)),
-        ("without its weight and bias", Norm(right.centred, right.epsilon, ones, zeros)),
-        ("with one plus its weight", Norm(right.centred, right.epsilon, right.weight + 1, right.bias)),
-        ("with its weight less one", Norm(right.centred, right.epsilon, right.weight - 1, right.bias)),
+        ("without its weight", Norm(reference.centred, reference.epsilon, ones, reference.bias)),
+        ("without its bias", Norm(reference.centred, reference.epsilon, reference.weight, zeros)),
+        ("without its weight and bias", Norm(reference.centred, reference.epsilon, ones, zeros)),
         (
-            f"of the kind {kinds[not right.centred]}, where the reference has {kinds[right.centred]}",
-            Norm(not right.centred, right.epsilon, right.weight, right.bias),
+            "with one plus its weight",
+            Norm(reference.centred, reference.epsilon, reference.weight + 1, reference.bias),
+        ),
+        (
+            "with its weight less one",
+            Norm(reference.centred, reference.epsilon, reference.weight - 1, reference.bias),
+        ),
+        (
+            f"of the kind {kinds[not reference.centred]}, where the reference has {kinds[reference.centred]}",
+            Norm(not reference.centred, reference.epsilon, reference.weight, reference.bias),
         ),
     ):
         yield guess("norm", f"it is the norm of {name} {words}", norm)
-    yield guess("norm twice", f"the norm of {name} is applied twice", right, twice=True)
+    yield guess("norm twice", f"the norm of {name} is applied twice", reference, twice=True)
 
 
 def _epsilon_in_words(epsilons: Sequence[float], epsilon: float) -> str:
@@ -150,19 +160,22 @@ def norm_weights(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
     for name, reference_input, candidate_input in scene.inputs(_INPUTS):
-        right = _read_off(
+        reference = _read_off(
             _last_axis_rows(reference_input, scene.sample), _last_axis_rows(scene.reference, scene.sample), scene
         )
-        if right is None:
+        if reference is None:
             continue
-        n = normalised(_last_axis_rows(candidate_input, scene.sample), right.centred, right.epsilon)
-        candidate_norm = _fitted(n, _last_axis_rows(scene.candidate, scene.sample), right.centred, right.epsilon)
-        changed = [
-            _changed(*pair) for pair in ((right.weight, candidate_norm.weight), (right.bias, candidate_norm.bias))
+        n = normalised(_last_axis_rows(candidate_input, scene.sample), reference.centred, reference.epsilon)
+        candidate_norm = _fitted(
+            n, _last_axis_rows(scene.candidate, scene.sample), reference.centred, reference.epsilon
+        )
+        changed_shares = [
+            _changed(*pair)
+            for pair in ((reference.weight, candidate_norm.weight), (reference.bias, candidate_norm.bias))
         ]
-        if max(changed) <= _FEW:
+        if max(changed_shares) <= _MINORITY:
             return  # nothing, or a few channels, which are named as such
-        parts = [part for part, share in zip(("weight", "bias"), changed) if share]
+        parts = [part for part, share in zip(("weight", "bias"), changed_shares) if share]
         source = _norm_with_parameters(scene, candidate_norm, parts)
         words = f"it is the norm of {name} with another {' and '.join(parts)}"
         if source:
@@ -184,19 +197,19 @@ def _changed(reference: np.ndarray, candidate: np.ndarray) -> float:
 def _norm_with_parameters(scene: Scene, norm: Norm, parts: Sequence[str]) -> str:
     """Returns the nearest stage of the reference whose norm has the same weight, bias or both; empty without one."""
     order = [*scene.before[::-1], scene.stage, *scene.after]
-    own_place = len(scene.before)
-    places = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != own_place]
-    for place in sorted(places, key=lambda n: abs(n - own_place))[:_MOST_NORMS]:
-        y = scene.reference_stages[order[place]]
-        inputs = (scene.reference_stages[name] for name in order[:place][::-1])
+    own_index = len(scene.before)
+    indices = [n for n, name in enumerate(order) if "norm" in name.rpartition(".layers.")[2] and n != own_index]
+    for index in sorted(indices, key=lambda n: abs(n - own_index))[:_MOST_NORMS]:
+        y = scene.reference_stages[order[index]]
+        inputs = (scene.reference_stages[name] for name in order[:index][::-1])
         if y.ndim < 2 or y.shape[-1] != len(norm.weight) or len(y) < _LEAST_ROWS:
             continue
         rows = np.unique(np.linspace(0, len(y) - 1, min(len(y), _ROWS_ELSEWHERE)).round().astype(int))
         for x in islice((each for each in inputs if each.shape == y.shape), _INPUTS):
             n = normalised(_last_axis_rows(x, rows), norm.centred, norm.epsilon)
-            found = _fitted(n, _last_axis_rows(y, rows), norm.centred, norm.epsilon)
-            if all(same(getattr(found, part), getattr(norm, part), _ALIKE) for part in parts):
-                return order[place]
+            other_norm = _fitted(n, _last_axis_rows(y, rows), norm.centred, norm.epsilon)
+            if all(same(getattr(other_norm, part), getattr(norm, part), _SAME_WEIGHT) for part in parts):
+                return order[index]
     return ""
 
 

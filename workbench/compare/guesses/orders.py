@@ -120,12 +120,12 @@ def _matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
     squares = np.square(reference).sum(axis=1)
     distances = squares[None] - 2 * candidate @ reference.T
     order = distances.argmin(axis=1)
-    places = np.arange(len(reference))
-    least = distances[places, order] + np.square(candidate).sum(axis=1)
-    own = np.square(candidate - reference).sum(axis=1)
-    stays = own <= 4 * np.maximum(least, 0.0) + 1e-12 * squares.mean()
-    order = np.where(stays, places, order)
-    if len(np.unique(order)) < len(order) or np.array_equal(order, places):
+    indices = np.arange(len(reference))
+    least_distances = distances[indices, order] + np.square(candidate).sum(axis=1)
+    own_distances = np.square(candidate - reference).sum(axis=1)
+    in_place = own_distances <= 4 * np.maximum(least_distances, 0.0) + 1e-12 * squares.mean()
+    order = np.where(in_place, indices, order)
+    if len(np.unique(order)) < len(order) or np.array_equal(order, indices):
         return None
     return order
 
@@ -135,26 +135,32 @@ def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
     count = len(order)
     places = np.arange(count)
     if scene.reference.ndim == 3 and (heads := _blocks(order, scene.reference.shape[2])) is not None:
-        moved = np.flatnonzero(heads != np.arange(len(heads)))
-        sentence = f"heads {in_order(moved)} hold what the reference has in heads {in_order(heads[moved])}"
+        changed_places = np.flatnonzero(heads != np.arange(len(heads)))
+        sentence = (
+            f"heads {in_order(changed_places)} hold what the reference has in heads {in_order(heads[changed_places])}"
+        )
         return "heads permuted", sentence
     if np.array_equal(order, places[::-1]):
         return "channels reversed", "its channels are in reverse order"
     for width in _head_widths(count):
-        where = f" of each {width} channels" if width < count else ""
+        blocks_clause = f" of each {width} channels" if width < count else ""
         block = np.arange(width).reshape(2, -1) if width % 2 == 0 else None
         if block is None:
             continue
-        for kind, words, inner in (
-            ("halves swapped", f"the halves{where} have changed places", block[::-1].ravel()),
-            ("halves interleaved", f"the halves{where} are interleaved, as in another layout of RoPE", block.T.ravel()),
+        for kind, words, block_order in (
+            ("halves swapped", f"the halves{blocks_clause} have changed places", block[::-1].ravel()),
             (
                 "halves interleaved",
-                f"even and odd channels{where} are in separate halves, as in another layout of RoPE",
+                f"the halves{blocks_clause} are interleaved, as in another layout of RoPE",
+                block.T.ravel(),
+            ),
+            (
+                "halves interleaved",
+                f"even and odd channels{blocks_clause} are in separate halves, as in another layout of RoPE",
                 np.arange(width).reshape(-1, 2).T.ravel(),
             ),
         ):
-            if np.array_equal(order, (places.reshape(-1, width)[:, inner]).ravel()):
+            if np.array_equal(order, (places.reshape(-1, width)[:, block_order]).ravel()):
                 return kind, words
     for width in _head_widths(count)[1:]:
         if np.array_equal(order, places.reshape(width, -1).T.ravel()):
@@ -164,15 +170,16 @@ def _about_channels(order: np.ndarray, scene: Scene) -> tuple[str, str]:
             )
     for width in sorted(_head_widths(count), reverse=True):
         if 1 < width < count and (heads := _blocks(order, width)) is not None:
-            moved = np.flatnonzero(heads != np.arange(len(heads)))
+            changed_places = np.flatnonzero(heads != np.arange(len(heads)))
             return "heads permuted", (
-                f"blocks of {width} channels are permuted: blocks {in_order(moved)} hold what the reference has in "
-                f"blocks {in_order(heads[moved])}"
+                f"blocks of {width} channels are permuted: blocks {in_order(changed_places)} hold what the reference "
+                f"has in blocks {in_order(heads[changed_places])}"
             )
-    moved = np.flatnonzero(order != places)
+    changed_places = np.flatnonzero(order != places)
     return (
         "channels permuted",
-        f"channels {in_order(moved)} hold what the reference has in channels {in_order(order[moved])}",
+        f"channels {in_order(changed_places)} hold what the reference has in channels "
+        f"{in_order(order[changed_places])}",
     )
 
 
@@ -190,5 +197,5 @@ def _head_widths(count: int) -> list[int]:
 
 def _about_rows(order: np.ndarray, scene: Scene) -> str:
     unit = "heads" if scene.reference.ndim == 3 and scene.part == "weights" else "rows"
-    moved = np.flatnonzero(order != np.arange(len(order)))
-    return f"{unit} {in_order(moved)} hold what the reference has in {unit} {in_order(order[moved])}"
+    changed_places = np.flatnonzero(order != np.arange(len(order)))
+    return f"{unit} {in_order(changed_places)} hold what the reference has in {unit} {in_order(order[changed_places])}"

@@ -31,8 +31,8 @@ class _Positions:
     steps_less: int  # the rates fall to 1/10000 in width / 2 - `steps_less` steps
 
     def __call__(self, rows: Rows, width: int) -> np.ndarray:
-        half = width // 2
-        rates = 10000.0 ** (-np.arange(half) / max(half - self.steps_less, 1))
+        half_width = width // 2
+        rates = 10000.0 ** (-np.arange(half_width) / max(half_width - self.steps_less, 1))
         angles = (rows[:, None] + self.first) * rates
         parts = np.sin(angles), np.cos(angles)
         if self.layout == "interleaved":
@@ -48,40 +48,47 @@ def positions(scene: Scene) -> Iterator[Guess]:
     r, c = (side[sample_rows] for side in scene.pair)
     width, rows = r.shape[1], scene.sample[sample_rows]
     difference = c - r
-    least = 8 * scene.allowed * float(np.linalg.norm(c))  # what rounding leaves of the difference
+    rounding_error = 8 * scene.allowed * float(np.linalg.norm(c))  # what rounding leaves of the difference
     size = float(np.linalg.norm(difference))
-    if not least < 0.1 * size:
+    if not rounding_error < 0.1 * size:
         return
-    for right in (_Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)):
-        reference_values = right(rows, width)
-        for words, alternative, times in _alternatives(right):
+    for reference in (
+        _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)
+    ):
+        reference_values = reference(rows, width)
+        for words, alternative, times in _alternatives(reference):
             candidate_values = times * alternative(rows, width) if alternative else 0.0
-            if not same(candidate_values - reference_values, difference, least / size):
+            if not same(candidate_values - reference_values, difference, rounding_error / size):
                 continue
 
             def expected(
-                rows: Rows, right: _Positions = right, added: _Positions | None = alternative, times: float = times
+                rows: Rows,
+                reference: _Positions = reference,
+                candidate: _Positions | None = alternative,
+                times: float = times,
             ) -> np.ndarray:
-                changed = times * added(rows, width) if added else 0.0
-                return table(scene.reference[rows]) + changed - right(rows, width)
+                candidate_addend = times * candidate(rows, width) if candidate else 0.0
+                return table(scene.reference[rows]) + candidate_addend - reference(rows, width)
 
             yield Guess("positions", words, expected)
 
 
-def _alternatives(right: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
+def _alternatives(reference: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:
     """Yields what a port may compute instead: words, positions, and their factor."""
     yield "its positions are not added", None, 0.0
-    yield "its positions are added twice", right, 2.0
-    yield "its positions are subtracted", right, -1.0
+    yield "its positions are added twice", reference, 2.0
+    yield "its positions are subtracted", reference, -1.0
     for first in _FIRSTS:
-        if first != right.first:
-            sentence = f"its positions are counted from {first}, where the reference counts from {right.first}"
-            yield sentence, replace(right, first=first), 1.0
+        if first != reference.first:
+            sentence = f"its positions are counted from {first}, where the reference counts from {reference.first}"
+            yield sentence, replace(reference, first=first), 1.0
     for layout, words in _LAYOUTS.items():
-        if layout != right.layout:
-            sentence = f"its positions have {words}, where the reference has {_LAYOUTS[right.layout]}"
-            yield sentence, replace(right, layout=layout), 1.0
-    less = 1 - right.steps_less
+        if layout != reference.layout:
+            sentence = f"its positions have {words}, where the reference has {_LAYOUTS[reference.layout]}"
+            yield sentence, replace(reference, layout=layout), 1.0
+    other_steps_less = 1 - reference.steps_less
     steps = ("half the width", "half the width less one")
-    sentence = f"the steps of its rates are {steps[less]}, where the reference's are {steps[1 - less]}"
-    yield sentence, replace(right, steps_less=less), 1.0
+    sentence = (
+        f"the steps of its rates are {steps[other_steps_less]}, where the reference's are {steps[1 - other_steps_less]}"
+    )
+    yield sentence, replace(reference, steps_less=other_steps_less), 1.0

@@ -26,12 +26,12 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         return
     projection = scene.part.removesuffix("_rope")
     if (
-        found := scene.input_named(
+        inputs := scene.input_named(
             f"{projection}_norm", projection, f"attention.{projection}_norm", f"attention.{projection}"
         )
     ) is None:
         return
-    reference_input, candidate_input = found
+    reference_input, candidate_input = inputs
     if reference_input.shape != scene.reference.shape or len(reference_input) < 3:
         return
     layout = next((name for name in _LAYOUTS if _turns(name, reference_input, scene.reference, scene.allowed)), None)
@@ -40,15 +40,15 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     angles = _angles(layout, reference_input, scene.reference)  # [rows, pairs], as e^(i angle)
     other_layout = next(name for name in _LAYOUTS if name != layout)
 
-    def guess(kind: str, words: str, factors: Complex, used: str = layout) -> Guess:
+    def guess(kind: str, words: str, factors: Complex, applied_layout: str = layout) -> Guess:
         def expected(rows: Rows) -> np.ndarray:
-            pairs = _LAYOUTS[used][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
-            return _LAYOUTS[used][1](pairs).reshape(len(rows), -1)
+            pairs = _LAYOUTS[applied_layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
+            return _LAYOUTS[applied_layout][1](pairs).reshape(len(rows), -1)
 
         return Guess(kind, words, expected)
 
-    follows = guess("RoPE", "", angles).expected(scene.sample)
-    if same(follows, scene.pair[1], 2 * scene.allowed):
+    from_candidate_input = guess("RoPE", "", angles).expected(scene.sample)
+    if same(from_candidate_input, scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
     yield guess(
         "RoPE layout",
@@ -62,29 +62,31 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     rates = np.angle(angles[1] * angles[0].conj())
     count, pairs = angles.shape
     start = np.angle(angles[0])
-    places = np.arange(count)[:, None]
-    regular = np.exp(1j * (start + places * rates))
+    positions = np.arange(count)[:, None]
+    regular = np.exp(1j * (start + positions * rates))
     if not same(regular.view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
         return
     for shift in _SHIFTS:
         offset = f"{shift:+d}"
-        rotations = np.exp(1j * (start + (places + shift) * rates))
+        rotations = np.exp(1j * (start + (positions + shift) * rates))
         yield guess("RoPE position", f"RoPE's positions are off by {offset}", rotations)
-    right = _base_of(angles)
+    reference_base = _base_of(angles)
     candidate_angles = _angles(layout, candidate_input, scene.candidate)
-    where = f"where the reference has {right:.0f}" if right else "where the reference has another"
+    reference_clause = (
+        f"where the reference has {reference_base:.0f}" if reference_base else "where the reference has another"
+    )
     for base in dict.fromkeys((*_BASES, *_round_bases(candidate_angles))):
-        if base != right:
-            rotations = np.exp(1j * places * base ** (-np.arange(pairs) / pairs))
-            yield guess("RoPE base", f"RoPE has the base {base:.0f}, {where}", rotations)
+        if base != reference_base:
+            rotations = np.exp(1j * positions * base ** (-np.arange(pairs) / pairs))
+            yield guess("RoPE base", f"RoPE has the base {base:.0f}, {reference_clause}", rotations)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
-    shown = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
-    if shown.any():
-        times = np.angle(candidate_angles[1] * candidate_angles[0].conj())[shown] / rates[shown]
+    measurable = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
+    if measurable.any():
+        times = np.angle(candidate_angles[1] * candidate_angles[0].conj())[measurable] / rates[measurable]
         for digits in (2, 4):
             factor = float(f"{np.median(times):.{digits}g}")
             if factor not in (0.0, 1.0):
-                rotations = np.exp(1j * (start + places * rates * factor))
+                rotations = np.exp(1j * (start + positions * rates * factor))
                 words = f"RoPE turns by {factor:g} times the reference's angles, as when positions are scaled"
                 yield guess("RoPE scale", words, rotations)
 
@@ -93,10 +95,10 @@ def _round_bases(angles: Complex) -> list[float]:
     """Returns round numbers near the base that the angles of the first two rows show; empty if they show none."""
     rates = np.angle(angles[1] * angles[0].conj())
     pairs = len(rates)
-    shown = np.flatnonzero((rates > _LEAST_RATE) & (np.arange(pairs) > 0))
-    if not len(shown):
+    measurable = np.flatnonzero((rates > _LEAST_RATE) & (np.arange(pairs) > 0))
+    if not len(measurable):
         return []
-    base = float(np.exp(np.median(-np.log(rates[shown]) * pairs / shown)))
+    base = float(np.exp(np.median(-np.log(rates[measurable]) * pairs / measurable)))
     return [float(f"{base:.{digits}g}") for digits in (1, 2, 3)] if 10 < base < 1e12 else []
 
 
@@ -124,9 +126,9 @@ def _neighbours(x: np.ndarray) -> Complex:
 
 
 def _unneighboured(pairs: Complex) -> np.ndarray:
-    found = np.empty((*pairs.shape[:-1], 2 * pairs.shape[-1]))
-    found[..., 0::2], found[..., 1::2] = pairs.real, pairs.imag
-    return found
+    channels = np.empty((*pairs.shape[:-1], 2 * pairs.shape[-1]))
+    channels[..., 0::2], channels[..., 1::2] = pairs.real, pairs.imag
+    return channels
 
 
 _LAYOUTS: dict[str, tuple[Callable[[np.ndarray], Complex], Callable[[Complex], np.ndarray]]] = {
@@ -139,9 +141,9 @@ _WORDS = {"halves": "channels of the two halves of a head together", "neighbours
 def _angles(layout: str, before: np.ndarray, after: np.ndarray) -> Complex:
     """Returns e^(i angle) for each row and pair, from all heads together."""
     pairs_before, pairs_after = (_LAYOUTS[layout][0](np.asarray(side, np.float64)) for side in (before, after))
-    found = (pairs_after * pairs_before.conj()).sum(axis=1)
+    products = (pairs_after * pairs_before.conj()).sum(axis=1)
     with np.errstate(all="ignore"):
-        return np.where(np.abs(found) > 0, found / np.abs(found), 1.0)
+        return np.where(np.abs(products) > 0, products / np.abs(products), 1.0)
 
 
 def _turns(layout: str, before: np.ndarray, after: np.ndarray, allowed: float) -> bool:

@@ -16,7 +16,7 @@ _LINEAR = ("query", "key", "value", "output", "gate", "up", "down", "logits")
 """The last words of stages that are a product with a weight, plus a bias."""
 _CLOSE = 2e-4
 _STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
-_SOME = 0.1  # share of rows or channels that are named
+_MINORITY = 0.1  # share of rows or channels that are named
 _MOST_VALUES = 1 << 24  # of a stage whose rows are fitted
 _FULL_SCALE = 32768
 _BFLOAT16, _FLOAT16 = 2.0**-8, 2.0**-11  # unit roundoff
@@ -30,7 +30,7 @@ def scales(scene: Scene) -> Iterator[Guess]:
         return
     if not c.any():
         if not np.any(scene.candidate):
-            yield Guess("zeros", "it is all zeros", _nothing, shown=True)
+            yield Guess("zeros", "it is all zeros", _nothing, is_verified=True)
         return
     yield from _of_whole_stage(scene, r, c)
     yield from coarser(scene, r, c)
@@ -99,24 +99,24 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     )
     mean_r, mean_c = r.mean(axis=0), c.mean(axis=0)
     variance = np.square(r - mean_r).sum(axis=0)
-    both = np.divide(
+    slopes = np.divide(
         ((r - mean_r) * (c - mean_c)).sum(axis=0), variance, out=np.zeros_like(variance), where=variance > 0
     )
-    if len(r) < _FITTED or not both.any():
+    if len(r) < _FITTED or not slopes.any():
         return
     # How far a channel is from the reference's: in its factor, or in its constant by the channel's own size.
-    shifts = np.divide(np.abs(mean_c - both * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0)
+    shifts = np.divide(np.abs(mean_c - slopes * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0)
     affine = "a multiple of the reference's plus a constant"
-    words = _few_places(np.maximum(np.abs(both - 1), shifts), 0.0, "channel", affine, affine)
-    if not words and (np.abs(both / both[0] - 1) < _CLOSE).all():
-        times = _number(float(np.median(both)))
+    words = _few_places(np.maximum(np.abs(slopes - 1), shifts), 0.0, "channel", affine, affine)
+    if not words and (np.abs(slopes / slopes[0] - 1) < _CLOSE).all():
+        times = _number(float(np.median(slopes)))
         words = f"each channel is {times} times the reference's plus a constant of its own"
         if scene.part in _LINEAR:
             words += ", as when a weight is scaled and its bias is not"
     yield Guess(
         "factor and constant of each channel",
         words or f"each channel is {affine}{_affine_by(scene)}",
-        lambda rows: both * (table(reference[rows]) - mean_r) + mean_c,
+        lambda rows: slopes * (table(reference[rows]) - mean_r) + mean_c,
     )
 
 
@@ -171,29 +171,31 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     )
 
 
-def _few_places(found: np.ndarray, neutral: float, unit: str, single: str, several: str) -> str:
+def _few_places(numbers: np.ndarray, neutral: float, unit: str, one_form: str, many_form: str) -> str:
     """Returns the sentence for a few places whose number is not the neutral one; empty if there are many."""
-    errors = np.abs(found - neutral)
+    errors = np.abs(numbers - neutral)
     places = np.flatnonzero(errors > _STANDS_OUT * errors.max(initial=0.0))
-    if not 0 < len(places) <= _SOME * len(found):
+    if not 0 < len(places) <= _MINORITY * len(numbers):
         return ""
     if len(places) == 1:
-        return f"of {len(found)} {unit}s, only {unit} {places[0]} differs: it is {single.format(found[places[0]])}"
-    return f"of {len(found)} {unit}s, only {unit}s {listed(places)} differ: each is {several}"
+        return (
+            f"of {len(numbers)} {unit}s, only {unit} {places[0]} differs: it is {one_form.format(numbers[places[0]])}"
+        )
+    return f"of {len(numbers)} {unit}s, only {unit}s {listed(places)} differ: each is {many_form}"
 
 
 def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     """Yields coarser types, if every value of the candidate is representable in them and the error has their size."""
     size = float(np.linalg.norm(r))
     error = float(np.linalg.norm(c - r)) / size if size else math.inf
-    for name, roundoff, rounded in (
+    for name, roundoff, rounded_to in (
         ("bfloat16", _BFLOAT16, _rounded_to_bfloat16),
         ("float16", _FLOAT16, _rounded_to_float16),
     ):
         if roundoff <= scene.roundoff:
             continue  # expected anyway
-        if np.array_equal(rounded(c), c) and not np.array_equal(rounded(r), r):
-            is_one_rounding = _same_rounding(rounded(r), c)
+        if np.array_equal(rounded_to(c), c) and not np.array_equal(rounded_to(r), r):
+            is_one_rounding = _same_rounding(rounded_to(r), c)
             if not is_one_rounding and not 0.1 * roundoff <= error <= _STEPS * roundoff:
                 return
             words = (
@@ -201,7 +203,7 @@ def coarser(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
                 if is_one_rounding
                 else f"it is in {name}: its values all are, and its error is of that size"
             )
-            yield Guess("coarser type", words, _nothing, shown=True)
+            yield Guess("coarser type", words, _nothing, is_verified=True)
             return
 
 
@@ -231,7 +233,7 @@ def _number(value: float) -> str:
 
 def _known_factor(factor: float, scene: Scene) -> str:
     """Returns what a factor may come from, as an addition to the sentence."""
-    known = {
+    known_factors = {
         math.log10(math.e): "log10 e: logarithms of base 10, not e",
         math.log(10): "ln 10: logarithms of base e, not 10",
         math.log2(math.e): "log2 e: logarithms of base 2, not e",
@@ -240,7 +242,7 @@ def _known_factor(factor: float, scene: Scene) -> str:
         1.0 * _FULL_SCALE: "the full scale of 16 bits",
         1 / _FULL_SCALE: "one over the full scale of 16 bits",
     }
-    for value, words in known.items():
+    for value, words in known_factors.items():
         if math.isclose(abs(factor), value, rel_tol=_CLOSE):
             return f" ({words})"
     for width in scene.widths:

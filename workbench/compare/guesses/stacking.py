@@ -21,19 +21,28 @@ def stacking(scene: Scene) -> Iterator[Guess]:
     ):
         return
     m = scene.reference.shape[1] // reference_frames.shape[1]
-    ways = [
+    layouts = [
         (n, left_padding)
         for n in range(1, m + 1)
         for left_padding in range(m)
         if -(-len(reference_frames) // n) == len(scene.reference)
     ]
     rows = scene.sample
-    right = next(
-        (way for way in ways if same(_stacked(reference_frames, rows, m, *way), scene.pair[0], scene.allowed)), None
+    reference_layout = next(
+        (
+            layout
+            for layout in layouts
+            if same(_stacked(reference_frames, rows, m, *layout), scene.pair[0], scene.allowed)
+        ),
+        None,
     )
-    if m < 2 or right is None or same(_stacked(candidate_frames, rows, m, *right), scene.pair[1], 2 * scene.allowed):
+    if (
+        m < 2
+        or reference_layout is None
+        or same(_stacked(candidate_frames, rows, m, *reference_layout), scene.pair[1], 2 * scene.allowed)
+    ):
         return
-    n, left_padding = right
+    n, left_padding = reference_layout
 
     def guess(words: str, n: int, left_padding: int, zeros: str = "") -> Guess:
         return Guess("stacking", words, lambda rows: _stacked(candidate_frames, rows, m, n, left_padding, zeros))
@@ -58,10 +67,10 @@ def _frames(count: int) -> str:
 
 def _stacked(x: np.ndarray, rows: Rows, m: int, n: int, left_padding: int, zeros: str = "") -> np.ndarray:
     """Returns rows of the stacks of m frames, one every n; `zeros` says where padding is zeros."""
-    places = rows[:, None] * n + np.arange(m) - left_padding
-    found = table(x)[places.clip(0, len(x) - 1)]
+    source_rows = rows[:, None] * n + np.arange(m) - left_padding
+    stacked = table(x)[source_rows.clip(0, len(x) - 1)]
     if "front" in zeros:
-        found[places < 0] = 0.0
+        stacked[source_rows < 0] = 0.0
     if "end" in zeros:
-        found[places >= len(x)] = 0.0
-    return found.reshape(len(rows), -1)
+        stacked[source_rows >= len(x)] = 0.0
+    return stacked.reshape(len(rows), -1)

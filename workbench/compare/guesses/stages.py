@@ -45,8 +45,8 @@ def _about(scene: Scene, name: str) -> tuple[str, str]:
             )
         return "other stage", clause
     if _shifted(scene, name):
-        way = "early" if name in scene.after else "late"
-        return "stages shifted", f"{clause}: it and the stage after it come one stage too {way}"
+        direction = "early" if name in scene.after else "late"
+        return "stages shifted", f"{clause}: it and the stage after it come one stage too {direction}"
     if name in scene.after:
         return ("already normed", f"{clause}: it is already normed") if _is_norm(name) else ("other stage", clause)
     if _is_norm(scene.stage):
@@ -55,18 +55,18 @@ def _about(scene: Scene, name: str) -> tuple[str, str]:
         return "no CMVN", f"{clause}: CMVN is left out"
     if name.startswith(f"{scene.stage}.") or (scene.part == "residual" and name == scene.before[0]):
         return "no residual", f"{clause}: the residual stream that it is added to is left out"
-    outside = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
-    if outside and name == outside[0]:
+    earlier_stages = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
+    if earlier_stages and name == earlier_stages[0]:
         return "left out", f"{clause}, as if nothing were computed between them"
     return "other stage", clause
 
 
 def _counted_from_one(scene: Scene, name: str) -> bool:
     """Returns whether the candidate has the reference's layer 0 as layer 1, and none with the number 0."""
-    found = layer_and_part(scene.stage) or (scene.stage, "")
-    stack, _, number = found[0].rpartition(".")
-    first = f"{stack}.0{'.' * bool(found[1])}{found[1]}"
-    return number == "1" and name == first and f"{stack}.0" not in scene.candidate_stages
+    layer = layer_and_part(scene.stage) or (scene.stage, "")
+    stack, _, number = layer[0].rpartition(".")
+    reference_name = f"{stack}.0{'.' * bool(layer[1])}{layer[1]}"
+    return number == "1" and name == reference_name and f"{stack}.0" not in scene.candidate_stages
 
 
 def _is_norm(stage: str) -> bool:
@@ -99,28 +99,28 @@ def addends(scene: Scene) -> Iterator[Guess]:
     difference = c - r
     for name in scene.before[:_NEAREST]:
         earlier_stage = scene.reference_stages[name]
-        first = len(scene.reference) - len(earlier_stage) if earlier_stage.ndim == 2 else -1
+        first_row = len(scene.reference) - len(earlier_stage) if earlier_stage.ndim == 2 else -1
         if (
-            first < 0
+            first_row < 0
             or earlier_stage.shape[1:] != scene.reference.shape[1:]
             or len(earlier_stage) < max(2, len(scene.reference) / 2)
         ):
             continue
-        chosen = scene.sample >= first
-        part, d = table(earlier_stage[scene.sample[chosen] - first]), difference[chosen]
+        has_addend = scene.sample >= first_row
+        part, d = table(earlier_stage[scene.sample[has_addend] - first_row]), difference[has_addend]
         size = float((part * part).sum())
-        if not size or not chosen.any():
+        if not size or not has_addend.any():
             continue
         times = float((part * d).sum()) / size
         if not relative_l2(times * part, d) <= 0.05 or not times:
             continue
 
         def expected(
-            rows: Rows, earlier_rows: np.ndarray = earlier_stage, first: int = first, times: float = times
+            rows: Rows, earlier_rows: np.ndarray = earlier_stage, first_row: int = first_row, times: float = times
         ) -> np.ndarray:
-            return table(scene.reference[rows]) + times * table(earlier_rows[rows - first])
+            return table(scene.reference[rows]) + times * table(earlier_rows[rows - first_row])
 
-        yield Guess(*_addend(scene, name, times, first), expected, first)
+        yield Guess(*_addend(scene, name, times, first_row), expected, first_row)
 
 
 def _addend(scene: Scene, name: str, times: float, first: int) -> tuple[str, str]:
@@ -150,7 +150,7 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
             continue  # the error came in with the input
         shift = constant / scale
 
-        def of(array: np.ndarray, a: np.ndarray, b: np.ndarray) -> object:
+        def affine(array: np.ndarray, a: np.ndarray, b: np.ndarray) -> object:
             return lambda rows: a * table(array[rows]) + b
 
         for words, array, a, b in (
@@ -168,7 +168,7 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
                 shift * np.sqrt(np.abs(scale)),
             ),
         ):
-            yield Guess("CMVN", words, of(array, a, b))  # type: ignore[arg-type]
+            yield Guess("CMVN", words, affine(array, a, b))  # type: ignore[arg-type]
 
 
 def _own_statistics(scene: Scene) -> Iterator[Guess]:

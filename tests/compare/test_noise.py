@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import noise_or_bug
-from workbench.compare.noise_limits import ALONE, END_TO_END, FRONT_END
+from workbench.compare.noise_limits import END_TO_END_FACTORS, FRONT_END_ERROR, ISOLATED_FACTORS
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 
@@ -46,7 +46,7 @@ def test_distances_are_relative_and_from_float64() -> None:
     ]
     [stage] = noise_or_bug(*traces).stages
     assert stage.reference == pytest.approx(2e-7, rel=1e-6) and stage.candidate == pytest.approx(7e-7, rel=1e-6)
-    factors = END_TO_END.of(len(x))
+    factors = END_TO_END_FACTORS.of(len(x))
     assert stage.bound == pytest.approx(factors.whole * 2e-7, rel=1e-6) and not stage.is_bug
     assert (
         stage.typical_bound == pytest.approx(factors.typical * stage.reference_typical)
@@ -87,7 +87,7 @@ def test_small_change_of_every_position_is_found_beside_few_noisy_positions(isol
     def rounded(size: float) -> np.ndarray:
         return x * (1 + size * amplified * draw.standard_normal(x.shape))
 
-    factor = (ALONE if isolated else END_TO_END).of(len(x)).typical
+    factor = (ISOLATED_FACTORS if isolated else END_TO_END_FACTORS).of(len(x)).typical
     [noise] = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7), x, isolated=isolated)).stages
     assert not noise.is_bug
     everywhere = noise_or_bug(*traces(rounded(2e-7), rounded(2e-7) * (1 + 2 * factor * 2e-7), x, isolated=isolated))
@@ -130,14 +130,14 @@ def test_bounds_are_wider_for_few_positions() -> None:
         x = draw.standard_normal((positions, 20))
         [stage] = noise_or_bug(*traces(x * (1 + 5e-7), x * (1 + 5e-6), x)).stages
         assert stage.is_bug == bug
-    many, few = (END_TO_END.of(positions) for positions in (10_000, 1))
-    assert END_TO_END.whole < many.whole < 1.01 * END_TO_END.whole < few.whole
+    many, few = (END_TO_END_FACTORS.of(positions) for positions in (10_000, 1))
+    assert END_TO_END_FACTORS.whole < many.whole < 1.01 * END_TO_END_FACTORS.whole < few.whole
     assert many.typical < few.typical
 
 
 def test_median_bound_of_1d_arrays_equals_the_whole_bound() -> None:
     x = np.random.default_rng(0).standard_normal(3000)
-    between = (END_TO_END.typical + END_TO_END.whole) / 2
+    between = (END_TO_END_FACTORS.typical + END_TO_END_FACTORS.whole) / 2
     [stage] = noise_or_bug(*traces(x * (1 + 1e-6), x * (1 + between * 1e-6), x)).stages
     assert stage.typical_bound == stage.bound and not stage.is_bug
 
@@ -152,7 +152,7 @@ def test_fault_barely_within_its_bound_is_named_before_the_stage_of_growth(isola
         return {name: x[name] * (1 + error) for name, error in zip(names, errors)}
 
     metas = ({}, {"isolated": isolated}, {"isolated": isolated, "dtype": "float64"})
-    bound = 1e-6 * (ALONE if isolated else END_TO_END).typical
+    bound = 1e-6 * (ISOLATED_FACTORS if isolated else END_TO_END_FACTORS).typical
     sides = [scaled(1e-6, 1e-6, 1e-6, 1e-6), scaled(1e-6, 0.9 * bound, 3 * bound, 9 * bound), x]
     report = noise_or_bug(*[Trace(side, META | {"dtype": "float32"} | meta) for side, meta in zip(sides, metas)])
     if isolated:  # where nothing grows
@@ -190,7 +190,9 @@ def test_float32_stages_of_a_float64_trace_and_later_ones_have_wider_bounds() ->
     assert noise_or_bug(*sides).first_bug is None
     own = noise_or_bug(sides[0], Trace({**stages[0], "encoder.input": y + error}, META), sides[2])
     assert own.first_bug and own.first_bug.stage == "encoder.input"
-    fault = noise_or_bug(sides[0], Trace({**stages[0], "frontend.fbank": x * (1 + 9 * FRONT_END)}, META), sides[2])
+    fault = noise_or_bug(
+        sides[0], Trace({**stages[0], "frontend.fbank": x * (1 + 9 * FRONT_END_ERROR)}, META), sides[2]
+    )
     assert fault.first_bug and fault.first_bug.stage == "frontend.fbank"
 
 

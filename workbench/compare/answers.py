@@ -27,7 +27,7 @@ SETTINGS = (TEMPERATURES, CANDIDATES)
 """Stages that hold how ids were chosen. No arithmetic changes them."""
 FOLLOWING = ("codec.codes", "codec.latents", "codec.audio")  # stages that are made of the ids
 LEAST_NOISE = 1e-4  # of float32; under the preset `exact`, too, rounding may decide a near tie
-_UNUSED = -1
+_NO_ID = -1
 _RUN = 3  # ids that must agree after an omitted id; one is enough after a special token
 
 
@@ -80,7 +80,7 @@ def ids_of(trace: Trace) -> Ids | None:
     if rows is None or "tokens" not in trace:
         return None
     tokens = as_tokens("tokens", trace["tokens"])
-    table = np.full((len(tokens), rows.shape[1]), _UNUSED, dtype=np.int64)
+    table = np.full((len(tokens), rows.shape[1]), _NO_ID, dtype=np.int64)
     table[:, 0] = tokens
     if not len(rows):
         return Ids(table, len(tokens), 0)
@@ -145,8 +145,8 @@ def answers_of(reference: Trace, candidate: Trace) -> Answers | None:
 
 def same_answer(*traces: Trace) -> bool:
     """Returns whether all traces that hold an answer hold the same one."""
-    found = [ids for ids in map(ids_of, traces) if ids is not None]
-    return all(np.array_equal(found[0].table, each.table) for each in found[1:])
+    answers = [ids for ids in map(ids_of, traces) if ids is not None]
+    return all(np.array_equal(answers[0].table, each.table) for each in answers[1:])
 
 
 def layout_of(meta: Mapping[str, Any]) -> SpeechLayout | None:
@@ -165,7 +165,7 @@ def layout_of(meta: Mapping[str, Any]) -> SpeechLayout | None:
 
 def name_of(number: int | None, layout: SpeechLayout | None) -> str:
     """Returns an id in words, such as `<|assistant|>` or `code 17 of stream 3`."""
-    if number is None or number == _UNUSED:
+    if number is None or number == _NO_ID:
         return "the end" if number is None else "nothing"
     if layout is None:
         return str(number)
@@ -202,16 +202,16 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
     else:
         common = min(len(rows[0]), len(rows[1]))
         differing = np.flatnonzero(rows[0][:common] != rows[1][:common]).tolist() or [common]
-    found = []
+    differences = []
     for stream in differing:
         ids = [None if row is None or stream >= len(row) else int(row[stream]) for row in rows]
-        choice, near = _choice(reference, candidate, position, stream, (ids[0], ids[1]), tolerances)
+        choice, is_near_tie = _choice(reference, candidate, position, stream, (ids[0], ids[1]), tolerances)
         change = _inserted_or_omitted_id(tables[0][:, 0], tables[1][:, 0], position, layout) if stream == 0 else ""
         for side, trace, number in zip(("reference", "candidate"), (reference, candidate), ids):
             likeliest = None if number is None else _likeliest_ids(trace, position, stream)
             if not change and likeliest and len(likeliest[0]) and number not in likeliest[0]:
                 change = f"the {side}'s id is not among its own likeliest"
-        found.append(
+        differences.append(
             FirstId(
                 position=position,
                 row=answers.reference.row(position),
@@ -221,11 +221,11 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
                 reference_name=name_of(ids[0], layout),
                 candidate_name=name_of(ids[1], layout),
                 choice=choice,
-                near_tie=near,
+                near_tie=is_near_tie,
                 change=change,
             )
         )
-    return next((each for each in found if not each.near_tie), found[0])
+    return next((each for each in differences if not each.near_tie), differences[0])
 
 
 def _inserted_or_omitted_id(
@@ -283,12 +283,12 @@ def _is_near_tie_of_draws(
     Either the two ids are equally likely and change places in the order, or the number is near the end of an id's
     share. Errors of logits move such an end by at most half their size, divided by the temperature.
     """
-    most = 4 * math.sqrt(2) * noise * choice.spread
-    bounded = choice.reference_at_least or choice.candidate_at_least
-    if not bounded and max(abs(choice.reference_margin), abs(choice.candidate_margin)) <= most:
+    limit = 4 * math.sqrt(2) * noise * choice.spread
+    is_lower_bound = choice.reference_at_least or choice.candidate_at_least
+    if not is_lower_bound and max(abs(choice.reference_margin), abs(choice.candidate_margin)) <= limit:
         return True
-    rooms = [_value(trace, ROOMS, position, stream) for trace in (reference, candidate)]
-    return bool(max(rooms) <= most / (2 * temperature))  # False if a trace does not hold it
+    distances = [_value(trace, ROOMS, position, stream) for trace in (reference, candidate)]
+    return bool(max(distances) <= limit / (2 * temperature))  # False if a trace does not hold it
 
 
 def _likeliest_ids(trace: Trace, position: int, stream: int) -> tuple[np.ndarray, np.ndarray] | None:

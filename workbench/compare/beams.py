@@ -17,7 +17,7 @@ from workbench.trace.step_names import beam_of, is_choice, step_and_stage, step_
 from workbench.trace.trace import Trace
 
 _CACHES = (".cache.key", ".cache.value")
-_ALIKE = 1e-4  # relative L2 of rows that come from the same hypothesis, in any arithmetic but half precision
+_SAME_ROWS = 1e-4  # relative L2 of rows that come from the same hypothesis, in any arithmetic but half precision
 
 Continued = tuple[int, int]  # parent and token
 
@@ -58,12 +58,12 @@ def _explained_choice(
     ]
     if not margins or None in margins:
         return replace(each, hint=_difference_in_words(pairs, sides[0])) if stage != FINISHED and pairs else each
-    widest = max(max(known) for known in margins if known)
-    if any(max(known) == 0 for known in margins if known):
+    widest_margin = max(max(known_margins) for known_margins in margins if known_margins)
+    if any(max(known_margins) == 0 for known_margins in margins if known_margins):
         return replace(each, hint="the scores are equal on both sides: the tie is broken in another way")
-    if widest > noise * max(1.0, *(side.size for side in sides)):
+    if widest_margin > noise * max(1.0, *(side.size for side in sides)):
         return replace(each, hint=_difference_in_words(pairs, sides[0])) if stage != FINISHED else each
-    return replace(each, near_tie=True, hint=f"a near tie: the scores are at most {widest:.2g} apart")
+    return replace(each, near_tie=True, hint=f"a near tie: the scores are at most {widest_margin:.2g} apart")
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,10 @@ def _sums(reference: Trace, candidate: Trace, step: int) -> bool:
     names = [step_stage(step, stage) for stage in (FINISHED, SCORES)]
     if not all(name in reference for name in names) or names[0] not in candidate:
         return False
-    sums, found = reference[names[1]], [trace[names[0]] for trace in (reference, candidate)]
-    reference_matches, candidate_matches = (np.isclose(each[:, None], sums, rtol=1e-5).any(axis=1) for each in found)
+    sums, finished_scores = reference[names[1]], [trace[names[0]] for trace in (reference, candidate)]
+    reference_matches, candidate_matches = (
+        np.isclose(each[:, None], sums, rtol=1e-5).any(axis=1) for each in finished_scores
+    )
     return bool(candidate_matches.any() and not reference_matches.any())
 
 
@@ -139,9 +141,15 @@ def _reordering(reference: Trace, candidate: Trace, name: str, step: int, beam: 
         return None
     stage = step_and_stage(name)[1]
     # The reference's cache of a hypothesis holds the rows of its parent, then one of its own.
-    places = {parent: (step_stage(step, stage, child), slice(-1)) for child, parent in enumerate(parents)}
-    places |= {old: (step_stage(step - 1, stage, old), slice(None)) for old in range(len(parents))}
-    caches = {old: reference[cache_name][part] for old, (cache_name, part) in places.items() if cache_name in reference}
+    locations = {parent: (step_stage(step, stage, child), slice(-1)) for child, parent in enumerate(parents)}
+    locations |= {
+        hypothesis: (step_stage(step - 1, stage, hypothesis), slice(None)) for hypothesis in range(len(parents))
+    }
+    caches = {
+        hypothesis: reference[cache_name][part]
+        for hypothesis, (cache_name, part) in locations.items()
+        if cache_name in reference
+    }
     sources = [
         _source_of_rows(candidate[cache][:-1], caches, parent)
         if (cache := step_stage(step, stage, each)) in candidate
@@ -153,16 +161,16 @@ def _reordering(reference: Trace, candidate: Trace, name: str, step: int, beam: 
     clause = (
         f"the rows before this step are those of beam {sources[beam]} of step {step - 1}, not of beam {parents[beam]}"
     )
-    if all(old in (each, None) for each, old in enumerate(sources)):
+    if all(hypothesis in (each, None) for each, hypothesis in enumerate(sources)):
         return f"{clause}: the cache was not reordered"
-    shown = ", ".join("?" if each is None else str(each) for each in sources)
-    return f"{clause}: the cache was reordered by {shown}, not by {', '.join(map(str, parents))}"
+    listing = ", ".join("?" if each is None else str(each) for each in sources)
+    return f"{clause}: the cache was reordered by {listing}, not by {', '.join(map(str, parents))}"
 
 
 def _source_of_rows(rows: np.ndarray, caches: Mapping[int, np.ndarray], parent: int) -> int | None:
     """Returns the hypothesis that rows of a cache belong to, the parent first; None if none of those that are held."""
     size = float(np.linalg.norm(rows.astype(np.float64)))
     for old in sorted(caches, key=lambda each: each != parent):
-        if size and caches[old].shape == rows.shape and np.linalg.norm(caches[old] - rows) <= _ALIKE * size:
+        if size and caches[old].shape == rows.shape and np.linalg.norm(caches[old] - rows) <= _SAME_ROWS * size:
             return old
     return None

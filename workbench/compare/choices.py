@@ -16,8 +16,8 @@ from workbench.core.errors import BadInput
 from workbench.speech.layout import SpeechLayout
 from workbench.trace.trace import Trace
 
-_CLOSE = 0.02  # differences at one position that vary by less than this share of their mean are a constant
-_SAME = 1e-3  # two temperatures with a smaller relative difference are the same setting
+_OFFSET_SPREAD = 0.02  # differences at one position that vary by less than this share of their mean are a constant
+_SAME_TEMPERATURE = 1e-3  # two temperatures with a smaller relative difference are the same setting
 
 StreamLogprobs = list[dict[int, float]]
 """For each stream, the log-probabilities of its likeliest ids."""
@@ -49,7 +49,7 @@ def measure_choices(reference: Trace, candidate: Trace, positions: int, limit: f
     """
     sides = _arrays(reference), _arrays(candidate)
     steps = min(positions, *(len(ids) for ids, _ in sides))
-    worst, place, place_beyond = 0.0, (-1, 0), None
+    worst, worst_position, first_beyond = 0.0, (-1, 0), None
     total, tokens = 0.0, 0
     for step in range(steps):
         for stream, (reference_logprobs, candidate_logprobs) in enumerate(
@@ -62,15 +62,15 @@ def measure_choices(reference: Trace, candidate: Trace, positions: int, limit: f
                 if reference_logprobs and candidate_logprobs
                 else [math.inf]
             )
-            found = root_mean_square(step_differences)
-            if place[0] < 0 or found > worst:
-                worst, place = found, (step, stream)
-            if place_beyond is None and not found <= limit:
-                place_beyond = step, stream
+            rms = root_mean_square(step_differences)
+            if worst_position[0] < 0 or rms > worst:
+                worst, worst_position = rms, (step, stream)
+            if first_beyond is None and not rms <= limit:
+                first_beyond = step, stream
             total += sum(step_differences)
             tokens += len(step_differences)
-    first = place_beyond or (None, None)
-    return LogprobMeasures(worst, place[0], total / max(tokens, 1), steps, tokens, place[1], *first)
+    first = first_beyond or (None, None)
+    return LogprobMeasures(worst, worst_position[0], total / max(tokens, 1), steps, tokens, worst_position[1], *first)
 
 
 def explain_choices(
@@ -87,23 +87,23 @@ def explain_choices(
     reference_logprobs, candidate_logprobs = (
         _logprobs_at(*_arrays(trace), step)[stream] for trace in (reference, candidate)
     )
-    where = f"first at {_position_text(answers.reference, step, stream)}"
+    position_clause = f"first at {_position_text(answers.reference, step, stream)}"
     layout = layout_of(reference.meta) or layout_of(candidate.meta)
     if not reference_logprobs or not candidate_logprobs:
-        return f"{where}, where {'the candidate' if reference_logprobs else 'the reference'} chooses nothing"
-    if strange := _foreign_ids(reference_logprobs, candidate_logprobs, stream, layout):
-        return f"{where}, where the candidate chooses among {strange}"
-    if (lower := _common_offset(reference_logprobs, candidate_logprobs)) is not None:
+        return f"{position_clause}, where {'the candidate' if reference_logprobs else 'the reference'} chooses nothing"
+    if foreign_ids := _foreign_ids(reference_logprobs, candidate_logprobs, stream, layout):
+        return f"{position_clause}, where the candidate chooses among {foreign_ids}"
+    if (offset := _common_offset(reference_logprobs, candidate_logprobs)) is not None:
         return (
-            f"{where}, where they are all {abs(lower):.2g} {'lower' if lower > 0 else 'higher'}, as if "
-            f"{'more' if lower > 0 else 'fewer'} ids were allowed: another mask"
+            f"{position_clause}, where they are all {abs(offset):.2g} {'lower' if offset > 0 else 'higher'}, as if "
+            f"{'more' if offset > 0 else 'fewer'} ids were allowed: another mask"
         )
     if passes_agree:
         return (
-            f"{where}; one pass over the same ids agrees, so generation itself is different: the rows that it feeds "
-            "back, its keys and values, or guidance"
+            f"{position_clause}; one pass over the same ids agrees, so generation itself is different: the rows that "
+            "it feeds back, its keys and values, or guidance"
         )
-    return where
+    return position_clause
 
 
 def explain_temperatures(reference: Trace, candidate: Trace, positions: int, answers: Answers) -> str | None:
@@ -116,23 +116,26 @@ def explain_temperatures(reference: Trace, candidate: Trace, positions: int, ans
     differing = ~np.isclose(
         reference_temperatures[:common, :streams],
         candidate_temperatures[:common, :streams],
-        rtol=_SAME,
+        rtol=_SAME_TEMPERATURE,
         atol=0,
         equal_nan=True,
     )
     if not differing.any():
         return None
     step, stream = map(int, np.argwhere(differing)[0])
-    found, expected = float(candidate_temperatures[step, stream]), float(reference_temperatures[step, stream])
+    temperature, reference_temperature = (
+        float(candidate_temperatures[step, stream]),
+        float(reference_temperatures[step, stream]),
+    )
     sentence = (
-        f"first at {_position_text(answers.reference, step, stream)}: it was drawn at temperature {found:.4g}, the "
-        f"reference's at {expected:.4g}"
+        f"first at {_position_text(answers.reference, step, stream)}: it was drawn at temperature {temperature:.4g}, "
+        f"the reference's at {reference_temperature:.4g}"
     )
     settings = reference.meta.get("answer")
     for kind in ("text", "audio") if isinstance(settings, Mapping) else ():
         setting = settings.get(f"{kind}_temperature") if isinstance(settings, Mapping) else None
-        if isinstance(setting, (int, float)) and math.isclose(setting, found, rel_tol=_SAME):
-            return f"{sentence}; {found:.4g} is the temperature of {kind}"
+        if isinstance(setting, (int, float)) and math.isclose(setting, temperature, rel_tol=_SAME_TEMPERATURE):
+            return f"{sentence}; {temperature:.4g} is the temperature of {kind}"
     return sentence
 
 
@@ -181,16 +184,20 @@ def _foreign_ids(
     first, end = layout.interval(stream)
     if not all(first <= number < end or number in (layout.eos, layout.eot) for number in reference_logprobs):
         return None  # not in audio
-    strange = [
+    foreign_ids = [
         number for number in candidate_logprobs if not (first <= number < end or number in (layout.eos, layout.eot))
     ]
-    if not strange:
+    if not foreign_ids:
         return None
-    streams_of_ids = {(number - layout.codec_first) // layout.layer_size for number in strange}
+    streams_of_ids = {(number - layout.codec_first) // layout.layer_size for number in foreign_ids}
     [stream_of_ids] = streams_of_ids if len(streams_of_ids) == 1 else [None]
-    if stream_of_ids is not None and 0 <= stream_of_ids < layout.streams and len(strange) == len(candidate_logprobs):
+    if (
+        stream_of_ids is not None
+        and 0 <= stream_of_ids < layout.streams
+        and len(foreign_ids) == len(candidate_logprobs)
+    ):
         return f"the ids of stream {stream_of_ids}: another stream's mask"
-    return f"ids that stream {stream} does not have, such as {strange[0]}: a mask is missing"
+    return f"ids that stream {stream} does not have, such as {foreign_ids[0]}: a mask is missing"
 
 
 def _common_offset(reference_logprobs: Mapping[int, float], candidate_logprobs: Mapping[int, float]) -> float | None:
@@ -204,4 +211,4 @@ def _common_offset(reference_logprobs: Mapping[int, float], candidate_logprobs: 
     if len(offsets) < 2 or len(offsets) < len(reference_logprobs) / 2 or not np.isfinite(offsets).all():
         return None
     mean = float(offsets.mean())
-    return mean if float(offsets.std()) <= _CLOSE * abs(mean) else None
+    return mean if float(offsets.std()) <= _OFFSET_SPREAD * abs(mean) else None

@@ -28,7 +28,7 @@ from workbench.compare.choices import (
     explain_temperatures,
     measure_choices,
 )
-from workbench.compare.comparison import AS_ASKED, Comparison
+from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.explain import with_hints
 from workbench.compare.first_token import first_token, near_tie_noise
 from workbench.compare.logprobs import STAGE as LOGPROBS
@@ -48,7 +48,7 @@ def compare(
     stages: str = "*",
     force: bool = False,
     on_stage: Callable[[int, int, str], None] | None = None,
-    reason: str = AS_ASKED,
+    reason: str = REQUESTED,
 ) -> Comparison:
     """Compares the stages that both traces have and that the glob matches.
 
@@ -63,59 +63,60 @@ def compare(
     Raises `BadInput` if no stage is left to compare, if a part of the glob matches no common stage, if a rule of the
     tolerances fits no stage of the reference, or, without `force`, if the inputs or the numbers of layers differ.
     """
-    chosen = select(reference, candidate, stages, force)
-    reference, candidate = chosen.reference, chosen.candidate
+    selection = select(reference, candidate, stages, force)
+    reference, candidate = selection.reference, selection.candidate
     if tolerances is None:
         preset, reason = preset_of(reference.meta, candidate.meta)
         tolerances = Tolerances(preset)
-    check_rules(tolerances.rules, [*chosen.stages, *chosen.only_reference])
-    answers = None if chosen.inputs else answers_of(reference, candidate)
-    found = _measured(chosen, tolerances, answers, on_stage)
-    part = first_id(reference, candidate, answers, tolerances) if answers else None
-    if part:
-        found = _tokens_first(found, part)
+    check_rules(tolerances.rules, [*selection.stages, *selection.only_reference])
+    answers = None if selection.inputs else answers_of(reference, candidate)
+    results = _measured(selection, tolerances, answers, on_stage)
+    difference = first_id(reference, candidate, answers, tolerances) if answers else None
+    if difference:
+        results = _tokens_first(results, difference)
     comparison = Comparison(
-        stages=tuple(_with_own_errors(found) if chosen.inputs else _with_growth(found, tolerances)),
+        stages=tuple(_with_own_errors(results) if selection.inputs else _with_growth(results, tolerances)),
         tolerances=tolerances,
         reason=reason,
         reference=dict(reference.meta),
         candidate=dict(candidate.meta),
-        only_reference=tuple(chosen.only_reference),
-        only_candidate=tuple(chosen.only_candidate),
-        first_token=first_token(reference, candidate, found, tolerances, part),
-        warnings=tuple(chosen.warnings),
-        inputs=chosen.inputs,
-        first_id=part,
+        only_reference=tuple(selection.only_reference),
+        only_candidate=tuple(selection.only_candidate),
+        first_token=first_token(reference, candidate, results, tolerances, difference),
+        warnings=tuple(selection.warnings),
+        inputs=selection.inputs,
+        first_id=difference,
     )
     return with_hints(comparison, None, reference, candidate)
 
 
 def _measured(
-    chosen: Selection,
+    selection: Selection,
     tolerances: Tolerances,
     answers: Answers | None,
     on_stage: Callable[[int, int, str], None] | None,
 ) -> list[StageComparison]:
     """Returns the measures of each stage, in the order of the computation."""
-    reference, candidate = chosen.reference, chosen.candidate
-    order = computation_order(chosen.stages, recorded=bool(reference.meta))
-    found = list[StageComparison]()
-    guess = True
+    reference, candidate = selection.reference, selection.candidate
+    order = computation_order(selection.stages, recorded=bool(reference.meta))
+    results = list[StageComparison]()
+    is_guessing = True
     for number, stage in enumerate(order):
         if on_stage:
             on_stage(number, len(order), stage)
         if stage == LOGPROBS:
-            found.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
+            results.append(compare_logprobs(reference, candidate, tolerances.of(stage)))
             continue
         if stage == CHOICES or (answers and answers.comparable(stage) is not None):
-            found.append(_compared_choice(reference, candidate, stage, answers, tolerances, found, guess))
+            results.append(_compared_choice(reference, candidate, stage, answers, tolerances, results, is_guessing))
             continue
         layout = layout_of(reference.meta) if stage == ROWS else None
         limits = tolerances.of(stage)
-        compared_stage = compare_stage(stage, reference[stage], candidate[stage], limits, guess, layout)
-        found.append(with_beams(compared_stage, reference, candidate, near_tie_noise(tolerances)))
-        guess = guess and (found[-1].passes or found[-1].sequence is not None)  # later errors have the same cause
-    return found
+        compared_stage = compare_stage(stage, reference[stage], candidate[stage], limits, is_guessing, layout)
+        results.append(with_beams(compared_stage, reference, candidate, near_tie_noise(tolerances)))
+        # Later errors have the same cause.
+        is_guessing = is_guessing and (results[-1].passes or results[-1].sequence is not None)
+    return results
 
 
 def _compared_choice(
@@ -124,7 +125,7 @@ def _compared_choice(
     stage: str,
     answers: Answers | None,
     tolerances: Tolerances,
-    before: list[StageComparison],
+    earlier_stages: list[StageComparison],
     guess: bool,
 ) -> StageComparison:
     """Compares a stage `answer.*` at the positions that follow the same ids; without answers, at all positions."""
@@ -141,41 +142,46 @@ def _compared_choice(
         return each
     limits = replace(limits, logprob=limits.logprob * guidance_of(reference.meta))
     measured = measure_choices(reference, candidate, positions, limits.logprob)
-    passing = [each.stage for each in before if each.passes]
+    passing = [each.stage for each in earlier_stages if each.passes]
     hint = None
     if answers and guess:
         hint = explain_choices(reference, candidate, measured, answers, "answer.norm" in passing)
     return logprobs_compared(stage, reference, candidate, limits, measured, hint)
 
 
-def _tokens_first(found: list[StageComparison], part: FirstId) -> list[StageComparison]:
+def _tokens_first(results: list[StageComparison], difference: FirstId) -> list[StageComparison]:
     """Returns the stages with the tokens before the rows of audio, if the answers part before the audio."""
-    rows = next((n for n, each in enumerate(found) if each.stage == ROWS), None)
-    tokens = next((n for n, each in enumerate(found) if each.stage == "tokens"), None)
-    if part.row is not None or rows is None or tokens is None or tokens < rows:
-        return found
-    return [*found[:rows], found[tokens], *found[rows:tokens], *found[tokens + 1 :]]
+    rows = next((n for n, each in enumerate(results) if each.stage == ROWS), None)
+    tokens = next((n for n, each in enumerate(results) if each.stage == "tokens"), None)
+    if difference.row is not None or rows is None or tokens is None or tokens < rows:
+        return results
+    return [
+        *results[:rows],
+        results[tokens],
+        *results[rows:tokens],
+        *results[tokens + 1 :],
+    ]
 
 
-def _with_own_errors(found: list[StageComparison]) -> Iterable[StageComparison]:
+def _with_own_errors(results: list[StageComparison]) -> Iterable[StageComparison]:
     """Yields each stage of numbers with its whole error as its own and no growth, for isolated traces."""
-    for each in found:
+    for each in results:
         measured = each.numbers if each.numbers and not each.numbers.nonfinite_differences else None
         yield replace(each, own=measured.relative_l2) if measured and not each.sequence else each
 
 
-def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterable[StageComparison]:
+def _with_growth(results: list[StageComparison], tolerances: Tolerances) -> Iterable[StageComparison]:
     """Yields each stage of numbers with what it added to the error of the previous stage of numbers.
 
     The first stage's error is all its own. A stage that follows one without measures has no growth, because there is
     nothing to compare it with. The search for the largest growth raises errors to the floor first, so that the step
     from zero to rounding is none.
     """
-    before: float | None = 0.0
-    first = True
+    previous_error: float | None = 0.0
+    is_first = True
     other_ids = False  # values that are computed from other ids are not an arithmetic error
     floor = max(_FLOOR * tolerances.preset.limits.relative_l2, tolerances.preset.roundoff)
-    for each in found:
+    for each in results:
         if each.sequence or each.streams or each.logprobs or each.stage in SETTINGS:
             other_ids = other_ids or (each.streams is not None and each.differs)
             yield each
@@ -184,14 +190,14 @@ def _with_growth(found: list[StageComparison], tolerances: Tolerances) -> Iterab
             yield each
             continue
         if each.numbers is None or each.numbers.nonfinite_differences:
-            before, first = None, False
+            previous_error, is_first = None, False
             yield each
             continue
         error = each.numbers.relative_l2
-        if before is not None:
-            own = max(error**2 - before**2, 0.0) ** 0.5
-            jump = max(error, floor) / max(before, floor)
-            each = replace(each, own=own, before=None if first else before, jump=jump)
-        first = False
-        before = error
+        if previous_error is not None:
+            own = max(error**2 - previous_error**2, 0.0) ** 0.5
+            jump = max(error, floor) / max(previous_error, floor)
+            each = replace(each, own=own, before=None if is_first else previous_error, jump=jump)
+        is_first = False
+        previous_error = error
         yield each

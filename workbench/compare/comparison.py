@@ -11,7 +11,7 @@ from workbench.compare.logits import Choice
 from workbench.compare.presets import Tolerances
 from workbench.compare.stage import StageComparison
 
-AS_ASKED = "it was asked for"  # the reason for a tolerance that was chosen
+REQUESTED = "it was asked for"  # the reason for a tolerance that was chosen
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Comparison:
         return next((not each.differs for each in self.stages if each.stage == "tokens"), None)
 
     def __repr__(self) -> str:
-        beyond = [each.stage for each in self.stages if not self.passes(each)]
-        summary = f"{len(beyond)} beyond, first {beyond[0]}" if beyond else "all within"
+        stages_beyond = [each.stage for each in self.stages if not self.passes(each)]
+        summary = f"{len(stages_beyond)} beyond, first {stages_beyond[0]}" if stages_beyond else "all within"
         return f"<Comparison of {len(self.stages)} stages: {summary} tolerance {self.tolerances.preset.name}>"
 
     def _repr_html_(self) -> str:

@@ -100,21 +100,23 @@ class Consistency:
     @property
     def sentence(self) -> str:
         """The conclusion as a sentence."""
-        over = f"over {self.inputs} inputs"
-        if found := self.first_fault:
+        inputs_clause = f"over {self.inputs} inputs"
+        if fault := self.first_fault:
             return (
-                f"{found.stage} is the first stage in error {over}: {found.measure}, the candidate is farther from "
-                f"float64 than rounding on {found.farther} of {found.inputs}, usually {found.ratios[2]:.2g} times its "
-                f"limit (sign test, p = {found.corrected:.1g}, corrected for {len(self.stages)} tests)."
+                f"{fault.stage} is the first stage in error {inputs_clause}: {fault.measure}, the candidate is farther "
+                f"from float64 than rounding on {fault.farther} of {fault.inputs}, usually {fault.ratios[2]:.2g} times "
+                f"its limit (sign test, p = {fault.corrected:.1g}, corrected for {len(self.stages)} tests)."
             )
-        clause = f"No stage is in error {over} (sign test, {len(self.stages)} tests, corrected by Holm's method)"
+        clause = (
+            f"No stage is in error {inputs_clause} (sign test, {len(self.stages)} tests, corrected by Holm's method)"
+        )
         if self.inputs < self.least_inputs:
             return f"{clause}; a fault near the noise needs at least {self.least_inputs} inputs to show."
         return f"{clause}."
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values."""
-        found = self.first_fault
+        fault = self.first_fault
         return {
             "test": "sign test (binomial), corrected by Holm's method",
             "level": LEVEL,
@@ -123,7 +125,7 @@ class Consistency:
             "clean_computations": self.clean,
             "tests": len(self.stages),
             "least_inputs": self.least_inputs,
-            "first_fault": found.stage if found else None,
+            "first_fault": fault.stage if fault else None,
             "sentence": self.sentence,
             "stages": [each.to_dict() for each in self.stages],
         }
@@ -136,33 +138,37 @@ def measurements_of(noise: NoiseReport, clean: int) -> tuple[Measurement, ...]:
         clean: the number of clean computations that the report is based on; 1 for the reference alone.
     """
     margin = MARGIN if clean > 1 else MARGIN_ALONE
-    found = list[Measurement]()
+    measurements = list[Measurement]()
     for each in noise.stages:
-        nearest = max(each.reference_typical, each.rounding)
-        found.append(Measurement(each.stage, MEDIAN, each.candidate_typical, margin * nearest, clean))
+        clean_error = max(each.reference_typical, each.rounding)
+        measurements.append(Measurement(each.stage, MEDIAN, each.candidate_typical, margin * clean_error, clean))
         if each.reference_steady:
-            found.append(Measurement(each.stage, MEAN, each.candidate_steady, margin * each.reference_steady, clean))
-    return tuple(found)
+            measurements.append(
+                Measurement(each.stage, MEAN, each.candidate_steady, margin * each.reference_steady, clean)
+            )
+    return tuple(measurements)
 
 
 def consistency(inputs: Sequence[Sequence[Measurement]]) -> Consistency:
     """Returns the verdict of the measurements of several inputs together; a stage counts on the inputs that have it."""
     order = dict.fromkeys(each.stage for measurements in inputs for each in measurements)
-    found: dict[tuple[str, str], list[Measurement]] = {(stage, kind): [] for stage in order for kind in (MEDIAN, MEAN)}
+    by_measure: dict[tuple[str, str], list[Measurement]] = {
+        (stage, kind): [] for stage in order for kind in (MEDIAN, MEAN)
+    }
     for each in (each for measurements in inputs for each in measurements):
-        found[each.stage, each.measure].append(each)
-    tested = [measurements for measurements in found.values() if measurements]
+        by_measure[each.stage, each.measure].append(each)
+    tested = [measurements for measurements in by_measure.values() if measurements]
     ps = [sign_test([each.ratio > 1 for each in group], [each.clean for each in group]) for group in tested]
     stages = [_over_inputs(measurements, p, q) for measurements, p, q in zip(tested, ps, holm(ps), strict=True)]
-    least = min((each.clean for measurements in tested for each in measurements), default=1)
-    return Consistency(tuple(stages), len(inputs), least)
+    min_clean = min((each.clean for measurements in tested for each in measurements), default=1)
+    return Consistency(tuple(stages), len(inputs), min_clean)
 
 
 def _over_inputs(measurements: Sequence[Measurement], p: float, corrected: float) -> StageConsistency:
     ratios = np.array([min(each.ratio, 1e300) for each in measurements])
-    least, lower, middle, upper, largest = (float(x) for x in np.quantile(ratios, (0, 0.25, 0.5, 0.75, 1)))
+    lowest, lower, middle, upper, largest = (float(x) for x in np.quantile(ratios, (0, 0.25, 0.5, 0.75, 1)))
     farther, first = sum(each.ratio > 1 for each in measurements), measurements[0]
-    spread = (least, lower, middle, upper, largest)
+    spread = (lowest, lower, middle, upper, largest)
     return StageConsistency(first.stage, first.measure, len(measurements), farther, spread, p, corrected)
 
 
@@ -183,12 +189,12 @@ def sign_test(farther: Sequence[bool], clean: Sequence[int]) -> float:
 def holm(ps: Sequence[float]) -> list[float]:
     """Returns p-values corrected for their number by Holm's method, each at most 1."""
     order = np.argsort(ps, kind="stable")
-    found = [1.0] * len(ps)
+    adjusted = [1.0] * len(ps)
     largest = 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, min((len(ps) - rank) * ps[place], 1.0))
-        found[place] = float(largest)
-    return found
+    for rank, index in enumerate(order):
+        largest = max(largest, min((len(ps) - rank) * ps[index], 1.0))
+        adjusted[index] = float(largest)
+    return adjusted
 
 
 def _finite(value: float) -> float | None:

@@ -9,8 +9,8 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.text.rates import score
 
-_EXCERPT = 200  # most runs of an edit script that are returned
-_MOST_SHOWN = 6  # ids of a run that a sentence shows
+_MAX_EDITS = 200  # most runs of an edit script that are returned
+_MAX_IDS = 6  # ids of a run that a sentence shows
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ def as_text(stage: str, array: np.ndarray) -> str:
 def measure_tokens(reference: np.ndarray, candidate: np.ndarray) -> SequenceMeasures:
     """Returns the measures of two sequences of ids after alignment."""
     texts = [" ".join(map(str, ids.tolist())) for ids in (reference, candidate)]
-    found = score(texts[0], texts[1], normaliser="none")
+    alignment = score(texts[0], texts[1], normaliser="none")
     return SequenceMeasures(
         unit="token",
-        errors=found.words.errors,
+        errors=alignment.words.errors,
         reference_length=len(reference),
         candidate_length=len(candidate),
-        error_rate=found.words.errors / max(len(reference) or len(candidate), 1),
+        error_rate=alignment.words.errors / max(len(reference) or len(candidate), 1),
         first_difference=_first_difference(reference, candidate),
-        edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in found.differences[:_EXCERPT]),
+        edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in alignment.differences[:_MAX_EDITS]),
     )
 
 
@@ -98,7 +98,7 @@ def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
         reference_run[: len(reference_run) - equal_count],
         candidate_run[: len(candidate_run) - equal_count],
     )
-    if max(len(reference_run), len(candidate_run)) > _MOST_SHOWN:
+    if max(len(reference_run), len(candidate_run)) > _MAX_IDS:
         ids = [str(side[first]) if first < len(side) else "the end" for side in (reference, candidate)]
         return f"the ids differ from place {first} on, {ids[0]} and {ids[1]}"
     runs = [" ".join(map(str, ids)) for ids in (reference_run, candidate_run)]
@@ -112,19 +112,19 @@ def explain_tokens(reference: np.ndarray, candidate: np.ndarray) -> str | None:
 
 def measure_text(reference: str, candidate: str) -> SequenceMeasures:
     """Returns the error rates of a text against another without normalisation: a capital letter is a difference."""
-    found = score(reference, candidate, normaliser="none")
-    place = next(
+    alignment = score(reference, candidate, normaliser="none")
+    first_difference = next(
         (i for i, (a, b) in enumerate(zip(reference, candidate)) if a != b), min(len(reference), len(candidate))
     )
-    length = found.counts.reference_units
+    length = alignment.counts.reference_units
     return SequenceMeasures(
-        unit=found.name,
-        errors=found.counts.errors,
+        unit=alignment.name,
+        errors=alignment.counts.errors,
         reference_length=length,
-        candidate_length=found.counts.hits + found.counts.substitutions + found.counts.insertions,
-        error_rate=found.counts.errors / max(length or found.counts.insertions, 1),
-        first_difference=None if reference == candidate else place,
-        edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in found.differences[:_EXCERPT]),
-        wer=found.wer,
-        cer=found.cer,
+        candidate_length=alignment.counts.hits + alignment.counts.substitutions + alignment.counts.insertions,
+        error_rate=alignment.counts.errors / max(length or alignment.counts.insertions, 1),
+        first_difference=None if reference == candidate else first_difference,
+        edits=tuple(Edit(run.kind, run.reference, run.hypothesis) for run in alignment.differences[:_MAX_EDITS]),
+        wer=alignment.wer,
+        cer=alignment.cer,
     )

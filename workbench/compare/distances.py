@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.compare.measures import as_table, measure
 
-_SMALL = 0.01  # share of the usual size; relative errors of smaller positions have no meaning
+_LEAST_SIZE_SHARE = 0.01  # share of the usual size; relative errors of smaller positions have no meaning
 _BLOCK_VALUES = 1 << 22  # values that are sorted at a time
 _AMPLIFIED = 2.0  # multiple of the median error from which a position does not count for `steady`
 
@@ -32,16 +32,18 @@ def distances(truth: Any, side: Any) -> Distances:
     """
     if truth.shape != side.shape:
         return Distances(math.inf, math.inf, math.inf)
-    found = measure(truth, side)
-    relative_l2 = math.inf if found.nonfinite_differences else found.relative_l2
-    if truth.ndim < 2 or not found.values or math.isinf(relative_l2):
+    measures = measure(truth, side)
+    relative_l2 = math.inf if measures.nonfinite_differences else measures.relative_l2
+    if truth.ndim < 2 or not measures.values or math.isinf(relative_l2):
         return Distances(relative_l2, relative_l2, relative_l2)
     sizes = _sizes(truth)
-    shown = np.isfinite(sizes) & (sizes > 0)
-    if not shown.any():
+    has_size = np.isfinite(sizes) & (sizes > 0)
+    if not has_size.any():
         return Distances(relative_l2, relative_l2, relative_l2)
-    typical = float(np.median(found.by_position[shown] / sizes[shown]))
-    relative = np.where(shown, found.by_position / np.maximum(sizes, _SMALL * found.reference_rms), 0.0)
+    typical = float(np.median(measures.by_position[has_size] / sizes[has_size]))
+    relative = np.where(
+        has_size, measures.by_position / np.maximum(sizes, _LEAST_SIZE_SHARE * measures.reference_rms), 0.0
+    )
     worst = int(relative.argmax())
     return Distances(relative_l2, typical, float(relative[worst]), worst)
 
@@ -55,17 +57,19 @@ def by_channel(truth: Any, side: Any) -> np.ndarray | None:
     if truth.shape != side.shape or truth.ndim < 2 or not truth.size:
         return None
     sizes = _sizes(truth)
-    shown = np.isfinite(sizes) & (sizes > 0)
+    has_size = np.isfinite(sizes) & (sizes > 0)
     truth_table, side_table = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
     channels, height = truth_table.shape[1], max(1, _BLOCK_VALUES // len(truth))
-    if not shown.any():
+    if not has_size.any():
         return None
-    found = np.empty(channels)
+    medians = np.empty(channels)
     for start in range(0, channels, height):
         block = slice(start, start + height)
-        errors = np.abs(side_table[shown, block].astype(np.float64) - truth_table[shown, block].astype(np.float64))
-        found[block] = np.median(errors / sizes[shown, None], axis=0)
-    return found
+        errors = np.abs(
+            side_table[has_size, block].astype(np.float64) - truth_table[has_size, block].astype(np.float64)
+        )
+        medians[block] = np.median(errors / sizes[has_size, None], axis=0)
+    return medians
 
 
 def steady(truth: Any, side: Any) -> float:
@@ -80,34 +84,36 @@ def steady(truth: Any, side: Any) -> float:
     if truth.ndim < 2 or not truth.size:
         return 0.0
     sizes = _sizes(truth)
-    shown = np.flatnonzero(np.isfinite(sizes) & (sizes > 0))
-    if not shown.size:
+    nonzero_rows = np.flatnonzero(np.isfinite(sizes) & (sizes > 0))
+    if not nonzero_rows.size:
         return 0.0
     truth_table, side_table = (as_table(each).reshape(len(truth), -1) for each in (truth, side))
     height = max(1, _BLOCK_VALUES // truth_table.shape[1])
-    blocks = [shown[start : start + height] for start in range(0, len(shown), height)]
+    blocks = [nonzero_rows[start : start + height] for start in range(0, len(nonzero_rows), height)]
     errors = np.concatenate(
         [np.sqrt(np.mean(_relative_differences(truth_table, side_table, sizes, rows) ** 2, axis=1)) for rows in blocks]
     )
-    usual = errors <= _AMPLIFIED * np.median(errors)
-    total, place = np.zeros(truth_table.shape[1]), 0
+    is_usual = errors <= _AMPLIFIED * np.median(errors)
+    total, first_index = np.zeros(truth_table.shape[1]), 0
     for rows in blocks:
-        usual_rows = rows[usual[place : place + len(rows)]]
-        place += len(rows)
+        usual_rows = rows[is_usual[first_index : first_index + len(rows)]]
+        first_index += len(rows)
         total += _relative_differences(truth_table, side_table, sizes, usual_rows).sum(axis=0)
-    return float(np.sqrt(np.mean((total / max(int(usual.sum()), 1)) ** 2)))
+    return float(np.sqrt(np.mean((total / max(int(is_usual.sum()), 1)) ** 2)))
 
 
 def _relative_differences(
     truth_table: np.ndarray, side_table: np.ndarray, sizes: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
     """Returns the differences of some positions in units of their sizes."""
-    found: np.ndarray = (side_table[rows].astype(np.float64) - truth_table[rows].astype(np.float64)) / sizes[rows, None]
-    return found
+    relative: np.ndarray = (side_table[rows].astype(np.float64) - truth_table[rows].astype(np.float64)) / sizes[
+        rows, None
+    ]
+    return relative
 
 
 def _sizes(truth: Any) -> np.ndarray:
     """Returns the root mean square of each position."""
     rows = as_table(truth).reshape(len(truth), -1)
-    found: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64) / rows.shape[1])
-    return found
+    sizes: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64) / rows.shape[1])
+    return sizes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.compare.compare import compare
-from workbench.compare.comparison import AS_ASKED, Comparison
+from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
 from workbench.compare.presets import Tolerances, find_preset, preset_of, read_rules
@@ -46,11 +46,11 @@ class Result:
         if as_json:
             yield to_json(self.comparison, self.verdict, self.noise, profiles)
             return
-        found = list(table(self.comparison, self.verdict, self.noise, screen.columns if screen else None))
-        yield from found
-        if screen and len(found) >= screen.lines:
+        table_lines = list(table(self.comparison, self.verdict, self.noise, screen.columns if screen else None))
+        yield from table_lines
+        if screen and len(table_lines) >= screen.lines:
             yield ""
-            yield from found[: found.index("")]
+            yield from table_lines[: table_lines.index("")]
 
 
 def compare_files(
@@ -81,14 +81,18 @@ def compare_files(
     Raises `BadInput` for anything that cannot be read or compared.
     """
     changes = read_rules(rules)
-    chosen = find_preset(preset) if preset else None
+    requested = find_preset(preset) if preset else None
     names = read_mapping(mapping) if mapping else None
     reference_trace, candidate_trace = read_trace(reference), read_trace(candidate, names)
     if peer and not exact:
         raise BadInput("a trace in the same precision requires one in float64 too")
     exact_trace, peer_trace = (read_trace(path) if path else None for path in (exact, peer))
-    found, reason = (chosen, AS_ASKED) if chosen else preset_of(reference_trace.meta, candidate_trace.meta)
-    comparison = compare(reference_trace, candidate_trace, Tolerances(found, changes), stages, force, on_stage, reason)
+    chosen_preset, reason = (
+        (requested, REQUESTED) if requested else preset_of(reference_trace.meta, candidate_trace.meta)
+    )
+    comparison = compare(
+        reference_trace, candidate_trace, Tolerances(chosen_preset, changes), stages, force, on_stage, reason
+    )
     noise = noise_or_bug(reference_trace, candidate_trace, exact_trace, stages, peer_trace) if exact_trace else None
     comparison = with_hints(comparison, noise, reference_trace, candidate_trace)
     return Result(comparison, judge(comparison, noise), noise)

@@ -18,37 +18,37 @@ from workbench.trace.trace import Trace
 def first_token(
     reference: Trace,
     candidate: Trace,
-    found: list[StageComparison],
+    results: list[StageComparison],
     tolerances: Tolerances,
-    part: FirstId | None = None,
+    difference: FirstId | None = None,
 ) -> FirstToken | None:
     """Returns the first token that differs; None if none does.
 
     Args:
-        found: the compared stages.
-        part: where answers with parallel streams differ first.
+        results: the compared stages.
+        difference: where answers with parallel streams differ first.
     """
-    differing = next((each for each in found if each.stage == "tokens" and each.differs), None)
+    differing = next((each for each in results if each.stage == "tokens" and each.differs), None)
     if differing is None or differing.sequence is None or differing.sequence.first_difference is None:
         return None
-    place = differing.sequence.first_difference
+    position = differing.sequence.first_difference
     tokens = tuple(as_tokens("tokens", trace["tokens"]) for trace in (reference, candidate))
-    ids = [int(each[place]) if place < len(each) else None for each in tokens]
+    ids = [int(each[position]) if position < len(each) else None for each in tokens]
     choice = None
-    if part is not None:  # a later difference follows from the first one
-        choice = part.choice if (part.position, part.stream) == (place, 0) else None
-        return FirstToken(place, ids[0], ids[1], choice, part.near_tie)
-    if "logits" not in cuts_of(candidate) and any(each.stage == "logits" and each.numbers for each in found):
+    if difference is not None:  # a later difference follows from the first one
+        choice = difference.choice if (difference.position, difference.stream) == (position, 0) else None
+        return FirstToken(position, ids[0], ids[1], choice, difference.near_tie)
+    if "logits" not in cuts_of(candidate) and any(each.stage == "logits" and each.numbers for each in results):
         logits = reference["logits"], candidate["logits"]
-        row = deciding_row(*logits, (tokens[0], tokens[1]), place, _prompt_positions(reference))
+        row = deciding_row(*logits, (tokens[0], tokens[1]), position, _prompt_positions(reference))
         choice = None if row is None else choice_at(*logits, row)
-    stepped = f"steps.{place}.logits"
-    if choice is None and None not in ids and any(each.stage == stepped and each.numbers for each in found):
-        choice = choice_at(reference[stepped], candidate[stepped], 0)
+    step_logits = f"steps.{position}.logits"
+    if choice is None and None not in ids and any(each.stage == step_logits and each.numbers for each in results):
+        choice = choice_at(reference[step_logits], candidate[step_logits], 0)
     if choice is None and ids[0] is not None and ids[1] is not None:
-        choice = _reported_choice(reference, candidate, place, (ids[0], ids[1]))
+        choice = _reported_choice(reference, candidate, position, (ids[0], ids[1]))
     return FirstToken(
-        place, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(near_tie_noise(tolerances))
+        position, ids[0], ids[1], choice, choice is not None and choice.is_near_tie(near_tie_noise(tolerances))
     )
 
 
@@ -60,22 +60,22 @@ def near_tie_noise(tolerances: Tolerances) -> float:
     return max(tolerances.preset.limits.relative_l2, 1e-4)
 
 
-def _reported_choice(reference: Trace, candidate: Trace, place: int, ids: tuple[int, int]) -> Choice | None:
+def _reported_choice(reference: Trace, candidate: Trace, position: int, ids: tuple[int, int]) -> Choice | None:
     """Returns the choice at a place from the likeliest tokens that both traces report there; None if one reports none.
 
     These do not state the deviation of the logits. It is taken from the last row of logits in a trace, or, without
     logits, from the reported log-probabilities.
     """
-    reference_tokens, candidate_tokens = (_step(reported_tokens(trace), place) for trace in (reference, candidate))
+    reference_tokens, candidate_tokens = (_step(reported_tokens(trace), position) for trace in (reference, candidate))
     if reference_tokens is None or candidate_tokens is None:
         return None
     rows = (trace["logits"][-1] for trace in (reference, candidate) if "logits" in trace and len(trace["logits"]))
     return choice_among(reference_tokens, candidate_tokens, ids, spread_of(next(rows, reference_tokens[1])))
 
 
-def _step(found: ReportedTokens | None, place: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _step(tokens: ReportedTokens | None, position: int) -> tuple[np.ndarray, np.ndarray] | None:
     """Returns (ids, log-probabilities) of the likeliest tokens at a place; None if the trace does not hold them."""
-    return None if found is None or place >= len(found.ids) else (found.ids[place], found.logprobs[place])
+    return None if tokens is None or position >= len(tokens.ids) else (tokens.ids[position], tokens.logprobs[position])
 
 
 def _prompt_positions(trace: Trace) -> int | None:

@@ -16,14 +16,16 @@ from workbench.compare.guesses.guess import is_range, listed
 from workbench.compare.measures import Measures, measure
 from workbench.core.phrases import dimensions
 
-_NEAR = 0.5  # relative L2 above which two arrays have nothing in common
-_NEAR_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
+_UNRELATED = 0.5  # relative L2 above which two arrays have nothing in common
+_UNRELATED_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
 _MOST_PLACES = 64  # places at which the shorter array may begin in the longer one
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
-_FEW = 0.1  # share of all rows or channels
+_FEW_SHARE = 0.1  # share of all rows or channels
 _LEAST_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
-_EQUAL = 1e-3  # of the largest error of a row, in rows that agree
-_MANY = 0.4  # the same for rows or channels side by side, such as those of a prompt, of padding or of a head
+_EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
+_CONTIGUOUS_SHARE = (
+    0.4  # the same for rows or channels side by side, such as those of a prompt, of padding or of a head
+)
 
 Guess = tuple[str, np.ndarray, np.ndarray, float]
 """Words, the arrays to compare, and the relative L2 above which they have nothing in common."""
@@ -39,10 +41,10 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     clause = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, str] | None = None
     first_guess = ""
-    for words, reference_part, candidate_part, most in _guesses(reference, candidate):
-        first_guess = first_guess or (words if most == _NEAR else "")
+    for words, reference_part, candidate_part, error_limit in _guesses(reference, candidate):
+        first_guess = first_guess or (words if error_limit == _UNRELATED else "")
         error = _error(reference_part, candidate_part) if reference_part.size else math.inf
-        if error <= most and (best is None or error < best[0]):
+        if error <= error_limit and (best is None or error < best[0]):
             best = error, words
     if best:
         return f"{clause}: {best[1]}; after this change they differ by {_percent(best[0])}"
@@ -55,18 +57,18 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     return f"{clause}: {counts}"
 
 
-def where_it_differs(found: Measures) -> str | None:
+def where_it_differs(measures: Measures) -> str | None:
     """Returns where the difference is, if only a few rows or channels differ, or rows from one on; else None."""
-    if not found.relative_l2 or not math.isfinite(found.relative_l2) or found.nonfinite_differences:
+    if not measures.relative_l2 or not math.isfinite(measures.relative_l2) or measures.nonfinite_differences:
         return None
-    for errors, unit in ((found.by_position, "row"), (found.by_channel, "channel")):
+    for errors, unit in ((measures.by_position, "row"), (measures.by_channel, "channel")):
         places = _largest_errors(errors)
-        if len(places) <= (_MANY if is_range(places) else _FEW) * len(errors):
+        if len(places) <= (_CONTIGUOUS_SHARE if is_range(places) else _FEW_SHARE) * len(errors):
             subject, verb = (
                 (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")
             )
             return f"only {subject} of {len(errors)} {verb}"
-    return _first_differing_row(found.by_position)
+    return _first_differing_row(measures.by_position)
 
 
 def _first_differing_row(errors: np.ndarray) -> str | None:
@@ -75,7 +77,7 @@ def _first_differing_row(errors: np.ndarray) -> str | None:
     first = int(places[0]) if len(places) else 0
     if first < _LEAST_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
         return None
-    if errors[:first].max() > _EQUAL * errors.max():  # the error has only grown
+    if errors[:first].max() > _EQUAL_SHARE * errors.max():  # the error has only grown
         return None
     return f"the first {first} of {len(errors)} rows agree, and all rows from {first} on differ"
 
@@ -88,14 +90,19 @@ def _largest_errors(errors: np.ndarray) -> np.ndarray:
 def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     """Yields changes that give the candidate the reference's shape, each with the arrays to compare then."""
     if reference.ndim == candidate.ndim == 2 and reference.shape == candidate.shape[::-1]:
-        yield "the candidate is transposed", reference, candidate.T, _NEAR
+        yield "the candidate is transposed", reference, candidate.T, _UNRELATED
     if reference.ndim != candidate.ndim:
         reference_values, candidate_values = np.squeeze(reference), np.squeeze(candidate)
         if reference_values.shape == candidate_values.shape:
             side = "reference" if reference.ndim > candidate.ndim else "candidate"
-            yield f"the {side} has a dimension of 1 more, such as a batch", reference_values, candidate_values, _NEAR
+            yield (
+                f"the {side} has a dimension of 1 more, such as a batch",
+                reference_values,
+                candidate_values,
+                _UNRELATED,
+            )
         elif reference_values.shape == candidate_values.shape[::-1]:
-            yield "one has a dimension of 1 more, and is transposed", reference_values, candidate_values.T, _NEAR
+            yield "one has a dimension of 1 more, and is transposed", reference_values, candidate_values.T, _UNRELATED
     if reference.ndim == candidate.ndim:
         axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
         if len(axes) == 1:
@@ -105,29 +112,31 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
             "the same number of values is laid out in another shape",
             reference.reshape(-1),
             np.ascontiguousarray(candidate).reshape(-1),
-            _NEAR,
+            _UNRELATED,
         )
 
 
 def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator[Guess]:
     extra = candidate.shape[axis] - reference.shape[axis]
-    side, long, short = ("candidate", candidate, reference) if extra > 0 else ("reference", reference, candidate)
+    side, longer, shorter = ("candidate", candidate, reference) if extra > 0 else ("reference", reference, candidate)
     extra = abs(extra)
     unit = {0: "row", reference.ndim - 1: "column"}.get(axis, f"entry of axis {axis}")
     if reference.ndim == 1:
         unit = "value"
-    surplus = f"{extra} {unit if extra == 1 else unit.replace('entry', 'entries') + ('s' if unit[-1] != '0' else '')}"
-    length = short.shape[axis]
-    for begin in dict.fromkeys((0, extra, *range(1, min(extra, _MOST_PLACES)))):
-        index = tuple(slice(begin, begin + length) if n == axis else slice(None) for n in range(long.ndim))
-        removed = np.delete(long, np.s_[begin : begin + length], axis=axis)
+    surplus_entries = (
+        f"{extra} {unit if extra == 1 else unit.replace('entry', 'entries') + ('s' if unit[-1] != '0' else '')}"
+    )
+    length = shorter.shape[axis]
+    for start in dict.fromkeys((0, extra, *range(1, min(extra, _MOST_PLACES)))):
+        index = tuple(slice(start, start + length) if n == axis else slice(None) for n in range(longer.ndim))
+        removed = np.delete(longer, np.s_[start : start + length], axis=axis)
         padded = " of zeros, padding," if not np.any(removed) else ""
-        where = {0: "at the end", extra: "at the beginning"}.get(
-            begin, f"{begin} of them at the beginning and {extra - begin} at the end"
+        place = {0: "at the end", extra: "at the beginning"}.get(
+            start, f"{start} of them at the beginning and {extra - start} at the end"
         )
-        words = f"the {side} has {surplus} more{padded or ',' * (0 < begin < extra)} {where}"
-        reference_part, candidate_part = (short, long[index]) if side == "candidate" else (long[index], short)
-        yield words, reference_part, candidate_part, _NEAR_ROWS
+        words = f"the {side} has {surplus_entries} more{padded or ',' * (0 < start < extra)} {place}"
+        reference_part, candidate_part = (shorter, longer[index]) if side == "candidate" else (longer[index], shorter)
+        yield words, reference_part, candidate_part, _UNRELATED_ROWS
 
 
 def _error(reference: np.ndarray, candidate: np.ndarray) -> float:
@@ -135,8 +144,8 @@ def _error(reference: np.ndarray, candidate: np.ndarray) -> float:
     if reference.ndim and reference.size > _TRIED_VALUES:
         rows = max(1, _TRIED_VALUES * len(reference) // reference.size)
         reference, candidate = reference[:rows], candidate[:rows]
-    found = measure(reference, candidate)
-    return math.inf if found.nonfinite_differences else found.relative_l2
+    measures = measure(reference, candidate)
+    return math.inf if measures.nonfinite_differences else measures.relative_l2
 
 
 def _percent(relative: float) -> str:

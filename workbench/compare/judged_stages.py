@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from workbench.compare.answers import FOLLOWING, SETTINGS
-from workbench.compare.noise_limits import FRONT_END
+from workbench.compare.noise_limits import FRONT_END_ERROR
 from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
-_OTHERS = ("tokens", "streams", "text", "logprobs")  # kinds of stages that hold no numbers to measure
+_NON_NUMERIC_KINDS = ("tokens", "streams", "text", "logprobs")  # kinds of stages that hold no numbers to measure
 
 
 def judged_stages(
@@ -29,7 +29,7 @@ def judged_stages(
         if is_aside(stage) or any(stage not in each for each in (exact, *sides)):
             continue
         truth = exact[stage]
-        if kind_of(stage, truth) in _OTHERS or stage in SETTINGS:
+        if kind_of(stage, truth) in _NON_NUMERIC_KINDS or stage in SETTINGS:
             continue
         if same_answers or not (stage in FOLLOWING or stage.startswith("answer.")):
             yield stage, truth
@@ -43,13 +43,13 @@ class AllowedRounding:
         isolated: whether each stage is judged alone, so that no error enters the next.
     """
 
-    def __init__(self, least: float, isolated: bool):
-        self._least, self._isolated = least, isolated
-        self._entering = least
+    def __init__(self, min_rounding: float, isolated: bool):
+        self._min_rounding, self._isolated = min_rounding, isolated
+        self._entering = min_rounding
 
     def of(self, truth: np.ndarray) -> float:
         """Returns the allowed error of the stage with these values in the float64 trace."""
-        return self._entering if _is_float64(truth) else max(FRONT_END, self._least)
+        return self._entering if _is_float64(truth) else max(FRONT_END_ERROR, self._min_rounding)
 
     def enter(self, truth: np.ndarray, error: float) -> None:
         """Notes the candidate's error in a stage without a bug.

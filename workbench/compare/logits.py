@@ -58,8 +58,8 @@ class Choice:
         deviation. The limit is four deviations, because the row is the least certain of many.
         """
         noise = 4 * math.sqrt(2) * relative_l2 * self.spread
-        known = not (self.reference_at_least or self.candidate_at_least)
-        return known and max(self.reference_margin, self.candidate_margin) <= noise
+        is_measured = not (self.reference_at_least or self.candidate_at_least)
+        return is_measured and max(self.reference_margin, self.candidate_margin) <= noise
 
 
 def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasures:
@@ -75,8 +75,8 @@ def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasure
         r, c = reference[block].astype(np.float64), candidate[block].astype(np.float64)
         divergence[block] = _divergence(r, c)
         same[block] = r.argmax(axis=1) == c.argmax(axis=1)
-        best = [np.argpartition(side, vocabulary - top, axis=1)[:, vocabulary - top :] for side in (r, c)]
-        overlap[block] = (best[0][:, :, None] == best[1][:, None, :]).any(axis=2).mean(axis=1)
+        top_ids = [np.argpartition(side, vocabulary - top, axis=1)[:, vocabulary - top :] for side in (r, c)]
+        overlap[block] = (top_ids[0][:, :, None] == top_ids[1][:, None, :]).any(axis=2).mean(axis=1)
     worst = int(divergence.argmax())
     return LogitMeasures(
         kl_mean=float(divergence.mean()),
@@ -101,16 +101,16 @@ def _divergence(r: np.ndarray, c: np.ndarray) -> np.ndarray:
         log_q -= np.log(np.exp(log_q).sum(axis=1, keepdims=True))
         p = np.exp(log_p)
         terms = np.where(p > 0, p * (log_p - log_q), np.where(np.isnan(p), np.nan, 0.0))
-        found = terms.sum(axis=1)
-    for row in np.flatnonzero(np.isnan(found)):
-        found[row] = 0.0 if np.array_equal(r[row], c[row], equal_nan=True) else np.inf
-    return np.maximum(found, 0.0)
+        sums = terms.sum(axis=1)
+    for row in np.flatnonzero(np.isnan(sums)):
+        sums[row] = 0.0 if np.array_equal(r[row], c[row], equal_nan=True) else np.inf
+    return np.maximum(sums, 0.0)
 
 
 def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
     """Returns what the candidate holds instead of logits, if it is recognised; tests only the first rows."""
-    most = max(1, _BLOCK_VALUES // max(reference.shape[1], 1))
-    r, c = reference[:most].astype(np.float64), candidate[:most].astype(np.float64)
+    row_count = max(1, _BLOCK_VALUES // max(reference.shape[1], 1))
+    r, c = reference[:row_count].astype(np.float64), candidate[:row_count].astype(np.float64)
     if not r.size or not (np.isfinite(r).all() and np.isfinite(c).all()):
         return None
     if c.min() >= 0 and np.allclose(c.sum(axis=1), 1, atol=_UNITY) and not np.allclose(r.sum(axis=1), 1, atol=_UNITY):
@@ -172,20 +172,22 @@ def choice_among(
 
 def _margin(ids: np.ndarray, logprobs: np.ndarray, own_token: int, other_token: int) -> tuple[float, bool] | None:
     """Returns by how much a side prefers its own token, and whether that is only a lower bound."""
-    known = {number: value for number, value in zip(ids.tolist(), logprobs.tolist()) if math.isfinite(value)}
-    if own_token not in known:
+    known_logprobs = {number: value for number, value in zip(ids.tolist(), logprobs.tolist()) if math.isfinite(value)}
+    if own_token not in known_logprobs:
         return None
-    return known[own_token] - known.get(other_token, min(known.values())), other_token not in known
+    return known_logprobs[own_token] - known_logprobs.get(
+        other_token, min(known_logprobs.values())
+    ), other_token not in known_logprobs
 
 
 def deciding_row(
     reference: np.ndarray,
     candidate: np.ndarray,
     tokens: tuple[np.ndarray, np.ndarray],
-    place: int,
+    index: int,
     prompt: int | None = None,
 ) -> int | None:
-    """Returns the row of the logits that decided the token at `place`, where two sequences first differ.
+    """Returns the row of the logits that decided the token at `index`, where two sequences first differ.
 
     Args:
         reference: logits [rows, vocabulary]; those of the candidate have the same shape.
@@ -198,20 +200,20 @@ def deciding_row(
     """
     rows = len(reference)
     if rows == prompt:
-        return rows - 1 if place == 0 else None
+        return rows - 1 if index == 0 else None
     if rows in (len(tokens[0]), len(tokens[1])):
-        return place if place < rows else None
+        return index if index < rows else None
     paths = reference.argmax(axis=1), candidate.argmax(axis=1)
     for blank in (0, reference.shape[1] - 1):
-        begins = [_token_starts(path, blank) for path in paths]
-        if all(np.array_equal(path[begin], sequence) for path, begin, sequence in zip(paths, begins, tokens)):
-            return _deciding_frame(paths, begins, place)
-    return prompt - 1 + place if prompt and prompt - 1 + place < rows else None
+        starts = [_token_starts(path, blank) for path in paths]
+        if all(np.array_equal(path[start], sequence) for path, start, sequence in zip(paths, starts, tokens)):
+            return _deciding_frame(paths, starts, index)
+    return prompt - 1 + index if prompt and prompt - 1 + index < rows else None
 
 
-def _deciding_frame(paths: tuple[np.ndarray, np.ndarray], begins: list[np.ndarray], place: int) -> int | None:
+def _deciding_frame(paths: tuple[np.ndarray, np.ndarray], starts: list[np.ndarray], index: int) -> int | None:
     """Returns the last frame with different favourites, up to where either side's token of that place begins."""
-    first = min(int(begin[place]) if place < len(begin) else len(paths[0]) - 1 for begin in begins)
+    first = min(int(start[index]) if index < len(start) else len(paths[0]) - 1 for start in starts)
     differing = np.flatnonzero(paths[0][: first + 1] != paths[1][: first + 1])
     return int(differing[-1]) if len(differing) else None
 

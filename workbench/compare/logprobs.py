@@ -73,7 +73,7 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
         len(candidate_tokens.ids),
         _same_context(reference, candidate, reference_tokens, candidate_tokens),
     )
-    worst, place, total, tokens = 0.0, -1, 0.0, 0
+    worst, worst_step, total, tokens = 0.0, -1, 0.0, 0
     for step in range(steps):
         step_differences = differences(
             *(
@@ -81,25 +81,25 @@ def measure_logprobs(reference: Trace, candidate: Trace) -> LogprobMeasures:
                 for side in (reference_tokens, candidate_tokens)
             )
         )
-        found = root_mean_square(step_differences)
-        if place < 0 or found > worst:
-            worst, place = found, step
+        rms = root_mean_square(step_differences)
+        if worst_step < 0 or rms > worst:
+            worst, worst_step = rms, step
         total += sum(step_differences)
         tokens += len(step_differences)
-    return LogprobMeasures(worst, place, total / max(tokens, 1), steps, tokens)
+    return LogprobMeasures(worst, worst_step, total / max(tokens, 1), steps, tokens)
 
 
 def _same_context(
     reference: Trace, candidate: Trace, reference_tokens: ReportedTokens, candidate_tokens: ReportedTokens
 ) -> int:
     """Returns how many steps follow the same tokens: one more than the number of equal tokens."""
-    written = [
+    token_rows = [
         as_tokens("tokens", trace["tokens"]) if "tokens" in trace else side.ids[:, 0]
         for trace, side in ((reference, reference_tokens), (candidate, candidate_tokens))
     ]
-    common = min(map(len, written))
-    differing = np.flatnonzero(written[0][:common] != written[1][:common])
-    return int(differing[0]) + 1 if len(differing) else max(map(len, written))
+    common = min(map(len, token_rows))
+    differing = np.flatnonzero(token_rows[0][:common] != token_rows[1][:common])
+    return int(differing[0]) + 1 if len(differing) else max(map(len, token_rows))
 
 
 def root_mean_square(values: list[float]) -> float:
@@ -113,15 +113,15 @@ def differences(reference: dict[int, float], candidate: dict[int, float]) -> lis
     If a side does not report a token, its least likely reported token is an upper bound. The difference is then how far
     this bound lies below the other side's value.
     """
-    found = [_absolute_difference(reference[token], candidate[token]) for token in reference.keys() & candidate.keys()]
+    result = [_absolute_difference(reference[token], candidate[token]) for token in reference.keys() & candidate.keys()]
     for side, other_side in ((reference, candidate), (candidate, reference)):
-        least = min(other_side.values(), default=-math.inf)
-        found += [
-            _absolute_difference(value, least)
+        bound = min(other_side.values(), default=-math.inf)
+        result += [
+            _absolute_difference(value, bound)
             for token, value in side.items()
-            if token not in other_side and value > least
+            if token not in other_side and value > bound
         ]
-    return found
+    return result
 
 
 def _absolute_difference(first: float, second: float) -> float:

@@ -124,7 +124,7 @@ def _summed(reference: np.ndarray, candidate: np.ndarray, scale: float) -> _Sums
             if scale != 1:
                 r *= scale
                 c *= scale
-            used = _zero_nonfinite(r, c, sums)
+            finite_mask = _zero_nonfinite(r, c, sums)
             d = np.subtract(c, r)
             sums.reference += _product(r, r)
             sums.candidate += _product(c, c)
@@ -132,14 +132,14 @@ def _summed(reference: np.ndarray, candidate: np.ndarray, scale: float) -> _Sums
             square = np.multiply(d, d, out=c)
             sums.by_row[block] = square.sum(axis=1)
             sums.by_column += square.sum(axis=0)
-            sums.counted_rows[block] = columns if used is None else used.sum(axis=1)
-            sums.counted_columns += len(d) if used is None else used.sum(axis=0)
+            sums.counted_rows[block] = columns if finite_mask is None else finite_mask.sum(axis=1)
+            sums.counted_columns += len(d) if finite_mask is None else finite_mask.sum(axis=0)
             np.abs(d, out=d)
             sums.absolute += float(d.sum())
-            place = int(d.argmax())
-            if d.flat[place] > sums.largest:
-                sums.largest, sums.at = float(d.flat[place]), start * columns + place
-            sums.values += d.size if used is None else int(used.sum())
+            index = int(d.argmax())
+            if d.flat[index] > sums.largest:
+                sums.largest, sums.at = float(d.flat[index]), start * columns + index
+            sums.values += d.size if finite_mask is None else int(finite_mask.sum())
     sums.difference = float(sums.by_row.sum())
     return sums
 
@@ -186,15 +186,15 @@ def _zero_nonfinite(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | N
     """Sets the places to zero where either side is not finite; returns the mask of the other places, None for all."""
     if math.isfinite(float(r.sum() + c.sum())):
         return None
-    fine, right = np.isfinite(r), np.isfinite(c)
-    sums.reference_nonfinite += int(fine.size - fine.sum())
-    sums.candidate_nonfinite += int(right.size - right.sum())
+    finite, candidate_finite = np.isfinite(r), np.isfinite(c)
+    sums.reference_nonfinite += int(finite.size - finite.sum())
+    sums.candidate_nonfinite += int(candidate_finite.size - candidate_finite.sum())
     equal = (r == c) | (np.isnan(r) & np.isnan(c))
-    fine &= right
-    sums.nonfinite_differences += int((~fine & ~equal).sum())
-    r[~fine] = 0.0
-    c[~fine] = 0.0
-    return fine
+    finite &= candidate_finite
+    sums.nonfinite_differences += int((~finite & ~equal).sum())
+    r[~finite] = 0.0
+    c[~finite] = 0.0
+    return finite
 
 
 def _ratios(sums: _Sums, scale: float) -> dict[str, Any]:

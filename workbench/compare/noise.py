@@ -20,15 +20,15 @@ from workbench.compare.distances import Distances, by_channel, distances
 from workbench.compare.judged_stages import AllowedRounding, judged_stages
 from workbench.compare.noise_inputs import check_alone, check_exact, check_peer
 from workbench.compare.noise_limits import (
-    ALONE,
-    APART,
-    END_TO_END,
-    LEADING,
-    LEADING_PEER,
-    ROUNDED,
-    SAME,
-    SIMILAR,
-    WORST,
+    CHANNEL_DEVIATIONS,
+    END_TO_END_FACTORS,
+    ISOLATED_FACTORS,
+    LEADING_SHARE,
+    MAX_CHANNEL_WIDENING,
+    PEER_FACTORS,
+    PEER_LEADING_SHARE,
+    POSITION_FACTOR,
+    ROUNDING_RMS,
     Factors,
 )
 from workbench.compare.presets import PRESETS, Preset, preset_of
@@ -38,9 +38,9 @@ from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace
 
 REFERENCE = "the reference"
-AT_MOST = ", at most"  # ends the words for several computations, whose largest distance counts
-EXACT = "float64"
-MIDDLE = 0.67  # median / root mean square of the absolute value of normally distributed errors
+AT_MOST_SUFFIX = ", at most"  # ends the words for several computations, whose largest distance counts
+FLOAT64 = "float64"
+MEDIAN_OVER_RMS = 0.67  # median / root mean square of the absolute value of normally distributed errors
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class StageNoise:
     reference_steady: float = 0.0  # of the mean error over positions; rounding keeps it small
     candidate_steady: float = 0.0
     steady_bound: float = math.inf
-    truth: str = EXACT  # what the distances are measured from, in words
+    truth: str = FLOAT64  # what the distances are measured from, in words
     rounding: float = 0.0  # the distance of one rounding, which is always allowed
 
     @property
     def is_bug(self) -> bool:
-        """Whether the candidate is farther from float64 than its arithmetic explains, or close to it (`LEADING`)."""
+        """Whether the candidate is farther from float64 than its arithmetic explains, or nearly (`LEADING_SHARE`)."""
         return self.leads_to is not None or not (
             self.candidate <= self.bound
             and self.candidate_typical <= self.typical_bound
@@ -94,30 +94,30 @@ class StageNoise:
         They belong to the whole stage, or to the median position, worst position or channel that is beyond its bound.
         """
         if self.is_bug and self.candidate <= self.bound:
-            near = self.leads_to is not None and self.candidate_typical / self.typical_bound == self.share
-            if self.candidate_typical > self.typical_bound or near:
+            decides_by_median = self.leads_to is not None and self.candidate_typical / self.typical_bound == self.share
+            if self.candidate_typical > self.typical_bound or decides_by_median:
                 return self.candidate_typical, self.reference_typical, self.typical_bound, " at the median position"
             if not self.candidate_channel <= self.channel_bound:
-                where = f" in channel {self.worst_channel} at the median position"
-                return self.candidate_channel, self.reference_channel, self.channel_bound, where
+                place = f" in channel {self.worst_channel} at the median position"
+                return self.candidate_channel, self.reference_channel, self.channel_bound, place
             if not self.candidate_steady <= self.steady_bound:
-                where = " on the mean of all positions"
-                return self.candidate_steady, self.reference_steady, self.steady_bound, where
+                place = " on the mean of all positions"
+                return self.candidate_steady, self.reference_steady, self.steady_bound, place
             if self.leads_to is None:
-                where = f" at position {self.worst_position}"
-                return self.candidate_worst, self.reference_worst, self.worst_bound, where
+                place = f" at position {self.worst_position}"
+                return self.candidate_worst, self.reference_worst, self.worst_bound, place
         return self.candidate, self.reference, self.bound, ""
 
     @property
     def distances(self) -> str:
         """The distances of both sides, as a phrase."""
-        candidate, reference, bound, where = self.deciding
+        candidate, reference, bound, place = self.deciding
         if math.isinf(candidate):
             return f"{self.stage} of the candidate has another shape, or values that are not finite"
-        most = "at most " if self.beside.endswith(AT_MOST) else ""
+        at_most = "at most " if self.beside.endswith(AT_MOST_SUFFIX) else ""
         phrase = (
-            f"at {self.stage} the candidate's distance from {self.truth}{where} is {candidate:.2g}; that of "
-            f"{side_of(self.beside)} is {most}{reference:.2g}"
+            f"at {self.stage} the candidate's distance from {self.truth}{place} is {candidate:.2g}; that of "
+            f"{side_of(self.beside)} is {at_most}{reference:.2g}"
         )
         if self.leads_to is None:
             return phrase
@@ -129,9 +129,9 @@ class StageNoise:
         return not self.reference <= self.reference_bound
 
 
-def side_of(beside: str) -> str:
+def side_of(name: str) -> str:
     """Returns the words for the other side without "at most", which belongs to its distances."""
-    return beside.removesuffix(AT_MOST)
+    return name.removesuffix(AT_MOST_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -183,21 +183,26 @@ class NoiseReport:
         """The conclusion, without capital letter and full stop."""
         if bug := self.first_bug:
             return f"a bug, not noise: {bug.distances}"
-        if wrong_stage := self._inaccurate_stage:
+        if inaccurate_stage := self._inaccurate_stage:
             side = side_of(self.beside)
-            unknown = "so noise cannot be told from a bug"
-            if math.isinf(wrong_stage.reference):
-                return f"{wrong_stage.stage} of {side} has another shape, or values that are not finite, {unknown}"
-            explains = "float32" if self.beside == REFERENCE else "that precision"
+            consequence = "so noise cannot be told from a bug"
+            if math.isinf(inaccurate_stage.reference):
+                return (
+                    f"{inaccurate_stage.stage} of {side} has another shape, or values that are not finite, "
+                    f"{consequence}"
+                )
+            arithmetic = "float32" if self.beside == REFERENCE else "that precision"
             return (
-                f"at {wrong_stage.stage} the distance of {side} from float64 is {wrong_stage.reference:.2g}, more than "
-                f"{explains} explains, {unknown}"
+                f"at {inaccurate_stage.stage} the distance of {side} from float64 is {inaccurate_stage.reference:.2g}, "
+                f"more than {arithmetic} explains, {consequence}"
             )
         if self.isolated:
-            shown = max(self.stages, key=lambda each: each.candidate)
+            decisive_stage = max(self.stages, key=lambda each: each.candidate)
         else:  # the last stage holds the errors of all stages, but the codec of an answer starts again from ids
-            shown = next((each for each in reversed(self.stages) if each.stage not in FOLLOWING), self.stages[-1])
-        return f"arithmetic noise: {shown.distances}"
+            decisive_stage = next(
+                (each for each in reversed(self.stages) if each.stage not in FOLLOWING), self.stages[-1]
+            )
+        return f"arithmetic noise: {decisive_stage.distances}"
 
 
 def noise_or_bug(
@@ -217,20 +222,22 @@ def noise_or_bug(
     isolated = check_alone(reference, candidate, exact)
     reference, candidate, _ = alike_steps(reference, candidate)
     reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
-    beside = _comparison_side(reference, candidate, exact, peer, isolated)
-    same_answers = isolated or same_answer(reference, candidate, exact, beside.trace)
-    allowed = AllowedRounding(beside.rounding, isolated)
-    found = list[StageNoise]()
-    for stage, truth in judged_stages(stages, reference, exact, (candidate, beside.trace), same_answers):
-        found.append(_judged(stage, truth, candidate, beside, allowed.of(truth)))
-        if not found[-1].is_bug:
-            allowed.enter(truth, found[-1].candidate)
-    if not found:
+    other_side = _comparison_side(reference, candidate, exact, peer, isolated)
+    same_answers = isolated or same_answer(reference, candidate, exact, other_side.trace)
+    allowed = AllowedRounding(other_side.rounding, isolated)
+    stage_noises = list[StageNoise]()
+    for stage, truth in judged_stages(stages, reference, exact, (candidate, other_side.trace), same_answers):
+        stage_noises.append(_stage_noise(stage, truth, candidate, other_side, allowed.of(truth)))
+        if not stage_noises[-1].is_bug:
+            allowed.enter(truth, stage_noises[-1].candidate)
+    if not stage_noises:
         raise BadInput("the three traces have no stage of numbers in common; expected one of the reference in float64")
     if not isolated:
-        lead_to_first(found, LEADING if peer is None else LEADING_PEER)
+        lead_to_first(stage_noises, LEADING_SHARE if peer is None else PEER_LEADING_SHARE)
     preset, _ = preset_of(candidate.meta)
-    return NoiseReport(tuple(found), preset, isolated, preset.roundoff > beside.preset.roundoff, beside.name)
+    return NoiseReport(
+        tuple(stage_noises), preset, isolated, preset.roundoff > other_side.preset.roundoff, other_side.name
+    )
 
 
 @dataclass(frozen=True)
@@ -246,7 +253,7 @@ class _ComparisonSide:
     @property
     def rounding(self) -> float:
         """The error of one rounding in its arithmetic."""
-        return self.preset.roundoff * (ROUNDED if self.is_peer else 1)
+        return self.preset.roundoff * (ROUNDING_RMS if self.is_peer else 1)
 
 
 def _comparison_side(
@@ -255,80 +262,89 @@ def _comparison_side(
     """Returns the side that the candidate is measured beside; raises `BadInput` for a peer that does not fit."""
     if peer is None:
         preset, _ = preset_of(reference.meta)
-        return _ComparisonSide(reference, REFERENCE, False, preset, ALONE if isolated else END_TO_END)
+        return _ComparisonSide(
+            reference, REFERENCE, False, preset, ISOLATED_FACTORS if isolated else END_TO_END_FACTORS
+        )
     peer = cut_like(peer, candidate)
     check_peer(peer, candidate, exact)
     preset, _ = preset_of(peer.meta)
-    return _ComparisonSide(peer, f"this model in {peer.meta['dtype']}", True, preset, SAME)
+    return _ComparisonSide(peer, f"this model in {peer.meta['dtype']}", True, preset, PEER_FACTORS)
 
 
-def _judged(stage: str, truth: np.ndarray, candidate: Trace, beside: _ComparisonSide, least: float) -> StageNoise:
+def _stage_noise(
+    stage: str, truth: np.ndarray, candidate: Trace, other_side: _ComparisonSide, min_rounding: float
+) -> StageNoise:
     """Returns the distances of a stage from float64, and their bounds.
 
     Args:
-        least: the error that is always allowed.
+        min_rounding: the error that is always allowed.
     """
-    beside_stage, candidate_stage = beside.trace[stage], candidate[stage]
-    beside_distances, candidate_distances = (distances(truth, side) for side in (beside_stage, candidate_stage))
-    factors = beside.factors.of(len(truth) if truth.ndim else 1)
+    other_stage, candidate_stage = other_side.trace[stage], candidate[stage]
+    other_distances, candidate_distances = (distances(truth, side) for side in (other_stage, candidate_stage))
+    factors = other_side.factors.of(len(truth) if truth.ndim else 1)
     bound, typical_bound, worst_bound = _bounds(
-        beside_distances, factors, least, _preset_of_stage(stage, candidate, beside), beside, positions=truth.ndim > 1
+        other_distances,
+        factors,
+        min_rounding,
+        _preset_of_stage(stage, candidate, other_side),
+        other_side,
+        positions=truth.ndim > 1,
     )
     channel = (
         farthest_channel(
-            truth, [beside_stage], candidate_stage, candidate_distances, beside_distances.typical, least, factors
+            truth, [other_stage], candidate_stage, candidate_distances, other_distances.typical, min_rounding, factors
         )
-        if beside.is_peer
+        if other_side.is_peer
         else {}
     )
     return StageNoise(
         stage=stage,
-        reference=beside_distances.whole,
+        reference=other_distances.whole,
         candidate=candidate_distances.whole,
         bound=bound,
-        reference_bound=factors.whole * beside.preset.limits.relative_l2,
-        reference_typical=beside_distances.typical,
+        reference_bound=factors.whole * other_side.preset.limits.relative_l2,
+        reference_typical=other_distances.typical,
         candidate_typical=candidate_distances.typical,
         typical_bound=typical_bound,
-        reference_worst=beside_distances.worst,
+        reference_worst=other_distances.worst,
         candidate_worst=candidate_distances.worst,
         worst_bound=worst_bound,
         worst_position=candidate_distances.position,
-        beside=beside.name,
-        rounding=least,
+        beside=other_side.name,
+        rounding=min_rounding,
         **channel,
     )
 
 
-def _preset_of_stage(stage: str, candidate: Trace, beside: _ComparisonSide) -> Preset:
+def _preset_of_stage(stage: str, candidate: Trace, other_side: _ComparisonSide) -> Preset:
     """Returns the preset of a stage's arithmetic. Quantisation does not affect the front end, which has no weights."""
     if stage.startswith("frontend.") and candidate.meta.get("quantization"):
-        return beside.preset
+        return other_side.preset
     return preset_of(candidate.meta)[0]
 
 
 def _bounds(
-    beside_distances: Distances,
+    other_distances: Distances,
     factors: Factors,
-    least: float,
+    min_rounding: float,
     preset: Preset,
-    beside: _ComparisonSide,
+    other_side: _ComparisonSide,
     positions: bool,
 ) -> tuple[float, float, float]:
     """Returns how far the candidate may be: in the whole stage, at its median position and at its worst position.
 
     Args:
-        beside_distances: the distances of the side beside it.
+        other_distances: the distances of the side beside it.
         preset: that of the candidate's arithmetic.
         positions: whether the stage has positions; otherwise the median position is the whole stage.
     """
     # If the reference happens to be exact, such as copied values, one rounding is still allowed.
     whole, typical, worst = (
-        max(each, least) for each in (beside_distances.whole, beside_distances.typical, beside_distances.worst)
+        max(each, min_rounding) for each in (other_distances.whole, other_distances.typical, other_distances.worst)
     )
-    whole_bound = _bound(factors.whole * whole, preset, beside.preset)
-    typical_bound = _bound((factors.typical if positions else factors.whole) * typical, preset, beside.preset)
-    if beside.is_peer:
+    whole_bound = _bound(factors.whole * whole, preset, other_side.preset)
+    typical_bound = _bound((factors.typical if positions else factors.whole) * typical, preset, other_side.preset)
+    if other_side.is_peer:
         return whole_bound, typical_bound, factors.worst * worst
     return whole_bound, typical_bound, max(factors.whole * worst, _position_limit(preset))
 
@@ -339,9 +355,9 @@ def farthest_channel(
     candidate_stage: np.ndarray,
     candidate_distances: Distances,
     typical: float,
-    least: float,
+    min_rounding: float,
     factors: Factors,
-    apart: float = APART,
+    max_deviations: float = CHANNEL_DEVIATIONS,
 ) -> dict[str, Any]:
     """Returns the channel in which the candidate is farthest relative to clean sides, as fields of a `StageNoise`.
 
@@ -351,44 +367,44 @@ def farthest_channel(
         candidate_stage: the stage of the candidate.
         candidate_distances: the candidate's distances.
         typical: the largest distance of the clean sides' median position.
-        least: the error of one rounding, which is always allowed.
-        apart: how far a channel may stand out (see `APART`).
+        min_rounding: the error of one rounding, which is always allowed.
+        max_deviations: how far a channel may stand out (see `CHANNEL_DEVIATIONS`).
     """
     candidate_errors, sides = by_channel(truth, candidate_stage), [by_channel(truth, each) for each in clean_stages]
-    known = [each for each in sides if each is not None]
-    if candidate_errors is None or len(known) < len(sides) or math.isinf(candidate_distances.whole):
+    clean_channels = [each for each in sides if each is not None]
+    if candidate_errors is None or len(clean_channels) < len(sides) or math.isinf(candidate_distances.whole):
         return {}
-    clean_errors = np.max(known, axis=0)
+    clean_errors = np.max(clean_channels, axis=0)
     # No channel counts as exact by chance.
-    clean_errors = np.maximum(clean_errors, max(float(np.median(clean_errors)), MIDDLE * least))
-    farther = min(max(candidate_distances.typical / max(typical, least), 1.0), SIMILAR)
-    times = candidate_errors / clean_errors
-    worst = int(times.argmax())
-    usual = np.log(np.maximum(times, 1e-9))
-    middle = float(np.median(usual))
-    spread = float(np.median(np.abs(usual - middle))) / MIDDLE
-    most = min(factors.channel * farther, math.exp(middle + max(apart * spread, math.log(2.0))))
+    clean_errors = np.maximum(clean_errors, max(float(np.median(clean_errors)), MEDIAN_OVER_RMS * min_rounding))
+    widening = min(max(candidate_distances.typical / max(typical, min_rounding), 1.0), MAX_CHANNEL_WIDENING)
+    multiples = candidate_errors / clean_errors
+    worst = int(multiples.argmax())
+    log_multiples = np.log(np.maximum(multiples, 1e-9))
+    log_median = float(np.median(log_multiples))
+    spread = float(np.median(np.abs(log_multiples - log_median))) / MEDIAN_OVER_RMS
+    bound_multiple = min(factors.channel * widening, math.exp(log_median + max(max_deviations * spread, math.log(2.0))))
     return {
         "reference_channel": float(clean_errors[worst]),
         "candidate_channel": float(candidate_errors[worst]),
-        "channel_bound": most * float(clean_errors[worst]),
+        "channel_bound": bound_multiple * float(clean_errors[worst]),
         "worst_channel": worst,
     }
 
 
-def lead_to_first(found: list[StageNoise], share: float) -> None:
+def lead_to_first(stage_noises: list[StageNoise], share: float) -> None:
     """Marks the stages just before the first bug that are near their own bounds as bugs."""
-    first = next((place for place, each in enumerate(found) if each.is_bug), 0)
-    place = first
-    while place and found[place - 1].share > share:
-        place -= 1
-        found[place] = replace(found[place], leads_to=found[first].stage)
+    first = next((index for index, each in enumerate(stage_noises) if each.is_bug), 0)
+    index = first
+    while index and stage_noises[index - 1].share > share:
+        index -= 1
+        stage_noises[index] = replace(stage_noises[index], leads_to=stage_noises[first].stage)
 
 
 def _position_limit(preset: Preset) -> float:
     """Returns the allowed relative L2 of one position. With few bits, it may exceed 1 at a position of small values."""
-    most = WORST * preset.limits.relative_l2
-    return most if preset.limits.relative_l2 >= PRESETS["q4"].limits.relative_l2 else min(most, 1.0)
+    limit = POSITION_FACTOR * preset.limits.relative_l2
+    return limit if preset.limits.relative_l2 >= PRESETS["q4"].limits.relative_l2 else min(limit, 1.0)
 
 
 def _bound(noise: float, preset: Preset, base: Preset) -> float:

@@ -31,9 +31,9 @@ def check_alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
     input_side = side_of_inputs(reference, candidate)
     if input_side == "candidate" and computed_from(exact, candidate):
         return True
-    judged = "reference" if input_side == "candidate" else "candidate"
+    judged_name = "reference" if input_side == "candidate" else "candidate"
     if bool(input_side) != bool(exact.meta.get("isolated")) or input_side == "candidate":
-        isolated, end_to_end = (judged, "float64 trace") if input_side else ("float64 trace", judged)
+        isolated, end_to_end = (judged_name, "float64 trace") if input_side else ("float64 trace", judged_name)
         raise BadInput(
             f"the {isolated} was computed from substituted stages and the {end_to_end} end to end, or from other "
             "stages; expected the same for both (workbench trace --dtype float64, with the same --given, or without)"
@@ -43,8 +43,8 @@ def check_alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
 
 def check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
     """Raises `BadInput` unless both have the same half precision, the same input and the same way of computation."""
-    named = [half_of(trace.meta) for trace in (peer, candidate)]
-    if named[0] is None or named[0] != named[1]:
+    precision_names = [half_of(trace.meta) for trace in (peer, candidate)]
+    if precision_names[0] is None or precision_names[0] != precision_names[1]:
         precisions = [
             f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)
         ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_FEW = 10  # with this many positions, the factors are at least twice those for many positions
+_FEW_POSITIONS = 10  # with this many positions, the factors are at least twice those for many positions
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Factors:
         recordings of a third of a second (5 to 12 frames), correct kernels were up to 22 times the reference's distance
         away, where attention amplified the rounding of one frame.
         """
-        growth = 1 + _FEW / max(positions, 1)
-        outlier = (1.6 * _FEW / max(positions, 1)) ** 2
+        growth = 1 + _FEW_POSITIONS / max(positions, 1)
+        outlier = (1.6 * _FEW_POSITIONS / max(positions, 1)) ** 2
         return Factors(
             self.whole * (growth + outlier),
             self.typical * growth,
@@ -40,7 +40,7 @@ class Factors:
         )
 
 
-END_TO_END = Factors(5.0, 4.0)
+END_TO_END_FACTORS = Factors(5.0, 4.0)
 """Factors where errors add up (end to end): correct kernels that round in another way differ by a few times.
 
 Measured with 9,000 stages of PyTorch (two layouts of weights, one and two threads), ggml and vLLM, all in float32, on
@@ -50,12 +50,12 @@ few positions where a network amplifies any rounding. The median ignores these p
 of all positions, such as another epsilon, from noise.
 """
 
-ALONE = Factors(4.0, 2.5)
+ISOLATED_FACTORS = Factors(4.0, 2.5)
 """Factors where each stage is computed from the reference's own inputs.
 
 Measured in the same way: at most 2.5 times in 5,000 stages, 1.5 times at the median position."""
 
-SAME = Factors(8.0, 2.6, 12.0, 4.5)
+PEER_FACTORS = Factors(8.0, 2.6, 12.0, 4.5)
 """Factors beside a peer: the reference's own model in the candidate's half precision, with every step rounded.
 
 In float32, correct kernels differ in the order of their sums. In half precision they all round the same weights and sum
@@ -66,7 +66,7 @@ amplified one; channels at most 83 % of their bound. A port that rounds the mean
 them.
 """
 
-SPREAD = Factors(4.0, 1.4, 6.0, 6.0, 2.0)
+CLEAN_FACTORS = Factors(4.0, 1.4, 6.0, 6.0, 2.0)
 """Factors beside the farthest of several clean computations in the candidate's precision (`workbench.compare.spread`).
 
 The median position and the mean over positions decide: of 7 computations in bfloat16 that differ in the order of their
@@ -75,28 +75,28 @@ because attention may amplify the rounding of one position in one computation an
 `benchmarks/PARITY.md` says how far correct ports were.
 """
 
-ROUNDED = 0.42
+ROUNDING_RMS = 0.42
 """The root mean square of the relative errors of one rounding, divided by the unit roundoff.
 
 It is the allowed error of a stage that happens to be exact in the peer. Errors are uniform within half a step on either
 side, and values in one binade differ by up to a factor of two: sqrt(1/3) times the root mean square of 1/m for m
 uniform in 1 to 2, which is sqrt(1/2)."""
 
-SIMILAR = 2.5
+MAX_CHANNEL_WIDENING = 2.5
 """The largest multiple of the peer's median distance that also widens the bounds of all channels.
 
 Where attention amplifies rounding, it does so in every channel."""
 
-APART = 7.0
+CHANNEL_DEVIATIONS = 7.0
 """How far one channel may stand out, in deviations of the logarithms of all channels' multiples of the peer's distance.
 
 A factor of two is always allowed. One wrong row of a matrix makes one channel stand out, however small its share of the
 whole is. Correct kernels were at most 5.3 deviations apart."""
 
-APART_FROM_SPREAD = 10.0
-"""As `APART`, but beside several clean computations, whose farthest in each channel have a smaller deviation."""
+CLEAN_CHANNEL_DEVIATIONS = 10.0
+"""As `CHANNEL_DEVIATIONS`, but beside several clean computations: the farthest in each channel deviate less."""
 
-WORST = 10.0
+POSITION_FACTOR = 10.0
 """The largest allowed relative L2 of one position, as a multiple of the limit of the candidate's preset.
 
 For types finer than blocks of 4 bits it never exceeds 1. One wrong position among many, such as a swapped token,
@@ -104,16 +104,16 @@ changes the whole only a little, so it needs a separate limit. Correct kernels r
 float32, 2 times in float16 and in blocks of 4 bits, 4 times in blocks of 8 bits.
 """
 
-LEADING = 0.6
+LEADING_SHARE = 0.6
 """The share of its bound from which a stage just before a bug counts as a bug too, end to end.
 
 A fault that is barely within its bound grows in later stages, and the first stage beyond its bound is then not the
 faulty one. Noise rarely takes such a large share, and hardly ever just before a bug."""
 
-LEADING_PEER = 0.85
-"""As `LEADING`, but beside a peer, whose bounds are narrower."""
+PEER_LEADING_SHARE = 0.85
+"""As `LEADING_SHARE`, but beside a peer, whose bounds are narrower."""
 
-FRONT_END = 1e-6
+FRONT_END_ERROR = 1e-6
 """The assumed distance of the reference from float64 where the float64 trace holds a stage in float32 (the front end).
 
 Filter banks of the shipped recordings are 5e-7 from their definition in float64. Features after CMVN have smaller

@@ -58,21 +58,27 @@ def half_of_values(trace: Trace) -> str | None:
     are left out, as many programs convert them.
     """
     stages = [each for each in computation_order(list(trace)) if not is_aside(each)]
-    inner = [each for each in stages if not each.startswith(("frontend.", "prompt.", "logits", "answer.", "codec."))]
-    layers = [each for each in inner if ".layers." in each] or inner
+    inside_stages = [
+        each for each in stages if not each.startswith(("frontend.", "prompt.", "logits", "answer.", "codec."))
+    ]
+    layers = [each for each in inside_stages if ".layers." in each] or inside_stages
     step = max(1, len(layers) // MOST_STAGES)
-    kinds, seen = set(HALVES), 0
+    possible_types, value_count = set(HALVES), 0
     for stage in layers[::step]:
         array = trace[stage]
         if array.dtype.kind != "f" or array.dtype.itemsize > 4:
             continue
         values = np.asarray(array[:MOST_ROWS] if array.ndim else array, dtype=np.float32)
         values = values[np.isfinite(values) & (values != 0)]
-        seen += values.size
-        kinds &= {kind for kind in kinds if _all_in(values, kind)}
-        if not kinds:
+        value_count += values.size
+        possible_types &= {type_name for type_name in possible_types if _all_in(values, type_name)}
+        if not possible_types:
             return None
-    return next((kind for kind in HALVES if kind in kinds), None) if seen >= LEAST_VALUES else None
+    return (
+        next((type_name for type_name in HALVES if type_name in possible_types), None)
+        if value_count >= LEAST_VALUES
+        else None
+    )
 
 
 def _all_in(values: np.ndarray, kind: str) -> bool:

@@ -112,11 +112,11 @@ def preset_of(*metas: Mapping[str, Any]) -> tuple[Preset, str]:
     Args:
         metas: of the trace; or of the reference and the candidate.
     """
-    found = [_named_arithmetic(meta) for meta in metas]
+    arithmetics = [_named_arithmetic(meta) for meta in metas]
     order = list(PRESETS)
-    names = [each[0] for each in found if each]
+    names = [each[0] for each in arithmetics if each]
     name = max(names, key=order.index, default="f32")
-    return PRESETS[name], _reason([each[1] if each else "" for each in found])
+    return PRESETS[name], _reason([each[1] if each else "" for each in arithmetics])
 
 
 def _named_arithmetic(meta: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -127,19 +127,19 @@ def _named_arithmetic(meta: Mapping[str, Any]) -> tuple[str, str] | None:
     return None
 
 
-def _reason(named: Sequence[str]) -> str:
+def _reason(arithmetics: Sequence[str]) -> str:
     """Returns why a tolerance was chosen, from what each trace names, or does not."""
-    if not any(named):
+    if not any(arithmetics):
         return "no trace says how it was computed"
-    if len(named) == 1:
-        return f"the trace has {named[0]}"
-    reference, candidate = named
+    if len(arithmetics) == 1:
+        return f"the trace has {arithmetics[0]}"
+    reference, candidate = arithmetics
     if reference == candidate:
         return f"both traces have {reference}"
     if reference and candidate:
         return f"the reference has {reference} and the candidate {candidate}"
-    side, other = ("reference", "candidate") if reference else ("candidate", "reference")
-    return f"the {side} has {reference or candidate} and the {other} names none"
+    side, silent_side = ("reference", "candidate") if reference else ("candidate", "reference")
+    return f"the {side} has {reference or candidate} and the {silent_side} names none"
 
 
 def half_of(meta: Mapping[str, Any]) -> str | None:

@@ -30,7 +30,7 @@ def to_dict(
     Args:
         profiles: whether to add the error of each stage over positions and over channels.
     """
-    found = {
+    values = {
         "format": FORMAT,
         "verdict": {**asdict(verdict), "sentence": verdict.sentence},
         "tolerance": {
@@ -48,18 +48,18 @@ def to_dict(
         "stages": [_stage(comparison, each, profiles) for each in comparison.stages],
         "noise": _noise(noise) if noise else None,
     }
-    return _plain(found)
+    return _json_values(values)
 
 
 def to_json(comparison: Comparison, verdict: Verdict, noise: NoiseReport | None = None, profiles: bool = False) -> str:
     """Returns `to_dict` as indented JSON with readable text (no ASCII escapes)."""
-    found = to_dict(comparison, verdict, noise, profiles)
-    text = json.dumps(found, indent=None if profiles else 1, ensure_ascii=False, allow_nan=False)
+    values = to_dict(comparison, verdict, noise, profiles)
+    text = json.dumps(values, indent=None if profiles else 1, ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace").decode("utf-8")  # files may hold unpaired surrogates
 
 
 def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "stage": each.stage,
         "kind": each.kind,
         "within": comparison.passes(each),
@@ -77,32 +77,32 @@ def _stage(comparison: Comparison, each: StageComparison, profiles: bool) -> dic
         "explanation": asdict(each.explanation) if each.explanation else None,
     }
     if each.numbers:
-        found["numbers"] = _numbers(each.numbers, profiles)
+        values["numbers"] = _numbers(each.numbers, profiles)
     if each.logits:
-        found["logits"] = asdict(each.logits)
+        values["logits"] = asdict(each.logits)
     if each.logprobs:
-        found["logprobs"] = asdict(each.logprobs)
+        values["logprobs"] = asdict(each.logprobs)
     if each.streams:
-        found["streams"] = asdict(each.streams)
+        values["streams"] = asdict(each.streams)
     if each.sequence:
-        found["sequence"] = asdict(each.sequence)
-    return found
+        values["sequence"] = asdict(each.sequence)
+    return values
 
 
 def _numbers(numbers: Measures, profiles: bool) -> dict[str, Any]:
     fields = vars(numbers)
-    found = {name: value for name, value in fields.items() if name not in ("by_position", "by_channel", "worst")}
-    found["cosine"] = numbers.cosine
+    values = {name: value for name, value in fields.items() if name not in ("by_position", "by_channel", "worst")}
+    values["cosine"] = numbers.cosine
     if _all_nonfinite(numbers):
-        found |= dict.fromkeys(_OF_VALUES)
-    found["worst"] = asdict(numbers.worst) if numbers.worst else None
+        values |= dict.fromkeys(_OF_VALUES)
+    values["worst"] = asdict(numbers.worst) if numbers.worst else None
     for name in ("by_position", "by_channel"):
         errors: np.ndarray = fields[name]
         # The worst position and channel are useful even without the whole profiles.
-        found[f"worst_{name.removeprefix('by_')}"] = int(errors.argmax()) if errors.size and errors.max() > 0 else None
+        values[f"worst_{name.removeprefix('by_')}"] = int(errors.argmax()) if errors.size and errors.max() > 0 else None
         if profiles:
-            found[f"error_{name}"] = [float(f"{error:.5g}") for error in errors]
-    return found
+            values[f"error_{name}"] = [float(f"{error:.5g}") for error in errors]
+    return values
 
 
 _OF_VALUES = (
@@ -136,20 +136,26 @@ def _noise(noise: NoiseReport) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
+def _json_values(value: Any) -> Any:
     """Returns nested values in which None replaces what JSON cannot hold."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _json_values(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_json_values(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
 COLUMNS = ("", "stage", "rel. L2", "SNR dB", "cosine dist.", "max |d|", "mean |d|", "growth", "would pass", "")
-_FIRST_TO_GO = ("mean |d|", "max |d|", "cosine dist.", "growth", "SNR dB")  # columns left out first on a narrow screen
-_ASIDE = " " * 5  # indent of a remark below its row
+_OMITTED_FIRST = (
+    "mean |d|",
+    "max |d|",
+    "cosine dist.",
+    "growth",
+    "SNR dB",
+)  # columns left out first on a narrow screen
+_REMARK_INDENT = " " * 5  # indent of a remark below its row
 
 
 def table(
@@ -174,8 +180,8 @@ def table(
     widths = _widths(lines)
     for line in lines:
         cells = [
-            padded(cell, room) if column < 2 else cell.rjust(room)
-            for column, (cell, room) in enumerate(zip(line[:-1], widths))
+            padded(cell, cell_width) if column < 2 else cell.rjust(cell_width)
+            for column, (cell, cell_width) in enumerate(zip(line[:-1], widths))
         ]
         row, remark = "  ".join(cells).rstrip(), line[-1]
         full_line = f"{'  '.join(cells)}  {remark}".rstrip()
@@ -183,7 +189,7 @@ def table(
             yield full_line
         else:
             yield row
-            yield from _wrapped(remark, width, _ASIDE)
+            yield from _wrapped(remark, width, _REMARK_INDENT)
 
 
 def _widths(lines: list[tuple[str, ...]]) -> list[int]:
@@ -193,7 +199,7 @@ def _widths(lines: list[tuple[str, ...]]) -> list[int]:
 
 def _narrowed(lines: list[tuple[str, ...]], width: int | None) -> list[tuple[str, ...]]:
     """Returns the rows without the columns that do not fit."""
-    for name in _FIRST_TO_GO:
+    for name in _OMITTED_FIRST:
         widths = _widths(lines)
         if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
             break
@@ -221,14 +227,14 @@ def rows(comparison: Comparison, noise: NoiseReport | None = None) -> list[tuple
     columns = (
         (*COLUMNS[:-1], f"from float64: {noise.beside.removeprefix('the ')}", "candidate", "") if noise else COLUMNS
     )
-    found: list[tuple[str, ...]] = [columns]
+    table_rows: list[tuple[str, ...]] = [columns]
     for each in comparison.stages:
         row = ["" if comparison.passes(each) else "!", each.stage, *_cells(each), each.passing_preset or "-"]
         if noise:
             stage_noise = distances.get(each.stage)
             row += [_short(stage_noise.reference), _short(stage_noise.candidate)] if stage_noise else ["", ""]
-        found.append((*row, _remark(each)))
-    return found
+        table_rows.append((*row, _remark(each)))
+    return table_rows
 
 
 def _cells(each: StageComparison) -> list[str]:

@@ -19,7 +19,7 @@ from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts
 from workbench.trace.trace import StageFilter, Trace
 
-_WRITTEN = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
+_MODEL_OUTPUTS = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,21 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
     reference_names, candidate_names = (
         [each for each in trace if stage_filter(each) and not is_aside(each)] for trace in (reference, candidate)
     )
-    for stage, why in _not_comparable(reference, candidate):
+    for stage, reason in _not_comparable(reference, candidate):
         if stage in reference_names and stage in candidate_names:
-            warnings.append(f"not compared, since {why}: {stage}")
+            warnings.append(f"not compared, since {reason}: {stage}")
             reference_names.remove(stage)
             candidate_names.remove(stage)
-    shared = set(reference_names) & set(candidate_names)
-    common = [stage for stage in reference_names if stage in shared]
+    shared_names = set(reference_names) & set(candidate_names)
+    common = [stage for stage in reference_names if stage in shared_names]
     if not common:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in stage_filter.patterns:
         if not any(map(StageFilter(pattern, held=True), common)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(common)}")
-    lacking, surplus = ([stage for stage in side if stage not in shared] for side in (reference_names, candidate_names))
+    lacking, surplus = (
+        [stage for stage in side if stage not in shared_names] for side in (reference_names, candidate_names)
+    )
     warnings += _warnings_of_omissions(lacking, surplus, isolated=inputs is not None)
     if changes := setting_changes(reference.meta, candidate.meta):
         warnings.append(f"the answers were made with different settings: {changes}")
@@ -75,36 +77,38 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
 
 def _not_comparable(reference: Trace, candidate: Trace) -> list[tuple[str, str]]:
     """Returns stages that cannot be compared although both traces have them, and why."""
-    found = []
+    reasons = []
     sides = (("reference", reference), ("candidate", candidate))
-    if silent := [side for side, trace in sides if reported_tokens(trace) is None]:
-        found.append((LOGPROBS, f"the {silent[0]} does not name the tokens ({IDS})"))
+    if sides_without_ids := [side for side, trace in sides if reported_tokens(trace) is None]:
+        reasons.append((LOGPROBS, f"the {sides_without_ids[0]} does not name the tokens ({IDS})"))
     if not all(map(tells_choices, (reference, candidate))):
-        found.append((CHOICES, "a trace does not name the ids (answer.alternatives)"))
-    return found
+        reasons.append((CHOICES, "a trace does not name the ids (answer.alternatives)"))
+    return reasons
 
 
 def _warnings_of_omissions(lacking: list[str], surplus: list[str], isolated: bool) -> list[str]:
     """Returns warnings about the stages that only one of the traces has."""
-    written = [stage for stage in lacking if stage in _WRITTEN or stage.startswith("answer.")] if isolated else []
-    others = [stage for stage in lacking if stage not in written]
+    model_outputs = (
+        [stage for stage in lacking if stage in _MODEL_OUTPUTS or stage.startswith("answer.")] if isolated else []
+    )
+    others = [stage for stage in lacking if stage not in model_outputs]
     reasons = (
-        (written, "the whole model writes them, not one stage"),
+        (model_outputs, "the whole model writes them, not one stage"),
         (others, "the candidate does not have them"),
         (surplus, "the reference does not have them"),
     )
-    return [f"not compared, since {why}: {_names(names)}" for names, why in reasons if names]
+    return [f"not compared, since {reason}: {_names(names)}" for names, reason in reasons if names]
 
 
 def _same_input(reference: Trace, candidate: Trace, force: bool) -> list[str]:
     digests = [trace.meta.get("input_digest") for trace in (reference, candidate)]
     if None in digests:
-        says = "neither trace says" if digests == [None, None] else "one of the traces does not say"
-        return [f"{says} what input it was computed on (input_digest)"]
+        subject = "neither trace says" if digests == [None, None] else "one of the traces does not say"
+        return [f"{subject} what input it was computed on (input_digest)"]
     if digests[0] == digests[1]:
         return []
-    shown = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
-    message = f"the traces are of different inputs (digests {shown[0]} and {shown[1]})"
+    digest_texts = [f"{each!s:.32}" if str(each).isprintable() else f"{each!r:.32}" for each in digests]
+    message = f"the traces are of different inputs (digests {digest_texts[0]} and {digest_texts[1]})"
     if not force:
         raise BadInput(f"{message}; expected two traces of one input, or --force to compare them anyway")
     return [message]
@@ -133,10 +137,10 @@ def _nothing_common(reference: Trace, candidate: Trace, stages: str) -> str:
     )
 
 
-def _names(stages: list[str], most: int = 5) -> str:
+def _names(stages: list[str], limit: int = 5) -> str:
     """Returns some stages by name, and the number of the others."""
     ordered = computation_order(stages)
     if not ordered:
         return "none"
-    suffix = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(f"{stage:.80}" for stage in ordered[:most]) + suffix
+    suffix = f" and {len(ordered) - limit} more" if len(ordered) > limit else ""
+    return ", ".join(f"{stage:.80}" for stage in ordered[:limit]) + suffix

@@ -17,9 +17,9 @@ from typing import Any
 from workbench.compare.answers import same_answer
 from workbench.compare.distances import distances, steady
 from workbench.compare.judged_stages import AllowedRounding, judged_stages
-from workbench.compare.noise import AT_MOST, EXACT, NoiseReport, StageNoise, farthest_channel, lead_to_first
+from workbench.compare.noise import AT_MOST_SUFFIX, FLOAT64, NoiseReport, StageNoise, farthest_channel, lead_to_first
 from workbench.compare.noise_inputs import check_alone, check_exact
-from workbench.compare.noise_limits import APART_FROM_SPREAD, LEADING_PEER, ROUNDED, SPREAD
+from workbench.compare.noise_limits import CLEAN_CHANNEL_DEVIATIONS, CLEAN_FACTORS, PEER_LEADING_SHARE, ROUNDING_RMS
 from workbench.compare.presets import half_of, preset_of
 from workbench.compare.steps import alike_steps
 from workbench.core.errors import BadInput
@@ -45,12 +45,12 @@ class Clean:
         """The clean computations in words."""
         orders = f"in {len(self.traces)} orders of summation" if len(self.traces) > 1 else "with one order of summation"
         preposition = "with" if self.same_weights else "in"
-        return f"this model {preposition} {self.precision} {orders}{AT_MOST}"
+        return f"this model {preposition} {self.precision} {orders}{AT_MOST_SUFFIX}"
 
     @property
     def truth(self) -> str:
         """What distances are from, in words."""
-        return f"{EXACT} with the same weights" if self.same_weights else EXACT
+        return f"{FLOAT64} with the same weights" if self.same_weights else FLOAT64
 
 
 def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: str = "*") -> NoiseReport:
@@ -68,36 +68,45 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)
     half = half_of(clean.traces[0].meta)
-    least = ROUNDED * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
+    min_rounding = ROUNDING_RMS * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
     same_answers = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
-    allowed = AllowedRounding(least, isolated)
-    found = list[StageNoise]()
+    allowed = AllowedRounding(min_rounding, isolated)
+    stage_noises = list[StageNoise]()
     for stage, truth in judged_stages(stages, exact, exact, (candidate, *traces), same_answers):
         clean_stages = [each[stage] for each in traces]
-        found.append(
-            _judged(stage, truth, candidate[stage], clean_stages, allowed.of(truth), clean, preset.limits.relative_l2)
+        stage_noises.append(
+            _stage_noise(
+                stage, truth, candidate[stage], clean_stages, allowed.of(truth), clean, preset.limits.relative_l2
+            )
         )
-        if not found[-1].is_bug:
-            allowed.enter(truth, found[-1].candidate)
-    if not found:
+        if not stage_noises[-1].is_bug:
+            allowed.enter(truth, stage_noises[-1].candidate)
+    if not stage_noises:
         raise BadInput("the traces have no stage of numbers in common; expected one of the reference in float64")
     if not isolated:
-        lead_to_first(found, LEADING_PEER)
-    return NoiseReport(tuple(found), preset, isolated, False, clean.beside)
+        lead_to_first(stage_noises, PEER_LEADING_SHARE)
+    return NoiseReport(tuple(stage_noises), preset, isolated, False, clean.beside)
 
 
-def _judged(
-    stage: str, truth: Any, candidate_stage: Any, clean_stages: Sequence[Any], least: float, clean: Clean, limit: float
+def _stage_noise(
+    stage: str,
+    truth: Any,
+    candidate_stage: Any,
+    clean_stages: Sequence[Any],
+    min_rounding: float,
+    clean: Clean,
+    limit: float,
 ) -> StageNoise:
     clean_distances, candidate_distances = (
         [distances(truth, each) for each in clean_stages],
         distances(truth, candidate_stage),
     )
-    factors = SPREAD.of(len(truth) if truth.ndim else 1)
+    factors = CLEAN_FACTORS.of(len(truth) if truth.ndim else 1)
     whole, typical, worst = (
-        max(max(getattr(each, name) for each in clean_distances), least) for name in ("whole", "typical", "worst")
+        max(max(getattr(each, name) for each in clean_distances), min_rounding)
+        for name in ("whole", "typical", "worst")
     )
-    rounding = least / math.sqrt(max(len(truth) if truth.ndim else 1, 1))
+    rounding = min_rounding / math.sqrt(max(len(truth) if truth.ndim else 1, 1))
     means = [max(steady(truth, each), rounding) for each in clean_stages]
     return StageNoise(
         stage=stage,
@@ -114,12 +123,19 @@ def _judged(
         worst_position=candidate_distances.position,
         beside=clean.beside,
         truth=clean.truth,
-        rounding=least,
+        rounding=min_rounding,
         reference_steady=max(means),
         candidate_steady=steady(truth, candidate_stage),
         steady_bound=max(factors.steady * max(means), _beyond_chance(means)),
         **farthest_channel(
-            truth, clean_stages, candidate_stage, candidate_distances, typical, least, factors, APART_FROM_SPREAD
+            truth,
+            clean_stages,
+            candidate_stage,
+            candidate_distances,
+            typical,
+            min_rounding,
+            factors,
+            CLEAN_CHANNEL_DEVIATIONS,
         ),
     )
 

@@ -34,7 +34,7 @@ PROMPT = "prompt.tokens"
 
 
 @dataclass(frozen=True)
-class Beyond:
+class LimitViolation:
     """A measure beyond its limit."""
 
     measure: str
@@ -78,19 +78,19 @@ class StageComparison:
     @property
     def measured(self) -> dict[str, float]:
         """The measures that have a limit, by name."""
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if self.numbers:
             names = ("relative_l2", "peak", "cosine_distance")
-            found |= {name: getattr(self.numbers, name) for name in names}
+            values |= {name: getattr(self.numbers, name) for name in names}
         if self.logits:
-            found |= {"kl": self.logits.kl_mean, "top1": self.logits.top1_agreement}
+            values |= {"kl": self.logits.kl_mean, "top1": self.logits.top1_agreement}
         if self.logprobs:
-            found["logprob"] = self.logprobs.worst
+            values["logprob"] = self.logprobs.worst
         if self.streams:
-            found["token_errors"] = self.streams.error_rate
+            values["token_errors"] = self.streams.error_rate
         if self.sequence:
-            found["text_errors" if self.kind == "text" else "token_errors"] = self.sequence.error_rate
-        return found
+            values["text_errors" if self.kind == "text" else "token_errors"] = self.sequence.error_rate
+        return values
 
     @property
     def differs(self) -> bool:
@@ -106,7 +106,7 @@ class StageComparison:
         return self.numbers is not None and not self.numbers.identical
 
     @property
-    def beyond(self) -> tuple[Beyond, ...]:
+    def beyond(self) -> tuple[LimitViolation, ...]:
         """The measures beyond their limits; empty if the stage passes or could not be measured."""
         return tuple(self._beyond(self.limits))
 
@@ -130,11 +130,11 @@ class StageComparison:
         }
 
     def _passes(self, limits: Limits) -> bool:
-        wrong = self.mismatch or (self.numbers and self.numbers.nonfinite_differences)
-        return not wrong and not self._beyond(limits)
+        is_unmeasurable = self.mismatch or (self.numbers and self.numbers.nonfinite_differences)
+        return not is_unmeasurable and not self._beyond(limits)
 
-    def _beyond(self, limits: Limits) -> list[Beyond]:
-        found = []
+    def _beyond(self, limits: Limits) -> list[LimitViolation]:
+        violations = []
         for name, value in self.measured.items():
             limit = getattr(limits, name)
             if name == "top1" and self.logits:
@@ -143,8 +143,8 @@ class StageComparison:
             else:
                 exceeds = not value <= limit
             if exceeds:
-                found.append(Beyond(name, value, limit))
-        return found
+                violations.append(LimitViolation(name, value, limit))
+        return violations
 
 
 def _rounded(value: float, up: bool) -> float:
@@ -179,7 +179,7 @@ def compare_stage(
     """
     kinds = kind_of(stage, reference), kind_of(stage, candidate)
     kind = _common_kind(stage, kinds)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "stage": stage,
         "kind": kind,
         "shapes": (reference.shape, candidate.shape),
@@ -196,40 +196,40 @@ def compare_stage(
                 f"stage {stage} holds {contents[0]} in the reference and {contents[1]} in the candidate; expected "
                 f"{expected} in both"
             ) from error
-        return StageComparison(**found, sequence=measure_text(*texts))
+        return StageComparison(**fields, sequence=measure_text(*texts))
     if kind == "tokens":
         ids = as_tokens(f"{stage} of the reference", reference), as_tokens(f"{stage} of the candidate", candidate)
         hint = explain_tokens(*ids) if guess and stage == PROMPT else None  # the verdict tells about other tokens
-        return StageComparison(**found, sequence=measure_tokens(*ids), hint=hint)
+        return StageComparison(**fields, sequence=measure_tokens(*ids), hint=hint)
     if kind == "streams":
-        return _compare_streams(found, reference, candidate, layout)
+        return _compare_streams(fields, reference, candidate, layout)
     for array, side in ((reference, "reference"), (candidate, "candidate")):
         if array.dtype.kind not in "biufc":
             raise BadInput(f"stage {stage} of the {side} holds {array.dtype}; expected numbers")
     if reference.shape != candidate.shape:
-        return StageComparison(**found, mismatch=explain_shape(reference, candidate))
+        return StageComparison(**fields, mismatch=explain_shape(reference, candidate))
     numbers = measure(reference, candidate)
     if reference.size and numbers.reference_nonfinite == reference.size:
         raise BadInput(f"stage {stage} of the reference holds no finite number; nothing can be compared with it")
     hint = None
-    if guess and not StageComparison(**found, numbers=numbers).passes:
+    if guess and not StageComparison(**fields, numbers=numbers).passes:
         hint = explain_logits(reference, candidate) if kind == "logits" else None
         hint = hint or where_it_differs(numbers)
     logits = measure_logits(reference, candidate) if kind == "logits" else None
-    return StageComparison(**found, numbers=numbers, logits=logits, hint=hint)
+    return StageComparison(**fields, numbers=numbers, logits=logits, hint=hint)
 
 
 def _compare_streams(
-    found: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None
+    fields: dict[str, Any], reference: np.ndarray, candidate: np.ndarray, layout: SpeechLayout | None
 ) -> StageComparison:
-    stage = found["stage"]
+    stage = fields["stage"]
     ids = as_streams(f"{stage} of the reference", reference), as_streams(f"{stage} of the candidate", candidate)
     if ids[0].shape[1] != ids[1].shape[1]:
         mismatch = f"the shapes are {shapes(reference, candidate)}: the numbers of streams differ"
-        return StageComparison(**found, mismatch=mismatch)
+        return StageComparison(**fields, mismatch=mismatch)
     measured = measure_streams(*ids)
     hint = explain_streams(*ids, layout) if measured.errors else None
-    return StageComparison(**found, streams=measured, hint=hint)
+    return StageComparison(**fields, streams=measured, hint=hint)
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:

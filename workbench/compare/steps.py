@@ -19,7 +19,7 @@ from workbench.trace.steps import steps_of
 from workbench.trace.trace import Trace
 
 PREFIX = "steps."
-_SILENT = (
+_NO_HYPOTHESES = (
     "the candidate does not say which hypotheses its steps read (steps.N.beams.parents and .tokens); they are taken to "
     "be the reference's"
 )
@@ -39,7 +39,7 @@ def last_alike(reference: Trace, candidate: Trace) -> int | None:
     """
     if not all(any(stage.startswith(PREFIX) for stage in trace) for trace in (reference, candidate)):
         return None
-    reference_history, candidate_history = _read(reference), _read(candidate)
+    reference_history, candidate_history = _read_input(reference), _read_input(candidate)
     if isinstance(reference_history, Ancestry) and isinstance(candidate_history, Ancestry):
         last = reference_history.alike(candidate_history)
         return last if last < min(reference_history.passes, candidate_history.passes) else None
@@ -55,10 +55,10 @@ def last_alike(reference: Trace, candidate: Trace) -> int | None:
     return int(differing[0]) if len(differing) else None
 
 
-def _read(trace: Trace) -> np.ndarray | Ancestry | None:
-    known = steps_of(trace)
-    if known is not None:
-        return np.array(known.followed, dtype=np.int64) if known.ancestry is None else known.ancestry
+def _read_input(trace: Trace) -> np.ndarray | Ancestry | None:
+    steps = steps_of(trace)
+    if steps is not None:
+        return np.array(steps.followed, dtype=np.int64) if steps.ancestry is None else steps.ancestry
     if has_beams(trace):
         return ancestry_of_stages(trace)
     return as_tokens("tokens", trace["tokens"]) if "tokens" in trace else None
@@ -73,8 +73,8 @@ def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
     last = last_alike(reference, candidate)
     steps_apart = [] if last is None else [step for step in steps_held(reference) if step > last]
     if last is None or not steps_apart:
-        silent = has_beams(reference) and has_beams(candidate) and _read(candidate) is None
-        return reference, candidate, _SILENT if silent else ""
+        is_unnamed = has_beams(reference) and has_beams(candidate) and _read_input(candidate) is None
+        return reference, candidate, _NO_HYPOTHESES if is_unnamed else ""
 
     def alike(stage: str) -> bool:
         step = step_and_stage(stage)[0] or 0
@@ -82,8 +82,12 @@ def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
 
     reference_part, candidate_part = (ChosenStages(trace, filter(alike, trace)) for trace in (reference, candidate))
     beams = has_beams(reference)
-    read = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
-    return reference_part, candidate_part, f"not compared, since the sides read different {read}: {ranges(steps_apart)}"
+    inputs_clause = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
+    return (
+        reference_part,
+        candidate_part,
+        f"not compared, since the sides read different {inputs_clause}: {ranges(steps_apart)}",
+    )
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -108,14 +112,14 @@ def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     steps = steps_held(stages)
     step, stage = step_and_stage(faulty[0]) if faulty else (None, "")
     beam = beam_of(faulty[0]) if faulty else None
-    where = f"in {stage}" if beam is None else f"in beam {beam}, {stage}"
+    place = f"in {stage}" if beam is None else f"in beam {beam}, {stage}"
     if faulty and is_choice(faulty[0]):
-        where = f"in the choice of its hypotheses ({stage})"
+        place = f"in the choice of its hypotheses ({stage})"
     if not steps or (faulty and step is None):
         return []
-    fine = steps if step is None else [each for each in steps if each < step]
+    steps_within = steps if step is None else [each for each in steps if each < step]
     prompt = any(step_and_stage(each)[0] is None and not each.startswith(_NO_PASS) for each in stages)
-    passes = [*(["the prompt's pass"] if prompt else []), *([ranges(fine)] if fine else [])]
-    verb = "are" if prompt + len(fine) > 1 else "is"
+    passes = [*(["the prompt's pass"] if prompt else []), *([ranges(steps_within)] if steps_within else [])]
+    verb = "are" if prompt + len(steps_within) > 1 else "is"
     sentences = [as_sentence(f"{enumerated(passes)} {verb} within tolerance")] if passes else []
-    return sentences if step is None else [f"The candidate first differs at step {step}, {where}.", *sentences]
+    return sentences if step is None else [f"The candidate first differs at step {step}, {place}.", *sentences]

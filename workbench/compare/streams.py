@@ -15,7 +15,7 @@ from workbench.compare.discrete import as_tokens
 from workbench.core.phrases import counted
 from workbench.speech.layout import SpeechLayout
 
-_LEAST = 3  # rows in which a shifted stream must agree
+_MIN_ROWS = 3  # rows in which a shifted stream must agree
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ def measure_streams(reference: np.ndarray, candidate: np.ndarray) -> StreamMeasu
     if candidate.shape[1] != streams:
         raise ValueError(f"{streams} and {candidate.shape[1]} streams")
     common = min(len(reference), len(candidate))
-    most = max(len(reference), len(candidate))
-    wrong = reference[:common] != candidate[:common]
-    errors = int(wrong.sum()) + (most - common) * streams
+    longest = max(len(reference), len(candidate))
+    differs = reference[:common] != candidate[:common]
+    errors = int(differs.sum()) + (longest - common) * streams
     row = stream = None
     ids: list[int | None] = [None, None]
     if errors:
-        places = np.argwhere(wrong)
-        row, stream = map(int, places[0]) if len(places) else (common, 0)
+        positions = np.argwhere(differs)
+        row, stream = map(int, positions[0]) if len(positions) else (common, 0)
         ids = [int(side[row, stream]) if row < len(side) else None for side in (reference, candidate)]
-    rate = errors / max(most * streams, 1)
+    rate = errors / max(longest * streams, 1)
     return StreamMeasures(streams, len(reference), len(candidate), errors, rate, row, stream, *ids)
 
 
@@ -63,17 +63,17 @@ def explain_streams(reference: np.ndarray, candidate: np.ndarray, layout: Speech
     Args:
         layout: of the vocabulary, if the ids are global.
     """
-    if layout is not None and (strange := _foreign_ids(candidate, layout)):
-        return strange
+    if layout is not None and (sentence := _foreign_ids(candidate, layout)):
+        return sentence
     shifts = [_shift(reference[:, n], candidate[:, n]) for n in range(reference.shape[1])]
     if any(shift is None for shift in shifts) or not any(shifts):
         return None
-    moved = [(n, shift) for n, shift in enumerate(shifts) if shift]
-    distinct_shifts = {shift for _, shift in moved}
-    where = _streams_text(n for n, _ in moved)
+    late_streams = [(n, shift) for n, shift in enumerate(shifts) if shift]
+    distinct_shifts = {shift for _, shift in late_streams}
+    subject = _streams_text(n for n, _ in late_streams)
     if len(distinct_shifts) == 1:
-        return f"{where} come{'s' if len(moved) == 1 else ''} {_shift_text(moved[0][1])}"
-    listing = ", ".join(f"stream {n} {_shift_text(shift)}" for n, shift in moved)
+        return f"{subject} come{'s' if len(late_streams) == 1 else ''} {_shift_text(late_streams[0][1])}"
+    listing = ", ".join(f"stream {n} {_shift_text(shift)}" for n, shift in late_streams)
     return f"the streams have another delay: {listing}"
 
 
@@ -81,8 +81,8 @@ def _foreign_ids(candidate: np.ndarray, layout: SpeechLayout) -> str | None:
     """Returns a sentence about ids outside their streams' intervals; None if there are none."""
     if candidate.shape[1] != layout.streams:
         return None
-    own = candidate - layout.pads
-    outside = (own < 0) | (own >= layout.layer_size)
+    layer_ids = candidate - layout.pads
+    outside = (layer_ids < 0) | (layer_ids >= layout.layer_size)
     if not outside.any():
         return None
     row, stream = map(int, np.argwhere(outside)[0])
@@ -101,13 +101,13 @@ def _shift(reference: np.ndarray, candidate: np.ndarray) -> int | None:
 
     Rows at the ends may be missing or different.
     """
-    most = min(len(reference), len(candidate)) // 2
-    for shift in sorted(range(-most, most + 1), key=abs):
+    max_shift = min(len(reference), len(candidate)) // 2
+    for shift in sorted(range(-max_shift, max_shift + 1), key=abs):
         reference_rows, candidate_rows = (
             (reference, candidate[shift:]) if shift > 0 else (reference[-shift:], candidate)
         )
         common = min(len(reference_rows), len(candidate_rows))
-        if common >= _LEAST and np.array_equal(reference_rows[:common], candidate_rows[:common]):
+        if common >= _MIN_ROWS and np.array_equal(reference_rows[:common], candidate_rows[:common]):
             return shift
     return None
 

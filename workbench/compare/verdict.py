@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from workbench.compare.comparison import AS_ASKED, Comparison
+from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.guesses.guess import Hint
 from workbench.compare.logits import Choice
 from workbench.compare.noise import REFERENCE, NoiseReport, side_of
@@ -16,7 +16,7 @@ from workbench.core.phrases import as_sentence, counted, enumerated
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]
 
-WORDS = {
+MEASURE_NAMES = {
     "relative_l2": "relative L2",
     "peak": "largest difference over root mean square",
     "cosine_distance": "cosine distance",
@@ -85,35 +85,35 @@ class Verdict:
 
 def judge(comparison: Comparison, noise: NoiseReport | None = None) -> Verdict:
     """Returns the verdict on a comparison, with the report on noise if a float64 trace was used."""
-    first = next((each for each in comparison.stages if not comparison.passes(each)), None)
+    first_beyond = next((each for each in comparison.stages if not comparison.passes(each)), None)
     largest = _largest(comparison)
     bugs = {each.stage for each in noise.bugs} if noise else set()
-    excused = noise.noise if noise else frozenset[str]()
+    noise_stages = noise.noise if noise else frozenset[str]()
     stages_beyond = [
-        each.stage for each in comparison.stages if each.stage not in excused and not comparison.passes(each)
+        each.stage for each in comparison.stages if each.stage not in noise_stages and not comparison.passes(each)
     ]
     faulty = [
         each for each in comparison.stages if (each.stage in bugs and not each.near_tie) or each.stage in stages_beyond
     ]
     if comparison.isolated:
         faulty = _independent_faults(faulty)
-    rounded = first is not None and not faulty and _rounds_as_peer(comparison, noise)
-    hidden = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
-    sentences = [*_opening(comparison, noise, _Findings(first, largest, faulty, rounded, hidden))]
+    rounds_as_peer = first_beyond is not None and not faulty and _rounds_as_peer(comparison, noise)
+    needs_float64 = bool(faulty) and comparison.passes(faulty[0])  # only float64 finds the first fault
+    sentences = [*_opening(comparison, noise, _Findings(first_beyond, largest, faulty, rounds_as_peer, needs_float64))]
     sentences += about_steps([each.stage for each in comparison.stages], [each.stage for each in faulty])
     sentences += _about_ids(comparison) if comparison.first_id else _about_tokens(comparison)
-    within = [each.stage for each in faulty[1:] if comparison.passes(each)]
-    if comparison.isolated and within:
-        sentences.append(f"{_named(within)} within tolerance, but no noise either.")
+    faulty_within = [each.stage for each in faulty[1:] if comparison.passes(each)]
+    if comparison.isolated and faulty_within:
+        sentences.append(f"{_names_with_verb(faulty_within)} within tolerance, but no noise either.")
     details = [
         f"{each.stage}: {each.hint or each.mismatch}" for each in comparison.stages if each.hint or each.mismatch
     ]
     found_by: Evidence | None = None
     if faulty:
-        found_by = "float64" if hidden else "tolerance and float64" if faulty[0].stage in bugs else "tolerance"
+        found_by = "float64" if needs_float64 else "tolerance and float64" if faulty[0].stage in bugs else "tolerance"
     return Verdict(
-        within=rounded or (first is None and not faulty),
-        first_divergent=first.stage if first else None,
+        within=rounds_as_peer or (first_beyond is None and not faulty),
+        first_divergent=first_beyond.stage if first_beyond else None,
         largest_own=largest.stage if largest else None,
         tokens_agree=comparison.tokens_agree,
         sentences=tuple(sentences),
@@ -136,32 +136,32 @@ class _Findings(NamedTuple):
     hidden: bool  # only float64 finds the first fault
 
 
-def _opening(comparison: Comparison, noise: NoiseReport | None, found: _Findings) -> Iterator[str]:
+def _opening(comparison: Comparison, noise: NoiseReport | None, findings: _Findings) -> Iterator[str]:
     """Yields the sentences about the first stage in error, whether that is a bug, and where the error grows."""
-    first = found.first
-    if noise and found.hidden:
-        yield from _hidden(comparison, first, found.faulty[0], noise)
-    elif noise and first and found.rounded:
-        yield _rounded(comparison, first, noise)
+    first = findings.first
+    if noise and findings.hidden:
+        yield from _float64_opening(comparison, first, findings.faulty[0], noise)
+    elif noise and first and findings.rounded:
+        yield _peer_opening(comparison, first, noise)
         yield as_sentence(noise.sentence)
         return
     else:
         yield _headline(comparison, first)
         yield from _hint(first)
         if noise:
-            yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not found.faulty else ""))
+            yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not findings.faulty else ""))
         yield from _beyond_count(comparison)
-    yield from _growth(comparison, first, found.largest)
+    yield from _growth(comparison, first, findings.largest)
 
 
 def _rounds_as_peer(comparison: Comparison, noise: NoiseReport | None) -> bool:
     """Returns whether the same model in the same precision is as far off at every stage beyond a default tolerance."""
-    if noise is None or noise.beside == REFERENCE or comparison.tolerances.rules or comparison.reason == AS_ASKED:
+    if noise is None or noise.beside == REFERENCE or comparison.tolerances.rules or comparison.reason == REQUESTED:
         return False
     return all(each.stage in noise.noise for each in comparison.stages if not comparison.passes(each))
 
 
-def _rounded(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
+def _peer_opening(comparison: Comparison, first: StageComparison, noise: NoiseReport) -> str:
     """Returns the opening for a candidate that only rounds as its peer does."""
     count = counted(len(comparison.stages), "stage")
     inputs_phrase = f", each {_inputs(comparison)}" if comparison.isolated else ""
@@ -177,12 +177,12 @@ def _independent_faults(faulty: list[StageComparison]) -> list[StageComparison]:
     return [each for each in faulty if each.kind != "text" or f"{each.stage.removesuffix('text')}tokens" not in names]
 
 
-def _named(stages: list[str], most: int = 4) -> str:
+def _names_with_verb(stages: list[str], limit: int = 4) -> str:
     """Returns the names of some stages, the number of the others, and "is" or "are"."""
     if len(stages) == 1:
         return f"{stages[0]} is"
-    shown = stages if len(stages) <= most else [*stages[: most - 1], f"{len(stages) - most + 1} more"]
-    return f"{enumerated(shown)} are"
+    listing = stages if len(stages) <= limit else [*stages[: limit - 1], f"{len(stages) - limit + 1} more"]
+    return f"{enumerated(listing)} are"
 
 
 def _step(stage: StageComparison) -> str:
@@ -196,8 +196,8 @@ def _step(stage: StageComparison) -> str:
 
 def _largest(comparison: Comparison) -> StageComparison | None:
     if comparison.isolated:
-        least = 0.1 * comparison.tolerances.preset.limits.relative_l2
-        large = [each for each in comparison.stages if each.own is not None and each.own > least]
+        minimum = 0.1 * comparison.tolerances.preset.limits.relative_l2
+        large = [each for each in comparison.stages if each.own is not None and each.own > minimum]
         return max(large, key=lambda each: each.own or 0.0, default=None)
     grown = [each for each in comparison.stages if each.jump is not None and each.jump > 1]
     return max(grown, key=lambda each: each.jump or 0.0, default=None)
@@ -208,12 +208,12 @@ def _growth(comparison: Comparison, first: StageComparison | None, largest: Stag
     if first is None or largest is None:
         return []
     if comparison.isolated:
-        found = f"The largest error of one stage by itself is at {largest.stage}, relative L2 {largest.own:.2g}."
-        return [] if largest is first else [found]
+        sentence = f"The largest error of one stage by itself is at {largest.stage}, relative L2 {largest.own:.2g}."
+        return [] if largest is first else [sentence]
     return [f"The error grows most at {largest.stage}, {_step(largest)}."]
 
 
-def _hidden(
+def _float64_opening(
     comparison: Comparison, first: StageComparison | None, fault: StageComparison, noise: NoiseReport
 ) -> list[str]:
     """Returns the first sentences if float64 finds a fault before any tolerance does."""
@@ -266,8 +266,8 @@ def _beyond_count(comparison: Comparison) -> list[str]:
     count = len(comparison.stages)
     beyond = [each for each in comparison.stages if not comparison.passes(each)]
     if len(beyond) == 1 < count:
-        others = "stage is" if count == 2 else f"{count - 1} stages are"
-        return [f"The other {others} within tolerance."]
+        remainder = "stage is" if count == 2 else f"{count - 1} stages are"
+        return [f"The other {remainder} within tolerance."]
     failing = _independent_faults(beyond) if comparison.isolated else beyond
     return [f"{len(failing)} of {count} stages are beyond tolerance."] if len(failing) > 1 else []
 
@@ -276,13 +276,13 @@ def _why(stage: StageComparison) -> str:
     if stage.mismatch:
         return stage.mismatch
     if stage.numbers and stage.numbers.nonfinite_differences:
-        found = stage.numbers
+        numbers = stage.numbers
         return (
-            f"{counted(found.candidate_nonfinite, 'value')} of the candidate and {found.reference_nonfinite} of the "
-            "reference are infinite or not a number"
+            f"{counted(numbers.candidate_nonfinite, 'value')} of the candidate and {numbers.reference_nonfinite} of "
+            "the reference are infinite or not a number"
         )
-    excess = stage.beyond[0]  # the most informative measure comes first
-    return f"{WORDS[excess.measure]} {excess.value:.2g}, limit {excess.limit:.2g}"
+    violation = stage.beyond[0]  # the most informative measure comes first
+    return f"{MEASURE_NAMES[violation.measure]} {violation.value:.2g}, limit {violation.limit:.2g}"
 
 
 def _hint(stage: StageComparison | None) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.presets import WORSE_FACTOR
-from workbench.compare.verdict import WORDS
+from workbench.compare.verdict import MEASURE_NAMES
 from workbench.core.errors import BadInput
 from workbench.formats.text_files import check_named
 from workbench.parity_lab.outcome import FORMAT
@@ -131,7 +131,8 @@ def _measured(stage: Mapping[str, Any], measure: str) -> float | None:
 
 def _measures(beyond: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
-        f"{WORDS.get(each['measure'], each['measure'])} {_number(each['value'])}, limit {_number(each['limit'])}"
+        f"{MEASURE_NAMES.get(each['measure'], each['measure'])} {_number(each['value'])}, limit "
+        f"{_number(each['limit'])}"
         for each in beyond[:2]
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.audio.read import read
 from workbench.compare.compare import compare
-from workbench.compare.comparison import AS_ASKED
+from workbench.compare.comparison import REQUESTED
 from workbench.compare.consistency import Measurement, measurements_of
 from workbench.compare.explain import with_hints
 from workbench.compare.noise import NoiseReport, noise_or_bug
@@ -59,7 +59,7 @@ class Judge:
         """Returns the outcome of a candidate; raises `BadInput` if it cannot be compared."""
         reference_trace, candidate_trace = sources.reference.trace, candidate.trace
         preset, reason = (
-            (self.preset, AS_ASKED) if self.preset else preset_of(reference_trace.meta, candidate_trace.meta)
+            (self.preset, REQUESTED) if self.preset else preset_of(reference_trace.meta, candidate_trace.meta)
         )
         tolerances, on_stage = Tolerances(preset, self.changes), partial(_report_stage, candidate.name)
         comparison = compare(reference_trace, candidate_trace, tolerances, self.stages, self.force, on_stage, reason)

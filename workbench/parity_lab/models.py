@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.noise import EXACT
+from workbench.compare.noise import FLOAT64
 from workbench.compare.precision import HALVES
 from workbench.core.sides import Side
 
 
 def float64_side(reference: Side, file: Path | None = None) -> Side:
     """Returns the model in float64, with the weights of a GGUF file if one is given."""
-    name = f"pytorch:{EXACT}" + (f"+weights={file.name}" if file else "")
+    name = f"pytorch:{FLOAT64}" + (f"+weights={file.name}" if file else "")
     weights = {"weights": str(file)} if file else {}
-    return Side(name, "pytorch", {**_kept(reference), "dtype": EXACT, **weights}, dict(reference.options))
+    return Side(name, "pytorch", {**_kept(reference), "dtype": FLOAT64, **weights}, dict(reference.options))
 
 
 def kind_side(reference: Side, kind: str) -> Side:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.noise import EXACT
+from workbench.compare.noise import FLOAT64
 from workbench.compare.precision import precision_of
 from workbench.compare.presets import check_rules
 from workbench.core.caller import Caller, here
@@ -109,7 +109,7 @@ def _compared(plan: Plan, tracer: Tracer, file_of: Callable[[str], Path]) -> _Re
     reference = _reference(plan, tracer)
     exact: TraceOrReason = (None, "")
     if options.exact and plan.has_runs:
-        exact = result_or_reason(partial(tracer.compute, float64_side(plan.reference), EXACT))
+        exact = result_or_reason(partial(tracer.compute, float64_side(plan.reference), FLOAT64))
     clean = None
     if plan.has_clean:
         precision = tracer.reading(precision_of)

@@ -9,9 +9,9 @@ import numpy as np
 
 from workbench.compare.comparison import FirstToken
 from workbench.compare.discrete import Edit, as_text, as_tokens
-from workbench.compare.noise import AT_MOST, NoiseReport, side_of
+from workbench.compare.noise import AT_MOST_SUFFIX, NoiseReport, side_of
 from workbench.compare.stage import StageComparison
-from workbench.compare.verdict import WORDS, margins_of
+from workbench.compare.verdict import MEASURE_NAMES, margins_of
 from workbench.core.phrases import as_sentence
 from workbench.parity_lab.figures import stage_pictures
 from workbench.parity_lab.outcome import Outcome, ParityRun
@@ -88,7 +88,7 @@ def _statistics(each: StageComparison, passes: bool, noise: NoiseReport | None) 
     tightest = each.passing_limits
     for name, value in each.measured.items():
         limit, would = getattr(each.limits, name), tightest.get(name)
-        lines.append((WORDS[name], short(value), short(limit), "–" if would is None else f"{would:g}"))
+        lines.append((MEASURE_NAMES[name], short(value), short(limit), "–" if would is None else f"{would:g}"))
         marked.append(name in beyond)
     if lines:
         yield f'<div class="scroll">{table(("measure", "found", "limit", "passes at"), lines, marked)}</div>'
@@ -128,7 +128,7 @@ def _distances(stage: str, noise: NoiseReport | None) -> Iterator[tuple[str, str
     for each in noise.stages if noise else ():
         if each.stage == stage:
             candidate, reference, bound, where = each.deciding
-            most = "at most " if each.beside.endswith(AT_MOST) else ""
+            most = "at most " if each.beside.endswith(AT_MOST_SUFFIX) else ""
             yield f"distance of {side_of(each.beside)} from float64{where}", f"{most}{short(reference)}"
             conclusion = "a bug, because it is above" if each.is_bug else "noise, because it is at most"
             yield f"distance of the candidate from float64{where}", f"{short(candidate)}: {conclusion} {short(bound)}"

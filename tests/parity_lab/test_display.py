@@ -20,7 +20,7 @@ def test_notebook_display_shows_verdicts_heat_map_and_all_stages(tmp_path: Path)
         Outcome(HOSTILE, "beyond", comparison=comparison, verdict=judge(comparison)),
         Outcome("vllm", "unavailable", "this machine has no vLLM"),
     ]
-    run = ParityRun(HOSTILE, HOSTILE, Computed("pytorch", reference), None, "", outcomes, tmp_path, kept=True)
+    run = ParityRun(HOSTILE, HOSTILE, Computed("pytorch", reference), None, "", outcomes, tmp_path, is_kept=True)
     html = run._repr_html_()
     text = text_of(html)
     for part in (
@@ -37,5 +37,5 @@ def test_notebook_display_shows_verdicts_heat_map_and_all_stages(tmp_path: Path)
 
 def test_notebook_display_without_a_comparison_has_no_heat_map(tmp_path: Path) -> None:
     none = Outcome("vllm", "unavailable", "this machine has no vLLM")
-    run = ParityRun("m", "talk.wav", Computed("pytorch", computed()), None, "", [none], tmp_path, kept=True)
+    run = ParityRun("m", "talk.wav", Computed("pytorch", computed()), None, "", [none], tmp_path, is_kept=True)
     assert "<img" not in run._repr_html_()

@@ -21,7 +21,7 @@ from workbench.parity_lab.outcome import FORMAT
 
 _RANK = {"within": 0, "beyond": 1, "unusable": 2, "unavailable": 2}
 _SQUARED = ("cosine_distance", "kl")  # measures that grow with the square of an error
-_SAME = {"model": "the model", "source": "the input", "isolated": "isolated"}
+_EQUAL_KEYS = {"model": "the model", "source": "the input", "isolated": "isolated"}
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ def read_baseline(path: str | Path) -> dict[str, Any]:
     """
     check_named(Path(path), f"the baseline {path}")
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        run = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"the baseline {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except ValueError as error:
         raise BadInput(f"the baseline {path} is not JSON ({error}); expected the output of parity --json") from error
-    if not _is_run(found):
+    if not _is_run(run):
         raise BadInput(f"the baseline {path} is not the JSON of a parity run; expected the output of parity --json")
-    if found["format"] != FORMAT:
-        raise BadInput(f"the baseline {path} has format {found['format']!r:.20}; expected {FORMAT}: write it again")
-    return dict(found)
+    if run["format"] != FORMAT:
+        raise BadInput(f"the baseline {path} has format {run['format']!r:.20}; expected {FORMAT}: write it again")
+    return dict(run)
 
 
 def regressions(
@@ -63,7 +63,7 @@ def regressions(
 
     Raises `BadInput` if the runs are of different models, inputs or references.
     """
-    for key, name in _SAME.items():
+    for key, name in _EQUAL_KEYS.items():
         if baseline[key] != run[key]:
             raise BadInput(f"{name} of the baseline is {baseline[key]!r:.80} and of this run {run[key]!r:.80}")
     baseline_reference, run_reference = (each["reference"]["name"] for each in (baseline, run))
@@ -72,68 +72,72 @@ def regressions(
             f"the reference of the baseline is {baseline_reference!r:.80} and of this run {run_reference!r:.80}"
         )
     earlier = {each["name"]: each for each in baseline["candidates"]}
-    return tuple(found for each in run["candidates"] for found in _candidate(earlier.get(each["name"]), each, factor))
+    return tuple(
+        regression for each in run["candidates"] for regression in _candidate(earlier.get(each["name"]), each, factor)
+    )
 
 
-def _candidate(before: Mapping[str, Any] | None, now: Mapping[str, Any], factor: float) -> Iterator[Regression]:
-    name, status = now["name"], now["status"]
-    if before is None or before.get("comparison") is None:
-        if status != "within" and (before is None or _RANK[status] < _RANK[before["status"]]):
-            earlier = "which the baseline lacks" if before is None else f"which was {before['status']} in the baseline"
-            yield Regression(name, "", f"{name}, {earlier}, is {status}: {now['sentence']}")
+def _candidate(baseline: Mapping[str, Any] | None, current: Mapping[str, Any], factor: float) -> Iterator[Regression]:
+    name, status = current["name"], current["status"]
+    if baseline is None or baseline.get("comparison") is None:
+        if status != "within" and (baseline is None or _RANK[status] < _RANK[baseline["status"]]):
+            earlier = (
+                "which the baseline lacks" if baseline is None else f"which was {baseline['status']} in the baseline"
+            )
+            yield Regression(name, "", f"{name}, {earlier}, is {status}: {current['sentence']}")
         return
-    if now.get("comparison") is None:
-        yield Regression(name, "", f"{name} is {status} now: {now['sentence']}")
+    if current.get("comparison") is None:
+        yield Regression(name, "", f"{name} is {status} now: {current['sentence']}")
         return
-    stages_before = {each["stage"]: each for each in before["comparison"]["stages"]}
-    stages = {each["stage"]: each for each in now["comparison"]["stages"]}
+    stages_before = {each["stage"]: each for each in baseline["comparison"]["stages"]}
+    stages = {each["stage"]: each for each in current["comparison"]["stages"]}
     for stage in stages_before:
         if stage not in stages:
             yield Regression(name, stage, f"{stage}, which the baseline has, is gone")
-    bugs_before, bugs_now = _bugs(before["comparison"]), _bugs(now["comparison"])
+    bugs_before, bugs_now = _bugs(baseline["comparison"]), _bugs(current["comparison"])
     for stage, each in stages.items():
         if change := _stage(stages_before.get(stage), each, stage in bugs_now - bugs_before, factor):
             yield Regression(name, stage, f"{stage} {change}")
 
 
-def _stage(before: Mapping[str, Any] | None, now: Mapping[str, Any], new_bug: bool, factor: float) -> str:
+def _stage(baseline: Mapping[str, Any] | None, current: Mapping[str, Any], new_bug: bool, factor: float) -> str:
     """Returns the predicate of a sentence that says how a stage got worse; empty if it did not."""
-    if not now["within"]:
-        if now["mismatch"] and not (before and before["mismatch"]):
-            return f"cannot be measured now: {now['mismatch']}"
-        if before is None:
-            return f"is new and beyond tolerance: {_measures(now['beyond'])}"
-        if before["within"]:
-            return f"is beyond tolerance now: {_measures(now['beyond']) or 'values that are not finite'}"
-        for each in now["beyond"]:
-            old = _measured(before, each["measure"])
-            if old is None or not _allowed(each, old, factor):
-                was = "was within its limit" if old is None else f"was {old:.2g}"
-                return f"is farther off: {_measures([each])}, and {was}"
+    if not current["within"]:
+        if current["mismatch"] and not (baseline and baseline["mismatch"]):
+            return f"cannot be measured now: {current['mismatch']}"
+        if baseline is None:
+            return f"is new and beyond tolerance: {_measures(current['beyond'])}"
+        if baseline["within"]:
+            return f"is beyond tolerance now: {_measures(current['beyond']) or 'values that are not finite'}"
+        for each in current["beyond"]:
+            earlier_value = _measured(baseline, each["measure"])
+            if earlier_value is None or not _allowed(each, earlier_value, factor):
+                earlier = "was within its limit" if earlier_value is None else f"was {earlier_value:.2g}"
+                return f"is farther off: {_measures([each])}, and {earlier}"
     if new_bug:
         return "is in error now: it is farther from float64 than noise, and was not"
     return ""
 
 
-def _allowed(beyond: Mapping[str, Any], old: float, factor: float) -> bool:
+def _allowed(violation: Mapping[str, Any], earlier_value: float, factor: float) -> bool:
     """Returns whether a measure beyond its limit has not grown by more than the factor."""
-    value = math.inf if beyond["value"] is None else float(beyond["value"])
-    if beyond["measure"] == "top1":  # a measure of agreement: the share that disagrees must not grow
-        return 1 - value <= factor * (1 - old)
-    return value <= factor ** (2 if beyond["measure"] in _SQUARED else 1) * old
+    value = math.inf if violation["value"] is None else float(violation["value"])
+    if violation["measure"] == "top1":  # a measure of agreement: the share that disagrees must not grow
+        return 1 - value <= factor * (1 - earlier_value)
+    return value <= factor ** (2 if violation["measure"] in _SQUARED else 1) * earlier_value
 
 
 def _measured(stage: Mapping[str, Any], measure: str) -> float | None:
     """Returns the value of a measure that was beyond its limit; None if it was within."""
-    found = next((each for each in stage["beyond"] if each["measure"] == measure), None)
-    return None if found is None else math.inf if found["value"] is None else float(found["value"])
+    violation = next((each for each in stage["beyond"] if each["measure"] == measure), None)
+    return None if violation is None else math.inf if violation["value"] is None else float(violation["value"])
 
 
-def _measures(beyond: Sequence[Mapping[str, Any]]) -> str:
+def _measures(violations: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
         f"{MEASURE_NAMES.get(each['measure'], each['measure'])} {_number(each['value'])}, limit "
         f"{_number(each['limit'])}"
-        for each in beyond[:2]
+        for each in violations[:2]
     )
 
 
@@ -147,11 +151,11 @@ def _bugs(comparison: Mapping[str, Any]) -> set[str]:
     return {each["stage"] for each in noise.get("stages", ()) if each.get("is_bug")}
 
 
-def _is_run(found: Any) -> bool:
+def _is_run(value: Any) -> bool:
     """Returns whether a JSON value has the parts of a run that this file reads."""
-    if not isinstance(found, dict) or "format" not in found or not _SAME.keys() <= found.keys():
+    if not isinstance(value, dict) or "format" not in value or not _EQUAL_KEYS.keys() <= value.keys():
         return False
-    reference, candidates = found.get("reference"), found.get("candidates")
+    reference, candidates = value.get("reference"), value.get("candidates")
     return (
         isinstance(reference, dict)
         and isinstance(reference.get("name"), str)
@@ -160,10 +164,10 @@ def _is_run(found: Any) -> bool:
     )
 
 
-def _is_candidate(found: Any) -> bool:
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str) or found.get("status") not in _RANK:
+def _is_candidate(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value.get("status") not in _RANK:
         return False
-    comparison = found.get("comparison")
+    comparison = value.get("comparison")
     if comparison is None:
         return True
     if not isinstance(comparison, dict) or not isinstance(comparison.get("noise"), dict | None):
@@ -172,9 +176,9 @@ def _is_candidate(found: Any) -> bool:
     return isinstance(stages, list) and all(_is_stage(each) for each in stages)
 
 
-def _is_stage(found: Any) -> bool:
-    if not isinstance(found, dict) or not {"stage", "within", "beyond", "mismatch"} <= found.keys():
+def _is_stage(value: Any) -> bool:
+    if not isinstance(value, dict) or not {"stage", "within", "beyond", "mismatch"} <= value.keys():
         return False
-    return isinstance(found["beyond"], list) and all(
-        isinstance(each, dict) and {"measure", "value", "limit"} <= each.keys() for each in found["beyond"]
+    return isinstance(value["beyond"], list) and all(
+        isinstance(each, dict) and {"measure", "value", "limit"} <= each.keys() for each in value["beyond"]
     )

@@ -59,12 +59,12 @@ def _set_json(file: str, place: tuple[str, ...], value: Any, checkpoint: Path) -
     """Sets one value in a JSON file of a checkpoint."""
     path = checkpoint / file
     config = json.loads(path.read_text(encoding="utf-8"))
-    inner = config
+    parent = config
     for name in place[:-1]:
-        inner = inner[name]
-    if place[-1] not in inner:
+        parent = parent[name]
+    if place[-1] not in parent:
         raise BadInput(f"{file} has no {'.'.join(place)}; expected the configuration of a demo model")
-    inner[place[-1]] = value
+    parent[place[-1]] = value
     path.write_text(json.dumps(config), encoding="utf-8")
 
 

@@ -52,17 +52,24 @@ CleanOrReason = tuple[CleanRun | None, str]
 
 def check_precision(name: str) -> str:
     """Returns the precision that a user names; raises `BadInput`, which lists the known precisions, for any other."""
-    lower = name.lower()
-    known = {AUTO: AUTO, "f32": "float32", "float32": "float32", "bf16": HALVES[0], "f16": HALVES[1], "half": HALVES[1]}
-    known |= {each: each for each in HALVES}
-    if lower in known:
-        return known[lower]
-    if lower.endswith(GGUF_SUFFIX):
+    lower_name = name.lower()
+    precisions = {
+        AUTO: AUTO,
+        "f32": "float32",
+        "float32": "float32",
+        "bf16": HALVES[0],
+        "f16": HALVES[1],
+        "half": HALVES[1],
+    }
+    precisions |= {each: each for each in HALVES}
+    if lower_name in precisions:
+        return precisions[lower_name]
+    if lower_name.endswith(GGUF_SUFFIX):
         if not Path(name).is_file():
             raise BadInput(f"there is no file {name}; expected a GGUF file, or a type such as q8_0")
         return name
-    if lower.upper() in BY_NAME and BY_NAME[lower.upper()].block > 1:
-        return lower
+    if lower_name.upper() in BY_NAME and BY_NAME[lower_name.upper()].block > 1:
+        return lower_name
     raise BadInput(
         f"precision is {name!r:.80}; expected auto, float32, bfloat16, float16, a type of GGUF files such as q8_0, or "
         "a GGUF file"
@@ -78,10 +85,10 @@ def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
     The sentence is empty if the trace itself names its precision, or if its values may be float32.
     """
     if precision == AUTO:
-        found = precision_of(trace)
-        if not found.is_half or trace.meta.get("dtype"):
+        precision_found = precision_of(trace)
+        if not precision_found.is_half or trace.meta.get("dtype"):
             return trace, ""
-        name, reason = found.name, found.reason
+        name, reason = precision_found.name, precision_found.reason
     else:
         name, reason = precision, "as asked"
     if name in (*FLOAT32, *HALVES):
@@ -123,12 +130,12 @@ class CleanRuns:
         self._precision, self._in_float32 = precision, in_float32
         self._compute, self._several, self._reference = compute, several, reference
         self._file_of = file_of
-        self._found: dict[tuple[str, str], CleanOrReason] = {}
+        self._runs: dict[tuple[str, str], CleanOrReason] = {}
 
     @property
     def end_to_end(self) -> list[CleanRun]:
         """The runs that were made for whole traces."""
-        return [run for (_, tag), (run, _) in self._found.items() if run and not tag]
+        return [run for (_, tag), (run, _) in self._runs.items() if run and not tag]
 
     def of(
         self, candidate: Trace, tag: str = "", stages: Sequence[str] = (), given: Path | None = None
@@ -144,14 +151,16 @@ class CleanRuns:
             return None, ""
         precision = FLOAT32[0] if precision in FLOAT32 else precision
         key = precision, tag
-        if key not in self._found:
-            self._found[key] = result_or_reason(partial(self._compute_clean, precision, tag, stages, given))
-        return self._found[key]
+        if key not in self._runs:
+            self._runs[key] = result_or_reason(partial(self._compute_clean, precision, tag, stages, given))
+        return self._runs[key]
 
     def _compute_clean(self, precision: str, tag: str, stages: Sequence[str], given: Path | None) -> CleanRun:
         name = f"clean-{Path(precision).stem}{'-' if tag else ''}{tag}"
-        kind = precision in (*HALVES, FLOAT32[0])
-        file = None if kind else Path(precision) if precision.endswith(GGUF_SUFFIX) else self._file_of(precision)
+        is_float_type = precision in (*HALVES, FLOAT32[0])
+        file = (
+            None if is_float_type else Path(precision) if precision.endswith(GGUF_SUFFIX) else self._file_of(precision)
+        )
         side = kind_side(self._reference, precision) if file is None else file_side(self._reference, file)
         exact = None
         if file is not None:
@@ -161,8 +170,8 @@ class CleanRuns:
 
 def precisions_of(candidates: Iterable[Side], mapping: StageMapping | None, precision: str) -> set[str]:
     """Returns the precisions of candidates that need clean computations, if their sides name them; for progress."""
-    found = {_precision(side, mapping, precision) for side in candidates if needs_clean(side)}
-    return {each for each in found if each is not None and each not in FLOAT32}
+    precisions = {_precision(side, mapping, precision) for side in candidates if needs_clean(side)}
+    return {each for each in precisions if each is not None and each not in FLOAT32}
 
 
 def needs_clean(side: Side) -> bool:
@@ -190,7 +199,7 @@ def _precision(side: Side, mapping: StageMapping | None, precision: str) -> str 
 def gguf_file_of(registry: Any, model: str | Path, on_progress: Any = None) -> Callable[[str], Path]:
     """Returns a function from a type to the GGUF file of a model; it makes the file if needed."""
 
-    def found(quantization: str) -> Path:
+    def file_of(quantization: str) -> Path:
         from workbench.registry.resolve import resolve
 
         card = registry.card(model)
@@ -200,4 +209,4 @@ def gguf_file_of(registry: Any, model: str | Path, on_progress: Any = None) -> C
             )
         return resolve(card, "gguf", {"quantization": quantization}, on_progress=on_progress).checkpoint
 
-    return partial(found)
+    return partial(file_of)

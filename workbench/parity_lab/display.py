@@ -13,12 +13,14 @@ from workbench.parity_lab.outcome import STATUS, Outcome, ParityRun
 
 def run_html(run: ParityRun) -> str:
     """Returns the verdicts of a run above the errors of its stages."""
-    about = facts(f"input: {run.source}", f"reference: {run.reference.name}")
+    run_facts = facts(f"input: {run.source}", f"reference: {run.reference.name}")
     parts = [_verdict(each) for each in run.outcomes]
     folds = [
         folded(f"All stages of {each.name}", stage_table(each.comparison)) for each in run.outcomes if each.comparison
     ]
-    return card(f"Parity of {run.model}", *parts, _heat_map(run), *folds, about, element("p", run.mode, class_="quiet"))
+    return card(
+        f"Parity of {run.model}", *parts, _heat_map(run), *folds, run_facts, element("p", run.mode, class_="quiet")
+    )
 
 
 def _verdict(outcome: Outcome) -> Html:

@@ -23,7 +23,7 @@ from workbench.trace.read import read_trace
 from workbench.trace.recorder import can_stand_for
 from workbench.trace.trace import Trace
 
-_KEPT = ("input_digest", "steps")  # metadata of a dump that a computation from its stages needs
+_USED_METADATA = ("input_digest", "steps")  # metadata of a dump that a computation from its stages needs
 
 
 def is_dump(side: Side, mapping: StageMapping | None) -> bool:
@@ -56,7 +56,7 @@ def substitutes(dump: Trace, reference: Trace) -> Trace:
             f"no stage of the dump has the name and the shape of one of the reference's (it has {names}); expected "
             "some for an isolated run: name them in a mapping, or compare end to end"
         )
-    return ChosenStages(dump, stages, {key: value for key, value in dump.meta.items() if key in _KEPT})
+    return ChosenStages(dump, stages, {key: value for key, value in dump.meta.items() if key in _USED_METADATA})
 
 
 class DumpJudge:

@@ -20,11 +20,11 @@ from workbench.trace.trace import Trace
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ALIKE = 3.0  # both sides share colours if the candidate's range is at most this multiple of the reference's
+_SIMILAR_RANGES = 3.0  # both sides share colours if the candidate's range is at most this multiple of the reference's
 
 
 def stages_to_show(
-    comparison: Comparison, largest_own: str | None, most: int = 4, faulty: str | None = None
+    comparison: Comparison, largest_own: str | None, limit: int = 4, faulty: str | None = None
 ) -> list[StageComparison]:
     """Returns the most interesting stages of numbers, in the order of the computation.
 
@@ -38,9 +38,11 @@ def stages_to_show(
     ]
     first = [each for each in numeric if each.stage == faulty]
     first += [each for each in numeric if not comparison.passes(each)][:1]
-    grown = [each for each in numeric if each.stage == largest_own]
-    chosen = dict.fromkeys(each.stage for each in (*first, *grown, *sorted(numeric, key=_excess, reverse=True)))
-    names = list(chosen)[:most]
+    largest_growth = [each for each in numeric if each.stage == largest_own]
+    ranked = dict.fromkeys(
+        each.stage for each in (*first, *largest_growth, *sorted(numeric, key=_excess, reverse=True))
+    )
+    names = list(ranked)[:limit]
     return [each for each in comparison.stages if each.stage in names]
 
 
@@ -68,7 +70,7 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
     else:
         reference_limits, candidate_limits = plots.value_limits(reference_table), plots.value_limits(candidate_table)
         similar_ranges = (
-            candidate_limits[1] - candidate_limits[0] < _ALIKE * (reference_limits[1] - reference_limits[0])
+            candidate_limits[1] - candidate_limits[0] < _SIMILAR_RANGES * (reference_limits[1] - reference_limits[0])
             and candidate_limits[0] < reference_limits[1]
             and reference_limits[0] < candidate_limits[1]
         )
@@ -80,10 +82,10 @@ def stage_pictures(each: StageComparison, reference: Trace, candidate: Trace) ->
             yield picture(figure, f"{side}, {_size(table)}{_marked(table)}", f"{each.stage} of the {side}")
         difference = plots.difference_figure(reference_table, candidate_table)
         yield picture(difference, "candidate minus reference", f"difference at {each.stage}")
-    for errors, along in ((each.numbers.by_position, "position"), (each.numbers.by_channel, "channel")):
+    for errors, axis_name in ((each.numbers.by_position, "position"), (each.numbers.by_channel, "channel")):
         if errors.size > 1:
-            figure = plots.error_figure(errors, along)
-            yield picture(figure, f"error over {along}s", f"error of {each.stage} over {along}s")
+            figure = plots.error_figure(errors, axis_name)
+            yield picture(figure, f"error over {axis_name}s", f"error of {each.stage} over {axis_name}s")
 
 
 def noise_picture(noise: NoiseReport) -> str:

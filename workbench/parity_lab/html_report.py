@@ -14,8 +14,8 @@ from workbench.parity_lab.document import document, write_document
 from workbench.parity_lab.figures import noise_picture, stages_to_show
 from workbench.parity_lab.heat_map import heat_map
 from workbench.parity_lab.outcome import STATUS, Computed, Outcome, ParityRun
-from workbench.parity_lab.stage_detail import stage_details, written
-from workbench.parity_lab.tables import pairs, short, table
+from workbench.parity_lab.stage_detail import sequence_html, stage_details
+from workbench.parity_lab.tables import pairs, short_number, table
 
 
 def write_page(run: ParityRun, path: str | Path, figures: int = 4) -> Path:
@@ -45,11 +45,11 @@ def page(run: ParityRun, figures: int = 4) -> str:
 
 def verdict(outcome: Outcome) -> str:
     """Returns a candidate's verdict as HTML: its status in a word, its sentences, and further details."""
-    comparison, found = outcome.comparison, outcome.verdict
+    comparison, verdict_found = outcome.comparison, outcome.verdict
     lines = [f"{comparison.about_tolerance}."] if comparison else []
     lines += comparison.warnings if comparison else ()
     # Details that the sentence already states are not repeated.
-    lines += found.further_details if found else []
+    lines += verdict_found.further_details if verdict_found else []
     if outcome.no_noise and outcome.computed:
         lines.append(f"noise and bugs are not distinguished: {outcome.no_noise}")
     if outcome.precision:
@@ -80,8 +80,8 @@ def sides(run: ParityRun) -> Iterator[str]:
     for _, each in computed:
         names.setdefault(pairs(each.trace.meta.get("versions")) or "not said", []).append(each.name)
     for versions, side_names in names.items():
-        of = "" if len(names) == 1 else f" of {', '.join(side_names)}"
-        yield f'<p class="faint">Versions{escape(of)}: {escape(versions)}</p>'
+        sides_clause = "" if len(names) == 1 else f" of {', '.join(side_names)}"
+        yield f'<p class="faint">Versions{escape(sides_clause)}: {escape(versions)}</p>'
 
 
 def _side(part: str, each: Computed) -> tuple[str, ...]:
@@ -100,25 +100,25 @@ def _heat(run: ParityRun) -> Iterator[str]:
 
 
 def _candidate(run: ParityRun, outcome: Outcome, figures: int) -> Iterator[str]:
-    comparison, computed, found, noise = outcome.comparison, outcome.computed, outcome.verdict, outcome.noise
-    assert comparison and computed and found
+    comparison, computed, verdict, noise = outcome.comparison, outcome.computed, outcome.verdict, outcome.noise
+    assert comparison and computed and verdict
     yield f"<h2>{escape(outcome.name)} against {escape(run.reference.name)}</h2>"
     for each in comparison.stages:
         if each.kind == "text" or (each.sequence and each.differs):
             if each.stage.startswith("prompt.") and not each.differs:
                 continue
             yield f"<h3>{escape(each.stage)}</h3>"
-            against = (outcome.against or run.reference).trace
-            yield from written(each, against, computed.trace, comparison.first_token)
-    for each in stages_to_show(comparison, found.largest_own, figures, found.faulty_stage):
+            reference_trace = (outcome.against or run.reference).trace
+            yield from sequence_html(each, reference_trace, computed.trace, comparison.first_token)
+    for each in stages_to_show(comparison, verdict.largest_own, figures, verdict.faulty_stage):
         yield f"<h3>{escape(each.stage)}</h3>"
         yield from stage_details(run, outcome, each.stage)
     if noise:
         yield from noise_details(noise)
     names, *lines = [row[1:] for row in rows(comparison)]
-    marked = [not comparison.passes(each) for each in comparison.stages]
+    marks = [not comparison.passes(each) for each in comparison.stages]
     yield f"<details><summary>All {len(lines)} stages</summary>"
-    yield f'<div class="scroll tall">{table(names, lines, marked, wide=(len(names) - 1,))}</div></details>'
+    yield f'<div class="scroll tall">{table(names, lines, marks, wide_columns=(len(names) - 1,))}</div></details>'
 
 
 def noise_details(noise: NoiseReport) -> Iterator[str]:
@@ -127,10 +127,16 @@ def noise_details(noise: NoiseReport) -> Iterator[str]:
     yield noise_picture(noise)
     yield "<details><summary>All distances from float64</summary>"
     rows = [
-        (each.stage, short(reference), short(candidate), short(bound), f"bug{where}" if each.is_bug else "noise")
+        (
+            each.stage,
+            short_number(reference),
+            short_number(candidate),
+            short_number(bound),
+            f"bug{place}" if each.is_bug else "noise",
+        )
         for each in noise.stages
-        for candidate, reference, bound, where in (each.deciding,)
+        for candidate, reference, bound, place in (each.deciding,)
     ]
-    marked = [each.is_bug for each in noise.stages]
+    marks = [each.is_bug for each in noise.stages]
     head = ("stage", noise.beside.removeprefix("the "), "candidate", "bug above", "")
-    yield f'<div class="scroll tall">{table(head, rows, marked)}</div></details>'
+    yield f'<div class="scroll tall">{table(head, rows, marks)}</div></details>'

@@ -40,29 +40,29 @@ def is_several(arguments: Sequence[str], reads_text: bool) -> bool:
     return not reads_text and any(map(os.path.isdir, arguments))  # for a name that is too long, Path.is_dir raises
 
 
-def read_inputs(given: Sequence[str], reads_text: bool) -> list[Input]:
+def read_inputs(arguments: Sequence[str], reads_text: bool) -> list[Input]:
     """Returns the inputs, each once and with a name of its own.
 
     Args:
-        given: recordings, or texts for a model that reads text; folders of recordings; lists.
+        arguments: recordings, or texts for a model that reads text; folders of recordings; lists.
         reads_text: whether the model reads a text.
 
     Raises `BadInput` if there is none, if a list cannot be read, or if two have the same name.
     """
-    found = [item for each in given for item in _inputs_of(each, reads_text)]
-    if not found:
-        raise BadInput(f"there is no input in {', '.join(map(str, given))}; expected recordings or texts")
-    if len(found) > MOST_INPUTS:
-        raise BadInput(f"there are {len(found)} inputs; expected at most {MOST_INPUTS}")
+    inputs = [item for each in arguments for item in _inputs_of(each, reads_text)]
+    if not inputs:
+        raise BadInput(f"there is no input in {', '.join(map(str, arguments))}; expected recordings or texts")
+    if len(inputs) > MOST_INPUTS:
+        raise BadInput(f"there are {len(inputs)} inputs; expected at most {MOST_INPUTS}")
     if reads_text:  # texts without a name are counted
-        found = [each if each.name else replace(each, name=f"text-{n}") for n, each in enumerate(found, 1)]
-    names = [each.name for each in found]
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if twice is not None:
+        inputs = [each if each.name else replace(each, name=f"text-{n}") for n, each in enumerate(inputs, 1)]
+    names = [each.name for each in inputs]
+    duplicate = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if duplicate is not None:
         raise BadInput(
-            f"two inputs have the name {twice!r:.80}; expected names that differ, as dumps are found by them"
+            f"two inputs have the name {duplicate!r:.80}; expected names that differ, as dumps are found by them"
         )
-    return found
+    return inputs
 
 
 def with_dump(side: Side, name: str) -> Side:
@@ -72,10 +72,10 @@ def with_dump(side: Side, name: str) -> Side:
     """
     if side.path is None:
         return side
-    found = next((path for suffix in TRACES if (path := side.path / f"{name}{suffix}").exists()), None)
-    if found is None:
+    dump = next((path for suffix in TRACES if (path := side.path / f"{name}{suffix}").exists()), None)
+    if dump is None:
         raise BadInput(f"{side.path} has no dump of the input {name}; expected a folder or file {name} for each input")
-    return replace(side, path=found)
+    return replace(side, path=dump)
 
 
 def _inputs_of(argument: str, reads_text: bool) -> Iterator[Input]:
@@ -108,27 +108,27 @@ def _listed(path: Path, reads_text: bool) -> Iterator[Input]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        where = f"line {number} of {path.name}"
-        source, name = _entry(line, where, reads_text) if path.suffix.lower() == ".jsonl" else (line.strip(), "")
+        place = f"line {number} of {path.name}"
+        source, name = _entry(line, place, reads_text) if path.suffix.lower() == ".jsonl" else (line.strip(), "")
         if reads_text:
             yield Input(name, source)
         else:
             yield Input(name or Path(source).stem, str(path.parent / source))
 
 
-def _entry(line: str, where: str, reads_text: bool) -> tuple[str, str]:
+def _entry(line: str, place: str, reads_text: bool) -> tuple[str, str]:
     """Returns the source and the name of a line of JSONL."""
     key = "text" if reads_text else "audio"
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise BadInput(
-            f'{where} is not JSON ({clipped(line, 60)}); expected an object such as {{"{key}": "..."}}'
+            f'{place} is not JSON ({clipped(line, 60)}); expected an object such as {{"{key}": "..."}}'
         ) from error
     source = entry.get(key) if isinstance(entry, dict) else None
     name = entry.get("name", "") if isinstance(entry, dict) else ""
     if not isinstance(source, str) or not source or not isinstance(name, str):
         raise BadInput(
-            f'{where} names no input; expected an object such as {{"{key}": "..."}}, with a name if it has one'
+            f'{place} names no input; expected an object such as {{"{key}": "..."}}, with a name if it has one'
         )
     return source, name

@@ -90,14 +90,16 @@ class Judge:
 
     def of_own_sources(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of a candidate whose sources are not those of the run, so the outcome names them."""
-        found = replace(self, several=False).outcome(sources, candidate)
-        return replace(found, against=found.against or sources.reference)
+        outcome = replace(self, several=False).outcome(sources, candidate)
+        return replace(outcome, against=outcome.against or sources.reference)
 
     def inside(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of the stages inside a layer; limits for other stages do not matter there."""
         traced_stages = list(sources.reference.trace)
-        own = tuple(each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in traced_stages))
-        return replace(self, stages="*", changes=own).of_own_sources(sources, candidate)
+        matching_changes = tuple(
+            each for each in self.changes if any(fnmatchcase(stage, each[0]) for stage in traced_stages)
+        )
+        return replace(self, stages="*", changes=matching_changes).of_own_sources(sources, candidate)
 
     def _samples(self) -> np.ndarray | None:
         """Returns the samples of the sound, as front ends take them; None if the recording is gone by now.
@@ -131,5 +133,5 @@ class Judge:
         return noise, ()
 
 
-def _report_stage(name: str, done: int, count: int, stage: str) -> None:
-    report(done / max(count, 1), f"comparing {name}: {stage}")
+def _report_stage(name: str, finished: int, count: int, stage: str) -> None:
+    report(finished / max(count, 1), f"comparing {name}: {stage}")

@@ -42,18 +42,18 @@ def junit(run: ParityRun, worse: Collection[Regression] | None = None) -> str:
 def _suite(run: ParityRun, outcome: Outcome, worse: Collection[Regression] | None) -> ElementTree.Element:
     seconds = outcome.computed.trace_seconds if outcome.computed else 0.0
     suite = ElementTree.Element("testsuite", name=_xml_text(outcome.name), time=f"{seconds:.3f}")
-    found = {each.stage: each.sentence for each in worse or () if each.candidate == outcome.name}
-    states = [("verdict", *_case_of_candidate(outcome, found.pop("", None), worse is not None))]
+    regressions_by_stage = {each.stage: each.sentence for each in worse or () if each.candidate == outcome.name}
+    states = [("verdict", *_case_of_candidate(outcome, regressions_by_stage.pop("", None), worse is not None))]
     if outcome.comparison and outcome.verdict:
         for each in outcome.comparison.stages:
-            wrong = _fault_of_stage(outcome, each)
+            fault = _fault_of_stage(outcome, each)
             if worse is None:
-                states.append((each.stage, "failure" if wrong else "", wrong))
-            elif each.stage in found:
-                states.append((each.stage, "failure", found.pop(each.stage)))
+                states.append((each.stage, "failure" if fault else "", fault))
+            elif each.stage in regressions_by_stage:
+                states.append((each.stage, "failure", regressions_by_stage.pop(each.stage)))
             else:
-                states.append((each.stage, "skipped" if wrong else "", f"known: {wrong}"))
-    states += [(stage, "failure", sentence) for stage, sentence in found.items()]  # stages that are gone
+                states.append((each.stage, "skipped" if fault else "", f"known: {fault}"))
+    states += [(stage, "failure", sentence) for stage, sentence in regressions_by_stage.items()]  # stages that are gone
     for name, kind, sentence in states:
         case = ElementTree.SubElement(
             suite, "testcase", classname=_xml_text(f"{run.model}.{outcome.name}"), name=_xml_text(name), time="0"

@@ -24,14 +24,16 @@ def map_figure(run: ParityRun) -> Figure:
     """Returns the heat map of the first MOST_STAGES stages; the run must have one (`has_map`)."""
     from workbench.plots.heatmap import heat_figure
 
-    compared = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
-    numeric_stages = [{stage.stage: stage for stage in found.stages if stage.numbers} for _, found in compared]
+    comparisons = [(each.name, each.comparison) for each in run.outcomes if each.comparison]
+    numeric_stages = [
+        {stage.stage: stage for stage in comparison.stages if stage.numbers} for _, comparison in comparisons
+    ]
     stages = list(dict.fromkeys(stage for each in numeric_stages for stage in each))[:MOST_STAGES]
     errors, limits = (
         np.array([[value(each.get(stage)) for each in numeric_stages] for stage in stages])
         for value in (_error, _limit)
     )
-    return heat_figure(stages, [name for name, _ in compared], errors, limits)
+    return heat_figure(stages, [name for name, _ in comparisons], errors, limits)
 
 
 def _error(stage: StageComparison | None) -> float:

@@ -45,9 +45,9 @@ def layer_in_error(outcome: Outcome) -> str | None:
     stage = (outcome.verdict.faulty_stage if outcome.verdict else None) or ""
     if is_choice(stage):
         return None
-    found = _IN_LAYER.fullmatch(stage)
-    step, inner = step_and_stage(stage)
-    return found["layer"] if found else None if step is None else stage.removesuffix(f".{inner}")
+    match = _IN_LAYER.fullmatch(stage)
+    step, inner_stage = step_and_stage(stage)
+    return match["layer"] if match else None if step is None else stage.removesuffix(f".{inner_stage}")
 
 
 class LayerInspection:
@@ -86,21 +86,21 @@ class LayerInspection:
         try:
             candidate = self._trace_layer(side, f"candidate-{number}-{layer}", layer)
             sources = self._sources_of(layer, candidate if needs_clean(side) else None)
-            found = self._judge(sources, candidate)
+            inner_outcome = self._judge(sources, candidate)
         except Cancelled:
             raise
         except WorkbenchError as error:
-            found = Outcome(outcome.name, "unusable", str(error))
-        return replace(outcome, inside=LayerOutcome(layer, found, time.perf_counter() - start))
+            inner_outcome = Outcome(outcome.name, "unusable", str(error))
+        return replace(outcome, inside=LayerOutcome(layer, inner_outcome, time.perf_counter() - start))
 
     def _sources_of(self, layer: str, candidate: Computed | None) -> Sources:
         """Returns the traces that a candidate is compared with; pass None for a candidate without its own precision.
 
         Raises the error of the reference.
         """
-        reference, why = self._trace_or_reason(self._reference, f"reference-{layer}", layer)
+        reference, reason = self._trace_or_reason(self._reference, f"reference-{layer}", layer)
         if reference is None:
-            raise BadInput(why)
+            raise BadInput(reason)
         exact = self._trace_or_reason(self._exact, f"float64-{layer}", layer) if self._exact else (None, "")
         if candidate is None or self._clean is None:
             return Sources(reference, exact)
@@ -126,8 +126,8 @@ def _globs(layer: str) -> tuple[str, ...]:
         return *([layer] if layer != step else []), f"{layer}.*", f"{step}.llm.*.cache.*"
     choices = f"{step}.beams.parents", f"{step}.beams.tokens"
     caches = (f"steps.{each}.beams.*.llm.*.cache.*" for each in _steps(layer)[:-1])
-    own = [layer] if layer != f"{step}.beams.{beam}" else []
-    return *own, f"{layer}.*", f"{step}.beams.{beam}.llm.*.cache.*", *choices, *caches
+    layer_globs = [layer] if layer != f"{step}.beams.{beam}" else []
+    return *layer_globs, f"{layer}.*", f"{step}.beams.{beam}.llm.*.cache.*", *choices, *caches
 
 
 def _steps(layer: str) -> list[str]:

@@ -91,24 +91,24 @@ class Outcome:
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
         """Returns the outcome as plain JSON values, with `comparison` from `workbench.compare.report.to_dict`."""
-        found: dict[str, Any] = {"name": self.name, "status": self.status, "sentence": self.sentence}
+        values: dict[str, Any] = {"name": self.name, "status": self.status, "sentence": self.sentence}
         if self.computed:
-            found |= {"load_seconds": self.computed.load_seconds, "trace_seconds": self.computed.trace_seconds}
+            values |= {"load_seconds": self.computed.load_seconds, "trace_seconds": self.computed.trace_seconds}
         if self.comparison and self.verdict:
-            found["comparison"] = to_dict(self.comparison, self.verdict, self.noise, profiles)
-            found["no_noise"] = self.no_noise or None
-            found["no_peer"] = self.no_peer or None
-            found["precision"] = self.precision or None
-            found["weights"] = self.weights.to_dict() if self.weights else None
-            found["no_weights"] = self.no_weights or None
+            values["comparison"] = to_dict(self.comparison, self.verdict, self.noise, profiles)
+            values["no_noise"] = self.no_noise or None
+            values["no_peer"] = self.no_peer or None
+            values["precision"] = self.precision or None
+            values["weights"] = self.weights.to_dict() if self.weights else None
+            values["no_weights"] = self.no_weights or None
         if self.inside:
-            found["inside"] = {
+            values["inside"] = {
                 "layer": self.inside.layer,
                 "faulty_stage": self.inside.outcome.faulty_stage,
                 "seconds": self.inside.seconds,
                 **self.inside.outcome.to_dict(profiles),
             }
-        return found
+        return values
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class ParityRun:
 
     Args:
         folder: the folder with the traces.
-        kept: whether the traces stay after `close`.
+        is_kept: whether the traces stay after `close`.
         isolated: whether the candidates were computed from the reference's own inputs, stage by stage.
     """
 
@@ -148,7 +148,7 @@ class ParityRun:
         no_exact: str,
         outcomes: Collection[Outcome],
         folder: Path,
-        kept: bool,
+        is_kept: bool,
         isolated: bool = False,
         peers: Collection[Computed] = (),
     ):
@@ -161,7 +161,7 @@ class ParityRun:
         self.folder = folder
         self.isolated = isolated
         self.peers = tuple(peers)  # the reference's model in the precisions of candidates
-        self._end = None if kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._end = None if is_kept else weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy in another process does not remove the traces."""
@@ -195,10 +195,10 @@ class ParityRun:
                     "Isolated: every stage of the reference is computed from the candidate's own inputs, so it shows "
                     "only the candidate's own error there."
                 )
-            also = "; for a dump, from the dump's own inputs" if "candidate" in input_sides else ""
+            dump_clause = "; for a dump, from the dump's own inputs" if "candidate" in input_sides else ""
             return (
-                f"Isolated: every stage is computed from the reference's own inputs{also}, so it shows only its own "
-                "error."
+                f"Isolated: every stage is computed from the reference's own inputs{dump_clause}, so it shows only its "
+                "own error."
             )
         return (
             "End to end: each side continues with its own values, so later stages include the errors of earlier ones."
@@ -211,12 +211,12 @@ class ParityRun:
         It is 1 if a candidate is beyond tolerance, else 2 if one could not be used, else 0 if one is within tolerance,
         else 3, because no candidate is available.
         """
-        found = {each.status for each in self.outcomes}
-        if "beyond" in found:
+        statuses = {each.status for each in self.outcomes}
+        if "beyond" in statuses:
             return BEYOND
-        if "unusable" in found:
+        if "unusable" in statuses:
             return BadInput.exit_status
-        return WITHIN if "within" in found else Unavailable.exit_status
+        return WITHIN if "within" in statuses else Unavailable.exit_status
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
         """Returns the run as plain JSON values, without arrays.

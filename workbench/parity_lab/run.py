@@ -69,23 +69,23 @@ def run_parity(
     count = plan.traces(call)
     tracer = Tracer(registry, plan.request, folder_for(keep), on_progress, count, call)
     try:
-        found = _compared(plan, tracer, gguf_file_of(registry, model, on_progress))
+        results = _compared(plan, tracer, gguf_file_of(registry, model, on_progress))
     except BaseException:
         tracer.discard()
         raise
     tracer.report_progress(1.0, "done")
-    exact, no_exact = found.exact
+    exact, no_exact = results.exact
     return ParityRun(
         plan.card.id,
         plan.source_name,
-        found.reference,
+        results.reference,
         exact,
         no_exact,
-        found.outcomes,
+        results.outcomes,
         tracer.folder,
         keep is not None,
         isolated=plan.how.isolated,
-        peers=found.peers,
+        peers=results.peers,
     )
 
 
@@ -132,21 +132,23 @@ def _compared(plan: Plan, tracer: Tracer, file_of: Callable[[str], Path]) -> _Re
     if options.narrow:
         inside = tracer.reading(plan.judge.inside)
         float64 = float64_side(plan.reference) if exact[0] else None
-        looking = LayerInspection(tracer.compute, inside, plan.reference, float64, clean)
+        inspection = LayerInspection(tracer.compute, inside, plan.reference, float64, clean)
         pairs = enumerate(zip(plan.candidates, outcomes), 1)
-        outcomes = [looking.narrowed(side, each, number) for number, (side, each) in pairs]
+        outcomes = [inspection.narrowed(side, each, number) for number, (side, each) in pairs]
     return _Results(reference, exact, outcomes, [run.computed[0] for run in clean.end_to_end] if clean else ())
 
 
 def _reference(plan: Plan, tracer: Tracer) -> Computed:
     """Returns the trace of the reference, which later computations follow; checks the rules by its stages."""
     options = plan.how
-    found = tracer.compute(plan.reference, "reference", ("*.*", "logits", options.stages) if options.isolated else ())
-    check_rules(plan.judge.changes, filter(StageFilter(options.stages, held=True), found.trace))
-    tracer.follow(found)
+    reference = tracer.compute(
+        plan.reference, "reference", ("*.*", "logits", options.stages) if options.isolated else ()
+    )
+    check_rules(plan.judge.changes, filter(StageFilter(options.stages, held=True), reference.trace))
+    tracer.follow(reference)
     if options.isolated:
-        tracer.isolate(found, plan.reference)
-    return found
+        tracer.isolate(reference, plan.reference)
+    return reference
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,9 @@ class _Candidates:
     def outcome(self, side: Side, file: str) -> Outcome:
         """Returns the outcome of a candidate, whose traces have names that begin with `file`."""
         try:
-            found = self._outcome(side, file)
+            judged = self._outcome(side, file)
             weights, no_weights = self.weights.of(side)
-            return replace(found, weights=weights, no_weights=no_weights)
+            return replace(judged, weights=weights, no_weights=no_weights)
         except Cancelled:
             raise
         except Unavailable as error:

@@ -54,44 +54,46 @@ class CandidateOnInputs:
         return consistency(measurements) if measurements else None
 
     @property
-    def alone(self) -> tuple[str, int] | None:
+    def single_input_fault(self) -> tuple[str, int] | None:
         """The stage that most single inputs find at fault, and the number of these inputs; of equal stages the
         earliest.
         """
         stages = Counter(each.faulty_stage for each in self.on_inputs if each.faulty_stage)
         if not stages:
             return None
-        most = max(stages.values())
-        first = computation_order([stage for stage, count in stages.items() if stage and count == most])[0]
-        return first, most
+        maximum = max(stages.values())
+        first = computation_order([stage for stage, count in stages.items() if stage and count == maximum])[0]
+        return first, maximum
 
     @property
     def faulty_stage(self) -> str | None:
         """The stage to examine: the faulty stage over all inputs together, else the one of most single inputs."""
-        found = self.consistency.first_fault if self.consistency else None
-        return found.stage if found else self.alone[0] if self.alone else None
+        fault = self.consistency.first_fault if self.consistency else None
+        return fault.stage if fault else self.single_input_fault[0] if self.single_input_fault else None
 
     @property
     def status(self) -> Status:
         """The worst status: `within` if neither a single input nor all together show a fault; `beyond` is worse than
         unusable.
         """
-        found = {each.status for each in self.on_inputs}
-        if "beyond" in found or self.faulty_stage:
+        statuses = {each.status for each in self.on_inputs}
+        if "beyond" in statuses or self.faulty_stage:
             return "beyond"
-        return next((each for each in ("unusable", "unavailable") if each in found), "within")
+        return next((each for each in ("unusable", "unavailable") if each in statuses), "within")
 
     @property
     def sentence(self) -> str:
         """The verdict on all inputs."""
         parts = [self.consistency.sentence] if self.consistency else []
         count = len(self.on_inputs)
-        if self.alone:
-            stage, most = self.alone
-            parts.append(f"{stage} is the first stage in error on {most} of {count} inputs by itself.")
+        if self.single_input_fault:
+            stage, count_at_fault = self.single_input_fault
+            parts.append(f"{stage} is the first stage in error on {count_at_fault} of {count} inputs by itself.")
         else:
-            beyond = sum(each.status == "beyond" for each in self.on_inputs)
-            parts.append(f"{beyond or 'None'} of {count} inputs {'is' if beyond < 2 else 'are'} beyond tolerance.")
+            count_beyond = sum(each.status == "beyond" for each in self.on_inputs)
+            parts.append(
+                f"{count_beyond or 'None'} of {count} inputs {'is' if count_beyond < 2 else 'are'} beyond tolerance."
+            )
         uncompared = [each for each in self.on_inputs if each.status in ("unusable", "unavailable")]
         if uncompared:
             parts.append(
@@ -139,12 +141,12 @@ class ParityRuns:
     @property
     def status(self) -> int:
         """The exit status of the command, as for one input (`ParityRun.status`)."""
-        found = {each.status for each in self.candidates}
-        if "beyond" in found:
+        statuses = {each.status for each in self.candidates}
+        if "beyond" in statuses:
             return BEYOND
-        if "unusable" in found:
+        if "unusable" in statuses:
             return BadInput.exit_status
-        return WITHIN if "within" in found else Unavailable.exit_status
+        return WITHIN if "within" in statuses else Unavailable.exit_status
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values, with the results of each input."""
@@ -193,7 +195,7 @@ def run_parity_on_inputs(
         for side in sides:
             with_dump(side, each.name)  # before anything is computed
     sessions = KeptSessions(registry)
-    found: dict[str, list[OnInput]] = {side.name: [] for side in sides}
+    results_by_name: dict[str, list[OnInput]] = {side.name: [] for side in sides}
     reference_name = ""
     try:
         for number, each in enumerate(inputs):
@@ -217,13 +219,13 @@ def run_parity_on_inputs(
             with run:
                 reference_name = run.reference.name
                 for outcome in run.outcomes:
-                    found[outcome.name].append(_on_input(each, outcome))
+                    results_by_name[outcome.name].append(_on_input(each, outcome))
                 if on_run:
                     on_run(each, run)
     finally:
         sessions.close()
-    together = [CandidateOnInputs(name, tuple(results)) for name, results in found.items()]
-    return ParityRuns(card.id, tuple(each.name for each in inputs), reference_name, tuple(together))
+    candidates_on_inputs = [CandidateOnInputs(name, tuple(results)) for name, results in results_by_name.items()]
+    return ParityRuns(card.id, tuple(each.name for each in inputs), reference_name, tuple(candidates_on_inputs))
 
 
 def _on_input(each: Input, outcome: Outcome) -> OnInput:

@@ -12,7 +12,7 @@ from pathlib import Path
 from workbench.parity_lab.document import document, write_document
 from workbench.parity_lab.outcome import STATUS
 from workbench.parity_lab.several import CandidateOnInputs, ParityRuns
-from workbench.parity_lab.tables import short, table
+from workbench.parity_lab.tables import short_number, table
 
 STAGE_COLUMNS = (
     "stage",
@@ -35,9 +35,11 @@ def write_several(runs: ParityRuns, path: str | Path) -> Path:
 
 def several_page(runs: ParityRuns) -> str:
     """Returns the whole document."""
-    about = f'<p class="faint">Inputs: {escape(", ".join(runs.inputs))}. Reference: {escape(runs.reference)}.</p>'
+    introduction = (
+        f'<p class="faint">Inputs: {escape(", ".join(runs.inputs))}. Reference: {escape(runs.reference)}.</p>'
+    )
     title = f"Parity of {runs.model} over {len(runs.inputs)} inputs"
-    return document(title, [about, *several_parts(runs)], runs.to_dict())
+    return document(title, [introduction, *several_parts(runs)], runs.to_dict())
 
 
 def several_parts(runs: ParityRuns) -> Iterator[str]:
@@ -56,9 +58,9 @@ def several_parts(runs: ParityRuns) -> Iterator[str]:
             (result.input, STATUS[result.status][1], result.faulty_stage or "", result.sentence)
             for result in each.on_inputs
         ]
-        marked = [result.status != "within" for result in each.on_inputs]
+        marks = [result.status != "within" for result in each.on_inputs]
         head = ("input", "", "first stage in error", "verdict")
-        yield f'<div class="scroll tall">{table(head, lines, marked, wide=(3,))}</div>'
+        yield f'<div class="scroll tall">{table(head, lines, marks, wide_columns=(3,))}</div>'
 
 
 def _stages(each: CandidateOnInputs) -> Iterator[str]:
@@ -70,11 +72,11 @@ def _stages(each: CandidateOnInputs) -> Iterator[str]:
             stage.stage,
             stage.measure,
             f"{stage.farther} of {stage.inputs}",
-            *(short(value) for value in stage.ratios),
-            short(stage.p),
-            short(stage.corrected),
+            *(short_number(value) for value in stage.ratios),
+            short_number(stage.p),
+            short_number(stage.corrected),
         )
         for stage in each.consistency.stages
     ]
-    marked = [stage.is_fault for stage in each.consistency.stages]
-    yield f'<div class="scroll tall">{table(STAGE_COLUMNS, lines, marked)}</div>'
+    marks = [stage.is_fault for stage in each.consistency.stages]
+    yield f'<div class="scroll tall">{table(STAGE_COLUMNS, lines, marks)}</div>'

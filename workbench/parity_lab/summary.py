@@ -39,24 +39,24 @@ def summary(run: ParityRun, worse: Collection[Regression] | None = None, image: 
         worse: what got worse since a baseline; None without a baseline.
         image: the address of a picture of the map; empty without one.
     """
-    yield f"### Parity of {_plain(run.model)}"
+    yield f"### Parity of {_escaped(run.model)}"
     yield ""
     if worse is not None:
         yield f"**{len(worse)} worse than the baseline.**" if worse else "**Nothing is worse than the baseline.**"
         yield ""
-        yield from (f"- {_plain(each.candidate)}: {_plain(each.sentence)}" for each in worse)
+        yield from (f"- {_escaped(each.candidate)}: {_escaped(each.sentence)}" for each in worse)
         yield from [""] if worse else []
     yield "| candidate | | verdict |"
     yield "| --- | --- | --- |"
     for each in run.outcomes:
-        yield f"| {_plain(each.name)} | {SIGNS[each.status]} {each.status} | {_plain(each.sentence)} |"
+        yield f"| {_escaped(each.name)} | {SIGNS[each.status]} {each.status} | {_escaped(each.sentence)} |"
     yield ""
-    yield f"Input: {_plain(run.source.removesuffix('.'))}. Reference: {_plain(run.reference.name)}. {run.mode}"
+    yield f"Input: {_escaped(run.source.removesuffix('.'))}. Reference: {_escaped(run.reference.name)}. {run.mode}"
     if image:
         yield ""
         yield f"![relative L2 error of each stage]({image})"
 
 
-def _plain(text: str) -> str:
+def _escaped(text: str) -> str:
     """Returns a text on one line, escaped so that Markdown shows it unchanged."""
     return escape(" ".join(text.split()), quote=False).translate(_MARKS)

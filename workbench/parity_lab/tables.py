@@ -8,27 +8,27 @@ from typing import Any
 
 
 def table(
-    head: Sequence[str], lines: Iterable[Sequence[str]], marked: Sequence[bool] = (), wide: Sequence[int] = ()
+    head: Sequence[str], lines: Iterable[Sequence[str]], marks: Sequence[bool] = (), wide_columns: Sequence[int] = ()
 ) -> str:
     """Returns a table of texts; the first cell of each line is its name.
 
     Args:
         head: names of the columns; an empty one gives a table without head.
-        marked: which lines are marked.
-        wide: columns whose texts may be long.
+        marks: which lines are marked.
+        wide_columns: columns whose texts may be long.
     """
-    head_cells = "".join(f'<th scope="col"{_kind(n, wide)}>{escape(cell)}</th>' for n, cell in enumerate(head))
+    head_cells = "".join(f'<th scope="col"{_kind(n, wide_columns)}>{escape(cell)}</th>' for n, cell in enumerate(head))
     body = []
     for number, line in enumerate(lines):
-        cells = "".join(f"<td{_kind(n, wide)}>{escape(cell)}</td>" for n, cell in enumerate(line[1:], 1))
-        mark = ' class="over"' if number < len(marked) and marked[number] else ""
+        cells = "".join(f"<td{_kind(n, wide_columns)}>{escape(cell)}</td>" for n, cell in enumerate(line[1:], 1))
+        mark = ' class="over"' if number < len(marks) and marks[number] else ""
         body.append(f'<tr{mark}><th scope="row">{escape(line[0])}</th>{cells}</tr>')
     head_html = f"<thead><tr>{head_cells}</tr></thead>" if head else ""
     return f"<table>{head_html}<tbody>{''.join(body)}</tbody></table>"
 
 
-def _kind(column: int, wide: Sequence[int]) -> str:
-    return ' class="wide"' if column in wide else ' class="text"' if column == 0 else ""
+def _kind(column: int, wide_columns: Sequence[int]) -> str:
+    return ' class="wide"' if column in wide_columns else ' class="text"' if column == 0 else ""
 
 
 def pairs(values: Any) -> str:
@@ -36,11 +36,11 @@ def pairs(values: Any) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items()) if isinstance(values, Mapping) else ""
 
 
-def short(value: float) -> str:
+def short_number(value: float) -> str:
     """Returns a number with two digits, as in the sentences of verdicts."""
     return f"{value:.2g}"
 
 
-def broken(name: str) -> str:
+def breakable_html(name: str) -> str:
     """Returns the name of a stage, escaped, with places where a line may break."""
     return escape(name).replace(".", ".<wbr>")

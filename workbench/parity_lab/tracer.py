@@ -35,7 +35,7 @@ BEAT_SECONDS = 0.25  # the caller gets progress at least this often, and can the
 GRACE_SECONDS = 5.0  # after a cancel, a trace has this long before its process is ended
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-_LOADED, _TRACED = 0.4, 0.7  # progress of a side after loading and after tracing
+_LOADED_SHARE, _TRACED_SHARE = 0.4, 0.7  # progress of a side after loading and after tracing
 
 
 def folder_for(keep: str | Path | None) -> Path | None:
@@ -83,9 +83,9 @@ class Tracer:
         self._registry, self._request, self._call = registry, request, call
         self._followed: list[int] | Ancestry | None = None
         self._on_progress, self._count, self._step = on_progress, count, -1
-        self._own = folder is None
-        self._written: list[Path] = []
-        self._given: Path | None = None  # the trace whose stages are substituted
+        self._owns_folder = folder is None
+        self._files: list[Path] = []
+        self._substituted_stages: Path | None = None  # the trace whose stages are substituted
         self.folder = folder or make_tempdir()
 
     def report_progress(self, share: float, activity: str) -> None:
@@ -95,25 +95,27 @@ class Tracer:
 
     def say(self, activity: str) -> None:
         """Reports what is done after the latest trace."""
-        self._report_share(_TRACED, activity)
+        self._report_share(_TRACED_SHARE, activity)
 
     def reading(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         """Returns a function that `call` calls. Its reports count as progress after the latest trace."""
 
-        def called(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-            with listening(lambda share, activity: self._report_share(_TRACED + (1 - _TRACED) * share, activity)):
+        def call_with_progress(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            with listening(
+                lambda share, activity: self._report_share(_TRACED_SHARE + (1 - _TRACED_SHARE) * share, activity)
+            ):
                 return self._call(function, *args, **kwargs)
 
-        return called
+        return call_with_progress
 
     def isolate(self, reference: Computed, side: Side) -> None:
         """Substitutes the stages of the reference in all later computations."""
         if side.path is None:
-            self._given = self._written[-1]
+            self._substituted_stages = self._files[-1]
             return
         path = self.folder / "reference-stages.safetensors"  # with our names, which may come from a mapping
-        self._written.append(path)
-        self._given = self.reading(reference.trace.save)(path)
+        self._files.append(path)
+        self._substituted_stages = self.reading(reference.trace.save)(path)
 
     def follow(self, reference: Computed) -> None:
         """Makes the decoding steps of all later computations follow the reference's tokens or hypotheses."""
@@ -123,12 +125,12 @@ class Tracer:
     def save(self, trace: Trace, name: str) -> Path:
         """Writes a trace to a file of the folder, and returns its path."""
         path = self.folder / f"{name}.safetensors"
-        self._written.append(path)
+        self._files.append(path)
         return self.reading(trace.save)(path)
 
     def check_inputs(self, candidate: Computed) -> None:
         """Raises `BadInput` for an end to end trace in an isolated run."""
-        if self._given is not None and not candidate.trace.meta.get("isolated"):
+        if self._substituted_stages is not None and not candidate.trace.meta.get("isolated"):
             raise BadInput(
                 f"{candidate.name} was computed end to end, and the reference is a trace, which cannot be computed "
                 "from its stages; expected a runtime as the reference, or a run end to end"
@@ -168,35 +170,35 @@ class Tracer:
         `compute`.
         """
         self._step += 1
-        given = given or self._given
-        if side.runtime is not None and given is not None and (why := RUNTIMES[side.runtime].no_given):
-            raise Unavailable(why)  # before the load, which may take long
+        given = given or self._substituted_stages
+        if side.runtime is not None and given is not None and (reason := RUNTIMES[side.runtime].no_given):
+            raise Unavailable(reason)  # before the load, which may take long
         start = time.perf_counter()
         self._report_share(0.0, f"loading {side.name}")
         session = self._registry.open(
             side.file or self._request.model,
             runtime=side.runtime,
-            on_progress=lambda share, activity: self._report_share(_LOADED * share, f"{side.name}: {activity}"),
+            on_progress=lambda share, activity: self._report_share(_LOADED_SHARE * share, f"{side.name}: {activity}"),
             **side.settings,
         )
-        found = []
+        computed = []
         with session:
-            loaded = time.perf_counter()
+            load_end = time.perf_counter()
             requested_steps = self._request.decoding_steps if decoding_steps is None else decoding_steps
             for number in range(count):
                 self._step += number > 0
-                numbered = f"{number + 1}-" if count > 1 else ""
-                path = self.folder / f"{file}-{numbered}{_file_name(side.name)}.safetensors"
-                self._written.append(path)
-                started = time.perf_counter()
+                number_prefix = f"{number + 1}-" if count > 1 else ""
+                path = self.folder / f"{file}-{number_prefix}{_file_name(side.name)}.safetensors"
+                self._files.append(path)
+                trace_start = time.perf_counter()
                 trace = self._traced(
                     session, side, path, given, ",".join(stages) or self._request.stages, requested_steps
                 )
                 if side.file is not None:
                     trace.meta = {**trace.meta, "weights": str(side.file)}  # by which its clean spread is computed
-                seconds = loaded - start if number == 0 else 0.0
-                found.append(Computed(side.name, trace, seconds, time.perf_counter() - started))
-        return found
+                seconds = load_end - start if number == 0 else 0.0
+                computed.append(Computed(side.name, trace, seconds, time.perf_counter() - trace_start))
+        return computed
 
     def _traced(
         self, session: OpenSession, side: Side, path: Path, given: Path | None, stages: str, decoding_steps: str
@@ -209,8 +211,8 @@ class Tracer:
         activity = f"tracing {side.name}"
         if self._on_progress is None:
             return trace()
-        self._report_share(_LOADED, activity)
-        found: list[Trace | BaseException] = []
+        self._report_share(_LOADED_SHARE, activity)
+        results: list[Trace | BaseException] = []
         last_report = (0.0, activity)  # time and text of the last report
 
         def on_progress(_: float, text: str) -> None:
@@ -220,9 +222,9 @@ class Tracer:
         def work() -> None:
             try:
                 with listening(on_progress):  # the call reports what it waits for
-                    found.append(trace())
+                    results.append(trace())
             except BaseException as error:  # raised again in the caller's thread
-                found.append(error)
+                results.append(error)
 
         worker = threading.Thread(target=work, name=activity, daemon=True)
         worker.start()
@@ -230,27 +232,29 @@ class Tracer:
             start = time.monotonic()
             while worker.is_alive():
                 worker.join(BEAT_SECONDS)
-                waited = time.monotonic() - start
-                share = _LOADED + (_TRACED - _LOADED) * waited / (waited + 10)  # the duration is unknown
+                waited_seconds = time.monotonic() - start
+                share = _LOADED_SHARE + (_TRACED_SHARE - _LOADED_SHARE) * waited_seconds / (
+                    waited_seconds + 10
+                )  # the duration is unknown
                 latest_activity = last_report[1] if time.monotonic() - last_report[0] < 2 * BEAT_SECONDS else activity
-                self._report_share(share, f"{latest_activity}, {waited:.0f} s")
+                self._report_share(share, f"{latest_activity}, {waited_seconds:.0f} s")
         except BaseException:
             session.cancel()
             worker.join(GRACE_SECONDS)
             raise
-        if isinstance(found[0], BaseException):
-            raise found[0]
-        return found[0]
+        if isinstance(results[0], BaseException):
+            raise results[0]
+        return results[0]
 
     def _report_share(self, share: float, activity: str) -> None:
         self.report_progress((self._step + share) / self._count, activity)
 
     def discard(self) -> None:
         """Removes the files that were written."""
-        if self._own:
+        if self._owns_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
-        for path in self._written:
+        for path in self._files:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 

@@ -30,7 +30,7 @@ class WeightChecks:
     def __init__(self, card: Card, precision: str, say: Callable[[str], None], several: bool = False):
         self._card, self._precision, self._say = card, precision, say
         self._several = several
-        self._found: dict[Path, WeightsOrReason] = {}
+        self._reports: dict[Path, WeightsOrReason] = {}
 
     def of(self, side: Side) -> WeightsOrReason:
         """Returns the report on the file of a candidate."""
@@ -39,9 +39,9 @@ class WeightChecks:
             file = Path(self._precision)
         if file is None or self._several:
             return None, ""
-        if file not in self._found:
-            self._found[file] = result_or_reason(lambda: self._compared(file))
-        return self._found[file]
+        if file not in self._reports:
+            self._reports[file] = result_or_reason(lambda: self._compared(file))
+        return self._reports[file]
 
     def _compared(self, file: Path) -> WeightReport:
         from workbench.artifacts.checks import checked

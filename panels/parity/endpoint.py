@@ -32,7 +32,7 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
 from panels.transcribe.endpoint import sample
 from workbench.compare.presets import PRESETS
-from workbench.core.caller import Caller, here
+from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput
 from workbench.core.visitors import check_work
 from workbench.families import FAMILIES
@@ -216,7 +216,7 @@ def ends_with_the_work(share: float, activity: str) -> None:
 
 
 def compared(
-    registry: Registry, unchecked: UncheckedRequest, profiles: bool = False, call: Caller = here
+    registry: Registry, unchecked: UncheckedRequest, profiles: bool = False, call: Caller = call_directly
 ) -> dict[str, Any]:
     """Compares a model on several runtimes: returns the JSON of `workbench.parity_lab.ParityRun.to_dict`, or for
     several inputs that of `workbench.parity_lab.ParityRuns.to_dict`.

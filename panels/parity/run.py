@@ -15,7 +15,7 @@ from typing import Any
 from panels.parity.request import Request
 from panels.running.last_results import MOST_RESULTS, LastResults
 from panels.running.progress import changes
-from workbench.core.caller import Caller, here
+from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
 from workbench.core.visitors import check_work
@@ -31,7 +31,7 @@ def compute(
     registry: Registry,
     request: Request,
     on_progress: Callable[[float, str], None] | None = None,
-    call: Caller = here,
+    call: Caller = call_directly,
 ) -> ParityRun:
     """Computes the run of a request; `on_progress` and `call` as in `workbench.parity_lab.run_parity`."""
     return run_parity(
@@ -50,7 +50,7 @@ def compute_several(
     registry: Registry,
     request: Request,
     on_progress: Callable[[float, str], None] | None = None,
-    call: Caller = here,
+    call: Caller = call_directly,
 ) -> ParityRuns:
     """Computes a request on its several inputs; the result has one verdict over all of them."""
     return run_parity_on_inputs(
@@ -98,7 +98,11 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
 
         try:
             turn = guard.turn(PARITY, alone=False) if guard else nullcontext()
-            with listening(on_progress), turn, guard.separate_process() if guard else nullcontext(here) as call:
+            with (
+                listening(on_progress),
+                turn,
+                guard.separate_process() if guard else nullcontext(call_directly) as call,
+            ):
                 report((compute_several if request.inputs else compute)(registry, request, on_progress, call))
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)

@@ -11,7 +11,7 @@ from panels.parity.sides import SideChoice, is_gguf_file
 from panels.widgets.templates import render
 from workbench.compare import PRESETS
 from workbench.compare.precision import AUTO, HALVES
-from workbench.core.caller import Caller, here
+from workbench.core.caller import Caller, call_directly
 from workbench.display.words import duration
 from workbench.formats.quantization import TYPES
 from workbench.parity_lab import Outcome, ParityRun, ParityRuns
@@ -117,7 +117,7 @@ def _joined(parts: Iterable[str]) -> Markup:
     return Markup("".join(parts))
 
 
-def stage_detail_html(run: ParityRun, place: int, stage: str, call: Caller = here) -> str:
+def stage_detail_html(run: ParityRun, place: int, stage: str, call: Caller = call_directly) -> str:
     """Returns a stage of the candidate with that index, with buttons for the same stage of the other candidates.
 
     Args:

@@ -74,7 +74,7 @@ def test_an_ancestry_is_read_from_stages_and_metadata() -> None:
     assert ancestry_of_stages(trace()) == expected and ancestry_of_stages(trace(with_hypotheses=False)) is None
     known = steps_of(Trace({}, {"steps": {"traced": [1], "followed": [], "beams": expected.to_meta()}}))
     assert known and known.ancestry == expected
-    assert expected.alike(Ancestry(((0, 0), (0, 1)), ((3, 4), (7, 9)))) == 1
+    assert expected.common_steps(Ancestry(((0, 0), (0, 1)), ((3, 4), (7, 9)))) == 1
     for wrong in (None, {"parents": [[0]], "tokens": [1]}, {"parents": [[5]], "tokens": [[1]]}, {"parents": [[0]]}):
         with pytest.raises(BadInput, match="hypotheses"):
             steps_of(Trace({}, {"steps": {"traced": [1], "followed": [], "beams": wrong}}))

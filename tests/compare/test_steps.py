@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.compare.steps import about_steps, last_alike, ranges
+from workbench.compare.steps import about_steps, last_common_step, ranges
 from workbench.trace.trace import Trace
 
 RNG = np.random.default_rng(0)
@@ -61,8 +61,8 @@ def test_steps_after_a_different_token_are_not_compared(meta: bool) -> None:
 def test_dump_without_tokens_is_assumed_to_follow_the_reference_tokens() -> None:
     dump = trace(meta=False)
     silent = Trace({stage: dump[stage] for stage in dump if stage != "tokens"}, {"input_digest": "a"})
-    assert last_alike(trace(), silent) is None
-    assert last_alike(trace(), trace(tokens=TOKENS[:2])) is None
+    assert last_common_step(trace(), silent) is None
+    assert last_common_step(trace(), trace(tokens=TOKENS[:2])) is None
 
 
 def test_step_ranges_are_formatted_in_words() -> None:

@@ -167,7 +167,7 @@ NUMBERS = [
 @pytest.mark.parametrize(("of", "spec"), NUMBERS, ids=lambda each: each if isinstance(each, str) else each.name)
 def test_every_number_has_limits_on_both_sides(of: str, spec: OptionSpec) -> None:
     assert spec.maximum is not None and (spec.minimum, spec.above, spec.smallest).count(None) == 2
-    assert spec.default is None or spec.holds(spec.default)
+    assert spec.default is None or spec.allows(spec.default)
 
 
 @settings(max_examples=50, deadline=None)
@@ -176,10 +176,10 @@ def test_number_is_accepted_within_the_limits_and_raises_one_line_error_outside(
     of: tuple[str, OptionSpec], number: float
 ) -> None:
     spec = of[1]
-    fits = math.isfinite(number) and spec.holds(number) and (spec.kind is float or isinstance(number, int))
+    fits = math.isfinite(number) and spec.allows(number) and (spec.kind is float or isinstance(number, int))
     if fits:
         found = check_value(spec, number, "it is this")
-        assert spec.holds(found) and type(found) is spec.kind
+        assert spec.allows(found) and type(found) is spec.kind
         return
     with pytest.raises(BadInput, match=r"^it is this; expected [^\n]+$"):
         check_value(spec, number, "it is this")

@@ -23,7 +23,7 @@ def test_runtime_settings_equal_the_declared_settings_with_supported_dtypes_only
     assert tuple(settings) == RUNTIMES[runtime].settings
     for name, spec in settings.items():
         if name == "dtype":
-            assert set(spec.choices) == {each for each in DTYPES if RUNTIMES[runtime].takes("dtype", each)}
+            assert set(spec.choices) == {each for each in DTYPES if RUNTIMES[runtime].accepts("dtype", each)}
         else:
             assert spec == SETTINGS[name]
 

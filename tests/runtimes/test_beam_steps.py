@@ -216,4 +216,4 @@ def test_wrong_beam_size_or_too_large_step_trace_raises_one_line_error(search: B
     with pytest.raises(BadInput, match=r"^the steps to follow are those of 3 beams, and beam_size is 2; expected"):
         trace_beams(search.models["pytorch"], search.ancestry, Decoding((), 6, beam_size=2))
     with pytest.raises(BadInput, match="decoding steps with these stages would take"):
-        trace_beams(search.models["gguf"], search.ancestry, search.decoding, most=40_000)
+        trace_beams(search.models["gguf"], search.ancestry, search.decoding, max_bytes=40_000)

@@ -47,7 +47,7 @@ def test_globs_of_four_parts_match_parts_inside_layers(glob: str, expected: list
 
 @given(st.text(alphabet="encodrlayspt*?.0123", min_size=1, max_size=30).filter(lambda text: text.strip(". ,")))
 def test_whole_layer_stages_match_like_a_plain_glob(glob: str) -> None:
-    plain, by_parts = StageFilter(glob, held=True), StageFilter(glob)
+    plain, by_parts = StageFilter(glob, is_recorded=True), StageFilter(glob)
     assert [plain(stage) for stage in TODAY] == [by_parts(stage) for stage in TODAY]
     assert all(plain(stage) for stage in INSIDE if by_parts(stage))
 

@@ -117,23 +117,23 @@ def test_error_about_ids_to_follow_names_the_trace_file(tmp_path: Path) -> None:
 
 
 def test_trace_beyond_the_size_limit_is_refused_after_the_first_step() -> None:
-    forced = ForcedDecoding(range(101), range(1, 101), StageFilter("*"), most=10_000)
-    recorder = forced.at(1)
+    forced = ForcedDecoding(range(101), range(1, 101), StageFilter("*"), max_bytes=10_000)
+    recorder = forced.recorder_of(1)
     assert recorder is not None
     recorder.put("llm.norm", np.zeros((1, 50), np.float32))
     with pytest.raises(BadInput, match=r"^100 decoding steps with these stages would take 2e-05 GB; expected at most"):
-        forced.done(1)
+        forced.end_pass(1)
 
 
 def test_selected_steps_and_stages_are_recorded() -> None:
-    forced = ForcedDecoding(range(101), range(1, 51), StageFilter("logits,steps.2.llm.*"), most=10_000)
+    forced = ForcedDecoding(range(101), range(1, 51), StageFilter("logits,steps.2.llm.*"), max_bytes=10_000)
     for step in range(1, 101):
-        recorder = forced.at(step)
+        recorder = forced.recorder_of(step)
         if recorder is not None:
             for stage in ("llm.norm", "logits"):
                 recorder.put(stage, np.full((1, 25), step, np.float32))
-        forced.done(step)
-    assert len(forced.recorder.stages) == 51 and forced.fed == tuple(range(50))
+        forced.end_pass(step)
+    assert len(forced.recorder.stages) == 51 and forced.fed_ids == tuple(range(50))
     assert forced.recorder.stages["steps.2.llm.norm"][0, 0] == 2
-    second = forced.at(2)
+    second = forced.recorder_of(2)
     assert second is not None and list(second.stages) == ["llm.norm", "logits"]

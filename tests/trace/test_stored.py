@@ -309,7 +309,7 @@ def test_plain_safetensors_metadata_is_read(tmp_path: Path) -> None:
 
 
 def test_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LARGEST_PACKED", 100_000)
+    monkeypatch.setattr(stored, "FREELY_COMPRESSED_BYTES", 100_000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(100_000))
     refused(tmp_path / "bomb.npz", "bytes to 800128; expected numbers, which cannot be packed so much")
     np.savez_compressed(tmp_path / "fair.npz", a=np.random.default_rng(0).standard_normal(100_000))

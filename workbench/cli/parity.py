@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.cli.columns import aligned
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
-from workbench.compare.steps import steps_held
+from workbench.compare.steps import step_numbers
 from workbench.parity_lab import ParityOptions, write_page
 from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.junit import write_junit
@@ -60,7 +60,7 @@ def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bo
     by_stage = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
     order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
     rows = [("relative L2", *(name for name, _ in compared))]
-    if len(steps_held(order)) > MOST_STEPS:
+    if len(step_numbers(order)) > MOST_STEPS:
         by_stage = [_worst_of_steps(stages) for stages in by_stage]
         order = list(dict.fromkeys(map(_step_alone, order)))
     for stage in order:

@@ -24,7 +24,7 @@ def judged_stages(
         ordered: the trace that gives the order of the computation.
         same_answers: whether all traces hold the same answer; `workbench.compare.answers` judges other answers.
     """
-    stage_filter = StageFilter(stages, held=True)
+    stage_filter = StageFilter(stages, is_recorded=True)
     for stage in computation_order([each for each in ordered if stage_filter(each)], recorded=bool(ordered.meta)):
         if is_aside(stage) or any(stage not in each for each in (exact, *sides)):
             continue

@@ -32,7 +32,7 @@ from workbench.compare.noise_limits import (
     Factors,
 )
 from workbench.compare.presets import PRESETS, Preset, preset_of
-from workbench.compare.steps import alike_steps
+from workbench.compare.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace
@@ -220,7 +220,7 @@ def noise_or_bug(
     """
     check_exact(reference.meta, exact.meta)
     isolated = check_alone(reference, candidate, exact)
-    reference, candidate, _ = alike_steps(reference, candidate)
+    reference, candidate, _ = with_common_steps(reference, candidate)
     reference, exact = cut_like(reference, candidate), cut_like(exact, candidate)
     other_side = _comparison_side(reference, candidate, exact, peer, isolated)
     same_answers = isolated or same_answer(reference, candidate, exact, other_side.trace)

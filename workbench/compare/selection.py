@@ -13,7 +13,7 @@ from workbench.compare.choices import setting_changes, tells_choices
 from workbench.compare.inputs import InputSide, side_of_inputs
 from workbench.compare.logprobs import IDS, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
-from workbench.compare.steps import alike_steps
+from workbench.compare.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts
@@ -40,10 +40,10 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
 
     Raises `BadInput` as `compare` does.
     """
-    stage_filter = StageFilter(stages, held=True)
+    stage_filter = StageFilter(stages, is_recorded=True)
     warnings = _same_input(reference, candidate, force)
     inputs = side_of_inputs(reference, candidate)
-    reference, candidate, warning = alike_steps(reference, candidate)
+    reference, candidate, warning = with_common_steps(reference, candidate)
     warnings += [warning] if warning else []
     reference, cuts = cut_like(reference, candidate), cuts_of(candidate)
     if reference.meta.get("isolated") and inputs is None:
@@ -62,7 +62,7 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
     if not common:
         raise BadInput(_nothing_common(reference, candidate, stages))
     for pattern in stage_filter.patterns:
-        if not any(map(StageFilter(pattern, held=True), common)):
+        if not any(map(StageFilter(pattern, is_recorded=True), common)):
             raise BadInput(f"no stage that both traces have matches {pattern}; they share {_names(common)}")
     lacking, surplus = (
         [stage for stage in side if stage not in shared_names] for side in (reference_names, candidate_names)

@@ -21,7 +21,7 @@ from workbench.compare.noise import AT_MOST_SUFFIX, FLOAT64, NoiseReport, StageN
 from workbench.compare.noise_inputs import check_alone, check_exact
 from workbench.compare.noise_limits import CLEAN_CHANNEL_DEVIATIONS, CLEAN_FACTORS, PEER_LEADING_SHARE, ROUNDING_RMS
 from workbench.compare.presets import half_of, preset_of
-from workbench.compare.steps import alike_steps
+from workbench.compare.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace
@@ -63,7 +63,7 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
         raise BadInput("there is no computation in the candidate's precision; expected at least one")
     check_exact(reference.meta, clean.exact.meta)
     isolated = check_alone(reference, candidate, clean.exact)
-    reference, candidate, _ = alike_steps(reference, candidate)
+    reference, candidate, _ = with_common_steps(reference, candidate)
     exact = cut_like(clean.exact, candidate)
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)

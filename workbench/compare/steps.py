@@ -26,12 +26,12 @@ _NO_HYPOTHESES = (
 _NO_PASS = ("tokens", "text", "prompt.", "frontend.")  # beginnings of stages that no pass of the network computes
 
 
-def steps_held(stages: Iterable[str]) -> list[int]:
+def step_numbers(stages: Iterable[str]) -> list[int]:
     """Returns the decoding steps that have stages among these, in order."""
     return sorted({step for step, _ in map(step_and_stage, stages) if step is not None})
 
 
-def last_alike(reference: Trace, candidate: Trace) -> int | None:
+def last_common_step(reference: Trace, candidate: Trace) -> int | None:
     """Returns the last step before which both sides have read the same tokens; None if they never part.
 
     Step n has read the first n generated tokens; in a beam search, its hypotheses have. If a trace does not name the
@@ -41,7 +41,7 @@ def last_alike(reference: Trace, candidate: Trace) -> int | None:
         return None
     reference_history, candidate_history = _read_input(reference), _read_input(candidate)
     if isinstance(reference_history, Ancestry) and isinstance(candidate_history, Ancestry):
-        last = reference_history.alike(candidate_history)
+        last = reference_history.common_steps(candidate_history)
         return last if last < min(reference_history.passes, candidate_history.passes) else None
     if (
         reference_history is None
@@ -64,15 +64,15 @@ def _read_input(trace: Trace) -> np.ndarray | Ancestry | None:
     return as_tokens("tokens", trace["tokens"]) if "tokens" in trace else None
 
 
-def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
+def with_common_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
     """Returns both traces without the steps that read different tokens, and a warning about these.
 
     The choice that made the hypotheses of a beam search differ stays. The warning is empty if there are none; the
     traces are then the same ones.
     """
-    last = last_alike(reference, candidate)
-    steps_apart = [] if last is None else [step for step in steps_held(reference) if step > last]
-    if last is None or not steps_apart:
+    last = last_common_step(reference, candidate)
+    other_steps = [] if last is None else [step for step in step_numbers(reference) if step > last]
+    if last is None or not other_steps:
         is_unnamed = has_beams(reference) and has_beams(candidate) and _read_input(candidate) is None
         return reference, candidate, _NO_HYPOTHESES if is_unnamed else ""
 
@@ -86,7 +86,7 @@ def alike_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace, str]:
     return (
         reference_part,
         candidate_part,
-        f"not compared, since the sides read different {inputs_clause}: {ranges(steps_apart)}",
+        f"not compared, since the sides read different {inputs_clause}: {ranges(other_steps)}",
     )
 
 
@@ -109,7 +109,7 @@ def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
         stages: all compared stages.
         faulty: those in error, in the order of the computation, in which the prompt's pass comes before the steps.
     """
-    steps = steps_held(stages)
+    steps = step_numbers(stages)
     step, stage = step_and_stage(faulty[0]) if faulty else (None, "")
     beam = beam_of(faulty[0]) if faulty else None
     place = f"in {stage}" if beam is None else f"in beam {beam}, {stage}"

@@ -23,6 +23,8 @@ class Caller(Protocol):
         ...
 
 
-def here(function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+def call_directly(
+    function: Callable[Parameters, Result], /, *args: Parameters.args, **kwargs: Parameters.kwargs
+) -> Result:
     """Calls the function in this process and thread."""
     return function(*args, **kwargs)

@@ -24,9 +24,9 @@ def whole_number(
         maximum: None for no limit.
     """
     value = section.get(key, default)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < minimum or (maximum is not None and value > maximum):
-        found = f"{value!r:.80}" if key in section else "missing"
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < minimum or (maximum is not None and value > maximum):
+        value_text = f"{value!r:.80}" if key in section else "missing"
         expected = f"of at least {minimum}" if maximum is None else f"from {minimum} to {maximum}"
-        raise BadInput(f"{name} is {found}; expected a whole number {expected}")
+        raise BadInput(f"{name} is {value_text}; expected a whole number {expected}")
     return int(value)

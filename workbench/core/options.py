@@ -126,13 +126,13 @@ class OptionSpec:
     @property
     def limits(self) -> str:
         """The allowed numbers in words, such as "1 to 64" or "more than 0, at most 1"; empty without limits."""
-        least = self.smallest if self.minimum is None else self.minimum
-        if least is not None and self.maximum is not None:
-            found = f"{_number(least)} to {_number(self.maximum)}"
+        minimum = self.smallest if self.minimum is None else self.minimum
+        if minimum is not None and self.maximum is not None:
+            text = f"{_number(minimum)} to {_number(self.maximum)}"
         else:
-            bounds = (("at least", least), ("more than", self.above), ("at most", self.maximum))
-            found = ", ".join(f"{word} {_number(bound)}" for word, bound in bounds if bound is not None)
-        return found if self.smallest is None else f"0, or {found}"
+            bounds = (("at least", minimum), ("more than", self.above), ("at most", self.maximum))
+            text = ", ".join(f"{word} {_number(bound)}" for word, bound in bounds if bound is not None)
+        return text if self.smallest is None else f"0, or {text}"
 
     @property
     def help_with_limits(self) -> str:
@@ -141,13 +141,13 @@ class OptionSpec:
             return self.help
         return f"{self.help[:-1]}; {self.limits})" if self.help.endswith(")") else f"{self.help} ({self.limits})"
 
-    def holds(self, number: float) -> bool:
+    def allows(self, number: float) -> bool:
         """Returns whether a number is within the limits."""
         if self.smallest is not None and number == 0:
             return True
-        least = [bound for bound in (self.minimum, self.smallest) if bound is not None]
+        minimums = [bound for bound in (self.minimum, self.smallest) if bound is not None]
         return (
-            all(number >= bound for bound in least)
+            all(number >= bound for bound in minimums)
             and (self.above is None or number > self.above)
             and (self.maximum is None or number <= self.maximum)
         )
@@ -197,23 +197,25 @@ def conversing(options_class: type[Any]) -> type[Any]:
 
     If not all its own options are for conversations, its attribute `CONVERSING` is a class of those that are.
     """
-    own: Any = getattr(options_class, "CONVERSING", options_class)
-    return own if "modalities" in own.__dataclass_fields__ else _joined(own)
+    conversation_class: Any = getattr(options_class, "CONVERSING", options_class)
+    return (
+        conversation_class if "modalities" in conversation_class.__dataclass_fields__ else _joined(conversation_class)
+    )
 
 
 @functools.cache
 def _joined(options_class: Any) -> type[Any]:
-    about = {"__module__": options_class.__module__, "__doc__": "The user's options for a conversation."}
-    joined = type(f"Conversing{options_class.__name__}", (options_class, ConversingOptions), about)
+    class_fields = {"__module__": options_class.__module__, "__doc__": "The user's options for a conversation."}
+    joined = type(f"Conversing{options_class.__name__}", (options_class, ConversingOptions), class_fields)
     return dataclass(frozen=True)(joined)
 
 
-def build_options(options_class: type[Options], given: Mapping[str, Any], what: str) -> Options:
+def build_options(options_class: type[Options], values_set: Mapping[str, Any], what: str) -> Options:
     """Returns the options dataclass made from names and values.
 
     Args:
         options_class: the dataclass.
-        given: the values that the user set, by name.
+        values_set: the values that the user set, by name.
         what: the name of the model, for messages.
 
     Raises `BadInput` for an unknown name (and suggests the nearest known one), a value of the wrong type, a value that
@@ -221,10 +223,10 @@ def build_options(options_class: type[Options], given: Mapping[str, Any], what: 
     """
     specs = {spec.name: spec for spec in option_specs(options_class)}
     values = {}
-    for name, value in given.items():
+    for name, value in values_set.items():
         if name not in specs:
-            near = difflib.get_close_matches(name, specs, 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(specs)}."
+            close_names = difflib.get_close_matches(name, specs, 1)
+            hint = f"did you mean {close_names[0]}?" if close_names else f"it has {', '.join(specs)}."
             raise BadInput(f"{what} has no option {name:.80}; {hint}")
         values[name] = check_value(specs[name], value, f"option {name} of {what} is {value!r:.80}")
     return options_class(**values)
@@ -244,7 +246,7 @@ def check_value(spec: OptionSpec, value: Any, where: str) -> Any:
         raise BadInput(f"{where}; expected one of {', '.join(spec.choices)}")
     if isinstance(fitted, float) and not math.isfinite(fitted):
         raise BadInput(f"{where}; expected a finite number")
-    if spec.limits and not spec.holds(fitted):
+    if spec.limits and not spec.allows(fitted):
         raise BadInput(f"{where}; expected {spec.limits}")
     return fitted
 

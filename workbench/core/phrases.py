@@ -22,5 +22,5 @@ def as_sentence(clause: str) -> str:
 
 def enumerated(parts: Sequence[str]) -> str:
     """Returns at least one part as a list in words, such as `a`, `a and b` or `a, b and c`."""
-    *before, last = parts
-    return f"{', '.join(before)} and {last}" if before else last
+    *earlier, last = parts
+    return f"{', '.join(earlier)} and {last}" if earlier else last

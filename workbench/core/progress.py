@@ -30,14 +30,14 @@ def listening(listener: OnProgress | None) -> Iterator[None]:
 
 
 @contextmanager
-def overhearing(also: OnProgress) -> Iterator[None]:
-    """Calls `also` before the listener for every report inside the block."""
+def listening_too(additional_listener: OnProgress) -> Iterator[None]:
+    """Calls `additional_listener` before the listener for every report inside the block."""
     listener = _listener.get()
 
-    def both(fraction: float, activity: str) -> None:
-        also(fraction, activity)
+    def report_to_both(fraction: float, activity: str) -> None:
+        additional_listener(fraction, activity)
         if listener is not None:
             listener(fraction, activity)
 
-    with listening(both):
+    with listening(report_to_both):
         yield

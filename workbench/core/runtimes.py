@@ -26,7 +26,7 @@ class Runtime:
     no_gradients: str = ""  # why a trace has no gradients; empty if it can have them
     not_inside: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it does not show, and why
 
-    def takes(self, setting: str, value: object) -> bool:
+    def accepts(self, setting: str, value: object) -> bool:
         """Returns whether the runtime has the setting; for `dtype`, whether it has this value."""
         return setting in self.settings and (setting != "dtype" or value in self.dtypes)
 

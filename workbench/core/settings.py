@@ -84,9 +84,11 @@ SETTINGS: Mapping[str, OptionSpec] = {spec.name: spec for spec in option_specs(S
 
 def settings_of(runtime: str) -> Mapping[str, OptionSpec]:
     """Returns the settings of a runtime by name, with the choices that this runtime has."""
-    found = RUNTIMES[runtime]
-    specs = {name: SETTINGS[name] for name in found.settings}
-    return {name: replace(spec, choices=found.dtypes) if name == "dtype" else spec for name, spec in specs.items()}
+    runtime_entry = RUNTIMES[runtime]
+    specs = {name: SETTINGS[name] for name in runtime_entry.settings}
+    return {
+        name: replace(spec, choices=runtime_entry.dtypes) if name == "dtype" else spec for name, spec in specs.items()
+    }
 
 
 def check_setting(name: str, value: Any, where: str, runtime: str | None = None) -> Any:

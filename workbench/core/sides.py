@@ -19,7 +19,7 @@ from workbench.core.settings import SETTINGS, check_setting
 DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 """Types of arithmetic by their short names."""
 GGUF_SUFFIX = ".gguf"
-_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+_BOOLEANS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Side:
         """Returns the side with additional settings, if its runtime has them and the side does not set them."""
         if self.runtime is None:
             return self
-        has = [name for name in RUNTIMES[self.runtime].settings if name != "quantization" or self.file is None]
-        known = {name: value for name, value in settings.items() if name in has}
-        return replace(self, settings={**known, **self.settings})
+        names = [name for name in RUNTIMES[self.runtime].settings if name != "quantization" or self.file is None]
+        accepted = {name: value for name, value in settings.items() if name in names}
+        return replace(self, settings={**accepted, **self.settings})
 
 
 def read_sides(
@@ -47,8 +47,8 @@ def read_sides(
 ) -> list[Side]:
     """Returns the sides of a list, or of a text with commas between them. Raises `BadInput` for an empty list."""
     parts = texts.split(",") if isinstance(texts, str) else texts
-    written = [part if isinstance(part, Side) else str(part).strip() for part in parts]
-    sides = [read_side(part, options_class, model, gguf_files) for part in written if part]
+    parts_read = [part if isinstance(part, Side) else str(part).strip() for part in parts]
+    sides = [read_side(part, options_class, model, gguf_files) for part in parts_read if part]
     if not sides:
         raise BadInput(f"no candidate is named; expected one of {_expected()}")
     return sides
@@ -70,7 +70,7 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
     first, *changes = text.split("+")
     runtime, colon, kind = (part.strip() for part in first.partition(":"))
     if runtime not in RUNTIMES:
-        path = _there(text)
+        path = _existing_path(text)
         if path is not None:
             if gguf_files and path.suffix.lower() == GGUF_SUFFIX:
                 return Side(text, "gguf", file=path)
@@ -88,10 +88,10 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
         name, equals, value = (part.strip() for part in change.partition("="))
         name = name.replace("-", "_")
         if not equals or (name not in RUNTIMES[runtime].settings and name not in specs):
-            known = ", ".join(dict.fromkeys((*RUNTIMES[runtime].settings, *specs)))
+            names_known = ", ".join(dict.fromkeys((*RUNTIMES[runtime].settings, *specs)))
             raise BadInput(
                 f"{change!r:.80} in {text!r:.80} is not understood; expected NAME=VALUE, and the names that {model} "
-                f"has on {runtime} are {known}"
+                f"has on {runtime} are {names_known}"
             )
         if name in RUNTIMES[runtime].settings:
             settings[name] = check_setting(name, _value(SETTINGS[name], value), f"{name} in {text!r:.80} is {value!r}")
@@ -111,13 +111,17 @@ def with_changes(text: str, changes: Mapping[str, str | None]) -> str:
     runtime = first.partition(":")[0].strip()
     if runtime not in RUNTIMES:
         return text
-    kept = [part for part in parts if part.partition("=")[0].strip().replace("-", "_") not in changes]
-    has = RUNTIMES[runtime].settings
-    added = [f"{name}={value}" for name, value in changes.items() if value and (name in has or name not in SETTINGS)]
-    return "+".join([first, *kept, *added])
+    unchanged = [part for part in parts if part.partition("=")[0].strip().replace("-", "_") not in changes]
+    setting_names = RUNTIMES[runtime].settings
+    added = [
+        f"{name}={value}"
+        for name, value in changes.items()
+        if value and (name in setting_names or name not in SETTINGS)
+    ]
+    return "+".join([first, *unchanged, *added])
 
 
-def _there(text: str) -> Path | None:
+def _existing_path(text: str) -> Path | None:
     """Returns the path if it exists; accepts any text."""
     try:
         path = Path(text).expanduser()
@@ -138,7 +142,7 @@ def _refuse_model(path: Path) -> None:
 def _value(spec: OptionSpec, text: str) -> Any:
     """Returns the text as the option's type. A text that does not fit stays a text, which the later check refuses."""
     if spec.kind is bool:
-        return _WORDS.get(text.lower(), text)
+        return _BOOLEANS.get(text.lower(), text)
     if spec.kind in (int, float):
         try:
             return spec.kind(text)

@@ -7,10 +7,10 @@ import numpy as np
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns probabilities of logits [..., choices], in their type; they sum to 1 over the last axis."""
-    found: np.ndarray = logits - logits.max(axis=-1, keepdims=True)
-    np.exp(found, out=found)
-    found /= found.sum(axis=-1, keepdims=True)
-    return found
+    probabilities: np.ndarray = logits - logits.max(axis=-1, keepdims=True)
+    np.exp(probabilities, out=probabilities)
+    probabilities /= probabilities.sum(axis=-1, keepdims=True)
+    return probabilities
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

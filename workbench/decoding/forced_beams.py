@@ -19,7 +19,7 @@ from workbench.decoding.beams import BeamSearch, Continuation
 from workbench.decoding.generation import Decoding
 from workbench.trace.ancestry import CANDIDATES, FINISHED, PARENTS, SCORES, TOKENS, Ancestry
 from workbench.trace.recorder import Recorder
-from workbench.trace.steps import MOST_BYTES, StepRecorder, StepRoom, TracedPasses, TracedSteps
+from workbench.trace.steps import MOST_BYTES, StepMemory, StepRecorder, TracedPasses, TracedSteps
 
 
 class ForcedBeamSearch(TracedPasses):
@@ -34,7 +34,7 @@ class ForcedBeamSearch(TracedPasses):
         steps: the traced steps, in order; the one after the last pass has a choice only.
         wanted: the filter of stages.
         given: substituted stages, by full name.
-        most: bytes of all stages of the steps.
+        max_bytes: the limit for all stages of the steps.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class ForcedBeamSearch(TracedPasses):
         steps: Sequence[int],
         wanted: Callable[[str], bool],
         given: Mapping[str, np.ndarray] | None = None,
-        most: int = MOST_BYTES,
+        max_bytes: int = MOST_BYTES,
     ):
-        super().__init__(steps, wanted, given, most)
+        super().__init__(steps, wanted, given, max_bytes)
         self.ancestry = ancestry
         self.beams = ancestry.beams
         self.passes = min(max(self.steps), ancestry.passes)  # after the prompt's
@@ -91,11 +91,11 @@ class ForcedBeamSearch(TracedPasses):
             recorder.put(FINISHED, finished)
 
     def _recorder(self) -> StepRecorder:
-        return StepRecorder(self.recorder, self._step, self._room)
+        return StepRecorder(self.recorder, self._step, self._memory)
 
-    def at(self, step: int) -> BeamsRecorder | None:
+    def recorder_of(self, step: int) -> BeamsRecorder | None:
         """Returns the recorder of a pass; None if its stages are not traced."""
-        return BeamsRecorder(self.recorder, step, self.beams, self._room) if step in self.steps else None
+        return BeamsRecorder(self.recorder, step, self.beams, self._memory) if step in self.steps else None
 
     def meta(self) -> dict[str, Any]:
         """Returns the metadata about the steps."""
@@ -109,8 +109,8 @@ class BeamsRecorder(Recorder):
         recorder: the recorder of all steps.
     """
 
-    def __init__(self, recorder: Recorder, step: int, beams: int, room: StepRoom):
-        self._rows = tuple(StepRecorder(recorder, step, room, beam) for beam in range(beams))
+    def __init__(self, recorder: Recorder, step: int, beams: int, memory: StepMemory):
+        self._rows = tuple(StepRecorder(recorder, step, memory, beam) for beam in range(beams))
         self._filled: dict[str, np.ndarray] = {}
         self.isolated = recorder.isolated
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from workbench.core.errors import WorkbenchError, named_message_of
-from workbench.core.progress import overhearing, report
+from workbench.core.progress import listening_too, report
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
 from workbench.isolation import serial
@@ -321,7 +321,7 @@ class _WorkerProcess:
     def _load(self) -> None:
         """Starts the process and returns when the model is loaded."""
         session = self._session
-        with overhearing(self._note), session._admitted(session) if session._admitted else contextlib.nullcontext():
+        with listening_too(self._note), session._admitted(session) if session._admitted else contextlib.nullcontext():
             start = time.perf_counter()
             if not in_threads(session.spec):
                 wait_until_prepared(session.spec, serial.CHILD)

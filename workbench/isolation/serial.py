@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
-from workbench.core.progress import overhearing, report
+from workbench.core.progress import listening_too, report
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
@@ -259,7 +259,7 @@ class ProcessSession(IsolatedSession):
             return channel, False
         try:
             with (
-                overhearing(partial(self._note, number)),
+                listening_too(partial(self._note, number)),
                 self._admitted(self) if self._admitted else contextlib.nullcontext(),
             ):
                 return self._load(number), True

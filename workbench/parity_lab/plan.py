@@ -88,7 +88,7 @@ def plan_run(
     if how.narrow and how.isolated:
         raise BadInput("a layer is looked into end to end; expected narrow or isolated, not both")
     read_steps(how.steps)
-    StageFilter(how.stages, held=True)
+    StageFilter(how.stages, is_recorded=True)
     rules, preset = read_rules(how.rules), find_preset(how.preset) if how.preset else None
     recording = source if isinstance(source, (str, Path, tuple)) and family.input == RECORDING else None
     judge = Judge(how.stages, preset, rules, how.force, how.several, recording)

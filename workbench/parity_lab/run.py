@@ -15,7 +15,7 @@ from typing import Any
 from workbench.compare.noise import FLOAT64
 from workbench.compare.precision import precision_of
 from workbench.compare.presets import check_rules
-from workbench.core.caller import Caller, here
+from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import Cancelled, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side
@@ -45,7 +45,7 @@ def run_parity(
     *,
     on_progress: OnProgress | None = None,
     keep: str | Path | None = None,
-    call: Caller = here,
+    call: Caller = call_directly,
     **changes: Any,
 ) -> ParityRun:
     """Traces the reference and each candidate on one input, compares them, and tells noise from bugs.
@@ -144,7 +144,7 @@ def _reference(plan: Plan, tracer: Tracer) -> Computed:
     reference = tracer.compute(
         plan.reference, "reference", ("*.*", "logits", options.stages) if options.isolated else ()
     )
-    check_rules(plan.judge.changes, filter(StageFilter(options.stages, held=True), reference.trace))
+    check_rules(plan.judge.changes, filter(StageFilter(options.stages, is_recorded=True), reference.trace))
     tracer.follow(reference)
     if options.isolated:
         tracer.isolate(reference, plan.reference)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.consistency import Consistency, Measurement, consistency
-from workbench.core.caller import Caller, here
+from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_sides
@@ -175,7 +175,7 @@ def run_parity_on_inputs(
     on_progress: OnProgress | None = None,
     on_run: Callable[[Input, ParityRun], None] | None = None,
     keep: str | Path | None = None,
-    call: Caller = here,
+    call: Caller = call_directly,
     **changes: Any,
 ) -> ParityRuns:
     """Compares each candidate with the reference on every input, and returns one verdict on each.

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from workbench.core.caller import Caller, here
+from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress, listening
 from workbench.core.runtimes import RUNTIMES
@@ -78,7 +78,7 @@ class Tracer:
         folder: Path | None,
         on_progress: OnProgress | None,
         count: int,
-        call: Caller = here,
+        call: Caller = call_directly,
     ):
         self._registry, self._request, self._call = registry, request, call
         self._followed: list[int] | Ancestry | None = None

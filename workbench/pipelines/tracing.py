@@ -92,7 +92,7 @@ def _check_inside(session: Session, stages: Mapping[str, np.ndarray], glob: str)
     """Raises `BadInput` for a glob that is only for stages inside a layer and has found none."""
     runtime = RUNTIMES.get(session.runtime)
     for pattern in filter(only_inside, StageFilter(glob).patterns):
-        if not any(map(StageFilter(pattern, held=True), stages)):
+        if not any(map(StageFilter(pattern, is_recorded=True), stages)):
             absent = runtime.not_inside if runtime else {}
             raise BadInput(no_such_part(pattern, f"{session.model} on {session.runtime}", absent))
 
@@ -101,7 +101,7 @@ def _check_gradients(session: Session, stages: Mapping[str, np.ndarray], glob: s
     """Raises `BadInput`, which says why, for a glob of gradients that has found none."""
     runtime = RUNTIMES.get(session.runtime)
     for pattern in filter(is_gradient, StageFilter(glob).patterns):
-        if not any(map(StageFilter(pattern, held=True), stages)):
+        if not any(map(StageFilter(pattern, is_recorded=True), stages)):
             reason = runtime.no_gradients if runtime else ""
             if not reason and isolated:
                 reason = "a trace from given stages has no gradients"

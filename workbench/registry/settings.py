@@ -73,9 +73,9 @@ def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, 
     """Raises `BadInput` for a value that a setting cannot have. The value is not the default."""
     if card.kind == "server":
         raise BadInput(f"{name} is {value}, and the server of {card.id} decides that; leave it out")
-    if not RUNTIMES[runtime].takes(name, value):
+    if not RUNTIMES[runtime].accepts(name, value):
         lack = "does not compute in it" if name in RUNTIMES[runtime].settings else "has no such setting"
-        having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].takes(name, value))
+        having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].accepts(name, value))
         raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
     if name == "quantization":
         check_quantization(card, value)

@@ -60,7 +60,7 @@ class Ancestry:
         """Returns it as metadata."""
         return {"parents": [list(row) for row in self.parents], "tokens": [list(row) for row in self.tokens]}
 
-    def alike(self, other: Ancestry) -> int:
+    def common_steps(self, other: Ancestry) -> int:
         """Returns the last step up to which both have the same hypotheses in the same places."""
         steps = zip(self.parents, self.tokens, other.parents, other.tokens)
         return next(
@@ -68,13 +68,13 @@ class Ancestry:
         )
 
 
-def ancestry_in(fields: Any, called: str) -> Ancestry:
-    """Returns the ancestry `fields` in the metadata of the trace `called`; raises `BadInput` if it is damaged."""
+def ancestry_in(fields: Any, label: str) -> Ancestry:
+    """Returns the ancestry `fields` in the metadata of the trace `label`; raises `BadInput` if it is damaged."""
     names = ("parents", "tokens")
     rows = [each for name in names if isinstance(each := fields.get(name), list)] if isinstance(fields, Mapping) else []
     if len(rows) != len(names) or not all(isinstance(row, list) for each in rows for row in each):
-        raise BadInput(f"the metadata of {called} have hypotheses {fields!r:.60}; expected lists of parents and tokens")
-    return _of(called, (tuple(map(tuple, each)) for each in rows))
+        raise BadInput(f"the metadata of {label} have hypotheses {fields!r:.60}; expected lists of parents and tokens")
+    return _checked_ancestry(label, (tuple(map(tuple, each)) for each in rows))
 
 
 def ancestry_of_stages(trace: Trace) -> Ancestry | None:
@@ -89,19 +89,19 @@ def ancestry_of_stages(trace: Trace) -> Ancestry | None:
         names = [step_stage(len(rows[0]) + 1, name) for name in (PARENTS, TOKENS)]
         if not all(name in trace for name in names):
             break
-        found = [trace[name].reshape(-1) for name in names]
-        if not all(len(each) for each in found):
+        arrays = [trace[name].reshape(-1) for name in names]
+        if not all(len(each) for each in arrays):
             break  # the search has ended
-        for row, each, name in zip(rows, found, names, strict=True):
-            row.append(_integers(each, f"stage {name} of {trace.called}"))
-    return _of(trace.called, map(tuple, rows)) if rows[0] else None
+        for row, each, name in zip(rows, arrays, names, strict=True):
+            row.append(_integers(each, f"stage {name} of {trace.label}"))
+    return _checked_ancestry(trace.label, map(tuple, rows)) if rows[0] else None
 
 
-def _of(called: str, rows: Iterable[Numbers]) -> Ancestry:
+def _checked_ancestry(label: str, rows: Iterable[Numbers]) -> Ancestry:
     try:
         return Ancestry(*rows)
     except BadInput as error:
-        raise BadInput(f"{called}: {error}") from None
+        raise BadInput(f"{label}: {error}") from None
 
 
 def _integers(array: np.ndarray, name: str) -> tuple[int, ...]:

@@ -22,9 +22,9 @@ class ChosenStages(Trace):
         self._trace, self._names = trace, dict.fromkeys(stages)
 
     @property
-    def called(self) -> str:
-        """What messages call the whole trace."""
-        return self._trace.called
+    def label(self) -> str:
+        """The name of the whole trace in messages."""
+        return self._trace.label
 
     def __getitem__(self, stage: str) -> np.ndarray:
         if stage not in self._names:

@@ -61,15 +61,15 @@ def _words(ends: tuple[int, ...]) -> str:
 
 def cuts_of(trace: Trace) -> dict[str, Cut]:
     """Returns the stages that the trace holds only in part; raises `BadInput` for metadata in another form."""
-    found = trace.meta.get(KEY) or {}
-    if not isinstance(found, dict):
-        raise BadInput(f"the metadata of {trace.called} have {KEY} = {found!r:.40}; expected a table of stages")
+    fields = trace.meta.get(KEY) or {}
+    if not isinstance(fields, dict):
+        raise BadInput(f"the metadata of {trace.label} have {KEY} = {fields!r:.40}; expected a table of stages")
     cuts = {}
-    for stage, parts in found.items():
+    for stage, parts in fields.items():
         is_cut = isinstance(parts, dict) and parts and not parts.keys() - {"rows", "columns"}
         if not is_cut or not all(map(is_range, parts.values())):
             raise BadInput(
-                f"the metadata of {trace.called} cut {stage!r:.80} to {parts!r:.80}; expected rows or columns as "
+                f"the metadata of {trace.label} cut {stage!r:.80} to {parts!r:.80}; expected rows or columns as "
                 "[begin, end]"
             )
         cuts[stage] = Cut(**{name: tuple(ends) for name, ends in parts.items()})
@@ -90,9 +90,9 @@ class CutTrace(Trace):
         self._trace, self._cuts = trace, dict(cuts)
 
     @property
-    def called(self) -> str:
-        """What messages call the whole trace."""
-        return self._trace.called
+    def label(self) -> str:
+        """The name of the whole trace in messages."""
+        return self._trace.label
 
     def __getitem__(self, stage: str) -> np.ndarray:
         array = self._trace[stage]

@@ -26,9 +26,9 @@ PICTURED = ("frontend.fbank", "encoder.output", "adaptor.output", "llm.norm", "l
 def trace_html(trace: Mapping[str, np.ndarray]) -> str:
     """Returns the stages of a trace as a table under some pictures."""
     meta: Mapping[str, Any] = getattr(trace, "meta", {})
-    who = " on ".join(str(meta[key]) for key in ("model", "runtime") if meta.get(key))
-    title = f"Trace by {who}" if who else "Trace"
-    about = facts(
+    program = " on ".join(str(meta[key]) for key in ("model", "runtime") if meta.get(key))
+    title = f"Trace by {program}" if program else "Trace"
+    trace_facts = facts(
         f"{len(trace)} stages",
         str(meta.get("quantization") or meta.get("dtype") or ""),
         f"input {str(meta['input_digest'])[:12]}" if meta.get("input_digest") else None,
@@ -49,7 +49,7 @@ def trace_html(trace: Mapping[str, np.ndarray]) -> str:
     for stage in [each for each in PICTURED if each in trace][:MOST_PICTURES]:
         figures += _pictured(stage, trace[stage])
     head = ("stage", "shape", "type", "mean", "deviation", "least", "greatest")
-    return card(title, about, pictures(*figures) if figures else Html(""), table(head, rows))
+    return card(title, trace_facts, pictures(*figures) if figures else Html(""), table(head, rows))
 
 
 def _shape(array: np.ndarray) -> str:
@@ -82,10 +82,10 @@ def _pictured(stage: str, array: np.ndarray) -> list[Html]:
     """Returns a small picture of a stage of numbers; nothing for others, and for very large ones."""
     if array.dtype.kind != "f" or array.ndim not in (1, 2) or not array.size or array.nbytes > MOST_PICTURE:
         return []
-    return [picture(_drawn(stage, array), f"the values of {stage}", stage)]
+    return [picture(_figure_function(stage, array), f"the values of {stage}", stage)]
 
 
-def _drawn(stage: str, array: np.ndarray) -> Callable[[], Any]:
+def _figure_function(stage: str, array: np.ndarray) -> Callable[[], Any]:
     def draw() -> Any:
         from workbench.plots.filterbank import filterbank_figure
         from workbench.plots.stages import array_figure

@@ -7,14 +7,14 @@ one: `*` does not. This file knows no models.
 
 from __future__ import annotations
 
-FIRST = "gradients."
+PREFIX = "gradients."
 
 
 def gradient_stage(token: int) -> str:
     """Returns the stage of a token's gradient with respect to the filter bank."""
-    return f"{FIRST}fbank.{token}"
+    return f"{PREFIX}fbank.{token}"
 
 
 def is_gradient(name: str) -> bool:
     """Returns whether the name of a stage, or a glob, can only be of gradients."""
-    return name.startswith(FIRST)
+    return name.startswith(PREFIX)

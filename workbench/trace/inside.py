@@ -85,9 +85,9 @@ DECODER_PARTS: Mapping[str, str] = {
 }
 """The parts of a layer of Paraformer's decoder, which begins with its feed-forward part."""
 
-_ALWAYS = ("attention", "convolution", "fsmn")  # parts of an encoder's layer that any glob takes
+_UNFILTERED_PARTS = ("attention", "convolution", "fsmn")  # parts of an encoder's layer that any glob takes
 _LAYER = re.compile(r"(?P<layer>(?P<stack>.+\.layers)\.[0-9]{1,9})\.(?P<part>.+)")
-_FEWEST = 4  # parts of a glob that reaches inside a layer
+_INSIDE_GLOB_PARTS = 4  # parts of a glob that reaches inside a layer
 
 
 def layer_and_part(stage: str) -> tuple[str, str] | None:
@@ -95,8 +95,8 @@ def layer_and_part(stage: str) -> tuple[str, str] | None:
 
     The layer of a decoding step's stage is named without the step.
     """
-    found = _LAYER.fullmatch(step_and_stage(stage)[1])
-    return (found["layer"], found["part"]) if found else None
+    match = _LAYER.fullmatch(step_and_stage(stage)[1])
+    return (match["layer"], match["part"]) if match else None
 
 
 def is_inside(stage: str) -> bool:
@@ -104,21 +104,21 @@ def is_inside(stage: str) -> bool:
 
     Parts that a family of another package names count as stages like any other.
     """
-    found = layer_and_part(stage)
-    if found is None or (found[0].startswith("encoder.") and found[1] in _ALWAYS):
+    layer_part = layer_and_part(stage)
+    if layer_part is None or (layer_part[0].startswith("encoder.") and layer_part[1] in _UNFILTERED_PARTS):
         return False
-    return found[1] in PARTS or found[1] in DECODER_PARTS
+    return layer_part[1] in PARTS or layer_part[1] in DECODER_PARTS
 
 
 def reaches_inside(glob: str) -> bool:
     """Returns whether a glob reaches inside layers: it has at least four parts between dots."""
-    return glob_of_stage(glob).count(".") + 1 >= _FEWEST
+    return glob_of_stage(glob).count(".") + 1 >= _INSIDE_GLOB_PARTS
 
 
 def only_inside(glob: str) -> bool:
     """Returns whether a glob is only for stages inside a layer, so that a pass without a match is a mistake."""
-    found = glob_of_stage(glob).split(".", 3)
-    return len(found) == _FEWEST and found[1] == "layers" and found[3] not in _ALWAYS
+    parts = glob_of_stage(glob).split(".", 3)
+    return len(parts) == _INSIDE_GLOB_PARTS and parts[1] == "layers" and parts[3] not in _UNFILTERED_PARTS
 
 
 def place_inside(layer: str, part: str) -> int:
@@ -137,15 +137,15 @@ def no_such_part(glob: str, owner: str, absent: Mapping[str, str]) -> str:
     """
     stack, _, _, part = glob_of_stage(glob).split(".", 3)
     known_parts = (*PARTS, *DECODER_PARTS)
-    why = next((absent[each] for each in absent if fnmatchcase(each, part)), "")
+    reason = next((absent[each] for each in absent if fnmatchcase(each, part)), "")
     similar = (
         []
         if any(fnmatchcase(each, part) for each in known_parts)
         else get_close_matches(part, known_parts, 1, cutoff=0.7)
     )
     message = f"no stage inside the layers of {owner} matches {glob!r}"
-    if why:
-        return f"{message}: {why}"
+    if reason:
+        return f"{message}: {reason}"
     if part.startswith("cache."):
         return f"{message}: only decoding steps have a cache; set steps, too"
     guess = f"; did you mean {similar[0]}?" if similar else ""

@@ -52,7 +52,7 @@ from workbench.formats.array_headers import unique_names
 from workbench.formats.text_files import check_named
 from workbench.trace.cuts import Cut, is_range, slice_of
 
-_LARGEST = 1 << 20  # bytes of a mapping file
+_MOST_BYTES = 1 << 20  # bytes of a mapping file
 _NUMBER, _SECOND, _BEAM = "{n}", "{m}", "{b}"
 _STEPS = "steps.{n}."  # the beginning of our name for an array with the rows of all decoding steps
 _MARKS = f"{_NUMBER}, {_SECOND} and {_BEAM}"
@@ -83,8 +83,8 @@ class Rule:
     @property
     def cut(self) -> Cut | None:
         """The part of the reference's stage that the array holds; None if it holds the whole stage."""
-        found = Cut(self.reference_rows, self.reference_columns)
-        return None if found == Cut() else found
+        part = Cut(self.reference_rows, self.reference_columns)
+        return None if part == Cut() else part
 
     def apply(self, array: np.ndarray, step: int = 0, beam: int | None = None) -> np.ndarray:
         """Returns the array as the stage; raises `BadInput` if its shape does not fit the rule.
@@ -161,22 +161,22 @@ class StageMapping:
 
         Raises `BadInput` if one is missing or a name is used twice.
         """
-        found: dict[str, Mapped] = {}
-        used = set()
+        stages_by_name: dict[str, Mapped] = {}
+        used_arrays = set()
         for rule in self.rules:
             sources = _matches(rule, arrays)
             if not sources:
                 raise BadInput(_missing_source_message(self.name, rule, arrays))
             for each in (each for source in sources for each in _divided(*source, rule, read)):
-                if each.stage in found:
-                    sources_in_words = f"for {found[each.stage].source} and {each.source}"
+                if each.stage in stages_by_name:
+                    sources_in_words = f"for {stages_by_name[each.stage].source} and {each.source}"
                     raise BadInput(f"{self.name} names {each.stage} twice, {sources_in_words}")
-                found[each.stage] = each
-                used.add(each.source)
+                stages_by_name[each.stage] = each
+                used_arrays.add(each.source)
         for name in arrays:
-            if name not in used:
-                found.setdefault(name, Mapped(name, name, None))
-        return list(found.values())
+            if name not in used_arrays:
+                stages_by_name.setdefault(name, Mapped(name, name, None))
+        return list(stages_by_name.values())
 
 
 def _missing_source_message(file: str, rule: Rule, arrays: list[str]) -> str:
@@ -186,8 +186,8 @@ def _missing_source_message(file: str, rule: Rule, arrays: list[str]) -> str:
         message += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
     elif not any(each in rule.source for each in (_NUMBER, _SECOND, _BEAM)) and set(rule.source) & set("*?[]{}()\\"):
         message += f": names are literal, except {_MARKS}, which are any numbers"
-    shown = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
-    return f"{message}; the arrays are {shown}{' ...' if len(arrays) > 8 else ''}"
+    listing = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])
+    return f"{message}; the arrays are {listing}{' ...' if len(arrays) > 8 else ''}"
 
 
 def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
@@ -201,13 +201,13 @@ def _matches(rule: Rule, arrays: list[str]) -> list[tuple[str, str]]:
         pattern = pattern.replace(re.escape(mark), f"(?P<{mark[1]}>[0-9]{{1,9}})", 1)
     matches = [match for name in arrays if (match := re.fullmatch(pattern, name))]
     numbered = [([int(match[mark[1]]) - firsts[mark] for mark in marks], match.string) for match in matches]
-    found = []
+    stage_sources = []
     for numbers, name in sorted(each for each in numbered if min(each[0]) >= 0):
         stage = rule.stage
         for mark, number in zip(marks, numbers, strict=True):
             stage = stage.replace(mark, str(number))
-        found.append((stage, name))
-    return found
+        stage_sources.append((stage, name))
+    return stage_sources
 
 
 def _divided(stage: str, source: str, rule: Rule, read: Callable[[str], np.ndarray]) -> Iterator[Mapped]:
@@ -241,25 +241,25 @@ def read_mapping(path: str | Path) -> StageMapping:
     is_json = path.suffix.lower() == ".json"
     check_named(path, f"the mapping file {path}")
     try:
-        if path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _MOST_BYTES:
             raise BadInput(
-                f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_LARGEST}"
+                f"{path.name} is {path.stat().st_size} bytes long; expected a mapping file of at most {_MOST_BYTES}"
             )
         text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
         content = json.loads(text, object_pairs_hook=unique_names) if is_json else tomllib.loads(text)
     except OSError as error:
         raise BadInput(f"the mapping file {path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        kind, aside = ("JSON", "") if is_json else ("TOML", "; names of stages need quotes")
-        raise BadInput(f"the mapping file {path.name} is not {kind}: {error}{aside}") from error
-    if not isinstance(content, dict) or (unknown := content.keys() - {"meta", "stages"}):
-        fault = f"the unknown entry {min(unknown)!r:.80}" if isinstance(content, dict) else "no tables"
+        kind, advice = ("JSON", "") if is_json else ("TOML", "; names of stages need quotes")
+        raise BadInput(f"the mapping file {path.name} is not {kind}: {error}{advice}") from error
+    if not isinstance(content, dict) or (unknown_entries := content.keys() - {"meta", "stages"}):
+        fault = f"the unknown entry {min(unknown_entries)!r:.80}" if isinstance(content, dict) else "no tables"
         raise BadInput(f"the mapping file {path.name} has {fault}; expected [meta] and [stages]")
     meta, stages = content.get("meta", {}), content.get("stages", {})
     if not isinstance(meta, dict) or not isinstance(stages, dict) or not (meta or stages):
         raise BadInput(f"the mapping file {path.name} needs a table [stages], of our names and theirs")
-    plain = json.loads(json.dumps(meta, default=str))  # TOML has dates
-    return StageMapping(path.name, tuple(_rules(path.name, stages)), plain)
+    plain_meta = json.loads(json.dumps(meta, default=str))  # TOML has dates
+    return StageMapping(path.name, tuple(_rules(path.name, stages)), plain_meta)
 
 
 def _rules(file: str, stages: Mapping[str, Any]) -> Iterator[Rule]:
@@ -271,43 +271,43 @@ def _rules(file: str, stages: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def _rule(file: str, stage: str, entry: Any) -> Rule:
-    where = f"{stage!r:.80} in {file}"
+    place = f"{stage!r:.80} in {file}"
     if isinstance(entry, str):
         entry = {"from": entry}
     if not isinstance(entry, dict):
-        raise BadInput(f"{where} is {entry!r:.40}; expected the name of an array, or a table with from")
+        raise BadInput(f"{place} is {entry!r:.40}; expected the name of an array, or a table with from")
     fields = dict(entry)
     source = fields.pop("from", stage)
     for key, value in fields.items():
         if key not in _CHECKS:
             raise BadInput(
-                f"{where} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}, and a stage's name "
+                f"{place} has the unknown key {key!r:.40}; known are from, {', '.join(_CHECKS)}, and a stage's name "
                 "with dots needs quotes"
             )
         expected, check = _CHECKS[key]
         if not check(value):
-            raise BadInput(f"{where} has {key} = {value!r:.40}; expected {expected}")
+            raise BadInput(f"{place} has {key} = {value!r:.40}; expected {expected}")
         fields[key] = tuple(value) if isinstance(value, list) else value
     if "prompt" in fields and "beams" in fields:
-        raise BadInput(f"{where} has both prompt and beams; expected an array of all steps, or of all hypotheses")
+        raise BadInput(f"{place} has both prompt and beams; expected an array of all steps, or of all hypotheses")
     # A number that the array counts itself.
-    alone = _NUMBER if "prompt" in fields else _BEAM if "beams" in fields else ""
+    array_number = _NUMBER if "prompt" in fields else _BEAM if "beams" in fields else ""
     if "prompt" in fields and (not stage.startswith(_STEPS) or not isinstance(source, str) or _NUMBER in source):
         raise BadInput(
-            f"{where} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an "
+            f"{place} has prompt and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.NAME, and an "
             f"array without {_NUMBER} that has the rows of all steps"
         )
     if "beams" in fields and (_BEAM not in stage or not isinstance(source, str) or _BEAM in source):
         raise BadInput(
-            f"{where} has beams and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.beams.{_BEAM}.NAME, "
+            f"{place} has beams and comes from {source!r:.80}; expected a stage steps.{_NUMBER}.beams.{_BEAM}.NAME, "
             f"and an array without {_BEAM} that has all hypotheses"
         )
     marks = (_NUMBER, _SECOND, _BEAM)
-    counted = [each for each in marks if each != alone]
-    if not isinstance(source, str) or any(source.count(each) != stage.count(each) for each in counted):
-        raise BadInput(f"{where} comes from {source!r:.80}; expected a name, with {_MARKS} on both sides or on none")
+    numbers_on_both_sides = [each for each in marks if each != array_number]
+    if not isinstance(source, str) or any(source.count(each) != stage.count(each) for each in numbers_on_both_sides):
+        raise BadInput(f"{place} comes from {source!r:.80}; expected a name, with {_MARKS} on both sides or on none")
     if any(stage.count(each) > 1 for each in marks):
-        raise BadInput(f"{where} comes from {source!r:.80}; expected each of {_MARKS} at most once")
+        raise BadInput(f"{place} comes from {source!r:.80}; expected each of {_MARKS} at most once")
     return Rule(stage, source, **fields)
 
 

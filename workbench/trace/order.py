@@ -18,8 +18,8 @@ from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
 
 GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "tower", "adaptor", "decoder", "llm", "codec")
-"""The first words of stage names in the order of the computation; `_LAST` come at the end."""
-_WITHIN = {
+"""The first words of stage names in the order of the computation; `_FINAL_STAGES` come at the end."""
+_GROUP_ORDERS = {
     "frontend": ("fbank", "lfr", "features"),
     "encoder": ("input", "layers", "output"),
     "predictor": ("alphas", "embeddings"),
@@ -29,13 +29,13 @@ _WITHIN = {
 }
 _ANSWER = ("embeddings", "norm", "logprobs", "alternatives", "temperatures", "candidates", "rooms")
 _CODEC = ("rows", "codes", "latents", "audio")  # of an answer; `codec.logits` belong to the prompt
-_LAST = (
+_FINAL_STAGES = (
     *("logits", "ctc.logits", "ctc.posteriors"),
     *(f"answer.{name}" for name in _ANSWER),
     *(f"codec.{name}" for name in _CODEC),
     *("tokens", "tokens.logprobs", "text"),
 )
-_PROMPT_ENDS = _LAST[:3]  # of the prompt's pass; the rest of `_LAST` comes after the decoding steps
+_PROMPT_ENDS = _FINAL_STAGES[:3]  # of the prompt's pass; the rest of `_FINAL_STAGES` comes after the decoding steps
 STREAMS = ("codec.rows", "codec.codes")
 """Stages of parallel streams of ids [rows, streams]."""
 
@@ -57,7 +57,7 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
         step, _ = step_and_stage(stage)
         if step is not None:
             return 3, step, _within_step(stage)
-        if stage in _LAST:
+        if stage in _FINAL_STAGES:
             return (3, -1, ()) if stage in _PROMPT_ENDS else (4, 0, ())
         return first.get(stage.partition(".")[0], 2), 0, ()
 
@@ -69,7 +69,7 @@ def _with_steps(stage: str) -> tuple[int, int, tuple[Any, ...]]:
     step, _ = step_and_stage(stage)
     if step is not None:
         return 1, step, _within_step(stage)
-    return 2 if stage in _LAST and stage not in _PROMPT_ENDS else 0, 0, _place(stage)
+    return 2 if stage in _FINAL_STAGES and stage not in _PROMPT_ENDS else 0, 0, _place(stage)
 
 
 def _within_step(stage: str) -> tuple[Any, ...]:
@@ -84,12 +84,12 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
     Parts of a layer come before the layer's output.
     """
     head, *other_words = stage.split(".")
-    if stage in _LAST:
-        return len(GROUPS) + 1, _LAST.index(stage), ()
+    if stage in _FINAL_STAGES:
+        return len(GROUPS) + 1, _FINAL_STAGES.index(stage), ()
     group = GROUPS.index(head) if head in GROUPS else len(GROUPS)
-    order_in_group = _WITHIN.get(head, ())
+    order_in_group = _GROUP_ORDERS.get(head, ())
     # A stage that a family adds, such as a norm halfway, comes before the end of its group.
-    place = (
+    order_key = (
         2 * order_in_group.index(other_words[0])
         if other_words and other_words[0] in order_in_group
         else 2 * len(order_in_group) - 3
@@ -100,8 +100,8 @@ def _place(stage: str) -> tuple[int, int, tuple[tuple[int, int, str], ...]]:
         words = words[: len(words) - len(inside[1].split("."))]
     parts = tuple((0, int(word), word) if re.fullmatch("[0-9]{1,15}", word) else (1, 0, word) for word in words)
     if inside:
-        return group, place, (*parts, (1, place_inside(*inside), inside[1]))
-    return group, place, (*parts, (2, 0, ""))
+        return group, order_key, (*parts, (1, place_inside(*inside), inside[1]))
+    return group, order_key, (*parts, (2, 0, ""))
 
 
 def is_aside(stage: str) -> bool:
@@ -135,8 +135,8 @@ def layer_counts(stages: Iterable[str]) -> dict[str, int]:
     """Returns how many layers each stack has, such as `{"encoder.layers": 12}`, for stacks without gaps."""
     numbers: dict[str, set[int]] = {}
     for stage in stages:
-        if found := re.fullmatch(r"(.+\.layers)\.([0-9]{1,9})", stage):
-            numbers.setdefault(found[1], set()).add(int(found[2]))
+        if match := re.fullmatch(r"(.+\.layers)\.([0-9]{1,9})", stage):
+            numbers.setdefault(match[1], set()).add(int(match[2]))
     return {
         stack: len(layer_numbers)
         for stack, layer_numbers in numbers.items()

@@ -27,12 +27,12 @@ class StoredTrace(Trace):
         super().__init__({}, meta)
         self._stored = stored
         self._mapped = dict(stages)
-        self._read_from = read_from  # arguments of `read_trace`
+        self._arguments = read_from  # arguments of `read_trace`
 
     @property
-    def called(self) -> str:
-        """The name of its file."""
-        path: Path = self._read_from[0]
+    def label(self) -> str:
+        """The name of the trace's file."""
+        path: Path = self._arguments[0]
         return path.name
 
     def __getitem__(self, stage: str) -> np.ndarray:
@@ -55,7 +55,7 @@ class StoredTrace(Trace):
         return len(self._mapped)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return read_trace, self._read_from, {"meta": self.meta}
+        return read_trace, self._arguments, {"meta": self.meta}
 
 
 def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise: str = "") -> Trace:

@@ -19,8 +19,8 @@ from workbench.trace.spill import Spill
 Stages = Mapping[str, np.ndarray]
 """Arrays by stage name."""
 
-_COUNTED = ("predictor.embeddings", "tokens")  # stages that may have no rows
-ANY_ROWS = ("frontend.*", "prompt.tokens", "adaptor.output", "llm.embeddings", *_COUNTED)
+_MAYBE_EMPTY = ("predictor.embeddings", "tokens")  # stages that may have no rows
+ANY_ROWS = ("frontend.*", "prompt.tokens", "adaptor.output", "llm.embeddings", *_MAYBE_EMPTY)
 """Stages whose number of rows may differ in the substituted trace; all later stages then have that number of rows.
 
 Every other stage meets values from the rest of this pass, so its rows must match."""
@@ -28,17 +28,17 @@ Every other stage meets values from the rest of this pass, so its rows must matc
 
 def stage_digest(array: np.ndarray) -> str:
     """Returns 16 hexadecimal digits of an array's type, shape and values, independent of where it was computed."""
-    found = hashlib.sha256(f"{array.dtype.str.lstrip('<=>|')} {array.shape} ".encode())
-    found.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
-    return found.hexdigest()[:16]
+    digest = hashlib.sha256(f"{array.dtype.str.lstrip('<=>|')} {array.shape} ".encode())
+    digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()[:16]
 
 
 def can_stand_for(stage: str, array: np.ndarray, shape: tuple[int, ...]) -> bool:
     """Returns whether an array can replace a stage of this shape. Stages in `ANY_ROWS` may have other rows."""
     rows = 1 if any(fnmatchcase(stage, glob) for glob in ANY_ROWS) else 0
-    fits = array.ndim == len(shape) and array.shape[rows:] == shape[rows:]
-    empty = rows and fits and not len(array) and stage not in _COUNTED
-    return fits and not empty and (not shape or array.dtype.kind in "biuf")
+    has_shape = array.ndim == len(shape) and array.shape[rows:] == shape[rows:]
+    is_empty = rows and has_shape and not len(array) and stage not in _MAYBE_EMPTY
+    return has_shape and not is_empty and (not shape or array.dtype.kind in "biuf")
 
 
 class Recorder:
@@ -85,7 +85,7 @@ class Recorder:
         return value if substitute is None else substitute
 
     @property
-    def silent(self) -> Recorder:
+    def substituting(self) -> Recorder:
         """A recorder that substitutes the same stages and records none."""
         return Recorder(lambda _: False, self._given if self.isolated else None)
 

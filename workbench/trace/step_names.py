@@ -21,14 +21,14 @@ def step_stage(step: int, stage: str, beam: int | None = None) -> str:
 
 def step_and_stage(name: str) -> tuple[int | None, str]:
     """Returns (step, name of the stage in any pass); the step is None for stages of no step."""
-    found = _STEP.fullmatch(name)
-    return (int(found[1]), found[3]) if found else (None, name)
+    match = _STEP.fullmatch(name)
+    return (int(match[1]), match[3]) if match else (None, name)
 
 
 def beam_of(name: str) -> int | None:
     """Returns the hypothesis that a stage of a step belongs to; None for stages of no hypothesis."""
-    found = _STEP.fullmatch(name)
-    return int(found[2]) if found and found[2] is not None else None
+    match = _STEP.fullmatch(name)
+    return int(match[2]) if match and match[2] is not None else None
 
 
 def is_choice(name: str) -> bool:
@@ -39,5 +39,5 @@ def is_choice(name: str) -> bool:
 
 def glob_of_stage(glob: str) -> str:
     """Returns a glob without its part about steps: `llm.layers.*` of `steps.*.llm.layers.*`."""
-    found = _ANY_STEP.fullmatch(glob)
-    return found[1] if found else glob
+    match = _ANY_STEP.fullmatch(glob)
+    return match[1] if match else glob

@@ -101,14 +101,14 @@ def followed(follow: Follow) -> list[int] | Ancestry | None:
             return ancestry
         if "tokens" not in follow:
             raise BadInput(
-                f"{follow.called} has neither decoding steps nor tokens to follow; expected one that was traced with "
+                f"{follow.label} has neither decoding steps nor tokens to follow; expected one that was traced with "
                 "steps, or with the stage tokens"
             )
-        subject, follow = f"the tokens of {follow.called}", follow["tokens"]
-    found = np.asarray(follow)
-    if found.ndim != 1 or not found.size or found.dtype.kind not in "iu" or (found < 0).any():
+        subject, follow = f"the tokens of {follow.label}", follow["tokens"]
+    array = np.asarray(follow)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or (array < 0).any():
         raise BadInput(f"{subject} are not a list of token ids; expected whole numbers from 0 on")
-    ids: list[int] = found.astype(np.int64).tolist()
+    ids: list[int] = array.astype(np.int64).tolist()
     return ids
 
 
@@ -134,10 +134,10 @@ def steps_of(trace: Trace) -> TracedSteps | None:
     lists = [fields.get(name) for name in ("traced", "followed")] if isinstance(fields, Mapping) else []
     if not lists or not all(isinstance(each, list) and all(type(n) is int and n >= 0 for n in each) for each in lists):
         raise BadInput(
-            f"the metadata of {trace.called} have {KEY} = {fields!r:.60}; expected lists of traced steps and ids"
+            f"the metadata of {trace.label} have {KEY} = {fields!r:.60}; expected lists of traced steps and ids"
         )
     traced, ids = (tuple(each or ()) for each in lists)
-    return TracedSteps(traced, ids, ancestry_in(fields[BEAMS], trace.called) if BEAMS in fields else None)
+    return TracedSteps(traced, ids, ancestry_in(fields[BEAMS], trace.label) if BEAMS in fields else None)
 
 
 class TracedPasses:
@@ -147,39 +147,43 @@ class TracedPasses:
         steps: the traced steps, in order.
         wanted: the filter of stages.
         given: substituted stages, by full name.
-        most: bytes of all stages of the steps.
+        max_bytes: the limit for all stages of the steps.
     """
 
     def __init__(
-        self, steps: Sequence[int], wanted: Callable[[str], bool], given: Mapping[str, np.ndarray] | None, most: int
+        self,
+        steps: Sequence[int],
+        wanted: Callable[[str], bool],
+        given: Mapping[str, np.ndarray] | None,
+        max_bytes: int,
     ):
         self.steps = tuple(steps)
         self.recorder = Recorder(wanted, given)
-        self._room = StepRoom(self.steps, most)
+        self._memory = StepMemory(self.steps, max_bytes)
 
     @property
     def prefill(self) -> Recorder | None:
         """The recorder of the prompt's pass: it substitutes the given stages and records none. None without `given`."""
-        return self.recorder.silent if self.recorder.isolated else None
+        return self.recorder.substituting if self.recorder.isolated else None
 
-    def done(self, step: int) -> None:
-        """Ends a pass; raises `BadInput` once it is clear that the steps need more than `most` bytes."""
+    def end_pass(self, step: int) -> None:
+        """Ends a pass; raises `BadInput` once it is clear that the steps need more than `max_bytes`."""
         if step in self.steps:
-            self._room.end(step)
+            self._memory.end(step)
 
 
 class ForcedDecoding(TracedPasses):
     """The traced steps of a forced decoding (teacher forcing): a runtime reads given ids and not its own choices.
 
     A runtime reads the prompt, then feeds `ids[0]`, `ids[1]` and so on, each in one pass with the cache of all passes
-    before it. Before pass n it asks `at(n)` for a recorder, and after it says `done(n)`.
+    before it. Before pass n it calls `recorder_of(n)`, and after the pass `end_pass(n)`.
 
     Args:
         ids: the generated ids to follow.
         steps: the traced steps, in order.
         wanted: the filter of stages.
         given: substituted stages, by full name.
-        most: bytes of all stages of the steps.
+        max_bytes: the limit for all stages of the steps.
     """
 
     def __init__(
@@ -188,51 +192,51 @@ class ForcedDecoding(TracedPasses):
         steps: Sequence[int],
         wanted: Callable[[str], bool],
         given: Mapping[str, np.ndarray] | None = None,
-        most: int = MOST_BYTES,
+        max_bytes: int = MOST_BYTES,
     ):
-        super().__init__(steps, wanted, given, most)
+        super().__init__(steps, wanted, given, max_bytes)
         self.last = max(self.steps)
         self.ids = tuple(int(each) for each in ids)
-        self.fed = self.ids[: self.last]  # by all passes together
+        self.fed_ids = self.ids[: self.last]  # by all passes together
 
-    def after(self, count: int) -> int:
+    def next_id(self, count: int) -> int:
         """Returns the id that follows the first `count` ids; after the last pass, any id."""
-        return self.fed[min(count, len(self.fed) - 1)]
+        return self.fed_ids[min(count, len(self.fed_ids) - 1)]
 
-    def at(self, step: int) -> StepRecorder | None:
+    def recorder_of(self, step: int) -> StepRecorder | None:
         """Returns the recorder of a pass; None if its stages are not traced. Pass 0 is the prompt's."""
-        return StepRecorder(self.recorder, step, self._room) if step in self.steps else None
+        return StepRecorder(self.recorder, step, self._memory) if step in self.steps else None
 
     def meta(self) -> dict[str, Any]:
         """Returns the metadata about the steps."""
         return TracedSteps(self.steps, self.ids).to_meta()
 
 
-class StepRoom:
+class StepMemory:
     """Counts the bytes of the stages of steps, and refuses too many before they are computed.
 
     Args:
-        most: bytes of all steps.
+        max_bytes: the limit for all steps.
     """
 
-    def __init__(self, steps: Sequence[int], most: int = MOST_BYTES):
-        self._steps, self._most = tuple(steps), most
-        self._before = self._now = 0
+    def __init__(self, steps: Sequence[int], max_bytes: int = MOST_BYTES):
+        self._steps, self._max_bytes = tuple(steps), max_bytes
+        self._earlier_bytes = self._step_bytes = 0
 
     def add(self, count: int) -> None:
         """Counts the bytes of a stage of the step that runs."""
-        self._now += count
+        self._step_bytes += count
 
     def end(self, step: int) -> None:
         """Ends a step. Later steps need at least as much. Raises `BadInput` if all steps together need too much."""
-        step_bytes, self._now = self._now, 0
-        self._before += step_bytes
+        step_bytes, self._step_bytes = self._step_bytes, 0
+        self._earlier_bytes += step_bytes
         remaining_steps = sum(each > step for each in self._steps)
-        expected = self._before + remaining_steps * step_bytes
-        if expected > self._most:
+        expected = self._earlier_bytes + remaining_steps * step_bytes
+        if expected > self._max_bytes:
             raise BadInput(
                 f"{counted(len(self._steps), 'decoding step')} with these stages would take {expected / 1e9:.2g} GB; "
-                f"expected at most {self._most / 1e9:.2g} GB: trace fewer steps (such as 1,10,100) or fewer stages"
+                f"expected at most {self._max_bytes / 1e9:.2g} GB: trace fewer steps (such as 1,10,100) or fewer stages"
             )
 
 
@@ -244,9 +248,9 @@ class StepRecorder(Recorder):
         beam: the hypothesis of a beam search that it records.
     """
 
-    def __init__(self, recorder: Recorder, step: int, room: StepRoom | None = None, beam: int | None = None):
+    def __init__(self, recorder: Recorder, step: int, memory: StepMemory | None = None, beam: int | None = None):
         self._recorder, self._step, self._beam = recorder, step, beam
-        self._bytes = room or StepRoom(())
+        self._bytes = memory or StepMemory(())
         self.isolated = recorder.isolated
 
     def wanted(self, stage: str) -> bool:
@@ -271,9 +275,9 @@ class StepRecorder(Recorder):
 
     def room(self, stage: str, shape: tuple[int, ...], kind: type = np.float32) -> np.ndarray:
         """See `Recorder.room`."""
-        found = self._recorder.room(self._name(stage), shape, kind)
-        self._bytes.add(found.nbytes)
-        return found
+        array = self._recorder.room(self._name(stage), shape, kind)
+        self._bytes.add(array.nbytes)
+        return array
 
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """See `Recorder.given`."""

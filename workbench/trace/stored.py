@@ -32,8 +32,10 @@ from workbench.trace.order import GROUPS
 Reader = Callable[[], np.ndarray]
 
 LARGEST_ARRAY = 4 << 30  # bytes; a stage of an hour of speech has a tenth of that
-LARGEST_PACKED = 256 << 20  # bytes of an array that an archive may compress at any ratio; it is unpacked in memory
-MOST_PACKED = 100  # largest compression ratio of a larger array; numbers never reach it
+FREELY_COMPRESSED_BYTES = (
+    256 << 20
+)  # bytes of an array that an archive may compress at any ratio; it is unpacked in memory
+MOST_COMPRESSION = 100  # largest compression ratio of a larger array; numbers never reach it
 META = "meta.json"  # metadata beside .npy files
 LONGEST_META = 1 << 20  # bytes of that file
 _EXPECTED = "expected a .safetensors or .npz file, or a directory or .zip of .npy files"
@@ -61,7 +63,7 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
     path = Path(path)
     try:
         if path.is_dir():
-            return _named(_directory(path), path.name)
+            return _with_printable_names(_directory(path), path.name)
         if not path.is_file():
             raise BadInput(f"there is no trace {path}; {_EXPECTED}")
         kind = _KINDS.get(path.suffix.lower()) or _KINDS.get(otherwise)
@@ -70,17 +72,17 @@ def open_stored(path: str | Path, otherwise: str = "") -> Stored:
                 compares = f"`workbench compare MODEL {path.name}` compares its weights with the model's checkpoint"
                 raise BadInput(f"{path.name} is a GGUF file and not a trace; {compares}")
             raise BadInput(f"{path.name} is not a trace; {_EXPECTED}")
-        return _named(kind(path), path.name)
+        return _with_printable_names(kind(path), path.name)
     except OSError as error:
         raise BadInput(f"{path.name} cannot be read: {error.strerror or error}") from error
 
 
-def _named(found: Stored, where: str) -> Stored:
+def _with_printable_names(stored: Stored, place: str) -> Stored:
     """Returns the argument; raises `BadInput` if a name has unprintable characters."""
-    bad_name = next((name for name in found.arrays if not name.isprintable()), None)
+    bad_name = next((name for name in stored.arrays if not name.isprintable()), None)
     if bad_name is not None:
-        raise BadInput(f"{where} has an array with the name {bad_name!r:.80}; expected letters, digits and dots")
-    return found
+        raise BadInput(f"{place} has an array with the name {bad_name!r:.80}; expected letters, digits and dots")
+    return stored
 
 
 # safetensors
@@ -92,12 +94,18 @@ def _safetensors(path: Path) -> Stored:
     arrays = {name: _tensor(path, place) for name, place in places.items()}
     order, strings, meta = (_recorded(path, metadata, key, kind) for key, kind in _RECORDED.items())
     if "meta" not in metadata:
-        meta = {key: metadata[key] for key in _PLAIN if _is_text(metadata.get(key))}
+        meta = {key: metadata[key] for key in _TOP_LEVEL_KEYS if _is_text(metadata.get(key))}
     types = frozenset("bfloat16" if place.code == "BF16" else place.dtype.name for place in places.values())
     return Stored(arrays, meta, tuple(filter(_is_text, order)), frozenset(filter(_is_text, strings)), types)
 
 
-_PLAIN = ("model", "runtime", "dtype", "quantization", "input_digest")  # keys that other programs use, without `meta`
+_TOP_LEVEL_KEYS = (
+    "model",
+    "runtime",
+    "dtype",
+    "quantization",
+    "input_digest",
+)  # keys that other programs use, without `meta`
 _RECORDED: Mapping[str, type] = {"stages": list, "strings": list, "meta": dict}
 
 
@@ -107,16 +115,16 @@ def _is_text(value: object) -> bool:
 
 def _recorded(path: Path, metadata: Mapping[str, Any], key: str, kind: type) -> Any:
     """Returns the value that `Trace.save` wrote under a key of the metadata; empty in files of other programs."""
-    where = f"the metadata {key} of {path.name}"
+    place = f"the metadata {key} of {path.name}"
     value = metadata.get(key)
     if value is None:
         return kind()
-    found = read_json(value.encode(), where) if isinstance(value, str) else value
-    if not isinstance(found, kind):
+    content = read_json(value.encode(), place) if isinstance(value, str) else value
+    if not isinstance(content, kind):
         raise BadInput(
-            f"{where} is a JSON {type(found).__name__}; expected {'an object' if kind is dict else 'a list'}"
+            f"{place} is a JSON {type(content).__name__}; expected {'an object' if kind is dict else 'a list'}"
         )
-    return found
+    return content
 
 
 def _tensor(path: Path, place: TensorPlace) -> Reader:
@@ -137,25 +145,25 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
 
 
 def _npz(path: Path) -> Stored:
-    found = _archive(path, "arrays only, as numpy.savez writes them", ())
-    return replace(found, arrays={name.removesuffix(".npy"): reader for name, reader in found.arrays.items()})
+    stored = _archive(path, "arrays only, as numpy.savez writes them", ())
+    return replace(stored, arrays={name.removesuffix(".npy"): reader for name, reader in stored.arrays.items()})
 
 
 def _zip(path: Path) -> Stored:
     """Returns a zipped directory. If all members are in one folder, the arrays' names leave out the folder's name."""
-    found = _archive(path, f"the .npy files of a directory, and {META}", (META,))
-    parts = {name: name.removesuffix(".npy").split("/") for name in found.arrays}
+    stored = _archive(path, f"the .npy files of a directory, and {META}", (META,))
+    parts = {name: name.removesuffix(".npy").split("/") for name in stored.arrays}
     in_one_folder = len({each[0] for each in parts.values()}) == 1 and all(len(each) > 1 for each in parts.values())
-    outer = in_one_folder and next(iter(parts.values()))[0] not in GROUPS
+    omits_folder = in_one_folder and next(iter(parts.values()))[0] not in GROUPS
     arrays: dict[str, Reader] = {}
     for member, each in parts.items():
-        name = ".".join(each[1:] if outer else each)
+        name = ".".join(each[1:] if omits_folder else each)
         if name in arrays:
             raise BadInput(f"{path.name} has two files for {name}; expected one for each stage")
-        arrays[name] = found.arrays[member]
+        arrays[name] = stored.arrays[member]
     if not arrays:
         raise BadInput(f"{path.name} holds no .npy files; expected one for each stage")
-    return replace(found, arrays=arrays)
+    return replace(stored, arrays=arrays)
 
 
 def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
@@ -167,7 +175,7 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir() and not _is_litter(each.filename)]
+            members = [each for each in archive.infolist() if not each.is_dir() and not _is_system_file(each.filename)]
             for name, count in Counter(each.filename for each in members).most_common(1):
                 if count > 1:
                     raise BadInput(f"{path.name} has {count} files with the name {name!r:.80}; expected one for each")
@@ -181,7 +189,7 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
                 raise BadInput(f"{path.name} {fault}; expected {expected}")
             types = set()
             for member in files:
-                if member.file_size > max(LARGEST_PACKED, MOST_PACKED * member.compress_size):
+                if member.file_size > max(FREELY_COMPRESSED_BYTES, MOST_COMPRESSION * member.compress_size):
                     raise BadInput(
                         f"{member.filename!r:.80} of {path.name} unpacks from {member.compress_size} bytes to "
                         f"{member.file_size}; expected numbers, which cannot be packed so much"
@@ -202,7 +210,7 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
     return Stored(arrays, meta, types=frozenset(types))
 
 
-def _is_litter(name: str) -> bool:
+def _is_system_file(name: str) -> bool:
     """Returns whether a file is one that macOS adds beside those of its user."""
     return any(part in ("__MACOSX", ".DS_Store") or part.startswith("._") for part in Path(name).parts)
 
@@ -232,15 +240,15 @@ def _member(path: Path, name: str) -> Reader:
 
 
 def _directory(path: Path) -> Stored:
-    files = sorted(each for each in path.rglob("*.npy") if not _is_litter(each.relative_to(path).as_posix()))
+    files = sorted(each for each in path.rglob("*.npy") if not _is_system_file(each.relative_to(path).as_posix()))
     if not files:
         raise BadInput(f"the directory {path.name} holds no .npy files; expected one for each stage")
     if len(files) > MOST_ARRAYS:
         raise BadInput(f"the directory {path.name} holds {len(files)} .npy files; expected at most {MOST_ARRAYS}")
     meta = {}
     if (path / META).is_file():
-        with (path / META).open("rb") as beside:
-            meta = _meta(beside, path)
+        with (path / META).open("rb") as meta_file:
+            meta = _meta(meta_file, path)
     arrays: dict[str, Reader] = {}
     types = set()
     for file in files:
@@ -276,14 +284,14 @@ def _file(path: Path) -> tuple[Reader, str]:
     return read, kind
 
 
-def _header(file: IO[bytes], size: int, where: str) -> str:
+def _header(file: IO[bytes], size: int, place: str) -> str:
     """Returns the type of an array in a file of `size` bytes, after a check of its header."""
-    header = read_array_header(file, where)
+    header = read_array_header(file, place)
     if header.dtype.hasobject or header.dtype.kind not in "biufcSU":
         raise BadInput(
-            f"{where} holds {'objects' if header.dtype.hasobject else header.dtype}; expected numbers or a string"
+            f"{place} holds {'objects' if header.dtype.hasobject else header.dtype}; expected numbers or a string"
         )
-    check_claim(header, size - file.tell(), LARGEST_ARRAY, where)
+    check_claim(header, size - file.tell(), LARGEST_ARRAY, place)
     return header.dtype.name
 
 

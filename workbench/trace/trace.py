@@ -30,8 +30,8 @@ class Trace(Mapping[str, np.ndarray]):
         self.meta = dict(meta)
 
     @property
-    def called(self) -> str:
-        """What messages call it."""
+    def label(self) -> str:
+        """The name of the trace in messages."""
         return "a trace"
 
     def __getitem__(self, stage: str) -> np.ndarray:
@@ -79,8 +79,8 @@ class Trace(Mapping[str, np.ndarray]):
         """
         from workbench.trace.read import read_trace
 
-        found = read_trace(path, otherwise=".safetensors")
-        return cls({stage: np.array(array) for stage, array in found.items()}, found.meta)
+        trace = read_trace(path, otherwise=".safetensors")
+        return cls({stage: np.array(array) for stage, array in trace.items()}, trace.meta)
 
 
 class StageFilter:
@@ -89,27 +89,27 @@ class StageFilter:
     A stage of a decoding step, such as `steps.3.logits`, is taken by its own name and by that of the stage, `logits`.
 
     Args:
-        held: whether the stages exist already. Of stages that are still to be computed, only a glob of at least four
-            parts takes those inside a layer (see `workbench.trace.inside`), and only a glob that names gradients takes
-            those (see `workbench.trace.gradients`).
+        is_recorded: whether the stages exist already. Of stages that are still to be computed, only a glob of at
+            least four parts takes those inside a layer (see `workbench.trace.inside`), and only a glob that names
+            gradients takes those (see `workbench.trace.gradients`).
     """
 
-    def __init__(self, pattern: str = "*", held: bool = False):
-        self._held = held
+    def __init__(self, pattern: str = "*", is_recorded: bool = False):
+        self._is_recorded = is_recorded
         self.patterns = tuple(part.strip() for part in pattern.split(",") if part.strip())
         if not self.patterns:
             raise BadInput("the stage pattern is empty; expected a glob such as encoder.* or *")
 
     def __call__(self, stage: str) -> bool:
         names = {stage, step_and_stage(stage)[1]}
-        found = [pattern for pattern in self.patterns if any(fnmatchcase(name, pattern) for name in names)]
-        if not found or self._held:
-            return bool(found)
+        matching = [pattern for pattern in self.patterns if any(fnmatchcase(name, pattern) for name in names)]
+        if not matching or self._is_recorded:
+            return bool(matching)
         if is_gradient(stage):
-            return any(map(is_gradient, found))
+            return any(map(is_gradient, matching))
         if not is_inside(stage):
             return True
-        return any(map(reaches_inside, found))
+        return any(map(reaches_inside, matching))
 
 
 Given = Trace | str | Path | None

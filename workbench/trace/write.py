@@ -113,13 +113,13 @@ def _header(
 ) -> bytes:
     texts = [name for name, (_, _, text) in descriptions.items() if text]
     metadata = {"meta": json.dumps(meta), "stages": json.dumps(list(descriptions)), "strings": json.dumps(texts)}
-    found: dict[str, Any] = {"__metadata__": metadata}
+    header: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name in order:
         shape, kind, _ = descriptions[name]
         start, end = end, end + math.prod(shape) * kind.itemsize
-        found[name] = {"dtype": _NAMES[kind], "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(found).encode()
+        header[name] = {"dtype": _NAMES[kind], "shape": list(shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
     return text + b" " * (-len(text) % _ALIGNMENT)
 
 

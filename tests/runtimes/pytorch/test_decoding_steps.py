@@ -137,7 +137,7 @@ def test_untraceable_step_requests_raise_one_line_error(session: TextSession) ->
 
 def test_step_trace_beyond_the_memory_limit_stops_early_with_an_error(session: TextSession) -> None:
     language = session.writer.language  # type: ignore[attr-defined]
-    forced = ForcedDecoding([5] * 50, range(1, 40), StageFilter("logits"), most=4000)
+    forced = ForcedDecoding([5] * 50, range(1, 40), StageFilter("logits"), max_bytes=4000)
     with pytest.raises(BadInput, match="39 decoding steps with these stages would take"):
         language.follow(language.prompt([[1, 2, 3]]), forced)
     assert list(forced.recorder.stages) == ["steps.1.logits"]

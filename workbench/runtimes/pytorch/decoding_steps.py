@@ -31,7 +31,7 @@ class ForcedTokens:
 
     def __call__(self, generated: Tensor, logits: Tensor) -> Tensor:
         """Returns the next tokens [1]; after the last pass, any token."""
-        return torch.tensor([self._forced.after(generated.shape[1])], dtype=torch.long, device=self._device)
+        return torch.tensor([self._forced.next_id(generated.shape[1])], dtype=torch.long, device=self._device)
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def looking_at_pass(
     if forced is None:
         yield
         return
-    recorder = forced.at(step) or (forced.prefill if step == 0 else None)
+    recorder = forced.recorder_of(step) or (forced.prefill if step == 0 else None)
     if recorder is not None:
         with contextlib.ExitStack() as hooks:
             _hook(network, recorder, hooks, logits=step > 0)
@@ -57,7 +57,7 @@ def looking_at_pass(
         _record_cache(recorder, cache)
     else:
         yield
-    forced.done(step)
+    forced.end_pass(step)
 
 
 def _hook(network: Any, recorder: Recorder, hooks: contextlib.ExitStack, logits: bool) -> None:

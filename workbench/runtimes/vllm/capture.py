@@ -24,7 +24,7 @@ from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.trace.recorder import Recorder
 from workbench.trace.spill import Spill, release
 from workbench.trace.step_names import step_and_stage, step_stage
-from workbench.trace.steps import StepRoom
+from workbench.trace.steps import StepMemory
 from workbench.trace.trace import StageFilter
 
 EXTRA_ARGUMENT = "workbench_capture"
@@ -102,7 +102,7 @@ class Capture:
     def __init__(self, patterns: Sequence[str], followed: FollowedIds = FollowedIds()):
         self.followed = followed
         self.remaining_steps = set(followed.steps)  # decoding steps that are still to be captured
-        self._bytes = StepRoom(followed.steps)
+        self._bytes = StepMemory(followed.steps)
         self.stage_filter = StageFilter(",".join(patterns))
         self.recorder: Recorder = (
             Recorder(_nothing) if followed.steps else _Guarded(self)

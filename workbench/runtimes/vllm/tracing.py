@@ -39,7 +39,7 @@ def follow_steps(engine: Engine, request: Request, forced: ForcedDecoding) -> No
     Raises the same errors as `prompt_stages`.
     """
     number = next(_numbers)
-    followed = FollowedIds(forced.fed, forced.steps)
+    followed = FollowedIds(forced.fed_ids, forced.steps)
     patterns = forced.recorder.wanted.patterns if isinstance(forced.recorder.wanted, StageFilter) else ("*",)
     with capturing(engine.call, number, patterns, followed):
         params = sampling_params(Decoding((), max_new_tokens=forced.last + 1), 0, number)

@@ -36,7 +36,7 @@ class ForcedTokens:
 
     def __call__(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """Returns the next tokens [1]; after the last pass, any token."""
-        return np.array([self._forced.after(generated.shape[1])])
+        return np.array([self._forced.next_id(generated.shape[1])])
 
 
 class StepsWatch:
@@ -82,7 +82,7 @@ class StepsWatch:
             positions: of each sequence in the cache after the step.
             sequences: those that get a token, in the order of the rows.
         """
-        recorder = self._forced.at(step)
+        recorder = self._forced.recorder_of(step)
         if recorder is not None:
             outputs = {EMBEDDED: ("llm.embeddings", self._sizes.hidden), LOGITS: ("logits", self._sizes.vocabulary)}
             shape = (len(sequences), self._sizes.hidden)
@@ -93,7 +93,7 @@ class StepsWatch:
             recorder.share()
         for row, sequence in zip(() if recorder is None else recorder.rows, sequences, strict=recorder is not None):
             self._record_cache(row, context, sequence)
-        self._forced.done(step)
+        self._forced.end_pass(step)
 
     def _record_cache(self, recorder: Recorder, context: Context, sequence: int) -> None:
         """Records the keys and values that the cache holds [positions, heads, head width]."""

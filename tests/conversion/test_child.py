@@ -20,7 +20,7 @@ def slowly(tensor, stored, file, progress):
     progress.add(1, tensor.name)
     time.sleep(60)
 
-child.SAY_SECONDS = 0.0
+child.REPORT_SECONDS = 0.0
 writer._write_tensor = slowly
 print("what a library prints")
 sys.exit(child.main())

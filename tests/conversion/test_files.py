@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.conversion import files
-from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files, travelling
+from workbench.conversion.files import LANGUAGE_FILES, embedded_files, funasr_files, small_files
 from workbench.core.errors import BadInput
 
 
@@ -35,7 +35,7 @@ def test_files_outside_the_checkpoint_directory_are_not_stored(tmp_path: Path) -
 def test_file_contents_are_stored_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / "empty").touch()
-    values = travelling("it", {"a/binary": tmp_path / "binary", "empty": tmp_path / "empty", "made": b"text"})
+    values = embedded_files("it", {"a/binary": tmp_path / "binary", "empty": tmp_path / "empty", "made": b"text"})
     assert values == {
         "workbench.version": 1,
         "workbench.family": "it",
@@ -46,6 +46,6 @@ def test_file_contents_are_stored_unchanged(tmp_path: Path, monkeypatch: pytest.
     }
     monkeypatch.setattr(files, "LARGEST_FILE", 255)
     with pytest.raises(BadInput, match="is 0 MB long, which is too much"):
-        travelling("it", {"binary": tmp_path / "binary"})
+        embedded_files("it", {"binary": tmp_path / "binary"})
     with pytest.raises(BadInput, match="cannot be read"):
-        travelling("it", {"missing": tmp_path / "missing"})
+        embedded_files("it", {"missing": tmp_path / "missing"})

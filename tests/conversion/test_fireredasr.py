@@ -15,7 +15,7 @@ from tests.support.tiny_fireredasr import tiny_fireredasr
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion import writer
 from workbench.conversion.checkpoint import plans_of
-from workbench.conversion.child import outside
+from workbench.conversion.child import directories_outside
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.formats.quantization import TYPES
@@ -114,7 +114,7 @@ def test_language_model_outside_the_checkpoint_is_listed_as_a_source(tmp_path: P
     directory = tiny_fireredasr(tmp_path / "tiny")
     (directory / LANGUAGE_DIRECTORY).rename(tmp_path / LANGUAGE_DIRECTORY)
     [plan] = plans_of(directory, "fireredasr")
-    assert outside(plan.sources, directory) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
+    assert directories_outside(plan.sources, directory) == [str((tmp_path / LANGUAGE_DIRECTORY).resolve())]
     (tmp_path / LANGUAGE_DIRECTORY).rename(directory / LANGUAGE_DIRECTORY)
     [plan] = plans_of(directory, "fireredasr")
-    assert outside(plan.sources, directory) == []
+    assert directories_outside(plan.sources, directory) == []

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.conversion.files import LANGUAGE_FILES, small_files, travelling
-from workbench.conversion.language import LanguageHalf, language_name, plan_language
+from workbench.conversion.files import LANGUAGE_FILES, embedded_files, small_files
+from workbench.conversion.language import LanguagePart, language_name, plan_language
 from workbench.conversion.language_weights import read_language_weights
 from workbench.conversion.plan import Plan
 from workbench.conversion.tensors import tensor_rows
@@ -24,19 +24,21 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     if layout == "funasr":
         raise BadInput(f"FunASR has no layout for {directory.name}, a language model; leave --layout out")
     model = read_causal_lm(directory)
-    half = _half(model)
+    language_part = _language_part(model)
     files = small_files(model.language.directory, LANGUAGE_FILES)
-    values = {**language_name(directory), **half.values, **travelling("causal_lm", files)}
-    return [Plan(half.architecture, values, half.tensors, notes=half.notes)]
+    values = {**language_name(directory), **language_part.values, **embedded_files("causal_lm", files)}
+    return [Plan(language_part.architecture, values, language_part.tensors, notes=language_part.notes)]
 
 
-def _half(model: CausalLmModel) -> LanguageHalf:
+def _language_part(model: CausalLmModel) -> LanguagePart:
     language = model.language
     if model.speech is None:
         tensors, regions = read_language_weights(language.directory)
-        where = language.directory.name
+        source_name = language.directory.name
     else:
         weights = model.speech.checkpoint.weights
         tensors = split_language(read_state_dict(weights))[1]
-        regions, where = mapped_regions(weights), f"{weights.parent.name}/{weights.name}"
-    return plan_language(language, model.tokenizer, tensors, lambda _, tensor: tensor_rows(tensor, regions), where)
+        regions, source_name = mapped_regions(weights), f"{weights.parent.name}/{weights.name}"
+    return plan_language(
+        language, model.tokenizer, tensors, lambda _, tensor: tensor_rows(tensor, regions), source_name
+    )

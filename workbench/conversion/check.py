@@ -23,12 +23,12 @@ from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.formats.gguf_file import GgufFile, read_own_gguf
 
-OF_NO_EFFECT = (".context_length", ".vocab_size", "padding_token_id", "token_type")  # ends of keys
-NOT_THE_MODEL = ("general.", "workbench.")  # beginnings of keys
-NEEDED = (".rope.freq_base", ".layer_norm_rms_epsilon")  # ends of keys that readers have another default for
-CLOSE = 1e-6  # relative difference of two numbers that are the same in float32
-UNUSED = 5  # llama.cpp's type of a token that no text has
-MOST_HELD = 1 << 26  # values of a tensor that is compared as a whole
+KEYS_WITHOUT_EFFECT = (".context_length", ".vocab_size", "padding_token_id", "token_type")  # ends of keys
+UNRELATED_KEYS = ("general.", "workbench.")  # beginnings of keys
+REQUIRED_KEYS = (".rope.freq_base", ".layer_norm_rms_epsilon")  # ends of keys that readers have another default for
+RELATIVE_TOLERANCE = 1e-6  # relative difference of two numbers that are the same in float32
+UNUSED_TOKEN = 5  # llama.cpp's type of a token that no text has
+MOST_VALUES = 1 << 26  # values of a tensor that is compared as a whole
 
 
 def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress | None = None) -> WeightReport:
@@ -43,7 +43,7 @@ def check_file(directory: Path, family: str, path: Path, on_progress: OnProgress
     for number, tensor in enumerate(plan.tensors):
         if on_progress:
             on_progress(number / len(planned), f"comparing {tensor.name} in {file.name} with the checkpoint's")
-        if (different := _different(tensor, file, planned)) is not None:
+        if (different := _tensor_difference(tensor, file, planned)) is not None:
             differences.append(different)
     return WeightReport(file.name, len(planned), tuple(differences), tuple(_keys(plan, file)))
 
@@ -69,15 +69,17 @@ def _plan_for(directory: Path, family: str, file: GgufFile) -> Plan:
     )
 
 
-def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]) -> WeightDifference | None:
+def _tensor_difference(
+    tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]
+) -> WeightDifference | None:
     info = file.tensors.get(tensor.name)
     if info is None:
         return WeightDifference(tensor.name, "missing", "is missing")
     shape = info.shape
-    if math.prod(shape) == math.prod(tensor.shape) and _plain(shape) == _plain(tensor.shape):
+    if math.prod(shape) == math.prod(tensor.shape) and _without_ones(shape) == _without_ones(tensor.shape):
         shape = tensor.shape
-    if math.prod(tensor.shape) > MOST_HELD and shape == tensor.shape and len(shape) == 2:
-        return _of_large(tensor, file, planned)
+    if math.prod(tensor.shape) > MOST_VALUES and shape == tensor.shape and len(shape) == 2:
+        return _large_difference(tensor, file, planned)
 
     def other_tensors() -> Iterator[tuple[str, np.ndarray]]:
         for each in planned.values():
@@ -90,7 +92,9 @@ def _different(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, Plan
     return difference
 
 
-def _of_large(tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]) -> WeightDifference | None:
+def _large_difference(
+    tensor: PlannedTensor, file: GgufFile, planned: Mapping[str, PlannedTensor]
+) -> WeightDifference | None:
     """Returns the difference of a table of tokens; reads some rows at a time."""
     info = file.tensors[tensor.name]
 
@@ -112,47 +116,48 @@ def _values(tensor: PlannedTensor) -> np.ndarray:
     return tensor.rows(0, tensor.shape[0]).reshape(tensor.shape)
 
 
-def _plain(shape: Sequence[int]) -> list[int]:
+def _without_ones(shape: Sequence[int]) -> list[int]:
     return [size for size in shape if size > 1]
 
 
 def _keys(plan: Plan, file: GgufFile) -> Iterator[str]:
     """Yields a clause for each key of the model that differs from the checkpoint."""
     for key, expected in plan.values.items():
-        if key.startswith(NOT_THE_MODEL) or key.endswith(OF_NO_EFFECT):
+        if key.startswith(UNRELATED_KEYS) or key.endswith(KEYS_WITHOUT_EFFECT):
             continue
         if key not in file.metadata:
-            if key.endswith(NEEDED):
-                yield f"{key} is missing; the checkpoint's is {_shown(expected)}"
+            if key.endswith(REQUIRED_KEYS):
+                yield f"{key} is missing; the checkpoint's is {_value_text(expected)}"
             continue
         stored = file.metadata[key]
         if isinstance(expected, (str, bool, int, float)):
-            if not _same(stored, expected):
-                yield f"{key} is {_shown(stored)}, the checkpoint's {_shown(expected)}"
-        elif isinstance(expected, Sequence) and (clause := _of_arrays(key, stored, expected, plan.values)):
+            if not _has_same_value(stored, expected):
+                yield f"{key} is {_value_text(stored)}, the checkpoint's {_value_text(expected)}"
+        elif isinstance(expected, Sequence) and (clause := _array_difference(key, stored, expected, plan.values)):
             yield clause
 
 
-def _same(stored: Any, expected: Value) -> bool:
+def _has_same_value(stored: Any, expected: Value) -> bool:
     if isinstance(expected, float) and isinstance(stored, (int, float)):
-        return math.isclose(stored, expected, rel_tol=CLOSE)
+        return math.isclose(stored, expected, rel_tol=RELATIVE_TOLERANCE)
     return bool(stored == expected)
 
 
-def _of_arrays(key: str, stored: Any, expected: Sequence[Any], values: Mapping[str, Value]) -> str:
+def _array_difference(key: str, stored: Any, expected: Sequence[Any], values: Mapping[str, Value]) -> str:
     """Returns a clause about the first element that differs; empty if none does."""
     types = values.get("tokenizer.ggml.token_type") if key.endswith(".tokens") else None
-    unused = {n for n, kind in enumerate(types) if kind == UNUSED} if isinstance(types, Sequence) else set()
+    unused_ids = {n for n, kind in enumerate(types) if kind == UNUSED_TOKEN} if isinstance(types, Sequence) else set()
     elements = list(stored) if isinstance(stored, (list, np.ndarray)) else []
     for number, (element, expected_element) in enumerate(zip(elements, expected)):
-        if element != expected_element and number not in unused:
+        if element != expected_element and number not in unused_ids:
             return (
-                f"{key} differs from place {number} on: {_shown(element)}, the checkpoint's {_shown(expected_element)}"
+                f"{key} differs from place {number} on: {_value_text(element)}, the checkpoint's "
+                f"{_value_text(expected_element)}"
             )
-    if len(elements) < len(expected) and not set(range(len(elements), len(expected))) <= unused:
+    if len(elements) < len(expected) and not set(range(len(elements), len(expected))) <= unused_ids:
         return f"{key} has {len(elements)} elements, the checkpoint's {len(expected)}"
     return ""
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else f"{value!r:.60}"

@@ -24,8 +24,8 @@ def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Pl
     """
     converters = {name: each.gguf.converter for name, each in FAMILIES.items() if each.gguf.converter}
     if family not in converters:
-        known = ", ".join(converters)
-        raise BadInput(f"models of the family {family!r:.80} are not converted; expected one of {known}")
+        family_names = ", ".join(converters)
+        raise BadInput(f"models of the family {family!r:.80} are not converted; expected one of {family_names}")
     if layout not in LAYOUTS:
         raise BadInput(f"layout is {layout!r:.80}; expected {' or '.join(LAYOUTS)}")
     try:

@@ -28,7 +28,7 @@ from workbench.families import FAMILIES
 from workbench.formats.quantization import resolve_quantization
 from workbench.system.imports import UNNEEDED_PACKAGE, hidden_packages
 
-SAY_SECONDS = 0.1  # the shortest time between two lines of progress
+REPORT_SECONDS = 0.1  # the shortest time between two lines of progress
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     def say(fraction: float, sentence: str) -> None:
         nonlocal last_report
         current_time = time.monotonic()
-        if current_time - last_report >= SAY_SECONDS:
+        if current_time - last_report >= REPORT_SECONDS:
             last_report = current_time
             print(json.dumps({"fraction": fraction, "sentence": sentence}), file=lines)
 
@@ -86,7 +86,7 @@ def _run(request: dict[str, Any], say: OnProgress) -> dict[str, Any]:
     from workbench.conversion.writer import write  # after the check for missing packages
 
     sources = [source for plan in plans for source in plan.sources]
-    answer: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": outside(sources, directory)}
+    answer: dict[str, Any] = {"sizes": estimated_bytes(plans), "outside": directories_outside(sources, directory)}
     if "files" in request:
         quantization = resolve_quantization(request["quantization"], answer["sizes"])
         path = Path(request["files"][quantization])
@@ -105,10 +105,10 @@ def _serve(directory: Path, family: str, out: Path, say: OnProgress) -> dict[str
     )
 
     write_directory(model, out, say)
-    return {"outside": outside(model.sources, directory), "path": str(out)}
+    return {"outside": directories_outside(model.sources, directory), "path": str(out)}
 
 
-def outside(sources: Iterable[Path], directory: Path) -> list[str]:
+def directories_outside(sources: Iterable[Path], directory: Path) -> list[str]:
     """Returns the directories that the model was read from, except its own."""
     resolved = {source.resolve() for source in sources}
     return sorted(str(source) for source in resolved if not source.is_relative_to(directory.resolve()))

@@ -36,9 +36,9 @@ class GgufRequest:
         """Raises `BadInput` if the file cannot be written under that name, before the checkpoint is downloaded."""
         check_type(self.quantization, (AUTO, *TYPES))
         check_place(self.out.absolute())
-        self._keep([self.out])
+        self._check_existing([self.out])
 
-    def _keep(self, paths: Sequence[Path]) -> None:
+    def _check_existing(self, paths: Sequence[Path]) -> None:
         """Raises `BadInput` for a file that exists, unless it may be overwritten."""
         existing = next((path for path in paths if path.exists() or path.is_symlink()), None)
         if existing is not None and not self.force:
@@ -58,7 +58,7 @@ class GgufRequest:
         with terminable():
             on_progress(0.0, f"reading {directory.name}")
             plans = plans_of(directory, family, self.layout)
-            self._keep(paths_of(plans, self.out))  # a pair has a second file
+            self._check_existing(paths_of(plans, self.out))  # a pair has a second file
             paths, _ = convert(plans, self.quantization, self.out, on_progress)
         for note in dict.fromkeys(note for plan in plans for note in plan.notes):
             on_note(note)

@@ -39,13 +39,15 @@ def small_files(directory: Path, patterns: Iterable[str], folder: str = "") -> d
     return {f"{folder}/{path.name}" if folder else path.name: path for path in matching}
 
 
-def funasr_files(directory: Path, *named: Path | None) -> dict[str, Path]:
+def funasr_files(directory: Path, *paths: Path | None) -> dict[str, Path]:
     """Returns the small files of a FunASR directory, including those that its configuration names."""
-    inside = {path.relative_to(directory).as_posix(): path for path in named if path and path.is_relative_to(directory)}
-    return {**small_files(directory, FUNASR_FILES), **inside}
+    named_files = {
+        path.relative_to(directory).as_posix(): path for path in paths if path and path.is_relative_to(directory)
+    }
+    return {**small_files(directory, FUNASR_FILES), **named_files}
 
 
-def travelling(family: str, files: Mapping[str, Path | bytes]) -> dict[str, Value]:
+def embedded_files(family: str, files: Mapping[str, Path | bytes]) -> dict[str, Value]:
     """Returns the keys of every file of this project: its family and the small files."""
     values: dict[str, Value] = {"workbench.version": FORMAT_VERSION, "workbench.family": family, QUANTIZATION: ""}
     contents = {name: source if isinstance(source, bytes) else _read(source) for name, source in files.items()}
@@ -65,11 +67,11 @@ def _stored(content: bytes) -> Value:
 
 
 def _read(path: Path) -> bytes:
-    where = f"{path.parent.name}/{path.name}"
+    place = f"{path.parent.name}/{path.name}"
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE:
-            raise BadInput(f"{where} is {size / 1e6:.0f} MB long, which is too much for a file of text beside weights")
+            raise BadInput(f"{place} is {size / 1e6:.0f} MB long, which is too much for a file of text beside weights")
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{where} cannot be read: {error.strerror}") from error
+        raise BadInput(f"{place} cannot be read: {error.strerror}") from error

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from workbench.audio.cmvn import read_cmvn_ark
-from workbench.conversion.files import LANGUAGE_FILES, small_files, travelling
+from workbench.conversion.files import LANGUAGE_FILES, embedded_files, small_files
 from workbench.conversion.language import plan_language
 from workbench.conversion.language_changes import Change, merged, read_changed_language
 from workbench.conversion.plan import Plan, Rows, Value
@@ -42,27 +42,35 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     changed = read_changed_language(checkpoint)
 
     def rows(name: str, tensor: Tensor) -> Rows:
-        plain = tensor_rows(tensor, changed.regions)
-        return merged_rows(plain, changed.changes[name]) if name in changed.changes else plain
+        unchanged_rows = tensor_rows(tensor, changed.regions)
+        return merged_rows(unchanged_rows, changed.changes[name]) if name in changed.changes else unchanged_rows
 
-    half = plan_language(model.language, model.tokenizer, changed.tensors, rows, checkpoint.where)
+    language_part = plan_language(model.language, model.tokenizer, changed.tensors, rows, checkpoint.where)
     language = model.language.directory
     files = {CMVN: model.cmvn_file, **small_files(language, LANGUAGE_FILES, language.name)}
     values: dict[str, Value] = {
         "workbench.arguments": _arguments(model.directory),
-        "workbench.language.architecture": half.architecture,
-        **half.values,
-        **travelling("fireredasr", files),
+        "workbench.language.architecture": language_part.architecture,
+        **language_part.values,
+        **embedded_files("fireredasr", files),
     }
     cmvn = plan_cmvn(read_cmvn_ark(model.cmvn_file))
-    return [Plan(ARCHITECTURE, values, [*cmvn, *encoder, *half.tensors], notes=half.notes, sources=(language,))]
+    return [
+        Plan(
+            ARCHITECTURE,
+            values,
+            [*cmvn, *encoder, *language_part.tensors],
+            notes=language_part.notes,
+            sources=(language,),
+        )
+    ]
 
 
-def merged_rows(plain: Rows, change: Change) -> Rows:
+def merged_rows(unchanged_rows: Rows, change: Change) -> Rows:
     """Returns the rows of a changed weight, computed from the rows of the weight."""
 
     def rows(first: int, last: int) -> np.ndarray:
-        merged_values: np.ndarray = merged(torch.from_numpy(plain(first, last)), change, first, last).numpy()
+        merged_values: np.ndarray = merged(torch.from_numpy(unchanged_rows(first, last)), change, first, last).numpy()
         return merged_values
 
     return rows
@@ -71,5 +79,5 @@ def merged_rows(plain: Rows, change: Change) -> Rows:
 def _arguments(directory: Path) -> str:
     """Returns the plain values among the args of both torch files, as JSON."""
     packages = {"model": read_package(directory / WEIGHTS), "encoder": read_package(directory / ENCODER_WEIGHTS)}
-    plain = {half: package.plain_arguments for half, package in packages.items()}
-    return json.dumps(plain, ensure_ascii=False)
+    arguments = {part: package.plain_arguments for part, package in packages.items()}
+    return json.dumps(arguments, ensure_ascii=False)

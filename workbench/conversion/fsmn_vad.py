@@ -15,7 +15,7 @@ from torch import Tensor
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion import funasr_layout
-from workbench.conversion.files import funasr_files, travelling
+from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.core.errors import BadInput
@@ -44,7 +44,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     files: dict[str, Path | bytes] = {**funasr_files(directory, model.cmvn_file)}
     if model.network is None:
         files |= {"config.yaml": _written_config(config, model), MVN: model.cmvn_file}
-    return [Plan(ARCHITECTURE, {**values, **travelling("fsmn_vad", files)}, planned)]
+    return [Plan(ARCHITECTURE, {**values, **embedded_files("fsmn_vad", files)}, planned)]
 
 
 def _network(model: FsmnVadModel) -> tuple[FsmnConfig, dict[str, Tensor]]:

@@ -28,8 +28,8 @@ def type_rule(exact_f16: Sequence[str] = (), exact_q8_0: Sequence[str] = ()) -> 
     """
 
     def type_of(tensor: PlannedTensor, quantization: str) -> str:
-        exact = exact_f16 if quantization == "f16" else exact_q8_0
-        if len(tensor.shape) != 2 or any(part in tensor.name for part in ("norm", "fsmn_block", *exact)):
+        exact_parts = exact_f16 if quantization == "f16" else exact_q8_0
+        if len(tensor.shape) != 2 or any(part in tensor.name for part in ("norm", "fsmn_block", *exact_parts)):
             return "f32"
         return quantization if fits(tensor.shape, quantization) else "f32"
 
@@ -49,10 +49,10 @@ def frontend_differences(frontend: FrontendConfig) -> list[str]:
     return differences + (["samples from -1 to 1 (upsacle_samples false)"] if not frontend.upscale_samples else [])
 
 
-def memory_differences(kernel: int, shift: int, of: str) -> list[str]:
+def memory_differences(kernel: int, shift: int, place: str) -> list[str]:
     """Returns how an FSMN memory differs from the runtime's: an odd kernel with its middle on the present frame."""
-    differences = [f"an even kernel of {kernel} frames in {of}"] if kernel % 2 == 0 else []
-    return [*differences, f"sanm_shfit {shift} in {of}"] if shift else differences
+    differences = [f"an even kernel of {kernel} frames in {place}"] if kernel % 2 == 0 else []
+    return [*differences, f"sanm_shfit {shift} in {place}"] if shift else differences
 
 
 def encoder_differences(encoder: SanmConfig) -> list[str]:

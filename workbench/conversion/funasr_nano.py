@@ -10,8 +10,8 @@ from torch import Tensor
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion import funasr_layout
-from workbench.conversion.files import LANGUAGE_FILES, funasr_files, small_files, travelling
-from workbench.conversion.language import LanguageHalf, language_name, plan_language
+from workbench.conversion.files import LANGUAGE_FILES, embedded_files, funasr_files, small_files
+from workbench.conversion.language import LanguagePart, language_name, plan_language
 from workbench.conversion.plan import Plan, PlannedTensor, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
 from workbench.core.errors import BadInput
@@ -39,28 +39,36 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     """Returns the plan of a checkpoint directory, or of FunASR's pair; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
-    where = f"{weights.parent.name}/{weights.name}"
+    weights_name = f"{weights.parent.name}/{weights.name}"
     speech, language = split_language(read_state_dict(weights))
     expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
-    check_tensors(expected, speech, where, UNUSED_TENSORS)
+    check_tensors(expected, speech, weights_name, UNUSED_TENSORS)
     encoder = plan_tensors({name: tensor for name, tensor in speech.items() if name in expected}, weights)
     regions = mapped_regions(weights)
-    half = plan_language(
-        model.language, model.tokenizer, language, lambda _, tensor: tensor_rows(tensor, regions), where
+    language_part = plan_language(
+        model.language, model.tokenizer, language, lambda _, tensor: tensor_rows(tensor, regions), weights_name
     )
     values = _values(model)
     if layout == "funasr":
         rule, types = funasr_layout.type_rule(), funasr_layout.TYPES
-        language_values = {**language_name(model.language.directory), **half.values}
+        language_values = {**language_name(model.language.directory), **language_part.values}
         return [
             Plan(RUNTIME_ARCHITECTURE, values, encoder, rule, types, notes=_notes(model)),
-            Plan(half.architecture, language_values, half.tensors, usual_type, types, suffix="-llm", notes=half.notes),
+            Plan(
+                language_part.architecture,
+                language_values,
+                language_part.tensors,
+                usual_type,
+                types,
+                suffix="-llm",
+                notes=language_part.notes,
+            ),
         ]
     cmvn = plan_cmvn(read_am_mvn(model.cmvn_file) if model.cmvn_file else None)
-    branch, left_out = _ctc_branch(model, branch_tensors(speech), weights, where)
-    tensors = [*cmvn, *encoder, *branch, *half.tensors]
-    values |= _language_values(model, half, bool(branch))
-    notes = [*half.notes, *left_out]
+    branch, branch_notes = _ctc_branch(model, branch_tensors(speech), weights, weights_name)
+    tensors = [*cmvn, *encoder, *branch, *language_part.tensors]
+    values |= _language_values(model, language_part, bool(branch))
+    notes = [*language_part.notes, *branch_notes]
     return [Plan(ARCHITECTURE, values, tensors, notes=notes, sources=(model.language.directory,))]
 
 
@@ -78,15 +86,19 @@ def _ctc_branch(
     return [], [f"the CTC branch is left out: {reason}"] if tensors else []
 
 
-def _language_values(model: FunasrNanoModel, half: LanguageHalf, branch: bool) -> dict[str, Value]:
+def _language_values(model: FunasrNanoModel, language_part: LanguagePart, has_branch: bool) -> dict[str, Value]:
     directory = model.language.directory
-    tokens = {CTC_TOKENS: model.ctc.tokens} if branch and isinstance(model.ctc, CtcBranch) else {}
+    tokens = {CTC_TOKENS: model.ctc.tokens} if has_branch and isinstance(model.ctc, CtcBranch) else {}
     files = {
         **funasr_files(model.checkpoint.directory, model.cmvn_file),
         **tokens,
         **small_files(directory, LANGUAGE_FILES, directory.name),
     }
-    return {"workbench.language.architecture": half.architecture, **half.values, **travelling("funasr_nano", files)}
+    return {
+        "workbench.language.architecture": language_part.architecture,
+        **language_part.values,
+        **embedded_files("funasr_nano", files),
+    }
 
 
 def _values(model: FunasrNanoModel) -> dict[str, Value]:

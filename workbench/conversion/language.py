@@ -27,7 +27,7 @@ ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 TABLES = ("token_embd.weight", "output.weight")
 COMPARED = 1024  # rows of two tables that are compared at a time
-NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's token types
+NORMAL_TOKEN, CONTROL_TOKEN, USER_DEFINED_TOKEN, UNUSED_TOKEN = 1, 3, 4, 5  # llama.cpp's token types
 
 # How Qwen2's tokenizer, and llama.cpp's tokenizer of that name, split a text before they look for pieces.
 QWEN2_SPLIT = (
@@ -36,7 +36,7 @@ QWEN2_SPLIT = (
 
 
 @dataclass(frozen=True, eq=False)
-class LanguageHalf:
+class LanguagePart:
     """The keys and tensors of a file's language model."""
 
     architecture: str  # qwen2 or qwen3
@@ -51,7 +51,7 @@ def plan_language(
     tensors: Mapping[str, Tensor],
     rows: Callable[[str, Tensor], Rows],
     where: str,
-) -> LanguageHalf:
+) -> LanguagePart:
     """Plans the keys and tensors of a language model.
 
     Args:
@@ -72,7 +72,7 @@ def plan_language(
     values, planned = plan_network(language, config, tensors, rows, where, f"{directory}/config.json")
     definition = tokenizer.definition
     values |= _tokenizer_values(language, tokenizer, definition, config)
-    return LanguageHalf(language.model_type, values, planned, _notes(definition, directory))
+    return LanguagePart(language.model_type, values, planned, _notes(definition, directory))
 
 
 def plan_network(
@@ -139,14 +139,14 @@ def _checked(
     if config.tie_word_embeddings:
         if EMBEDDINGS not in available and OUTPUT in available:
             available[EMBEDDINGS] = available.pop(OUTPUT)
-        if OUTPUT not in available or _equal(available[OUTPUT], available[EMBEDDINGS], rows):
+        if OUTPUT not in available or _are_equal(available[OUTPUT], available[EMBEDDINGS], rows):
             available.pop(OUTPUT, None)
             expected.pop(OUTPUT, None)
     check_tensors(expected, available, where, described_in=described_in)
     return {name: available[name] for name in expected}
 
 
-def _equal(output: Tensor, embeddings: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
+def _are_equal(output: Tensor, embeddings: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
     """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
     if output.shape != embeddings.shape or output.data_ptr() == embeddings.data_ptr():
         return output.shape == embeddings.shape
@@ -186,12 +186,15 @@ def _tokenizer_values(
             f"the tokenizer in {language.directory.name} is of type {model.get('type')}; expected BPE, as Qwen has it"
         )
     tokens = [f"[PAD{number}]" for number in range(language.vocabulary)]
-    types = [UNUSED] * language.vocabulary
+    types = [UNUSED_TOKEN] * language.vocabulary
     for token, number in model["vocab"].items():
-        tokens[number], types[number] = token, NORMAL
-    for added in definition["added_tokens"]:
-        number = added["id"]
-        tokens[number], types[number] = added["content"], CONTROL if added["special"] else USER_DEFINED
+        tokens[number], types[number] = token, NORMAL_TOKEN
+    for added_token in definition["added_tokens"]:
+        number = added_token["id"]
+        tokens[number], types[number] = (
+            added_token["content"],
+            CONTROL_TOKEN if added_token["special"] else USER_DEFINED_TOKEN,
+        )
     merges = [
         each if isinstance(each, str) else " ".join(part.replace(" ", "Ġ") for part in each) for each in model["merges"]
     ]
@@ -202,15 +205,15 @@ def _tokenizer_values(
         "tokenizer.ggml.token_type": types,
         "tokenizer.ggml.merges": merges,
     }
-    special = dict(tokenizer.special_ids)
+    special_ids = dict(tokenizer.special_ids)
     end = tokenizer.id_of(TURN_END)
     roles = {
-        "bos": special.get("bos", config.bos_token_id),
-        "eos": special.get("eos", end if end is not None else next(iter(language.stop_ids), None)),
-        "padding": special.get("pad", language.pad_id),
+        "bos": special_ids.get("bos", config.bos_token_id),
+        "eos": special_ids.get("eos", end if end is not None else next(iter(language.stop_ids), None)),
+        "padding": special_ids.get("pad", language.pad_id),
     }
-    begins = tokenizer.ids("a", begin=True)[:1] == [roles["bos"]]  # as DeepSeek's models on Qwen's networks do
-    values["tokenizer.ggml.add_bos_token"] = begins
+    adds_bos = tokenizer.ids("a", begin=True)[:1] == [roles["bos"]]  # as DeepSeek's models on Qwen's networks do
+    values["tokenizer.ggml.add_bos_token"] = adds_bos
     for role, number in roles.items():
         if isinstance(number, int) and 0 <= number < language.vocabulary:
             values[f"tokenizer.ggml.{role}_token_id"] = number

@@ -43,26 +43,28 @@ def read_changed_language(checkpoint: Checkpoint) -> ChangedLanguage:
 
     Raises `BadInput` for changes to another language model.
     """
-    model, where = checkpoint.model, checkpoint.where
-    sorted_tensors = sort_tensors(checkpoint.language, where)
-    base = f"the language model in {model.language.directory.name}"
+    model, checkpoint_name = checkpoint.model, checkpoint.where
+    sorted_tensors = sort_tensors(checkpoint.language, checkpoint_name)
+    base_name = f"the language model in {model.language.directory.name}"
     regions = [*mapped_regions(checkpoint.weights), *mapped_regions(model.directory / ENCODER_WEIGHTS)]
     tensors: dict[str, Tensor] = dict(sorted_tensors.full)
     if not sorted_tensors.complete:
-        tensors, mapped = read_language_weights(model.language.directory)
-        regions += mapped
+        tensors, mapped_regions_of_base = read_language_weights(model.language.directory)
+        regions += mapped_regions_of_base
         for name, value in sorted_tensors.full.items():
-            check_replacement(name, value, tensors[name].shape if name in tensors else None, where, base)
+            check_replacement(name, value, tensors[name].shape if name in tensors else None, checkpoint_name, base_name)
             tensors[name] = value
     changes = {}
     for module, pair in sorted_tensors.pairs.items():
         weight = tensors.get(f"{module}.weight")
         shape = None if weight is None else weight.shape
-        a, b, r = check_pair(module, pair, shape, model.lora_rank, where, base)
-        for half in (a, b):
-            give_back(half, regions)  # the check has read them
+        a, b, r = check_pair(module, pair, shape, model.lora_rank, checkpoint_name, base_name)
+        for matrix in (a, b):
+            give_back(matrix, regions)  # the check has read them
         changes[f"{module}.weight"] = Change(a, b, model.lora_alpha / r)
-    return ChangedLanguage(tensors, changes, regions, where if sorted_tensors.complete else f"{where} or {base}")
+    return ChangedLanguage(
+        tensors, changes, regions, checkpoint_name if sorted_tensors.complete else f"{checkpoint_name} or {base_name}"
+    )
 
 
 def merged(weight: Tensor, change: Change, first: int, last: int) -> Tensor:

@@ -11,7 +11,7 @@ from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.weights import read_safetensors, read_state_dict
 
-WHOLE = ("model.safetensors", "pytorch_model.bin")
+SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # the suffix of the index file of several parts
 
 
@@ -30,20 +30,20 @@ def read_language_weights(directory: Path) -> tuple[dict[str, Tensor], list[tupl
 
 
 def _files(directory: Path) -> list[Path]:
-    for name in WHOLE:
+    for name in SINGLE_FILES:
         if (directory / name).is_file():
             return [directory / name]
         index = directory / f"{name}{INDEX}"
         if not index.is_file():
             continue
-        where = f"{directory.name}/{index.name}"
+        index_name = f"{directory.name}/{index.name}"
         try:
             names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise BadInput(f"{where} is damaged; expected the file of every tensor under weight_map") from error
+            raise BadInput(f"{index_name} is damaged; expected the file of every tensor under weight_map") from error
         files = [directory / Path(str(part)).name for part in names]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
-            raise BadInput(f"{where} names {missing[0]}, and there is no such file in {directory.name}")
+            raise BadInput(f"{index_name} names {missing[0]}, and there is no such file in {directory.name}")
         return files
-    raise BadInput(f"language model directory {directory.name} has no weights; expected {' or '.join(WHOLE)}")
+    raise BadInput(f"language model directory {directory.name} has no weights; expected {' or '.join(SINGLE_FILES)}")

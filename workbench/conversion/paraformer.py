@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion import funasr_layout
-from workbench.conversion.files import funasr_files, travelling
+from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.families.paraformer import ParaformerModel, read_paraformer
@@ -29,16 +29,16 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
     expected = network.state_dict()
     check_tensors(expected, tensors, f"{weights.parent.name}/{weights.name}", model.unused_tensors)
-    used = {name: tensor for name, tensor in tensors.items() if name in expected}
+    used_tensors = {name: tensor for name, tensor in tensors.items() if name in expected}
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    planned = [*plan_cmvn(cmvn), *plan_tensors(used, weights, tables=("decoder.output_layer.weight",))]
+    planned = [*plan_cmvn(cmvn), *plan_tensors(used_tensors, weights, tables=("decoder.output_layer.weight",))]
     values = _values(model)
     if layout == "funasr":
         rule = funasr_layout.type_rule(exact_f16=("cif_output",), exact_q8_0=("predictor",))
         return [Plan(ARCHITECTURE, values, planned, rule, funasr_layout.TYPES, notes=_notes(model))]
     named_files = (model.checkpoint.file("tokenizer_conf", key) for key in ("token_list", "seg_dict_file"))
     files = funasr_files(directory.resolve(), model.cmvn_file, *named_files)
-    return [Plan(ARCHITECTURE, {**values, **travelling("paraformer", files)}, planned)]
+    return [Plan(ARCHITECTURE, {**values, **embedded_files("paraformer", files)}, planned)]
 
 
 def _values(model: ParaformerModel) -> dict[str, Value]:

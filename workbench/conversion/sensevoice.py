@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion import funasr_layout
-from workbench.conversion.files import funasr_files, travelling
+from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.families.sensevoice import (
@@ -37,7 +37,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         rule = funasr_layout.type_rule(exact_f16=("embed.weight",), exact_q8_0=("embed.weight",))
         return [Plan(ARCHITECTURE, values, planned, rule, funasr_layout.TYPES, notes=_notes(model))]
     files = funasr_files(directory.resolve(), model.cmvn_file, model.checkpoint.file("tokenizer_conf", "bpemodel"))
-    return [Plan(ARCHITECTURE, {**values, **travelling("sensevoice", files)}, planned, usual_type, TYPES)]
+    return [Plan(ARCHITECTURE, {**values, **embedded_files("sensevoice", files)}, planned, usual_type, TYPES)]
 
 
 def _values(model: SenseVoiceModel) -> dict[str, Value]:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from workbench.conversion.files import LANGUAGE_FILES, small_files, travelling
+from workbench.conversion.files import LANGUAGE_FILES, embedded_files, small_files
 from workbench.conversion.language import EMBEDDINGS, OUTPUT, plan_network
 from workbench.conversion.plan import Plan, PlannedTensor, Rows, Value
 from workbench.conversion.speechlm_audio import AudioPart, plan_codec, plan_tower
@@ -47,9 +47,9 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         values |= part.values
         tensors += part.tensors
         notes += part.notes
-    values = {HALF: "qwen3", **values, **travelling("speechlm", _files(model))}
-    outside = {folder for folder in model.folders.values() if not folder.is_relative_to(directory)}
-    return [Plan(ARCHITECTURE, values, tensors, notes=notes, sources=sorted(outside))]
+    values = {HALF: "qwen3", **values, **embedded_files("speechlm", _files(model))}
+    other_folders = {folder for folder in model.folders.values() if not folder.is_relative_to(directory)}
+    return [Plan(ARCHITECTURE, values, tensors, notes=notes, sources=sorted(other_folders))]
 
 
 def _audio(model: SpeechLmModel, parts: SpeechLmTensors) -> Iterator[AudioPart]:
@@ -70,12 +70,12 @@ def _files(model: SpeechLmModel) -> dict[str, Path | bytes]:
     files: dict[str, Path | bytes] = {**small_files(model.directory, OWN_FILES)}
     for name, folder in model.folders.items():
         relative = PurePosixPath(name)
-        plain = not relative.is_absolute() and ".." not in relative.parts
-        place = str(relative) if plain else folder.name
-        files |= small_files(folder, FILES, place)
-        if f"{place}/vocab.json" in files and f"{place}/tokenizer.json" not in files:
+        is_inside = not relative.is_absolute() and ".." not in relative.parts
+        target_folder = str(relative) if is_inside else folder.name
+        files |= small_files(folder, FILES, target_folder)
+        if f"{target_folder}/vocab.json" in files and f"{target_folder}/tokenizer.json" not in files:
             definition = json.dumps(model.tokenizer.language.definition, ensure_ascii=False)
-            files[f"{place}/tokenizer.json"] = definition.encode()
+            files[f"{target_folder}/tokenizer.json"] = definition.encode()
     return files
 
 
@@ -110,16 +110,16 @@ def plan_language(model: SpeechLmModel, parts: SpeechLmTensors) -> tuple[dict[st
     ]
 
 
-def _without(rows: Rows, begin: int, first: int, end: int) -> Rows:
-    """Returns the rows of a tensor from `begin` on without those from `first` to `end` (exclusive)."""
+def _without(rows: Rows, start: int, first: int, end: int) -> Rows:
+    """Returns the rows of a tensor from `start` on without those from `first` to `end` (exclusive)."""
 
-    def part(low: int, high: int) -> np.ndarray:
-        low, high = begin + low, begin + high
-        if not first < end or high <= first:
-            return rows(low, high)
+    def part(part_first: int, part_end: int) -> np.ndarray:
+        part_first, part_end = start + part_first, start + part_end
+        if not first < end or part_end <= first:
+            return rows(part_first, part_end)
         skipped = end - first
-        if low >= first:
-            return rows(low + skipped, high + skipped)
-        return np.concatenate([rows(low, first), rows(end, high + skipped)])
+        if part_first >= first:
+            return rows(part_first + skipped, part_end + skipped)
+        return np.concatenate([rows(part_first, first), rows(end, part_end + skipped)])
 
     return part

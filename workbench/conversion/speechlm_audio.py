@@ -37,7 +37,12 @@ from workbench.runtimes.pytorch.weights import build, check_tensors
 from workbench.runtimes.pytorch.xcodec import new_name
 
 ADAPTOR = "adaptor.continuous_audio"
-ALIKE = {"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"}  # transformers' names of `ACTIVATIONS`
+ACTIVATION_NAMES = {
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}  # transformers' names of `ACTIVATIONS`
 NO_ENCODER = (
     "the file has no encoder of the codec, because its semantic model is {model}; earlier speech of the assistant must "
     "come with its codec streams"
@@ -68,7 +73,7 @@ def plan_tower(
     network = tower_network(tower, hidden, where)
     check_tensors(network.state_dict(), tensors, where, described_in="its configuration")
     config: Any = network.get_submodule(TOWER_PREFIX.rstrip(".")).config
-    activation = ALIKE.get(config.activation_function)
+    activation = ACTIVATION_NAMES.get(config.activation_function)
     if activation is None:
         raise BadInput(
             f"the audio tower of {where} has the activation {config.activation_function!r:.80}; a GGUF file takes "
@@ -137,7 +142,7 @@ def plan_codec(
             "streams; expected at least as many codebooks"
         )
     acoustic, semantic = config.acoustic_model_config, config.semantic_model_config
-    encodes = _computes(semantic)
+    encodes = _is_supported(semantic)
     sizes = CodecSizes(
         sample_rate=config.sample_rate,
         codes=config.codebook_size,
@@ -196,7 +201,7 @@ def _units(draft: _Draft, name: str, block: str) -> None:
             draft.kernel(f"{new}.conv{number}", f"{old}.conv{number}")
 
 
-def _computes(semantic: Any) -> bool:
+def _is_supported(semantic: Any) -> bool:
     """Returns whether the GGUF runtime computes this semantic model: HuBERT without rare variants."""
     return (
         semantic.model_type == "hubert"
@@ -297,10 +302,14 @@ class _Draft:
 
     def attention(self, new: str, old: str, kind: Kind = Kind.MATRIX) -> None:
         """Plans `attn_qkv`, whose rows are those of queries, keys and values, and `attn_out`."""
-        for last, role in (("weight", kind), ("bias", Kind.EXACT)):
-            parts = [self.tensors[f"{old}.{name}_proj.{last}"] for name in "qkv"]
+        for parameter, role in (("weight", kind), ("bias", Kind.EXACT)):
+            parts = [self.tensors[f"{old}.{name}_proj.{parameter}"] for name in "qkv"]
             shape = 3 * len(parts[0]), *parts[0].shape[1:]
-            self._put(f"{new}.attn_qkv.{last}", shape, lambda a, b, parts=parts: torch.cat(parts)[a:b], role, *parts)  # type: ignore[misc]
+
+            def part(first: int, end: int, parts: list[Tensor] = parts) -> Tensor:
+                return torch.cat(parts)[first:end]
+
+            self._put(f"{new}.attn_qkv.{parameter}", shape, part, role, *parts)
         self.linear(f"{new}.attn_out", f"{old}.out_proj", kind)
 
     def kernel(self, new: str, old: str, order: Sequence[int] = (0, 2, 1)) -> None:

@@ -18,7 +18,7 @@ from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 # Tensors that are f32 in every file, by a part of their name. Vectors are f32 too.
-EXACT = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")
+EXACT_NAME_PARTS = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")
 
 
 def tensor_rows(tensor: Tensor, regions: list[tuple[int, int]]) -> Rows:
@@ -70,7 +70,7 @@ def plan_tensors(
         if tensor.ndim == 3 and shape[2] == 1 and name.endswith((".pointwise_conv1.weight", ".pointwise_conv2.weight")):
             tensor, shape = tensor.squeeze(2), shape[:2]  # a linear layer, stored as a convolution
         kind = Kind.TABLE if name in tables else Kind.MATRIX
-        if any(part in name for part in EXACT) or len(shape) != 2:
+        if any(part in name for part in EXACT_NAME_PARTS) or len(shape) != 2:
             kind = Kind.EXACT
         planned.append(PlannedTensor(name, shape, kind, tensor_rows(tensor, regions)))
     return planned

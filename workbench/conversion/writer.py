@@ -54,16 +54,16 @@ def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnPr
 
 class _Progress:
     def __init__(self, total: int, quantization: str, on_progress: OnProgress | None):
-        self.total, self.done = max(total, 1), 0
+        self.total, self.written_bytes = max(total, 1), 0
         self.quantization = quantization
         self.on_progress = on_progress
 
     def add(self, size: int, name: str) -> None:
-        self.done += size
+        self.written_bytes += size
         if self.on_progress is not None:
-            done, total = self.done / 1e6, self.total / 1e6
-            activity = f"writing {self.quantization}: {done:.0f} of {total:.0f} MB, {name}"
-            self.on_progress(min(self.done / self.total, 1.0), activity)
+            written_megabytes, total_megabytes = self.written_bytes / 1e6, self.total / 1e6
+            activity = f"writing {self.quantization}: {written_megabytes:.0f} of {total_megabytes:.0f} MB, {name}"
+            self.on_progress(min(self.written_bytes / self.total, 1.0), activity)
 
 
 class _Writer(GGUFWriter):
@@ -125,7 +125,7 @@ def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress:
     rows = tensor.shape[0]
     step = max(CHUNK_VALUES // max(math.prod(tensor.shape[1:]), 1), 1)
     kind = GGMLQuantizationType[stored.upper()]
-    written = 0
+    written_bytes = 0
     for first in range(0, rows, step):
         values = tensor.rows(first, min(first + step, rows))
         _check_values(values, stored, tensor.name)
@@ -135,11 +135,11 @@ def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress:
             data = values if stored == "f32" else quants.quantize(values, kind)
         content = np.ascontiguousarray(data)
         file.write(content.data)
-        written += content.nbytes
+        written_bytes += content.nbytes
         progress.add(content.nbytes, tensor.name)
-    filling = padded(written) - written
-    file.write(bytes(filling))
-    progress.done += filling
+    padding = padded(written_bytes) - written_bytes
+    file.write(bytes(padding))
+    progress.written_bytes += padding
 
 
 def _check_values(values: np.ndarray, stored: str, name: str) -> None:

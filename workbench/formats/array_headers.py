@@ -108,15 +108,15 @@ def _short(side: int) -> str:
     return str(side) if side < 1 << 63 else "2^63 or more"
 
 
-def check_claim(header: ArrayHeader, there: int, most: int, where: str) -> None:
-    """Raises `BadInput` unless an array's values fit into `there` bytes of the file and into `most` bytes."""
-    if header.bytes > there:
+def check_claim(header: ArrayHeader, available: int, limit: int, where: str) -> None:
+    """Raises `BadInput` unless an array's values fit into `available` bytes of the file and into `limit` bytes."""
+    if header.bytes > available:
         raise BadInput(
             f"{where} is truncated: its shape {header.shape} of {header.dtype} is {header.bytes} bytes, "
-            f"and it has {there}"
+            f"and it has {available}"
         )
-    if header.bytes > most:
-        raise BadInput(f"{where} is {header.bytes} bytes large; expected at most {most}")
+    if header.bytes > limit:
+        raise BadInput(f"{where} is {header.bytes} bytes large; expected at most {limit}")
 
 
 def read_tensor_header(
@@ -145,32 +145,32 @@ def read_tensor_header(
     return {name: _place(name, entry, 8 + length, size, where, types) for name, entry in header.items()}, metadata
 
 
-def _place(name: str, entry: Any, begin: int, size: int, file: str, types: Mapping[str, str]) -> TensorPlace:
+def _place(name: str, entry: Any, data_start: int, size: int, file: str, types: Mapping[str, str]) -> TensorPlace:
     where = f"tensor {name!r:.80} of {file}"
     try:
         code, shape, (start, stop) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        whole = isinstance(shape, list) and all(map(_is_whole, (*shape, start, stop)))
+        is_complete = isinstance(shape, list) and all(map(_is_whole, (*shape, start, stop)))
     except (TypeError, KeyError, ValueError):
-        whole = False
-    if not whole:
+        is_complete = False
+    if not is_complete:
         raise BadInput(f"{where} is not described as safetensors files do, by dtype, shape and data_offsets")
     if not isinstance(code, str) or code not in types:
         raise BadInput(f"{where} holds {code!r:.20}; expected one of {', '.join(types)}")
     check_shape(shape, where)
     if stop - start != math.prod(shape) * np.dtype(types[code]).itemsize:
         raise BadInput(f"{where} has the shape {shape} of {code} and {stop - start} bytes, which do not fit")
-    if begin + stop > size:
-        raise BadInput(f"{file} is truncated: {where} ends at byte {begin + stop}, and the file has {size}")
-    return TensorPlace(code, tuple(shape), begin + start, stop - start, np.dtype(types[code]))
+    if data_start + stop > size:
+        raise BadInput(f"{file} is truncated: {where} ends at byte {data_start + stop}, and the file has {size}")
+    return TensorPlace(code, tuple(shape), data_start + start, stop - start, np.dtype(types[code]))
 
 
 def unique_names(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     """Returns a JSON object from its entries; raises `ValueError` if a name occurs twice."""
-    found = dict(entries)
-    if len(found) < len(entries):
-        twice, _ = Counter(name for name, _ in entries).most_common(1)[0]
-        raise ValueError(f"{twice!r:.80} occurs twice")
-    return found
+    entries_by_name = dict(entries)
+    if len(entries_by_name) < len(entries):
+        duplicate, _ = Counter(name for name, _ in entries).most_common(1)[0]
+        raise ValueError(f"{duplicate!r:.80} occurs twice")
+    return entries_by_name
 
 
 def read_json(text: bytes, where: str, objects: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None) -> Any:

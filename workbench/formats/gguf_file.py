@@ -62,7 +62,7 @@ class GgufFile:
         self.tensors: Mapping[str, TensorInfo] = header.tensors
         self.nbytes = header.bytes
         self._header = header
-        self._finite = False  # whether `check_finite` has found nothing
+        self._is_checked = False  # whether `check_finite` has found nothing
 
     @property
     def name(self) -> str:
@@ -80,9 +80,9 @@ class GgufFile:
 
         If the file states the type that it was converted to (`workbench.quantization`), that type.
         """
-        stated = self._header.values.get("workbench.quantization")
-        if isinstance(stated, str) and stated.upper() in BY_NAME:
-            return stated.lower()
+        stated_type = self._header.values.get("workbench.quantization")
+        if isinstance(stated_type, str) and stated_type.upper() in BY_NAME:
+            return stated_type.lower()
         bytes_of: Counter[str] = Counter()
         for info in self.tensors.values():
             bytes_of[info.type] += info.nbytes if len(info.shape) > 1 else 0
@@ -126,8 +126,8 @@ class GgufFile:
         span = self.metadata.span(key)
         if span is None or span.count is None or span.kind != TEXT:
             raise self._unexpected(key, self._header.values[key], "an array of texts")
-        found: list[str] = self.metadata[key]
-        return found
+        elements: list[str] = self.metadata[key]
+        return elements
 
     def numbers(self, key: str) -> np.ndarray | None:
         """Returns an array of numbers or flags, or None if the key is missing.
@@ -139,8 +139,8 @@ class GgufFile:
         span = self.metadata.span(key)
         if span is None or span.count is None or span.kind == TEXT:
             raise self._unexpected(key, self._header.values[key], "an array of numbers")
-        found: np.ndarray = self.metadata[key]
-        return found
+        array: np.ndarray = self.metadata[key]
+        return array
 
     def length(self, key: str) -> int | None:
         """Returns the number of elements of an array without reading it; None if there is no array under the key."""
@@ -164,11 +164,11 @@ class GgufFile:
 
         It reads the whole file, which takes 0.1 to 0.5 s for a GB in memory; another call reads nothing.
         """
-        for name, info in () if self._finite else self.tensors.items():
+        for name, info in () if self._is_checked else self.tensors.items():
             if not all_finite(self.raw(name), info.type, BY_NAME[info.type].block_bytes):
                 raise BadInput(f"tensor {name} in {self.name} holds values that are not finite (NaN or infinity)")
             self.let_go(info.offset, info.nbytes)
-        self._finite = True
+        self._is_checked = True
 
     def raw(self, name: str) -> np.ndarray:
         """Returns the stored bytes of a tensor, uint8 [nbytes]: memory-mapped and read-only."""
@@ -236,10 +236,10 @@ class GgufFile:
         return value
 
     def _unexpected(self, key: str, value: Any, expected: str) -> BadInput:
-        found = f"{value!r:.80}"
+        value_text = f"{value!r:.80}"
         if isinstance(value, ByteRange):
-            found = "a long text" if value.count is None else f"an array of {value.count}"
-        return BadInput(f"{key} in {self.name} is {found}; expected {expected}")
+            value_text = "a long text" if value.count is None else f"an array of {value.count}"
+        return BadInput(f"{key} in {self.name} is {value_text}; expected {expected}")
 
 
 def read_gguf(path: str | Path) -> GgufFile:

@@ -34,7 +34,7 @@ LONGEST_TENSOR_NAME = 64
 MOST_DIMENSIONS = 4
 
 _WINDOW = 1 << 20  # bytes read at a time
-_SHORT = 1 << 12  # bytes; a text up to this length is decoded at once
+_DECODED_AT_ONCE = 1 << 12  # bytes; a text up to this length is decoded at once
 _LEAST_PAIR = 8 + 1 + 4 + 1  # fewest bytes of a key, a type and a value
 _LEAST_TENSOR = 8 + 1 + 4 + 4 + 8
 _SCALARS = {number: struct.Struct(code) for number, code in NUMBERS.items()}
@@ -79,22 +79,22 @@ class _Cursor:
     def __init__(self, file: BinaryIO, name: str, size: int) -> None:
         self.name, self.size = name, size
         self._file = file
-        self._window, self._at = b"", 0
-        self._begin = 0  # position of the window's first byte in the file
+        self._window, self._offset = b"", 0
+        self._window_start = 0  # position of the window's first byte in the file
         self.texts_left = MOST_TEXTS
 
     @property
     def position(self) -> int:
-        return self._begin + self._at
+        return self._window_start + self._offset
 
     @property
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         return self.size - self.position
 
     def take(self, count: int, what: str) -> bytes:
-        self._hold(count, what)
-        self._at += count
-        return self._window[self._at - count : self._at]
+        self._fill_window(count, what)
+        self._offset += count
+        return self._window[self._offset - count : self._offset]
 
     def number(self, form: struct.Struct, what: str) -> Any:
         return form.unpack(self.take(form.size, what))[0]
@@ -107,42 +107,42 @@ class _Cursor:
 
     def skip(self, count: int, what: str) -> None:
         self._check(count, what)
-        self._at += count
-        if self._at > len(self._window):
-            self._begin, self._window, self._at = self.position, b"", 0
-            self._file.seek(self._begin)
+        self._offset += count
+        if self._offset > len(self._window):
+            self._window_start, self._window, self._offset = self.position, b"", 0
+            self._file.seek(self._window_start)
 
     def skip_texts(self, count: int, what: str) -> None:
         """Skips `count` texts. For a file with a large vocabulary, this loop takes most of the opening time."""
-        unpack, window, at = _U64.unpack_from, self._window, self._at
+        unpack, window, offset = _U64.unpack_from, self._window, self._offset
         for _ in range(count):
-            if at + 8 > len(window):
-                self._at = at
-                self._hold(8, what)
-                window, at = self._window, self._at
-            after = at + 8 + unpack(window, at)[0]
-            if after > len(window):
-                self._at = at + 8
-                self.skip(after - at - 8, what)
-                window, at = self._window, self._at
+            if offset + 8 > len(window):
+                self._offset = offset
+                self._fill_window(8, what)
+                window, offset = self._window, self._offset
+            next_offset = offset + 8 + unpack(window, offset)[0]
+            if next_offset > len(window):
+                self._offset = offset + 8
+                self.skip(next_offset - offset - 8, what)
+                window, offset = self._window, self._offset
             else:
-                at = after
-        self._at = at
+                offset = next_offset
+        self._offset = offset
 
-    def _hold(self, count: int, what: str) -> None:
+    def _fill_window(self, count: int, what: str) -> None:
         """Makes sure that the next `count` bytes are in the window."""
         self._check(count, what)
-        if self._at + count > len(self._window):
-            self._begin, kept = self.position, self._window[self._at :]
-            self._window, self._at = kept + self._file.read(max(count - len(kept), _WINDOW)), 0
+        if self._offset + count > len(self._window):
+            self._window_start, unread = self.position, self._window[self._offset :]
+            self._window, self._offset = unread + self._file.read(max(count - len(unread), _WINDOW)), 0
             if len(self._window) < count:
                 raise BadInput(f"{self.name} became shorter while it was read")
 
     def _check(self, count: int, what: str) -> None:
-        if count > self.left:
+        if count > self.bytes_left:
             raise BadInput(
                 f"{self.name} is damaged or cut short: {what} takes {count} bytes at byte {self.position}, "
-                f"and the file has {self.left} more"
+                f"and the file has {self.bytes_left} more"
             )
 
 
@@ -192,17 +192,17 @@ def decoded(content: bytes, name: str, what: str) -> str:
 
 
 def _texts(content: bytes, count: int, name: str, what: str) -> list[str]:
-    texts, at = [], 0
+    texts, offset = [], 0
     for number in range(count):
-        (length,) = _U64.unpack_from(content, at)
-        texts.append(decoded(content[at + 8 : at + 8 + length], name, f"text {number} of {what}"))
-        at += 8 + length
+        (length,) = _U64.unpack_from(content, offset)
+        texts.append(decoded(content[offset + 8 : offset + 8 + length], name, f"text {number} of {what}"))
+        offset += 8 + length
     return texts
 
 
 def _read(cursor: _Cursor, modified: int) -> Header:
     name = cursor.name
-    if cursor.left < len(MAGIC) or cursor.take(len(MAGIC), "the magic word") != MAGIC:
+    if cursor.bytes_left < len(MAGIC) or cursor.take(len(MAGIC), "the magic word") != MAGIC:
         raise BadInput(f"{name} is not a GGUF file: it does not begin with the letters GGUF")
     version = cursor.number(_U32, "the version")
     if version not in VERSIONS:
@@ -210,18 +210,21 @@ def _read(cursor: _Cursor, modified: int) -> Header:
             raise BadInput(f"{name} is a big-endian GGUF file; expected a little-endian one")
         raise BadInput(f"{name} is a GGUF file of version {version}; expected version 2 or 3")
     tensors, keys = cursor.number(_U64, "the number of tensors"), cursor.number(_U64, "the number of keys")
-    for count, most, least, what in (
+    for count, limit, minimum_bytes, what in (
         (keys, MOST_KEYS, _LEAST_PAIR, "metadata keys"),
         (tensors, MOST_TENSORS, _LEAST_TENSOR, "tensors"),
     ):
-        if count > min(most, cursor.left // least):
-            raise BadInput(f"{name} states that it has {count} {what}, more than {_room(cursor.left, least, most)}")
+        if count > min(limit, cursor.bytes_left // minimum_bytes):
+            raise BadInput(
+                f"{name} states that it has {count} {what}, more than "
+                f"{_limit_text(cursor.bytes_left, minimum_bytes, limit)}"
+            )
     values: dict[str, Any] = {}
     for number in range(keys):
         key = cursor.text(LONGEST_KEY, f"the name of metadata key {number}")
         if key in values:
-            raise BadInput(f"{name} has the metadata key {_shown(key)} twice")
-        values[key] = _value(cursor, f"the value of {_shown(key)}")
+            raise BadInput(f"{name} has the metadata key {_printable(key)} twice")
+        values[key] = _value(cursor, f"the value of {_printable(key)}")
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 8 <= alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
         raise BadInput(
@@ -230,8 +233,12 @@ def _read(cursor: _Cursor, modified: int) -> Header:
     return Header(values, _tensors(cursor, tensors, alignment), alignment, cursor.size, modified)
 
 
-def _room(left: int, least: int, most: int) -> str:
-    return f"the {left} bytes behind have room for" if left // least < most else f"the {most} that are read here"
+def _limit_text(bytes_left: int, minimum_bytes: int, limit: int) -> str:
+    return (
+        f"the {bytes_left} bytes behind have room for"
+        if bytes_left // minimum_bytes < limit
+        else f"the {limit} that are read here"
+    )
 
 
 def _value(cursor: _Cursor, what: str) -> Any:
@@ -245,7 +252,7 @@ def _value(cursor: _Cursor, what: str) -> Any:
         return bool(flag)
     if kind == TEXT:
         length = cursor.number(_U64, what)
-        if length <= _SHORT:
+        if length <= _DECODED_AT_ONCE:
             return decoded(cursor.take(length, what), cursor.name, what)
         first = cursor.position
         cursor.skip(length, what)
@@ -260,9 +267,9 @@ def _array(cursor: _Cursor, what: str) -> ByteRange:
     kind, count = cursor.number(_U32, what), cursor.number(_U64, what)
     first = cursor.position
     if kind == TEXT:
-        if count > min(cursor.texts_left, cursor.left // 8):
-            room = _room(cursor.left, 8, cursor.texts_left)
-            raise BadInput(f"{what} in {name} states that it has {count} texts, more than {room}")
+        if count > min(cursor.texts_left, cursor.bytes_left // 8):
+            limit_text = _limit_text(cursor.bytes_left, 8, cursor.texts_left)
+            raise BadInput(f"{what} in {name} states that it has {count} texts, more than {limit_text}")
         cursor.texts_left -= count
         cursor.skip_texts(count, what)
     elif kind in NUMBERS or kind == FLAG:
@@ -280,31 +287,31 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, TensorInf
     for number in range(count):
         info = _tensor(cursor, number, alignment)
         if info.name in tensors:
-            raise BadInput(f"{name} has the tensor {_shown(info.name)} twice")
+            raise BadInput(f"{name} has the tensor {_printable(info.name)} twice")
         tensors[info.name] = info
-    begin = -(-cursor.position // alignment) * alignment  # offsets in the table count from here
-    end, before = begin, ""
+    data_start = -(-cursor.position // alignment) * alignment  # offsets in the table count from here
+    end, previous = data_start, ""
     for info in sorted(tensors.values(), key=lambda each: each.offset):
-        if begin + info.offset < end:
-            raise BadInput(f"tensors {_shown(before)} and {_shown(info.name)} in {name} overlap")
-        if begin + info.offset - end >= alignment:  # ggml refuses such a file too
-            behind = f"tensor {_shown(before)}" if before else "its table of tensors"
+        if data_start + info.offset < end:
+            raise BadInput(f"tensors {_printable(previous)} and {_printable(info.name)} in {name} overlap")
+        if data_start + info.offset - end >= alignment:  # ggml refuses such a file too
+            predecessor = f"tensor {_printable(previous)}" if previous else "its table of tensors"
             raise BadInput(
-                f"{name} is damaged: {begin + info.offset - end} bytes behind {behind} belong to no tensor, so its "
-                "type or its shape is wrong"
+                f"{name} is damaged: {data_start + info.offset - end} bytes behind {predecessor} belong to no tensor, "
+                "so its type or its shape is wrong"
             )
-        end, before = begin + info.offset + info.nbytes, info.name
+        end, previous = data_start + info.offset + info.nbytes, info.name
     if tensors and end > cursor.size:
         raise BadInput(
             f"{name} is cut short or damaged: its tensors take {end} bytes, and {end - cursor.size} of them are missing"
         )
-    return {key: replace(info, offset=begin + info.offset) for key, info in tensors.items()}
+    return {key: replace(info, offset=data_start + info.offset) for key, info in tensors.items()}
 
 
 def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
     file = cursor.name
     name = cursor.text(LONGEST_TENSOR_NAME, f"the name of tensor {number}")
-    what = f"tensor {_shown(name)}"
+    what = f"tensor {_printable(name)}"
     dimensions = cursor.number(_U32, f"the number of dimensions of {what}")
     if dimensions > MOST_DIMENSIONS:
         raise BadInput(f"{what} in {file} states that it has {dimensions} dimensions; expected at most 4")
@@ -324,6 +331,6 @@ def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
     return TensorInfo(name, shape, kind.name, offset, nbytes)
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     """Returns a name that is safe to show in a message, even from a damaged file."""
     return name if name.isprintable() and 0 < len(name) <= 64 else f"{name!r:.80}"

@@ -12,12 +12,17 @@ import numpy as np
 _CHUNK = 1 << 20  # bytes at a time, so that intermediate results stay in the processor's cache
 
 # Bit patterns, without the sign, from which on a number is infinite or no number.
-_HALF, _BRAIN, _SINGLE, _DOUBLE = 0x7C00, 0x7F80, 0x7F800000, 0x7FF0000000000000
+_INFINITE_FLOAT16, _INFINITE_BFLOAT16, _INFINITE_FLOAT32, _INFINITE_FLOAT64 = (
+    0x7C00,
+    0x7F80,
+    0x7F800000,
+    0x7FF0000000000000,
+)
 _FLOATS: Mapping[str, tuple[str, int]] = {
-    "F32": ("<u4", _SINGLE),
-    "F16": ("<u2", _HALF),
-    "BF16": ("<u2", _BRAIN),
-    "F64": ("<u8", _DOUBLE),
+    "F32": ("<u4", _INFINITE_FLOAT32),
+    "F16": ("<u2", _INFINITE_FLOAT16),
+    "BF16": ("<u2", _INFINITE_BFLOAT16),
+    "F64": ("<u8", _INFINITE_FLOAT64),
 }
 
 _SCALES: Mapping[str, tuple[int, ...]] = {
@@ -61,7 +66,7 @@ def all_finite(stored: np.ndarray, kind: str, block_bytes: int) -> bool:
     blocks = stored.reshape(-1, block_bytes)
     step = max(1, _CHUNK // block_bytes)
     return not any(
-        _reaches(np.ascontiguousarray(blocks[first : first + step, at : at + 2]).view("<u2"), _HALF)
+        _reaches(np.ascontiguousarray(blocks[first : first + step, at : at + 2]).view("<u2"), _INFINITE_FLOAT16)
         for at in _SCALES.get(kind, ())
         for first in range(0, len(blocks), step)
     )

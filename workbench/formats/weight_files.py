@@ -8,7 +8,7 @@ from pathlib import Path
 from workbench.core.errors import BadInput
 
 SUFFIXES = frozenset({".pt", ".tar", ".onnx", ".safetensors", ".gguf"})
-_BEGIN = 512  # bytes that are read of a file to see what it is
+_HEAD_BYTES = 512  # bytes that are read of a file to see what it is
 
 
 def weight_files(checkpoint: Path) -> list[Path]:
@@ -17,7 +17,7 @@ def weight_files(checkpoint: Path) -> list[Path]:
         return [checkpoint] if checkpoint.is_file() else []
     # One level down, where language halves lie; these may be links, which a recursive glob does not follow.
     folders = [checkpoint, *(path for path in checkpoint.iterdir() if path.is_dir())]
-    return [path for folder in folders for path in _inside(folder) if path.suffix in SUFFIXES and path.is_file()]
+    return [path for folder in folders for path in _contents(folder) if path.suffix in SUFFIXES and path.is_file()]
 
 
 def check_downloaded(path: Path, where: str) -> None:
@@ -27,7 +27,7 @@ def check_downloaded(path: Path, where: str) -> None:
     """
     try:
         with path.open("rb") as file:
-            begin = file.read(_BEGIN).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+            begin = file.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     except (OSError, ValueError):
         return
     if begin.startswith(b"version https://git-lfs.github.com/spec/"):
@@ -41,7 +41,7 @@ def file_bytes(checkpoint: Path) -> int:
     return sum(path.stat().st_size for path in weight_files(checkpoint))
 
 
-def _inside(folder: Path) -> list[Path]:
+def _contents(folder: Path) -> list[Path]:
     """Returns the content of a folder; nothing for an unreadable folder, because its reader raises the error."""
     with contextlib.suppress(OSError):
         return list(folder.iterdir())

@@ -15,7 +15,7 @@ from tests.support.tiny_language import tiny_language  # noqa: E402
 from workbench.conversion.language_weights import read_language_weights  # noqa: E402
 from workbench.conversion.vllm_checkpoint import directory as served  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import ServedModel, write_directory  # noqa: E402
-from workbench.conversion.vllm_checkpoint.tensors import stored  # noqa: E402
+from workbench.conversion.vllm_checkpoint.tensors import stored_tensor  # noqa: E402
 from workbench.core.errors import BadInput, Cancelled  # noqa: E402
 from workbench.families.language import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
 from workbench.system.atomic_files import check_directory  # noqa: E402
@@ -29,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
     return ServedModel(
         family="funasr_nano",
         language=language,
-        tensors=[stored(name, value) for name, value in TENSORS.items()],
+        tensors=[stored_tensor(name, value) for name, value in TENSORS.items()],
         where="the test",
         architecture="Ours",
         config={"hidden_size": 99, "ear": {"width": 3}},

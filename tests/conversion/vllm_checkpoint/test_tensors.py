@@ -15,7 +15,7 @@ from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load  # noqa: E402
 
 from workbench.conversion.vllm_checkpoint import tensors  # noqa: E402
-from workbench.conversion.vllm_checkpoint.tensors import DTYPES, stored, write_safetensors  # noqa: E402
+from workbench.conversion.vllm_checkpoint.tensors import DTYPES, stored_tensor, write_safetensors  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 
 SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), max_size=4)
@@ -35,7 +35,7 @@ def test_written_tensors_are_read_back_unchanged(
     path = tmp_path_factory.getbasetemp() / "it.safetensors"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensors, "CHUNK_VALUES", chunk)
-        planned = [stored(name, value) for name, value in values.items()]
+        planned = [stored_tensor(name, value) for name, value in values.items()]
         write_safetensors(planned, path, "the test", lambda tensor, count: progress.append((tensor.name, count)))
     read = load(path.read_bytes())
     assert sorted(read) == sorted(values)
@@ -51,9 +51,9 @@ def test_values_that_are_not_finite_are_refused(value: float, tmp_path: Path) ->
     bad = torch.ones(30, 2)
     bad[29, 1] = value
     with pytest.raises(BadInput, match=r"it/model\.pt: tensor bad holds values that are not finite"):
-        write_safetensors([stored("bad", bad)], tmp_path / "it", "it/model.pt", lambda *_: None)
+        write_safetensors([stored_tensor("bad", bad)], tmp_path / "it", "it/model.pt", lambda *_: None)
 
 
 def test_integer_tensors_are_refused() -> None:
     with pytest.raises(BadInput, match=r"it/model\.pt: tensor count holds torch\.int64; expected one of float32"):
-        stored("count", torch.ones(3, dtype=torch.int64), where="it/model.pt")
+        stored_tensor("count", torch.ones(3, dtype=torch.int64), where="it/model.pt")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench.conversion.language_weights import read_language_weights
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
-from workbench.conversion.vllm_checkpoint.funasr_nano import language_half
+from workbench.conversion.vllm_checkpoint.funasr_nano import language_part
 from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
 from workbench.families.causal_lm import read_causal_lm
 
@@ -19,9 +19,9 @@ def plan(directory: Path) -> ServedModel:
     model = read_causal_lm(directory)
     language = model.language
     if model.speech is not None:
-        tensors, changes, where = language_half(model.speech)
+        tensors, changes, source_name = language_part(model.speech)
     else:
-        where = language.directory.name
-        read, regions = read_language_weights(language.directory)
-        tensors, changes = language_tensors(language, read, prefixed("", regions, where), where)
-    return ServedModel("causal_lm", language, tensors, where, config=changes, sources=(language.directory,))
+        source_name = language.directory.name
+        weights, regions = read_language_weights(language.directory)
+        tensors, changes = language_tensors(language, weights, prefixed("", regions, source_name), source_name)
+    return ServedModel("causal_lm", language, tensors, source_name, config=changes, sources=(language.directory,))

@@ -57,13 +57,13 @@ def write_directory(model: ServedModel, out: Path, on_progress: OnProgress | Non
     check_room(out, total, "make room there")
     with explained_file_errors(out), _unfinished(out) as folder:
         _write_texts(model, folder)
-        done = 0
+        written_bytes = 0
 
         def on_written(tensor: StoredTensor, nbytes: int) -> None:
-            nonlocal done
-            done += nbytes
+            nonlocal written_bytes
+            written_bytes += nbytes
             if on_progress is not None:
-                on_progress(done / max(total, 1), f"writing {tensor.name} of {out.name}")
+                on_progress(written_bytes / max(total, 1), f"writing {tensor.name} of {out.name}")
 
         _write_weights(model, folder, on_written)
         if out.is_dir():

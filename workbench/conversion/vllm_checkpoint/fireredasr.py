@@ -16,7 +16,7 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.conversion.language_changes import ChangedLanguage, merged, read_changed_language
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.language import Store, language_tensors
-from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.families.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,
@@ -49,11 +49,11 @@ def plan(directory: Path) -> ServedModel:
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     changed = read_changed_language(checkpoint)
-    half, changes = language_tensors(model.language, changed.tensors, _merging(changed), changed.where)
+    language_part, changes = language_tensors(model.language, changed.tensors, _merging(changed), changed.where)
     return ServedModel(
         family="fireredasr",
         language=model.language,
-        tensors=[*_encoder_tensors(checkpoint, changed.regions), *half],
+        tensors=[*_encoder_tensors(checkpoint, changed.regions), *language_part],
         where=changed.where,
         architecture=ARCHITECTURE,
         config={**changes, **_config(model)},
@@ -72,22 +72,22 @@ def _encoder_tensors(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> 
     network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     expected = network.state_dict()
     check_tensors(expected, checkpoint.hearing, where, described_in=f"args of {ENCODER_WEIGHTS}")
-    return [stored(name, checkpoint.hearing[name], regions, where) for name in expected]
+    return [stored_tensor(name, checkpoint.hearing[name], regions, where) for name in expected]
 
 
 def _merging(changed: ChangedLanguage) -> Store:
     """Returns a function that stores a tensor of the language model with the checkpoint's change added."""
 
     def store(name: str, tensor: Tensor) -> StoredTensor:
-        plain = stored(f"{LANGUAGE_PREFIX}{name}", tensor, changed.regions, changed.where)
+        unchanged = stored_tensor(f"{LANGUAGE_PREFIX}{name}", tensor, changed.regions, changed.where)
         change = changed.changes.get(name)
         if change is None:
-            return plain
+            return unchanged
 
         def rows(first: int, last: int) -> Tensor:
-            return merged(plain.rows(first, last), change, first, last)
+            return merged(unchanged.rows(first, last), change, first, last)
 
-        return StoredTensor(plain.name, plain.shape, torch.float32, rows)
+        return StoredTensor(unchanged.name, unchanged.shape, torch.float32, rows)
 
     return store
 
@@ -113,8 +113,8 @@ def _section(model: FireRedAsrModel) -> dict[str, Any]:
     arguments, encoder_arguments = (
         read_package(model.directory / name).plain_arguments for name in (WEIGHTS, ENCODER_WEIGHTS)
     )
-    plain = {name: value for name, value in arguments.items() if name not in LORA_ARGUMENTS}
-    return dict(zip(SERVED_ARGUMENTS, ({**plain, **MERGED}, encoder_arguments), strict=True))
+    section = {name: value for name, value in arguments.items() if name not in LORA_ARGUMENTS}
+    return dict(zip(SERVED_ARGUMENTS, ({**section, **MERGED}, encoder_arguments), strict=True))
 
 
 def _preprocessor(model: FireRedAsrModel) -> dict[str, Any]:

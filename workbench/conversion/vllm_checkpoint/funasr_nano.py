@@ -14,7 +14,7 @@ import yaml
 
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
-from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.families.funasr_nano_chat import chat_template
@@ -33,18 +33,20 @@ def plan(directory: Path) -> ServedModel:
     """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
-    where = f"{weights.parent.name}/{weights.name}"
+    weights_name = f"{weights.parent.name}/{weights.name}"
     speech, language = split_language(read_state_dict(weights))
     expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
-    check_tensors(expected, speech, where, UNUSED_TENSORS)
+    check_tensors(expected, speech, weights_name, UNUSED_TENSORS)
     regions = mapped_regions(weights)
-    encoder = [stored(name, speech[name], regions, where) for name in expected]
-    half, changes = language_tensors(model.language, language, prefixed(LANGUAGE_PREFIX, regions, where), where)
+    encoder = [stored_tensor(name, speech[name], regions, weights_name) for name in expected]
+    planned_language, changes = language_tensors(
+        model.language, language, prefixed(LANGUAGE_PREFIX, regions, weights_name), weights_name
+    )
     return ServedModel(
         family="funasr_nano",
         language=model.language,
-        tensors=[*encoder, *half],
-        where=where,
+        tensors=[*encoder, *planned_language],
+        where=weights_name,
         architecture=ARCHITECTURE,
         config={**changes, **_config(model)},
         special_tokens=(AUDIO,),
@@ -55,13 +57,15 @@ def plan(directory: Path) -> ServedModel:
     )
 
 
-def language_half(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str, Any], str]:
+def language_part(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str, Any], str]:
     """Returns the language model's tensors by transformers' names, its changed configuration, and the source's name."""
     weights = model.checkpoint.weights
-    where = f"{weights.parent.name}/{weights.name}"
+    weights_name = f"{weights.parent.name}/{weights.name}"
     _, language = split_language(read_state_dict(weights))
-    half, changes = language_tensors(model.language, language, prefixed("", mapped_regions(weights), where), where)
-    return half, changes, where
+    planned_language, changes = language_tensors(
+        model.language, language, prefixed("", mapped_regions(weights), weights_name), weights_name
+    )
+    return planned_language, changes, weights_name
 
 
 def _config(model: FunasrNanoModel) -> dict[str, Any]:

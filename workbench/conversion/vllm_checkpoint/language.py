@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.weights import check_tensors
@@ -24,7 +24,7 @@ def prefixed(prefix: str, regions: Sequence[tuple[int, int]], where: str) -> Sto
     """Returns a function that stores tensors unchanged, with `prefix` before their names; other arguments as in
     `tensors.stored`.
     """
-    return lambda name, tensor: stored(prefix + name, tensor, regions, where)
+    return lambda name, tensor: stored_tensor(prefix + name, tensor, regions, where)
 
 
 def language_tensors(
@@ -58,7 +58,7 @@ def language_tensors(
     if config.tie_word_embeddings:
         if EMBEDDINGS not in available and OUTPUT in available:
             available[EMBEDDINGS] = available.pop(OUTPUT)
-        if OUTPUT not in available or _equal(available[OUTPUT], available[EMBEDDINGS]):
+        if OUTPUT not in available or _are_equal(available[OUTPUT], available[EMBEDDINGS]):
             available.pop(OUTPUT, None)
             expected.pop(OUTPUT, None)
         else:
@@ -67,9 +67,12 @@ def language_tensors(
     return [store(name, available[name]) for name in expected], changes
 
 
-def _equal(output: Tensor, embeddings: Tensor) -> bool:
+def _are_equal(output: Tensor, embeddings: Tensor) -> bool:
     """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
     if output.shape != embeddings.shape or output.data_ptr() == embeddings.data_ptr():
         return output.shape == embeddings.shape
     steps = range(0, len(output), COMPARED)
-    return all(torch.equal(output[at : at + COMPARED], embeddings[at : at + COMPARED].to(output.dtype)) for at in steps)
+    return all(
+        torch.equal(output[first : first + COMPARED], embeddings[first : first + COMPARED].to(output.dtype))
+        for first in steps
+    )

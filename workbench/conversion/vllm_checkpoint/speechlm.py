@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
-from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored
+from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.families.speechlm import CODEC_PREFIX, SpeechLmModel, read_speechlm
@@ -71,7 +71,7 @@ def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[Store
         )
     regions = mapped_regions(*parts.files)
     all_tensors = {**language, STREAM_TABLE: streams, **parts.hearing}
-    return [stored(name, value, regions, parts.where) for name, value in all_tensors.items()]
+    return [stored_tensor(name, value, regions, parts.where) for name, value in all_tensors.items()]
 
 
 def _language_shapes(model: SpeechLmModel, where: str) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _codec_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredT
         files, where = sorted(folder.glob("model*.safetensors")), folder.name
         tensors = {name: value for file in files for name, value in read_safetensors(file).items()}
     regions = mapped_regions(*files)
-    return [stored(f"{CODEC_PREFIX}{name}", value, regions, where) for name, value in tensors.items()]
+    return [stored_tensor(f"{CODEC_PREFIX}{name}", value, regions, where) for name, value in tensors.items()]
 
 
 def _dtype(parts: SpeechLmTensors) -> str:

@@ -45,7 +45,7 @@ class StoredTensor:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def stored(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] = (), where: str = "") -> StoredTensor:
+def stored_tensor(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] = (), where: str = "") -> StoredTensor:
     """Returns a tensor under this name, in its own dtype.
 
     Args:

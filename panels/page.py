@@ -30,8 +30,8 @@ from panels.widgets.html_block import html_block
 from panels.widgets.markup import text
 from workbench import __version__
 from workbench.core.errors import BadInput
-from workbench.serving.api import api_routes
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
+from workbench.serving.routes.api import api_routes
 from workbench.serving.service import Service
 
 TITLE = "Speech Workbench"

@@ -19,17 +19,17 @@ from starlette.websockets import WebSocket
 
 from panels.running.gradio_import import import_gradio
 from workbench.audio.read import MINUTES_VARIABLE
-from workbench.serving.access_middleware import AccessMiddleware, script_digests
-from workbench.serving.address import PORT, address
-from workbench.serving.addresses import trust_proxies
-from workbench.serving.flags import add_opening_arguments, read_users
-from workbench.serving.guard import Guard
+from workbench.serving.admission.access_middleware import AccessMiddleware, script_digests
+from workbench.serving.admission.address import PORT, address
+from workbench.serving.admission.addresses import trust_proxies
+from workbench.serving.admission.flags import add_opening_arguments, read_users
+from workbench.serving.admission.guard import Guard
+from workbench.serving.admission.keys import Keys, keys_path
+from workbench.serving.admission.limits import LOCAL, PUBLIC, read_limits
+from workbench.serving.admission.mode import PUBLIC as PUBLIC_MODE
+from workbench.serving.admission.mode import SPACE, mode_for
 from workbench.serving.kept_files import KeptFiles
-from workbench.serving.keys import Keys, keys_path
-from workbench.serving.limits import LOCAL, PUBLIC, read_limits
-from workbench.serving.mcp_server import Mcp
-from workbench.serving.mode import PUBLIC as PUBLIC_MODE
-from workbench.serving.mode import SPACE, mode_for
+from workbench.serving.mcp.server import Mcp
 from workbench.system.endings import Ended, end_in_order, is_ended, remove_leftovers, stopped_status
 from workbench.system.tempdirs import make_tempdir
 

@@ -17,7 +17,7 @@ from workbench.evaluation.manifests import FoundCorpus, read_manifest
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 
 LISTS = (".csv", ".tsv", ".jsonl", ".gz")
 MOST_UNPACKED = 4 << 30  # bytes of the files in one uploaded archive

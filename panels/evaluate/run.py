@@ -23,7 +23,7 @@ from workbench.evaluation.rows import Utterance
 from workbench.evaluation.runner import run as evaluate
 from workbench.evaluation.store import Evaluation, read
 from workbench.registry.registry import Registry
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 
 EVALUATION = "evaluation"  # the kind of these calls in the server's queue
 BEAT = 0.4  # seconds between two lines of progress

@@ -37,8 +37,8 @@ from workbench.core.errors import BadInput
 from workbench.core.visitors import check_work
 from workbench.families import FAMILIES
 from workbench.registry.registry import Registry
+from workbench.serving.admission.guard import Guard
 from workbench.serving.comparison import compare_in_separate_process
-from workbench.serving.guard import Guard
 
 SETTINGS = ("rules", "float64", "force", "profiles", "steps", "precision")
 

@@ -21,7 +21,7 @@ from workbench.core.progress import listening
 from workbench.core.visitors import check_work
 from workbench.parity_lab import ParityRun, ParityRuns, run_parity, run_parity_on_inputs
 from workbench.registry.registry import Registry
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 
 PARITY = "parity"  # the kind of these calls in the server's queue
 NOT_KEPT = "that comparison is not kept any more; run it again"
@@ -81,7 +81,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
     """Computes a request in a thread; yields its progress several times a second, and last the result.
 
     With a guard, the run waits in the queue of the server, is judged in a process of its own
-    (`workbench.serving.separate_process`), and ends at its deadline. Setting `stop` ends the run at its next check, and
+    (`workbench.serving.child_processes`), and ends at its deadline. Setting `stop` ends the run at its next check, and
     the last step then says that it was stopped. Closing the iterator ends it too, without a last step. Raises the same
     errors as `workbench.parity_lab.run_parity`.
     """

@@ -16,7 +16,7 @@ from workbench.core.sides import DTYPES, GGUF_SUFFIX, Side, read_side
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 from workbench.system.memory import size
 
 

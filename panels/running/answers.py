@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.serving.carried import CLIENT_CLOSED_REQUEST
+from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST
 
 
 async def answered(work: Callable[[bytes, Request], Response], largest: int, request: Request) -> Response:

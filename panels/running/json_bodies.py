@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from panels.running.call_status import with_fitting_status
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.openai_api.errors import Refusal, error_answer
-from workbench.serving.bodies import once_more, parsed, whole_body
+from workbench.serving.routes.bodies import once_more, parsed, whole_body
 
 if TYPE_CHECKING:
     from panels.running.root import Page

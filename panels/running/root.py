@@ -26,7 +26,7 @@ from panels.running.sent_results import SentResults
 from panels.widgets.timeline import Timelines
 from panels.widgets.timeline_routes import timeline_routes
 from workbench.core.errors import BadInput
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 from workbench.serving.service import Service
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")

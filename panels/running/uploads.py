@@ -21,8 +21,8 @@ from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import present_visitor
 from workbench.openai_api.errors import Refusal, error_answer
-from workbench.serving.carried import CLIENT_CLOSED_REQUEST
 from workbench.serving.kept_files import KeptFiles, no_room
+from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST
 
 if TYPE_CHECKING:
     from panels.running.root import Page

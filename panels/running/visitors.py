@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradio.context import LocalContext
 
 from workbench.core.visitors import NOBODY, Visitor
-from workbench.serving.addresses import address_of
+from workbench.serving.admission.addresses import address_of
 
 
 def visitor_of_event() -> Visitor:

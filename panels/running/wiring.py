@@ -9,7 +9,7 @@ import gradio as gr
 
 from panels.running.error_boundary import with_error_boundary
 
-# Runs that Gradio starts at once: more than the queue of calls (`workbench.serving.call_queue`) holds in public mode.
+# Runs that Gradio starts at once: more than `workbench.serving.admission.call_queue` holds in public mode.
 # So that queue decides which runs start, and is fair. Gradio's queue would serve whoever came first.
 RUNS_AT_ONCE = 112
 COMPUTING: dict[str, Any] = {"concurrency_limit": RUNS_AT_ONCE, "concurrency_id": "compute"}

@@ -1,6 +1,7 @@
 """The live microphone of the Transcribe tab: the place where its scripts draw it, and its files.
 
-The scripts in assets/live talk to the websocket of `workbench.serving.live`. The server stores no speech and no text.
+The scripts in assets/live talk to the websocket of `workbench.serving.streaming.live`. The server stores no speech
+and no text.
 """
 
 from __future__ import annotations

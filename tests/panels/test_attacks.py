@@ -33,10 +33,11 @@ from tests.support.fake_panels import FakeRegistry
 from tests.support.waits import until
 from workbench.core.errors import BadInput, Busy, Cancelled, WorkbenchError
 from workbench.core.visitors import Work, working
-from workbench.serving import access_middleware, kept_files
+from workbench.serving import kept_files
+from workbench.serving.admission import access_middleware
+from workbench.serving.admission.guard import Guard, Rate
+from workbench.serving.admission.limits import PUBLIC
 from workbench.serving.comparison import compare_in_separate_process
-from workbench.serving.guard import Guard, Rate
-from workbench.serving.limits import PUBLIC
 from workbench.system.memory import resident_bytes
 
 LIMITS = replace(

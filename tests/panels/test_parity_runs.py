@@ -29,7 +29,7 @@ from workbench.core.errors import BadInput, Refused, SessionDied
 from workbench.families import FAMILIES
 from workbench.parity_lab import Input, ParityRuns, page
 from workbench.parity_lab.clean import check_precision
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 from workbench.serving.sessions import SessionPool
 from workbench.trace.read import StoredTrace
 from workbench.trace.trace import Trace

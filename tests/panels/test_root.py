@@ -12,7 +12,7 @@ import pytest
 
 from panels.running.root import Page
 from panels.running.sent_results import SentResults
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 
 LARGE = "x" * 100_000  # beyond the limit for texts of a public page
 

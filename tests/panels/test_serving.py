@@ -15,7 +15,7 @@ from panels.running.sessions import SessionPool
 from panels.serving import UPLOADS, Opening, launch, main, own_uploads, quieten
 from tests.panels.conftest import free_port
 from tests.support.fake_panels import FakeRegistry
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 
 
 def test_upload_folder_is_deleted_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import add_files, expect, open_page
 from tests.support.fake_panels import FakeRegistry, FakeSession, tone
 from tests.support.widths import no_sideways_scroll
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 from workbench.session.values import Event
 
 pytestmark = pytest.mark.tabs("transcribe")

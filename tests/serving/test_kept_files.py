@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from workbench.core.visitors import Visitor
+from workbench.serving.admission.limits import PUBLIC
 from workbench.serving.kept_files import KeptFiles, NoRoom
-from workbench.serving.limits import PUBLIC
 
 MB = 1 << 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from workbench.serving.flags import add_opening_arguments
+from workbench.serving.admission.flags import add_opening_arguments
 
 
 def add_app(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from workbench.serving.flags import opening_words
+from workbench.serving.admission.flags import opening_words
 
 
 def start_page(parsed: argparse.Namespace) -> int:
@@ -27,7 +27,7 @@ def start_page(parsed: argparse.Namespace) -> int:
 
 def start_server(parsed: argparse.Namespace) -> int:
     """Starts the routes alone."""
-    from workbench.serving.address import address
+    from workbench.serving.admission.address import address
     from workbench.serving.server import SERVER_PORT, serve
 
     host, port = address(parsed.host, parsed.port, SERVER_PORT)
@@ -37,7 +37,7 @@ def start_server(parsed: argparse.Namespace) -> int:
 
 def change_keys(parsed: argparse.Namespace) -> int:
     """Adds, lists or removes API keys. A new key is printed once."""
-    from workbench.serving.keys import Keys, keys_path
+    from workbench.serving.admission.keys import Keys, keys_path
 
     keys = Keys(keys_path())
     if parsed.action == "add":

@@ -1,4 +1,4 @@
-"""Who calls a function on large arrays: this process, or a separate one (`workbench.serving.separate_process`)."""
+"""Who calls a function on large arrays: this process, or a separate one (`workbench.serving.child_processes`)."""
 
 from __future__ import annotations
 

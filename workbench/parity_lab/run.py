@@ -60,7 +60,7 @@ def run_parity(
             stops the run, and no file stays.
         keep: a folder for the traces; without it, they are removed when the run is closed.
         call: calls the functions that read and judge traces; by default in this process. A server has a separate
-            process for them (`workbench.serving.separate_process`).
+            process for them (`workbench.serving.child_processes.separate_process`).
         changes: fields of `how` by name, such as `exact=False`.
 
     Raises `BadInput` for a model, a side or an input that cannot be used, and any error of the reference's computation.

@@ -1,4 +1,4 @@
-"""Compares two trace files for a visitor in a separate process (`workbench.serving.separate_process`).
+"""Compares two trace files for a visitor in a separate process (`workbench.serving.child_processes.separate_process`).
 
 The process of the server reads no trace.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from workbench.compare.files import compare_files
 from workbench.compare.presets import find_preset
 from workbench.core.progress import report
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 
 
 def compare_in_separate_process(

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from workbench.core.errors import NoRoom
 from workbench.core.visitors import Visitor
-from workbench.serving.limits import Limits
+from workbench.serving.admission.limits import Limits
 
 SPARE = 64 << 20  # bytes of the disk that uploads leave free for all else
 FOLDERS, SECRET = "visitors", ".secret"

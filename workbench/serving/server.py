@@ -10,15 +10,15 @@ from starlette.applications import Starlette
 
 from workbench.audio.read import MINUTES_VARIABLE
 from workbench.core.errors import Unavailable
-from workbench.serving.access_middleware import AccessMiddleware
-from workbench.serving.addresses import trust_proxies
-from workbench.serving.api import api_routes
-from workbench.serving.guard import Guard
-from workbench.serving.keys import Keys, keys_path
-from workbench.serving.limits import LOCAL, PUBLIC, read_limits
-from workbench.serving.mcp_server import Mcp
-from workbench.serving.mode import PUBLIC as PUBLIC_MODE
-from workbench.serving.mode import mode_for
+from workbench.serving.admission.access_middleware import AccessMiddleware
+from workbench.serving.admission.addresses import trust_proxies
+from workbench.serving.admission.guard import Guard
+from workbench.serving.admission.keys import Keys, keys_path
+from workbench.serving.admission.limits import LOCAL, PUBLIC, read_limits
+from workbench.serving.admission.mode import PUBLIC as PUBLIC_MODE
+from workbench.serving.admission.mode import mode_for
+from workbench.serving.mcp.server import Mcp
+from workbench.serving.routes.api import api_routes
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
 from workbench.system.endings import remove_leftovers
@@ -37,7 +37,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
     """Serves the models of the registry until an interrupt, which ends the server in order.
 
     Args:
-        chosen: the flags for visitors (`workbench.serving.flags`).
+        chosen: the flags for visitors (`workbench.serving.admission.flags`).
 
     Raises `Unavailable` if the packages of a web server are not installed.
     """

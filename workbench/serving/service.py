@@ -23,10 +23,10 @@ from workbench.core.progress import listening
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.openai_api.kept_answers import KeptAnswers
 from workbench.registry.handle import OpenSession
-from workbench.serving.carried import CLIENT_CLOSED_REQUEST, ClientGone
+from workbench.serving.admission.gate import Gate
 from workbench.serving.figures import Figures
-from workbench.serving.gate import Gate
 from workbench.serving.offers import SEPARATOR, ModelOnRuntime, RuntimeOffer, chosen_offers, offers
+from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientGone
 from workbench.serving.sessions import SessionPool
 from workbench.serving.work import follower, opened
 

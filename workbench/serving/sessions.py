@@ -17,7 +17,7 @@ from workbench.core.progress import OnProgress
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import UNLOADED, Registry, Residency
 from workbench.registry.weights import AUTO
-from workbench.serving.guard import Guard
+from workbench.serving.admission.guard import Guard
 from workbench.system.memory import give_back_memory
 
 IDLE_MINUTES = 10.0

@@ -1,0 +1,239 @@
+"""The access middleware's checks of requests: hosts, origins, keys, rates, body sizes and slow bodies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tests.support.coroutines import finished
+from workbench.openai_api.errors import Refusal
+from workbench.serving.admission import access_middleware
+from workbench.serving.admission.access_middleware import AccessMiddleware
+from workbench.serving.admission.guard import Guard
+from workbench.serving.admission.keys import Keys
+from workbench.serving.admission.limits import PUBLIC
+
+
+@contextmanager
+def client_behind(guard: Guard, **options: Any) -> Iterator[TestClient]:
+    """A client of the access middleware alone, before an application that answers "yes"."""
+
+    async def yes(request: Any) -> PlainTextResponse:
+        return PlainTextResponse(f"yes{len(await request.body()) or ''}")
+
+    async def accept(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    every = [Route("/{path:path}", yes, methods=["GET", "POST", "OPTIONS"]), WebSocketRoute("/{path:path}", accept)]
+    app = Starlette(routes=every)
+    yield TestClient(AccessMiddleware(app, guard, **options), base_url="http://localhost:7860")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "host, status", [("localhost:7860", 200), ("127.0.0.1", 200), ("evil.example:7860", 421), ("mine.example", 200)]
+)
+def test_unknown_host_names_are_refused(host: str, status: int) -> None:
+    with client_behind(Guard(), hosts=["mine.example"]) as client:
+        assert client.get("/", headers={"host": host}).status_code == status
+        answer = client.post("/", headers={"host": host, "origin": f"http://{host}"})
+        assert answer.status_code == status
+
+
+def test_requests_beyond_the_rate_limit_get_429_with_retry_after() -> None:
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
+    with client_behind(guard) as client:
+        answers = [client.post("/v1/chat/completions", json={}) for _ in range(5)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+    assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
+
+
+def test_browsers_behind_one_address_have_separate_rate_limits() -> None:
+    with client_behind(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as client:
+        set_cookie = client.get("/").headers["set-cookie"]
+        assert "HttpOnly" in set_cookie
+        first_cookie = set_cookie.partition(";")[0]
+        second_cookie = f"workbench-visitor={'x' * 22}"
+        client.cookies.clear()
+        statuses = [
+            client.post("/v1/x", headers={"cookie": cookie}).status_code
+            for cookie in (first_cookie, first_cookie, first_cookie, second_cookie)
+        ]
+        assert statuses == [200, 200, 429, 200]
+        assert [client.post("/v1/x", headers={"cookie": second_cookie}).status_code for _ in range(2)] == [200, 429]
+
+
+def test_keys_open_the_routes_and_allow_named_origins(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("notebook")
+    assert key not in (tmp_path / "keys.json").read_text() and (tmp_path / "keys.json").stat().st_mode & 0o077 == 0
+    with client_behind(Guard("public"), keys=keys, origins=["https://example.org"]) as client:
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).text == "yes"
+        assert client.get("/health").text == "yes"
+        headers = {"origin": "https://example.org", "authorization": f"Bearer {key}"}
+        assert client.post("/v1/x", headers=headers).headers["access-control-allow-origin"] == "https://example.org"
+        keys.remove("notebook")
+        keys.add("another")
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 401
+
+
+def test_proxy_root_path_does_not_bypass_the_checks(tmp_path: Path) -> None:
+    """With `--root-path`, a server gets that path before each route."""
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("notebook")
+    guard = Guard("public", replace(PUBLIC, requests_per_minute=2))
+    with client_behind(guard, keys=keys) as client:
+        client._transport.root_path = "/sub"
+        for path in ("/v1/models", "/sub/v1/models", "/sub/metrics"):
+            assert client.get(path).status_code == 401
+        headers = {"authorization": f"bearer {key}"}  # a scheme in any case
+        assert [client.post("/sub/v1/x", headers=headers).status_code for _ in range(3)] == [200, 200, 429]
+        assert "sandbox" in client.get("/sub/gradio_api/file=x.html").headers["content-security-policy"]
+        assert client.get("/subway").status_code == 200  # another route that only begins with the same letters
+
+
+def test_page_with_passwords_requires_sign_in_on_each_route() -> None:
+    with client_behind(Guard("public"), signed_in=lambda scope: False) as client:
+        for path in ("/chat/x", "/evaluate/report/x", "/gradio_api/info", "/live/listen", "/timeline/x"):
+            assert client.get(path).status_code == 401
+        assert client.post("/gradio_api/upload").status_code == 401
+        assert client.get("/").status_code == 200  # the page where visitors sign in
+
+
+def test_live_routes_require_a_key_only_on_a_server_without_a_page(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("notebook")
+    with client_behind(Guard("public"), keys=keys, page=False) as client:
+        assert client.get("/live/listen").status_code == 401
+    with client_behind(Guard("public"), keys=keys) as client:
+        assert client.get("/live/listen").status_code == 200  # visitors of the page have no key
+
+
+def test_websockets_count_as_requests() -> None:
+    with client_behind(Guard("public", replace(PUBLIC, requests_per_minute=2))) as client:
+        for _ in range(2):
+            with client.websocket_connect("/v1/realtime"):
+                pass
+        with pytest.raises(WebSocketDisconnect) as caught, client.websocket_connect("/v1/realtime"):
+            pass
+    assert caught.value.code == 1008 and "try again" in caught.value.reason
+
+
+SITE = "https://example.org"
+LOCALHOST = {"host": "localhost"}
+
+
+def test_requests_from_other_origins_are_refused_unless_named(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    credentials = {"authorization": f"Bearer {keys.add('site')}"}
+    with client_behind(Guard(), origins=[SITE], keys=keys) as client:
+        evil = {"origin": "https://evil.example"}
+        assert client.post("/v1/x", headers={**evil, **credentials}).status_code == 403
+        assert "access-control-allow-origin" not in client.get("/v1/x", headers={**evil, **credentials}).headers
+        with (
+            pytest.raises(WebSocketDisconnect),
+            client.websocket_connect("/chat/live", headers={**evil, **LOCALHOST}),
+        ):
+            pass
+        with client.websocket_connect("/live/listen", headers={"origin": SITE, **LOCALHOST}):
+            pass
+        answer = client.post("/v1/x", headers={"origin": SITE, **credentials})
+        assert answer.text == "yes" and answer.headers["access-control-allow-origin"] == SITE
+        no_key = client.post("/v1/x", headers={"origin": SITE})  # the page can read the reason of the refusal
+        assert no_key.status_code == 401 and no_key.headers["access-control-allow-origin"] == SITE
+
+
+def test_cors_preflight_is_answered_for_named_origins_only(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("site")
+    preflight = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization, content-type",
+        "access-control-request-private-network": "true",
+    }
+    with client_behind(Guard(), origins=[SITE], keys=keys) as client:
+        allowed = client.options("/v1/chat/completions", headers={"origin": SITE, **preflight})
+        assert allowed.status_code == 204 and allowed.headers["access-control-allow-origin"] == SITE
+        assert allowed.headers["access-control-allow-headers"] == "authorization, content-type"
+        assert "POST" in allowed.headers["access-control-allow-methods"]
+        assert allowed.headers["access-control-allow-private-network"] == "true"
+        refused = client.options("/v1/chat/completions", headers={"origin": "https://evil.example", **preflight})
+        assert refused.status_code == 403 and "access-control-allow-origin" not in refused.headers
+
+
+def test_only_upload_routes_accept_bodies_of_file_size() -> None:
+    form = {"content-type": "multipart/form-data; boundary=b"}
+    with client_behind(Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))) as client:
+        for path, status in (("/v1/completions", 413), ("/v1/audio/transcriptions", 200), ("/gradio_api/upload", 200)):
+            assert client.post(path, content=bytes(3 << 19), headers=form).status_code == status
+
+
+def test_a_body_of_unstated_length_is_refused_where_it_grows_too_large() -> None:
+    """Inside an application, as in the page, whose own routes do not handle this refusal."""
+
+    async def body_size(request: Any) -> PlainTextResponse:
+        return PlainTextResponse(str(len(await request.body())))
+
+    guard = Guard("public", replace(PUBLIC, body_mb=1, file_mb=2))
+    inside = [Middleware(AccessMiddleware, guard=guard)]
+    client = TestClient(
+        Starlette(routes=[Route("/x", body_size, methods=["POST"])], middleware=inside), "http://localhost"
+    )
+    refused = client.post("/x", content=iter([bytes(1 << 19)] * 3))  # in chunks
+    assert "content-length" not in refused.request.headers
+    assert refused.status_code == 413 and "more than 1 MB" in refused.json()["error"]
+    assert client.post("/x", content=iter([bytes(1 << 19)] * 2)).text == str(1 << 20)
+
+
+def test_no_error_response_follows_a_response_that_has_begun() -> None:
+    outgoing: list[Any] = []
+
+    async def breaks(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Refusal("too late", status=413)
+
+    async def send(message: Any) -> None:
+        outgoing.append(message["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"host", b"localhost:7860")]
+    scope = {"type": "http", "method": "GET", "path": "/x", "headers": headers, "client": ("127.0.0.1", 1)}
+    with pytest.raises(Refusal, match="too late"):
+        finished(AccessMiddleware(breaks, Guard())(scope, receive, send))  # type: ignore[arg-type]
+    assert outgoing == ["http.response.start"]
+
+
+def test_slowly_sent_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece comes in time, but the full body comes too slowly."""
+    monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.3)
+    pieces = iter(range(1000))
+
+    async def receive() -> dict[str, Any]:
+        next(pieces)
+        await asyncio.sleep(0.05)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    body = access_middleware._Body(receive, 1 << 20, Guard())  # type: ignore[arg-type]
+
+    async def read() -> None:
+        while True:
+            await body()
+
+    with pytest.raises(Refusal, match="too slowly"):
+        finished(read())
+    assert next(pieces) < 20

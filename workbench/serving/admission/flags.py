@@ -1,0 +1,73 @@
+"""The flags for a server's visitors, with the page or with the routes alone."""
+
+from __future__ import annotations
+
+import argparse
+import stat
+from pathlib import Path
+
+from workbench.core.errors import BadInput
+from workbench.serving.admission.mode import MODES
+
+LONGEST_FILE = 1 << 20  # bytes
+
+
+def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) -> None:
+    """Adds the flags; docs/security.md explains them.
+
+    Args:
+        page: whether visitors get a page, where they may sign in.
+    """
+    parser.add_argument(
+        "--mode", choices=MODES, help="local or public (default: public as soon as other machines can reach the page)"
+    )
+    parser.add_argument("--limits", type=Path, metavar="FILE", help="limits of the server, in TOML")
+    if page:
+        parser.add_argument(
+            "--tabs", metavar="NAME,...", help="the tabs that the page shows, such as transcribe,parity (default: all)"
+        )
+        parser.add_argument(
+            "--auth", type=Path, metavar="FILE", help="names and passwords of visitors, a line NAME:PASSWORD for each"
+        )
+    parser.add_argument(
+        "--allow-host", action="append", metavar="NAME", help="a name under which the server may be asked"
+    )
+    parser.add_argument(
+        "--allow-origin",
+        action="append",
+        metavar="ORIGIN",
+        help="another site whose pages may ask, https://example.org",
+    )
+    parser.add_argument("--root-path", metavar="PATH", help="path of the page behind a proxy")
+    parser.add_argument(
+        "--trusted-proxy", action="append", metavar="ADDRESS", help="a proxy whose forwarded addresses are believed"
+    )
+
+
+def opening_words(parsed: argparse.Namespace) -> list[str]:
+    """Returns the flags as words, for a program that is started with them."""
+    words: list[str] = []
+    for name in ("mode", "limits", "tabs", "auth", "root_path"):
+        if getattr(parsed, name, None) is not None:
+            words += [f"--{name.replace('_', '-')}", str(getattr(parsed, name))]
+    for name in ("allow_host", "allow_origin", "trusted_proxy"):
+        for value in getattr(parsed, name, None) or ():
+            words += [f"--{name.replace('_', '-')}", value]
+    return words
+
+
+def read_users(path: Path | None) -> tuple[tuple[str, str], ...]:
+    """Returns the names and passwords in a file; raises `BadInput` for a file without any."""
+    if path is None:
+        return ()
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInput(f"the users in {path} cannot be read: it is not an ordinary file")
+        with path.open("rb") as file:
+            lines = file.read(LONGEST_FILE).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"the users in {path} cannot be read: {error!s:.120}") from error
+    pairs = [line.partition(":") for line in lines if line.strip() and not line.startswith("#")]
+    if not pairs or not all(name.strip() and password for name, _, password in pairs):
+        raise BadInput(f"the users in {path} are not all NAME:PASSWORD, one in each line")
+    return tuple((name.strip(), password) for name, _, password in pairs)

@@ -1,0 +1,92 @@
+"""MCP at /mcp: the tools of `workbench.serving.mcp.tools` by HTTP, for assistants and editors that speak the protocol.
+
+The access middleware and the gate stand before it as before the other routes. Each request is complete by itself: the
+server keeps no sessions. Where the package `mcp` is not installed, /mcp says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from workbench.core.errors import Unavailable
+from workbench.openai_api.errors import Refusal
+from workbench.serving.kept_files import KeptFiles
+from workbench.serving.mcp.files import upload_route
+from workbench.serving.routes.bodies import once_more, whole_body
+from workbench.serving.service import Service, error_response
+from workbench.system.tempdirs import make_tempdir, remove_tempdir
+
+PATH = "/mcp"
+
+
+class Mcp:
+    """The routes of MCP over a service. They answer while `lifespan` runs.
+
+    Args:
+        stored_files: where uploads lie; by default in a folder that goes with the server.
+    """
+
+    def __init__(self, service: Service, stored_files: KeptFiles | None = None):
+        self._service = service
+        self._stored_files = stored_files
+        self._app: ASGIApp | None = None
+
+    def routes(self) -> list[BaseRoute]:
+        """Returns the routes."""
+        return [upload_route(self._service, self._folder), *(Route(path, self) for path in (PATH, f"{PATH}/"))]
+
+    def _folder(self) -> KeptFiles:
+        if self._stored_files is None:
+            raise Unavailable("the server has not started yet, or ends; try again in a moment")
+        return self._stored_files
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
+        """Answers calls within the block."""
+        tempdir = make_tempdir() if self._stored_files is None else None
+        if tempdir is not None:
+            self._stored_files = KeptFiles(tempdir, self._service.pool.guard.limits)
+        try:
+            try:
+                from mcp.server.transport_security import TransportSecuritySettings
+
+                from workbench.serving.mcp.tools import build
+            except ImportError:
+                yield
+                return
+            server = build(self._service, self._folder())
+            server.streamable_http_app(
+                stateless_http=True,
+                max_request_body_size=self._service.gate.largest_json,
+                transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # checked before
+            )
+            async with server.session_manager.run():
+                self._app = server.session_manager.handle_request
+                try:
+                    yield
+                finally:
+                    self._app = None
+        finally:
+            if tempdir is not None:
+                self._stored_files = None
+                remove_tempdir(tempdir)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        try:
+            if scope["method"] not in ("POST", "GET", "DELETE"):
+                raise Refusal(f"{PATH} takes POST, not {scope['method']:.20}", status=405)
+            if self._app is None:
+                raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
+            # The package would call a client that leaves, or the middleware's refusal of a body, a fault of the server.
+            messages = await whole_body(receive) if scope["method"] == "POST" else []
+        except Exception as error:
+            await error_response(error)(scope, receive, send)
+            return
+        if messages is not None:
+            await self._app(scope, once_more(messages, receive), send)

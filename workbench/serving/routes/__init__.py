@@ -1,0 +1,1 @@
+"""The HTTP routes: OpenAI's, and the state of the server."""

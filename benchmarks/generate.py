@@ -24,7 +24,7 @@ import torch
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
-from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
+from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel, open_language
 
 GOAL = 0.9
 SIZES = {  # random weights; the second has the published dimensions of Qwen3-0.6B

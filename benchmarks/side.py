@@ -29,8 +29,8 @@ def workbench_forward(directory: Path, features: np.ndarray, device: str, dtype:
 
     from workbench.core.settings import Settings
     from workbench.families.sensevoice import is_sensevoice
-    from workbench.runtimes.pytorch.device import prepare
-    from workbench.runtimes.pytorch.products import arithmetic_of
+    from workbench.runtimes.pytorch.numerics.device import prepare
+    from workbench.runtimes.pytorch.numerics.products import arithmetic_of
 
     settings = Settings(device=device, dtype=dtype)
     target = prepare(settings)

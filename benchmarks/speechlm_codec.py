@@ -27,9 +27,9 @@ from workbench.families.speechlm import read_speechlm
 from workbench.formats.gguf_file import read_gguf
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.networks.xcodec import Xcodec
+from workbench.runtimes.pytorch.checkpoints.speechlm_weights import read_tensors
+from workbench.runtimes.pytorch.networks.xcodec import Xcodec as OnPyTorch
 from workbench.runtimes.pytorch.speechlm import CodecSource, codec_source
-from workbench.runtimes.pytorch.speechlm_weights import read_tensors
-from workbench.runtimes.pytorch.xcodec import Xcodec as OnPyTorch
 
 STREAMS = 8
 

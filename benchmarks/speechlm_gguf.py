@@ -39,8 +39,8 @@ from workbench.formats.gguf_file import read_gguf
 from workbench.formats.quantization import Kind, stored_type
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.llama_cpp.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.speechlm import architecture, open_speechlm
-from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.speech.delay import aligned
 from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.layout import SPECIAL, SpeechLayout

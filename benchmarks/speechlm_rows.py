@@ -24,9 +24,9 @@ import torch
 
 from workbench.core.settings import Settings
 from workbench.families.language import LanguageConfig
-from workbench.runtimes.pytorch.language import DTYPES, LanguageModel
+from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel
+from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm import open_speechlm
-from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
 from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import NeededLogits, Scores

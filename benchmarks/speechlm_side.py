@@ -41,8 +41,8 @@ def network_of(settings: dict[str, Any]) -> Any:
 
         return open_speechlm(Path(settings["place"]), Settings(threads=settings["threads"]))[1]
     from benchmarks.speechlm_gguf import random_model
-    from workbench.runtimes.pytorch.language import LanguageModel
-    from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork as OnPyTorch
+    from workbench.runtimes.pytorch.language_models.language import LanguageModel
+    from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork as OnPyTorch
 
     model, network, streams = random_model()
     language = LanguageModel(network.eval().requires_grad_(False), model.language, torch.device("cpu"))

@@ -14,7 +14,7 @@ from torch import nn
 from tests.support.tiny_checkpoints import noise
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.settings import Settings
-from workbench.runtimes.pytorch import finalise_weights
+from workbench.runtimes.pytorch.checkpoints import finalise_weights
 from workbench.trace.trace import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"

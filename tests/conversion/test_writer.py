@@ -151,7 +151,7 @@ from workbench.conversion.plan import Plan
 from workbench.conversion.tensors import plan_tensors
 from workbench.conversion.writer import write
 from workbench.system.memory import peak_resident_bytes
-from workbench.runtimes.pytorch.weights import read_state_dict
+from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 
 path = Path(sys.argv[1])
 tensors = read_state_dict(path)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.decoding.cif import fire, peaks
-from workbench.runtimes.pytorch import cif
+from workbench.runtimes.pytorch.networks import cif
 
 WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
 

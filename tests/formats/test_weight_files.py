@@ -14,9 +14,9 @@ from workbench.families.language import read_language_config
 from workbench.formats.gguf_file import read_gguf
 from workbench.formats.weight_files import check_downloaded
 from workbench.registry.catalogue import Catalogue, find_card
-from workbench.runtimes.pytorch.fireredasr_package import read_package
-from workbench.runtimes.pytorch.language import open_language
-from workbench.runtimes.pytorch.weights import read_safetensors, read_state_dict
+from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
+from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
+from workbench.runtimes.pytorch.language_models.language import open_language
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22e\nsize 936291369\n"
 PAGE = b"\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n"

@@ -26,8 +26,8 @@ from workbench.compare.spread import ORDERS, Clean, noise_by_spread
 from workbench.compare.verdict import Verdict
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
-from workbench.runtimes.pytorch import arithmetic
-from workbench.runtimes.pytorch.finalise_weights import unpacked
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import unpacked
+from workbench.runtimes.pytorch.numerics import arithmetic
 from workbench.trace.trace import Trace
 
 FAMILIES = ("causal_lm", "sensevoice", "paraformer", "fireredasr", "funasr_nano")

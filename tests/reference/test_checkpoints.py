@@ -20,9 +20,9 @@ from tests.reference.speech import speech
 from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerOptions, read_paraformer
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
+from workbench.runtimes.pytorch.checkpoints.weights import build
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork, open_paraformer
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork, open_sensevoice
-from workbench.runtimes.pytorch.weights import build
 from workbench.trace.trace import StageFilter
 
 

@@ -34,8 +34,8 @@ from workbench.families.paraformer import (
     read_paraformer,
 )
 from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.paraformer import open_paraformer
-from workbench.runtimes.pytorch.weights import read_state_dict
 from workbench.trace.trace import StageFilter
 
 pytestmark = pytest.mark.reference

@@ -25,7 +25,7 @@ from workbench.decoding.generation import Decoding
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.files.language_file import language_config
 from workbench.runtimes.gguf.llama_cpp.language import open_language
-from workbench.runtimes.pytorch.language import LanguageModel as TorchModel
+from workbench.runtimes.pytorch.language_models.language import LanguageModel as TorchModel
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter, Trace

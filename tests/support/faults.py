@@ -248,7 +248,7 @@ FAULTS: Mapping[str, Planter] = {
 
 
 def _sanm() -> Any:
-    from workbench.runtimes.pytorch import sanm
+    from workbench.runtimes.pytorch.networks import sanm
 
     return sanm
 

@@ -21,7 +21,7 @@ def no_tail(parts: Parts) -> Planted:
 
 def late_fire(parts: Parts) -> Planted:
     """Paraformer: a token fires at the threshold 1.05."""
-    from workbench.runtimes.pytorch import cif
+    from workbench.runtimes.pytorch.networks import cif
 
     right = cif.fire
     parts.set(cif, "fire", lambda hidden, alphas, tokens: right(hidden, alphas / 1.05, tokens))

@@ -50,7 +50,7 @@ class Model:
 
     def opened(self, dtype: str = "float32", packed: bool = True) -> Any:
         """A session on PyTorch, by the kernels that the reference is computed by or by other ones."""
-        from workbench.runtimes.pytorch import finalise_weights
+        from workbench.runtimes.pytorch.checkpoints import finalise_weights
 
         with pytest.MonkeyPatch.context() as patch:
             if not packed:

@@ -16,7 +16,7 @@ from tests.support.tiny_language import tiny_language
 from tests.support.tiny_speechlm import tiny_speechlm
 from workbench.core.settings import Settings
 from workbench.registry.sources import assets
-from workbench.runtimes.pytorch.layer_maps import LANGUAGE, TOWER, LayerMap, stacks_of
+from workbench.runtimes.pytorch.inner_stages.layer_maps import LANGUAGE, TOWER, LayerMap, stacks_of
 
 WRITERS: dict[str, Callable[[Path], Any]] = {
     "sensevoice": tiny_sensevoice,

@@ -19,8 +19,8 @@ from tests.support.tiny_checkpoints import drawn_tensors
 from tests.support.tiny_language import SHAPE, put_tokenizer, random_network
 from workbench.families.conformer import ConformerConfig
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
-from workbench.runtimes.pytorch.conformer import relative_positions
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork
+from workbench.runtimes.pytorch.networks.conformer import relative_positions
 
 WIDTH, HIDDEN, RANK = 16, SHAPE["hidden_size"], 4
 ARGUMENTS = {

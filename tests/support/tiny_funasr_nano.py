@@ -18,7 +18,7 @@ from tests.support.tiny_checkpoints import ENCODER, FRONTEND, WIDTH, drawn_tenso
 from tests.support.tiny_language import put_tokenizer, random_network
 from workbench.families.funasr_nano import CtcBranch, read_funasr_nano
 from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 
 HIDDEN = 32  # width of the language model
 LANGUAGE_DIRECTORY = "Qwen3-tiny"

@@ -8,7 +8,7 @@ import pytest
 from tests.visualise.conftest import SceneOf
 from workbench.core.errors import BadInput
 from workbench.registry.sources import fetch
-from workbench.runtimes.pytorch.weights import read_state_dict
+from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.visualise.builders.confidence import entropy, softmax
 from workbench.visualise.builders.memory import kernels
 from workbench.visualise.options import ViewOptions

@@ -14,9 +14,9 @@ from workbench.conversion.plan import Plan
 from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.funasr_nano import split_language
-from workbench.runtimes.pytorch.mapped import mapped_regions
-from workbench.runtimes.pytorch.weights import read_state_dict
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:

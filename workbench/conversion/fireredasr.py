@@ -22,9 +22,9 @@ from workbench.conversion.plan import Plan, Rows, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, WEIGHTS
+from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint
-from workbench.runtimes.pytorch.fireredasr_package import read_package
-from workbench.runtimes.pytorch.weights import build, check_tensors
 
 ARCHITECTURE = "fireredasr-llm"
 

@@ -23,11 +23,11 @@ from workbench.families.funasr_nano import (
     read_funasr_nano,
     with_vocabulary,
 )
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.funasr_nano import split_language
-from workbench.runtimes.pytorch.mapped import mapped_regions
 from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork, branch_tensors
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
-from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 
 ARCHITECTURE = "funasr-nano"
 RUNTIME_ARCHITECTURE = "funasr-sensevoice-encoder"  # the architecture of FunASR's encoder file

@@ -21,7 +21,7 @@ from workbench.conversion.plan import PlannedTensor, Rows, Value
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
 from workbench.formats.quantization import Kind
-from workbench.runtimes.pytorch.weights import check_tensors
+from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 
 ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from workbench.conversion.language_weights import read_language_weights
 from workbench.families.fireredasr import ENCODER_WEIGHTS
+from workbench.runtimes.pytorch.checkpoints.lora import check_pair, check_replacement, sort_tensors
+from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
 from workbench.runtimes.pytorch.fireredasr import Checkpoint
-from workbench.runtimes.pytorch.lora import check_pair, check_replacement, sort_tensors
-from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
 
 
 @dataclass(frozen=True, eq=False)

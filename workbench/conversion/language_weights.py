@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.pytorch.mapped import mapped_regions
-from workbench.runtimes.pytorch.weights import read_safetensors, read_state_dict
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # the suffix of the index file of several parts

@@ -13,8 +13,8 @@ from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.families.paraformer import ParaformerModel, read_paraformer
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
-from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
 
 ARCHITECTURE = "paraformer"
 RUNTIME_ENCODER = (512, 4, 11)  # width, attention heads, kernel: constants of FunASR's C++ code

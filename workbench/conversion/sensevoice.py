@@ -17,8 +17,8 @@ from workbench.families.sensevoice import (
     read_sensevoice,
 )
 from workbench.formats.quantization import TYPES
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
-from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
 
 ARCHITECTURE = "sensevoice-small"
 

@@ -22,9 +22,9 @@ from workbench.families.gguf_files import HALF
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
-from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.speechlm_weights import SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.speechlm import architecture, check_hearing, codec_source, stream_table
-from workbench.runtimes.pytorch.speechlm_weights import SpeechLmTensors, read_tensors
 from workbench.speech.head_rows import HeadRows
 
 ARCHITECTURE = "speechlm"

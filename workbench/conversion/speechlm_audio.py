@@ -31,10 +31,10 @@ from workbench.families.speechlm_gguf import (
 )
 from workbench.families.speechlm_parts import Tower
 from workbench.formats.quantization import Kind
-from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
+from workbench.runtimes.pytorch.networks.xcodec import new_name
 from workbench.runtimes.pytorch.speechlm_tower import tower_network
-from workbench.runtimes.pytorch.weights import build, check_tensors
-from workbench.runtimes.pytorch.xcodec import new_name
 
 ADAPTOR = "adaptor.continuous_audio"
 ACTIVATION_NAMES = {

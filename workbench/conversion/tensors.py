@@ -15,7 +15,7 @@ from torch import Tensor
 from workbench.audio.cmvn import Cmvn
 from workbench.conversion.plan import PlannedTensor, Rows, array_rows
 from workbench.formats.quantization import Kind
-from workbench.runtimes.pytorch.mapped import give_back, mapped_regions
+from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
 
 # Tensors that are f32 in every file, by a part of their name. Vectors are f32 too.
 EXACT_NAME_PARTS = ("norm", "bias", "fsmn_block", "cif_output", "embed.weight")

@@ -22,10 +22,10 @@ from workbench.core.errors import BadInput
 from workbench.families.conformer import ConformerConfig, encoder_frames
 from workbench.families.fireredasr import PROMPT, SPEECH
 from workbench.families.language import LanguageTokenizer
-from workbench.runtimes.pytorch.conformer import ConformerEncoder
+from workbench.runtimes.pytorch.checkpoints.lora import WRAPPER
+from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint
-from workbench.runtimes.pytorch.lora import WRAPPER
-from workbench.runtimes.pytorch.weights import read_safetensors
+from workbench.runtimes.pytorch.networks.conformer import ConformerEncoder
 from workbench.training.language import QWEN2_SPECIAL, VOCABULARY, make_tokenizer, write_language_folder
 from workbench.training.loop import Draw, TrainOptions, epochs
 from workbench.training.lora import add_lora, base_tensors, lora_tensors

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from workbench.families.funasr_nano import LANGUAGES, SYSTEM, AdaptorConfig, FunasrNanoOptions, instruction
 from workbench.families.language import TURN_END, LanguageTokenizer
 from workbench.registry.sources import assets
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
-from workbench.runtimes.pytorch.weights import read_state_dict
+from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 from workbench.training import sensevoice
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from workbench.families.paraformer import NORM_EPS, CifConfig, DecoderConfig
 from workbench.families.sanm import SanmConfig
-from workbench.runtimes.pytorch.cif import fire
+from workbench.runtimes.pytorch.networks.cif import fire
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.training.digits import WORDS
 from workbench.training.funasr_files import write_funasr_files

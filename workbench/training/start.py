@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from workbench.runtimes.pytorch.weights import check_tensors, read_state_dict
+from workbench.runtimes.pytorch.checkpoints.weights import check_tensors, read_state_dict
 
 
 def load_start(network: nn.Module, path: Path) -> None:

@@ -43,8 +43,8 @@ from workbench.families.fireredasr import (
 from workbench.families.fireredasr_chat import chat_template
 from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
 from workbench.registry.sources import assets
+from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint
-from workbench.runtimes.pytorch.fireredasr_package import read_package
 
 WRAPPED = "llm.base_model.model."
 Tensors = dict[str, Tensor]

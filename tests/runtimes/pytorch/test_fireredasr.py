@@ -35,9 +35,9 @@ from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECT
 from workbench.isolation.loader import open_here
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.speech_session import SpeechSession
+from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
 from workbench.runtimes.pytorch.fireredasr import open_session
-from workbench.runtimes.pytorch.fireredasr_package import read_package
-from workbench.runtimes.pytorch.language import LanguageModel
+from workbench.runtimes.pytorch.language_models.language import LanguageModel
 from workbench.session.values import Partial, Transcript
 
 SECONDS = (1.0, 20.0, 3.3, 7.7, 12.34, 0.02, 0.1)

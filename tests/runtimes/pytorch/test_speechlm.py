@@ -18,10 +18,10 @@ from tests.support.tiny_speechlm import LANGUAGE, TOWER, TinySpeechLm, tiny_espn
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.settings import Settings
 from workbench.families.speechlm import SpeechLmModel
-from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.networks.xcodec import Xcodec
 from workbench.runtimes.pytorch.speechlm import open_speechlm
-from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
-from workbench.runtimes.pytorch.xcodec import Xcodec
 from workbench.speech.dialogue import Recording, Turn, prompt_parts
 from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.network import NeededLogits

@@ -16,7 +16,7 @@ from tests.support.speechlm_reference import heard_in_chunks
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.core.errors import BadInput
 from workbench.families.speechlm_parts import Mel, Tower
-from workbench.runtimes.pytorch.products import Arithmetic
+from workbench.runtimes.pytorch.numerics.products import Arithmetic
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

@@ -100,7 +100,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from tests.support.in_process_vllm import in_process_engine
     from tests.support.tiny_language import tiny_language
     from workbench.families.language import read_language_config
-    from workbench.runtimes.pytorch.language import open_language
+    from workbench.runtimes.pytorch.language_models.language import open_language
     from workbench.runtimes.vllm.engine import EXTENSION
 
     directory = tiny_language(tmp_path_factory.mktemp("steps") / "qwen3", head_dim=32, hidden_size=64)

@@ -18,7 +18,7 @@ from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_networ
 from workbench.core.errors import Unavailable
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
-from workbench.runtimes.pytorch.language import LanguageModel, open_language
+from workbench.runtimes.pytorch.language_models.language import LanguageModel, open_language
 from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture
 from workbench.runtimes.vllm.engine import Engine, EngineOptions
 from workbench.runtimes.vllm.extension import Extension

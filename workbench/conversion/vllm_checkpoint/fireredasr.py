@@ -27,14 +27,14 @@ from workbench.families.fireredasr import (
 )
 from workbench.families.fireredasr_chat import chat_template
 from workbench.families.language import AUDIO
+from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.fireredasr import (
     LANGUAGE_PREFIX,
     AudioEmbeddingNetwork,
     Checkpoint,
     read_checkpoint,
 )
-from workbench.runtimes.pytorch.fireredasr_package import read_package
-from workbench.runtimes.pytorch.weights import build, check_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path

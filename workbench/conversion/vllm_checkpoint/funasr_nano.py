@@ -19,10 +19,10 @@ from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.families.funasr_nano_chat import chat_template
 from workbench.families.language import AUDIO
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.funasr_nano import LANGUAGE_PREFIX, split_language
-from workbench.runtimes.pytorch.mapped import mapped_regions
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
-from workbench.runtimes.pytorch.weights import build, check_tensors, read_state_dict
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 
 ARCHITECTURE = "SpeechWorkbenchFunASRNano"
 CMVN = "am.mvn"

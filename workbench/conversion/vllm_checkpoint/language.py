@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import LanguageConfig
-from workbench.runtimes.pytorch.weights import check_tensors
+from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 COMPARED = 1024  # rows of two tables that are compared at a time

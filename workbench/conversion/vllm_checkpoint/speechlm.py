@@ -20,11 +20,11 @@ from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.families.speechlm import CODEC_PREFIX, SpeechLmModel, read_speechlm
 from workbench.families.speechlm_directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
-from workbench.runtimes.pytorch.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
+from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
+from workbench.runtimes.pytorch.checkpoints.weights import check_tensors, read_safetensors
 from workbench.runtimes.pytorch.speechlm import architecture, stream_table
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
-from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
-from workbench.runtimes.pytorch.weights import check_tensors, read_safetensors
 from workbench.speech.layout import SPECIAL
 
 ARCHITECTURE = "SpeechWorkbenchSpeechLM"

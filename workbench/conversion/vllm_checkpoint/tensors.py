@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.pytorch.mapped import give_back
+from workbench.runtimes.pytorch.checkpoints.mapped import give_back
 
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 CHUNK_VALUES = 1 << 22  # values that are checked and written at a time

@@ -8,10 +8,10 @@ from workbench.core.settings import Settings
 from workbench.families.causal_lm import read_causal_lm
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
-from workbench.runtimes.pytorch.device import prepare
+from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.funasr_nano import open_nano_language, split_language
-from workbench.runtimes.pytorch.language import language_dtype, open_language
-from workbench.runtimes.pytorch.weights import read_state_dict
+from workbench.runtimes.pytorch.language_models.language import language_dtype, open_language
+from workbench.runtimes.pytorch.numerics.device import prepare
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> TextSession:

@@ -28,19 +28,19 @@ from workbench.families.fireredasr import (
 from workbench.pipelines.fireredasr import FireRedAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
-from workbench.runtimes.pytorch.conformer import ConformerEncoder, StackingAdaptor
-from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.fireredasr_package import Package, read_package
-from workbench.runtimes.pytorch.gradients import input_gradient
-from workbench.runtimes.pytorch.inside import looking_inside
-from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
-from workbench.runtimes.pytorch.layer_maps import layers_of
-from workbench.runtimes.pytorch.lora import merge_pairs, replace_weights, sort_tensors
-from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.fireredasr_package import Package, read_package
+from workbench.runtimes.pytorch.checkpoints.lora import merge_pairs, replace_weights, sort_tensors
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
+from workbench.runtimes.pytorch.inner_stages.gradients import input_gradient
+from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
+from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
+from workbench.runtimes.pytorch.language_models.language import LanguageModel, language_dtype, open_language
+from workbench.runtimes.pytorch.networks.conformer import ConformerEncoder, StackingAdaptor
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.device import prepare
+from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
-from workbench.runtimes.pytorch.weights import build, load_into
 from workbench.trace.recorder import Recorder
 
 LANGUAGE_PREFIX = "llm."

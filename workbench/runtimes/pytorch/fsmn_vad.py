@@ -23,9 +23,9 @@ from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
 from workbench.pipelines.detection_session import DetectionSession
 from workbench.pipelines.fsmn_vad import FsmnVad
-from workbench.runtimes.pytorch.arithmetic import array_of, name_of, network_dtype
-from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, name_of, network_dtype
+from workbench.runtimes.pytorch.numerics.device import prepare
 
 
 class _Linear(nn.Module):

@@ -16,18 +16,18 @@ from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.nano_search import NanoPipeline
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
-from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.gradients import input_gradient
-from workbench.runtimes.pytorch.inside import looking_inside
-from workbench.runtimes.pytorch.language import LanguageModel, language_dtype, open_language
-from workbench.runtimes.pytorch.layer_maps import layers_of
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
+from workbench.runtimes.pytorch.inner_stages.gradients import input_gradient
+from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
+from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
+from workbench.runtimes.pytorch.language_models.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.nano_ctc import open_ctc_branch
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
-from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.device import prepare
+from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import tap_into
-from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.trace.recorder import Recorder
 
 LANGUAGE_PREFIX = "llm."

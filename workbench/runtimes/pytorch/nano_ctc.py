@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import CTC_PREFIXES, CtcBranch
-from workbench.runtimes.pytorch.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.nano_encoder import Adaptor
-from workbench.runtimes.pytorch.products import Arithmetic
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
+from workbench.runtimes.pytorch.networks.nano_encoder import Adaptor
+from workbench.runtimes.pytorch.numerics.products import Arithmetic
 from workbench.runtimes.pytorch.sensevoice import CtcHead
 from workbench.runtimes.pytorch.tap import Tap, no_tap
-from workbench.runtimes.pytorch.weights import build, load_into
 
 
 class CtcBranchNetwork(nn.Module):

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.settings import Settings
-from workbench.runtimes.pytorch.chosen_weights import choose_weights, noted_networks
-from workbench.runtimes.pytorch.finalise_weights import unpacked
-from workbench.runtimes.pytorch.summation import Summation
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import unpacked
+from workbench.runtimes.pytorch.numerics.chosen_weights import choose_weights, noted_networks
+from workbench.runtimes.pytorch.numerics.summation import Summation
 
 
 def open_session(

@@ -18,19 +18,19 @@ from workbench.families.sanm import SanmConfig
 from workbench.pipelines.gradients import Choose
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
-from workbench.runtimes.pytorch.arithmetic import array_of, in_steps
-from workbench.runtimes.pytorch.batches import padded_rows, seconds_at_once
-from workbench.runtimes.pytorch.cif import CifOutput, CifPredictor
-from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.gradients import choice_gradients
-from workbench.runtimes.pytorch.inside import looking_inside
-from workbench.runtimes.pytorch.layer_maps import layers_of
-from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic, arithmetic_of
-from workbench.runtimes.pytorch.sanm import SanmEncoder
-from workbench.runtimes.pytorch.sanm_decoder import SanmDecoder
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
+from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients
+from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
+from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
+from workbench.runtimes.pytorch.networks.cif import CifOutput, CifPredictor
+from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
+from workbench.runtimes.pytorch.networks.sanm_decoder import SanmDecoder
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.batches import padded_rows, seconds_at_once
+from workbench.runtimes.pytorch.numerics.device import prepare
+from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
-from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict
 from workbench.trace.recorder import Recorder
 
 

@@ -12,7 +12,7 @@ from workbench.families.table import import_cells
 
 # What a language model, its tokenizer and its codec take from transformers, and imports only when it is used.
 LANGUAGE = (
-    "workbench.runtimes.pytorch.growing_cache",
+    "workbench.runtimes.pytorch.language_models.growing_cache",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.qwen2.modeling_qwen2",

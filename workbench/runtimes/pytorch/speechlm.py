@@ -14,14 +14,14 @@ from workbench.core.settings import Settings
 from workbench.families.language import read_json
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation_session import ConversationSession
-from workbench.runtimes.pytorch.device import prepare
-from workbench.runtimes.pytorch.language import DTYPES, LanguageModel, open_language
-from workbench.runtimes.pytorch.products import Arithmetic, arithmetic_of
-from workbench.runtimes.pytorch.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
+from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
+from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel, open_language
+from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
+from workbench.runtimes.pytorch.networks.xcodec import Xcodec
+from workbench.runtimes.pytorch.numerics.device import prepare
+from workbench.runtimes.pytorch.numerics.products import Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
-from workbench.runtimes.pytorch.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
-from workbench.runtimes.pytorch.weights import read_safetensors
-from workbench.runtimes.pytorch.xcodec import Xcodec
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> ConversationSession:

@@ -18,13 +18,13 @@ from workbench.core.errors import BadInput, message_of
 from workbench.families.speechlm import TOWER_PREFIX
 from workbench.families.speechlm_parts import Tower
 from workbench.pipelines.speechlm_frontend import TowerFrontend
-from workbench.runtimes.pytorch.arithmetic import HALVES, throughout
-from workbench.runtimes.pytorch.finalise_weights import finalise_weights
-from workbench.runtimes.pytorch.inside import looking_inside_stack
-from workbench.runtimes.pytorch.layer_maps import TOWER
-from workbench.runtimes.pytorch.products import FLOAT32, Arithmetic
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, load_into
+from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack
+from workbench.runtimes.pytorch.inner_stages.layer_maps import TOWER
+from workbench.runtimes.pytorch.numerics.arithmetic import HALVES, throughout
+from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
-from workbench.runtimes.pytorch.weights import build, check_tensors, load_into
 from workbench.trace.recorder import Recorder
 
 CONVOLVED = 16  # most chunks of frames that the convolutions take at once, which bounds their memory

@@ -18,7 +18,7 @@ from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.files.language_file import language_config, read_dimensions
 from workbench.runtimes.gguf.llama_cpp.cache_state import read_cache_state
 from workbench.runtimes.gguf.llama_cpp.language import LanguageModel, open_language
-from workbench.runtimes.pytorch.language import LanguageModel as TorchModel
+from workbench.runtimes.pytorch.language_models.language import LanguageModel as TorchModel
 from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter, Trace
 

@@ -17,7 +17,7 @@ from workbench.families.paraformer import CifConfig
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.networks import cif
-from workbench.runtimes.pytorch.cif import CifPredictor
+from workbench.runtimes.pytorch.networks.cif import CifPredictor
 
 
 def predictor_of(config: CifConfig, path: Path) -> tuple[CifPredictor, GraphRunner]:

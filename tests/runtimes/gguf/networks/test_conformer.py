@@ -21,8 +21,8 @@ from workbench.core.errors import BadInput
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.gguf.fireredasr import FireRedGraph
 from workbench.runtimes.gguf.networks.conformer import QUERIES, encoder_input, relative_positions
-from workbench.runtimes.pytorch import conformer
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork
+from workbench.runtimes.pytorch.networks import conformer
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

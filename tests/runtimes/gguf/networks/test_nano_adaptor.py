@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.families.funasr_nano import AdaptorConfig, audio_tokens
 from workbench.families.sanm import SanmConfig
 from workbench.runtimes.gguf.funasr_nano import NanoGraph
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

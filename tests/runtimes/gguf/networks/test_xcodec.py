@@ -20,7 +20,7 @@ from workbench.conversion.speechlm_audio import plan_codec
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.networks.xcodec import Xcodec
-from workbench.runtimes.pytorch.xcodec import decoder_receptive_field
+from workbench.runtimes.pytorch.networks.xcodec import decoder_receptive_field
 from workbench.speech.delay import delayed
 from workbench.speech.streaming import AudioChunks
 from workbench.trace.recorder import Recorder

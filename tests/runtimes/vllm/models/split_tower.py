@@ -14,7 +14,7 @@ from tests.runtimes.vllm.models.worker import finish_loading, worker
 from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.families.funasr_nano import AdaptorConfig
 from workbench.families.sanm import SanmConfig
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 
 ENCODER = SanmConfig(20, 16, 2, 24, 2, 1, 5, 0, 1e-5)

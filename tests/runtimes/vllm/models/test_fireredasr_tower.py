@@ -17,9 +17,9 @@ from tests.runtimes.vllm.models.worker import finish_loading, worker  # noqa: E4
 from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
 from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint  # noqa: E402
 from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
-from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
 from workbench.runtimes.vllm.models import batching  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr_tower import FireRedTower  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402

@@ -18,10 +18,10 @@ from tests.runtimes.vllm.models.worker import finish_loading, worker  # noqa: E4
 from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
 from workbench.families.funasr_nano import AdaptorConfig, audio_tokens, read_funasr_nano  # noqa: E402
 from workbench.families.sanm import SanmConfig  # noqa: E402
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict  # noqa: E402
 from workbench.runtimes.pytorch.funasr_nano import split_language  # noqa: E402
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder  # noqa: E402
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder  # noqa: E402
 from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402
-from workbench.runtimes.pytorch.weights import build, load_into, read_state_dict  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower  # noqa: E402
 from workbench.trace.recorder import Recorder  # noqa: E402
 from workbench.trace.trace import StageFilter  # noqa: E402

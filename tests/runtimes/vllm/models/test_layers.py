@@ -12,8 +12,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models import split_tower  # noqa: E402
 from tests.support import with_vllm  # noqa: E402
-from workbench.runtimes.pytorch.nano_encoder import NanoEncoder  # noqa: E402
-from workbench.runtimes.pytorch.weights import build, load_into  # noqa: E402
+from workbench.runtimes.pytorch.checkpoints.weights import build, load_into  # noqa: E402
+from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder  # noqa: E402
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Values inside layers, attention weights and gradients: what a trace or a view reads from a network."""

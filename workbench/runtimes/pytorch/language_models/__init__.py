@@ -1,0 +1,1 @@
+"""Language models of transformers: decoding, beams, scores, and their caches."""

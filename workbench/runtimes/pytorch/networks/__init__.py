@@ -1,0 +1,1 @@
+"""Speech networks with the parameter names of their original packages, one file for each."""

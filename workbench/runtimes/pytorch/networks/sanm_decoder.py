@@ -1,0 +1,135 @@
+"""Paraformer's SAN-M decoder in PyTorch: all tokens at once, no causal mask, no position encoding.
+
+Gao et al., "Paraformer: Fast and Accurate Parallel Transformer for Non-autoregressive End-to-End Speech Recognition",
+Interspeech 2022. Axes: B batch, N tokens, T encoder frames, D width. Parameter names are the published ones.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from workbench.families.paraformer import DecoderConfig
+from workbench.runtimes.pytorch.networks.sanm import FsmnMemory, length_mask
+from workbench.runtimes.pytorch.tap import Tap, no_tap
+
+NORM_EPS = 1e-12  # epsilon of every layer norm of this decoder, as in the original classes
+
+
+class DecoderFeedForward(nn.Module):
+    """Linear, ReLU, layer norm over the hidden units, linear without bias."""
+
+    def __init__(self, size: int, units: int):
+        super().__init__()
+        self.w_1 = nn.Linear(size, units)
+        self.w_2 = nn.Linear(units, size, bias=False)
+        self.norm = nn.LayerNorm(units, eps=NORM_EPS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [B, N, D] to [B, N, D]."""
+        return self.w_2(self.norm(F.relu(self.w_1(x), inplace=not self.training)))
+
+
+class TokenMemory(nn.Module):
+    """FSMN memory over the tokens; this decoder has it instead of self-attention."""
+
+    def __init__(self, size: int, kernel_size: int, shift: int):
+        super().__init__()
+        self.fsmn_block = FsmnMemory(size, kernel_size, shift)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Maps x [B, N, D] to [B, N, D]; `mask` is [B, N, 1] or None."""
+        return self.fsmn_block(x, mask)
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention from tokens to encoder frames."""
+
+    def __init__(self, size: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.linear_q = nn.Linear(size, size)
+        self.linear_k_v = nn.Linear(size, 2 * size)
+        self.linear_out = nn.Linear(size, size)
+
+    def forward(self, x: Tensor, encoded: Tensor, frames: Tensor | None) -> Tensor:
+        """Maps x [B, N, D] to [B, N, D]; `encoded` is [B, T, D], `frames` is [B, T], True on real frames, or None."""
+        key, value = self.linear_k_v(encoded).chunk(2, dim=-1)
+        q, k, v = (
+            part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (self.linear_q(x), key, value)
+        )
+        keys = None if frames is None else frames[:, None, None, :]
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=keys)
+        return self.linear_out(context.transpose(1, 2).reshape(x.shape))
+
+
+class DecoderLayer(nn.Module):
+    """Feed-forward, then token memory, then cross-attention.
+
+    One residual connection goes around feed-forward and memory together. A layer without memory (`decoders3`) is a
+    feed-forward without a residual.
+    """
+
+    def __init__(self, config: DecoderConfig, size: int, memory: bool, attention: bool, shift: int, dropout: float):
+        super().__init__()
+        self.feed_forward = DecoderFeedForward(size, config.linear_units)
+        self.norm1 = nn.LayerNorm(size, eps=NORM_EPS)
+        self.self_attn = TokenMemory(size, config.kernel_size, shift) if memory else None
+        self.norm2 = nn.LayerNorm(size, eps=NORM_EPS) if memory else None
+        self.src_attn = CrossAttention(size, config.attention_heads) if attention else None
+        self.norm3 = nn.LayerNorm(size, eps=NORM_EPS) if attention else None
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, mask: Tensor | None, encoded: Tensor, frames: Tensor | None) -> Tensor:
+        """Maps x [B, N, D] to [B, N, D]; the masks as in `CrossAttention` and `TokenMemory`."""
+        residual = x
+        x = self.feed_forward(self.norm1(x))
+        if self.self_attn is not None and self.norm2 is not None:
+            x = residual + F.dropout(self.self_attn(self.norm2(x), mask), self.dropout, self.training)
+        if self.src_attn is not None and self.norm3 is not None:
+            x = x + F.dropout(self.src_attn(self.norm3(x), encoded, frames), self.dropout, self.training)
+        return x
+
+
+class SanmDecoder(nn.Module):
+    """Turns acoustic embeddings into token logits, with attention to the encoder."""
+
+    def __init__(self, config: DecoderConfig, size: int, vocabulary: int, dropout: float = 0.0):
+        super().__init__()
+        attending = config.att_layer_num
+
+        def layer(memory: bool, attention: bool, shift: int) -> DecoderLayer:
+            return DecoderLayer(config, size, memory, attention, shift, dropout)
+
+        self.decoders = nn.ModuleList(layer(True, True, config.sanm_shift) for _ in range(attending))
+        if config.num_blocks > attending:
+            self.decoders2 = nn.ModuleList(layer(True, False, 0) for _ in range(config.num_blocks - attending))
+        self.decoders3 = nn.ModuleList([layer(False, False, 0)])
+        self.after_norm = nn.LayerNorm(size, eps=NORM_EPS)
+        self.output_layer = nn.Linear(size, vocabulary)
+
+    @property
+    def layers(self) -> list[DecoderLayer]:
+        """All layers, in the order of the computation."""
+        return [*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3]
+
+    def forward(
+        self, encoded: Tensor, frames: Tensor | None, embeddings: Tensor, counts: Tensor | None, tap: Tap = no_tap
+    ) -> Tensor:
+        """Returns logits [B, N, V].
+
+        Args:
+            encoded: encoder output [B, T, D].
+            frames: frames per row [B], or None if all rows are full.
+            embeddings: acoustic embeddings [B, N, D].
+            counts: tokens per row [B], or None if all rows are full.
+        """
+        frame_mask = None if frames is None else length_mask(frames, encoded.shape[1])
+        token_mask = (
+            None if counts is None else length_mask(counts, embeddings.shape[1]).unsqueeze(-1).to(embeddings.dtype)
+        )
+        x = embeddings
+        for number, layer in enumerate(self.layers):
+            x = tap(f"decoder.layers.{number}", layer(x, token_mask, encoded, frame_mask))
+        x = tap("decoder.output", self.after_norm(x))
+        return tap("logits", self.output_layer(x))

@@ -1,0 +1,1 @@
+"""Types, devices, matrix products and orders of summation: how PyTorch computes."""

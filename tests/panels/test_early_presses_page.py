@@ -50,6 +50,22 @@ def slow_models(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
     slow(monkeypatch, gate, Actions, "refresh")
 
 
+@pytest.fixture
+def slow_rows(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
+    slow(monkeypatch, gate, Actions, "look")
+
+
+@pytest.fixture
+def failing_samples(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
+    """A clicked sample fails once the gate opens."""
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        gate.wait(PATIENCE / 1000)
+        raise BadInput("there is no such sample")
+
+    monkeypatch.setattr(Actions, "pick_sample", refuse)
+
+
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
 def test_run_starts_after_the_pending_sample_and_models_arrive(
@@ -83,14 +99,9 @@ def test_last_of_two_clicked_samples_is_used(
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
 def test_waiting_run_continues_when_the_pending_sample_fails(
-    monkeypatch: pytest.MonkeyPatch, gate: threading.Event, request: pytest.FixtureRequest, page: Any
+    failing_samples: None, gate: threading.Event, served: Served, page: Any
 ) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
-        gate.wait(PATIENCE / 1000)
-        raise BadInput("there is no such sample")
-
-    monkeypatch.setattr(Actions, "pick_sample", refuse)
-    open_page(page, request.getfixturevalue("served"))
+    open_page(page, served)
     page.locator("button.sample").first.click()
     page.locator("#run").click()
     expect(page.locator("#run")).to_have_attribute("aria-busy", "true")
@@ -100,11 +111,8 @@ def test_waiting_run_continues_when_the_pending_sample_fails(
 
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
-def test_last_of_two_clicked_rows_is_opened(
-    monkeypatch: pytest.MonkeyPatch, gate: threading.Event, request: pytest.FixtureRequest, page: Any
-) -> None:
-    slow(monkeypatch, gate, Actions, "look")
-    open_page(page, request.getfixturevalue("served"))
+def test_last_of_two_clicked_rows_is_opened(slow_rows: None, gate: threading.Event, served: Served, page: Any) -> None:
+    open_page(page, served)
     page.locator("button.sample").first.click()
     page.locator("#run").click()
     rows = page.locator(".result.done")

@@ -279,16 +279,18 @@ def test_sigterm_ends_a_chat_in_a_terminal(answering: bool) -> None:
     assert terminal.end() == 143
 
 
-@pytest.mark.parametrize(("number", "shown", "status"), [("SIGTERM", "workbench: stopped\n", 143), ("SIGINT", "> ", 0)])
+@pytest.mark.parametrize(
+    ("number", "output", "status"), [("SIGTERM", "workbench: stopped\n", 143), ("SIGINT", "> ", 0)]
+)
 def test_signal_that_does_not_interrupt_the_wait_for_a_line_is_seen(
-    number: str, shown: str, status: int, tmp_path: Path
+    number: str, output: str, status: int, tmp_path: Path
 ) -> None:
-    """A signal that another thread receives is as one between the prompt and the wait: it interrupts nothing."""
-    os.mkfifo(place := tmp_path / "now")
-    terminal = Terminal("-m", "fake-audio", *SPEAK, setup=SIGNALLED.format(place=str(place), number=number))
+    """A signal that another thread receives interrupts nothing, like one between the prompt and the wait."""
+    os.mkfifo(pipe := tmp_path / "now")
+    terminal = Terminal("-m", "fake-audio", *SPEAK, setup=SIGNALLED.format(place=str(pipe), number=number))
     terminal.until("> ")
-    place.write_bytes(b"now")
-    terminal.until(shown)
+    pipe.write_bytes(b"now")
+    terminal.until(output)
     if not status:
         terminal.say("/quit")
     assert terminal.end() == status

@@ -17,7 +17,7 @@ from workbench.compare import Comparison, compare, judge
 from workbench.compare.answers import name_of
 from workbench.compare.streams import explain_streams, measure_streams
 from workbench.speech.delay import delayed
-from workbench.speech.evidence import MOST
+from workbench.speech.evidence import ALTERNATIVES
 from workbench.trace.trace import Trace
 
 STEP = 6  # position of the row that differs: marker, four rows, this one
@@ -34,7 +34,7 @@ def answer(changed: int = 0, gap: float = 1.0, **meta: Any) -> Trace:
     chosen, rejected = (other, first) if changed else (first, other)
     rows[STEP - 1, 2] = chosen
     tokens = np.array([LAYOUT.audio, *rows[:, 0], LAYOUT.eos])
-    ids = np.full((len(tokens), LAYOUT.streams, MOST), -1)
+    ids = np.full((len(tokens), LAYOUT.streams, ALTERNATIVES), -1)
     logprobs = np.full(ids.shape, np.nan, dtype=np.float32)
     ids[1:-1, :, 0], logprobs[1:-1, :, 0] = rows, -0.5
     ids[STEP, 2, :2], logprobs[STEP, 2, :2] = (chosen, rejected), (-0.5, -0.5 - gap)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.speech_layouts import LAYOUT
-from workbench.speech.choosing import Due, chosen
+from workbench.speech.choosing import PendingPosition, chosen
 from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Kind, Phase
 from workbench.speech.plan import AnswerPlan
@@ -21,7 +21,7 @@ def test_batched_choice_equals_the_choice_for_each_answer_alone(phase: Phase, te
     shape = count, LAYOUT.streams - 1, LAYOUT.layer_size
     codec = draw.normal(size=shape).astype(np.float32) if phase.kind is Kind.AUDIO else None
     due = [
-        Due(
+        PendingPosition(
             phase,
             AnswerPlan(
                 text_temperature=temperature,

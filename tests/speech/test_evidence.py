@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
-from workbench.speech.evidence import MOST, Evidence
+from workbench.speech.evidence import ALTERNATIVES, Evidence
 from workbench.speech.generate import Step, answer_steps
 from workbench.speech.phases import Kind
 from workbench.speech.plan import AnswerPlan
@@ -102,7 +102,7 @@ def test_alternatives_are_the_likeliest_allowed_ids(seed: int, cfg: float) -> No
                 continue
             scores = {number: float(logits[stream, number]) for number in allowed[stream]}
             total = math.log(sum(map(math.exp, scores.values())))
-            order = sorted(scores, key=lambda number: (-scores[number], number))[:MOST]
+            order = sorted(scores, key=lambda number: (-scores[number], number))[:ALTERNATIVES]
             assert evidence.alternatives[stream, : len(order)].tolist() == order
             expected = [scores[number] - total for number in order]
             np.testing.assert_allclose(evidence.logprobs[stream, : len(order)], expected, atol=1e-4)
@@ -121,4 +121,4 @@ def test_evidence_does_not_change_answers_and_is_given_only_on_request() -> None
     plain = list(answer_steps(FakeNetwork(), prompt, plan))
     assert [step.ids.tolist() for step in plain] == [step.ids.tolist() for step in answered(plan)]
     assert all(step.evidence is None for step in plain)
-    assert Evidence.nothing(3).alternatives.shape == (3, MOST)
+    assert Evidence.nothing(3).alternatives.shape == (3, ALTERNATIVES)

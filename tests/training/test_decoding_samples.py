@@ -16,7 +16,7 @@ from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.read import read_ngram_model
 from workbench.families.sensevoice import read_sensevoice
 from workbench.registry.sources import assets
-from workbench.training.decoding_samples import SPOKEN, main
+from workbench.training.decoding_samples import SPOKEN_NUMBERS, main
 from workbench.training.telephone import draw_numbers, found_numbering_plan
 
 SHIPPED = assets() / "decoding"
@@ -63,7 +63,7 @@ def phoneme_parts() -> tuple[Lexicon, NgramModel, int]:
     return lexicon, model, len(tokens)
 
 
-@pytest.mark.parametrize("name", SPOKEN)
+@pytest.mark.parametrize("name", SPOKEN_NUMBERS)
 def test_word_ngram_model_decides_between_homophones_by_context(name: str) -> None:
     lexicon, model, tokens = phoneme_parts()
     logits = np.load(SHIPPED / name, allow_pickle=False)

@@ -34,13 +34,16 @@ def values_figure(values: np.ndarray, width: float = WIDTH_INCHES, height: float
 
 
 def norms_figure(
-    norms: np.ndarray, others: np.ndarray | None = None, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES
+    norms: np.ndarray,
+    token_norms: np.ndarray | None = None,
+    width: float = WIDTH_INCHES,
+    height: float = HEIGHT_INCHES,
 ) -> Figure:
-    """Returns the norms [tokens] of vectors as a line, over a band with 90 % of a model's norms, `others` [tokens]."""
+    """Returns the norms [tokens] of vectors as a line, over a band with 90 % of a model's norms, `token_norms`."""
     figure, axes = style.plain_axes("token", "norm", 0.25, width, height)
     entries = [("embedding", style.SIGNAL)]
-    if others is not None and others.size:
-        low, middle, high = np.percentile(others, (_BAND[0], 50, _BAND[1]))
+    if token_norms is not None and token_norms.size:
+        low, middle, high = np.percentile(token_norms, (_BAND[0], 50, _BAND[1]))
         axes.axhspan(low, high, color=style.QUIET, alpha=0.3, linewidth=0)
         axes.axhline(middle, color=style.QUIET, linewidth=0.9)
         entries.append((f"vocabulary ({_BAND[0]}–{_BAND[1]} %)", style.QUIET))
@@ -56,13 +59,13 @@ def norms_figure(
 
 def plane_figure(
     tokens: np.ndarray,
-    others: np.ndarray,
+    token_vectors: np.ndarray,
     shares: tuple[float, float],
     words: Sequence[str] = (),
     width: float = WIDTH_INCHES,
     height: float = SQUARE_INCHES,
 ) -> Figure:
-    """Returns tokens [tokens, 2] in a plane among others [rows, 2], a model's own vectors.
+    """Returns tokens [tokens, 2] in a plane among `token_vectors` [rows, 2] of a model.
 
     Args:
         shares: share of the variance along each axis.
@@ -70,7 +73,11 @@ def plane_figure(
     """
     along, up = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(shares, 1))
     figure, axes = style.plain_axes(along, up, 0.42, width, height)
-    drawn_rows = others[np.unique(np.linspace(0, len(others) - 1, _MOST_POINTS).astype(int))] if len(others) else others
+    drawn_rows = (
+        token_vectors[np.unique(np.linspace(0, len(token_vectors) - 1, _MOST_POINTS).astype(int))]
+        if len(token_vectors)
+        else token_vectors
+    )
     axes.scatter(drawn_rows[:, 0], drawn_rows[:, 1], s=4, color=style.QUIET, alpha=0.5, linewidths=0)
     if len(tokens) <= _LONGEST_PATH:
         axes.plot(tokens[:, 0], tokens[:, 1], color=style.SIGNAL, linewidth=0.5, alpha=0.5)
@@ -78,7 +85,7 @@ def plane_figure(
     axes.scatter(tokens[:, 0], tokens[:, 1], s=14, c=order, cmap=TOKENS_MAP, linewidths=0, zorder=3)
     axes.margins(0.06)
     axes.locator_params(nbins=5)
-    legend_end = style.legend(figure, [("vocabulary", style.QUIET)] if len(others) else [])
+    legend_end = style.legend(figure, [("vocabulary", style.QUIET)] if len(token_vectors) else [])
     _ramp(figure, len(tokens), legend_end)
     if words:
         _write(axes, tokens, words)

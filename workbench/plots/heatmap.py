@@ -41,8 +41,8 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
     width = max(names + column * len(sides) + 0.1, style.NARROWEST_INCHES)
     height = _TOP_INCHES + _ROW_INCHES * len(stages) + 0.05
     figure = style.new_figure(width, height)
-    across, up = column * len(sides) / width, _ROW_INCHES * len(stages) / height
-    axes = figure.add_axes((names / width, 0.05 / height, across, up), facecolor="none")
+    width_share, height_share = column * len(sides) / width, _ROW_INCHES * len(stages) / height
+    axes = figure.add_axes((names / width, 0.05 / height, width_share, height_share), facecolor="none")
     colours = colormaps[COLOURS]
     axes.set_xlim(0, len(sides))
     axes.set_ylim(len(stages), 0)

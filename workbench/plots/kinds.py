@@ -17,7 +17,7 @@ from workbench.plots.stages import DIFFERENCE_MAP, shrunk
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ACROSS, UP = 1400, 700  # cells of an image
+IMAGE_COLUMNS, IMAGE_ROWS = 1400, 700  # cells of an image
 COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
 _WORD = 0.05  # inches between a text and the edge of its room
 
@@ -31,7 +31,9 @@ def draw_image(axes: Axes, layer: Layer, wide: float) -> None:
     extent = (x.start, x.end(columns), y.start, y.end(rows))
     axes.imshow(
         np.ma.masked_invalid(
-            shrunk(layer.values, "mean", UP, ACROSS) if layer.values.size > UP * ACROSS else layer.values
+            shrunk(layer.values, "mean", IMAGE_ROWS, IMAGE_COLUMNS)
+            if layer.values.size > IMAGE_ROWS * IMAGE_COLUMNS
+            else layer.values
         ),
         origin="lower",
         aspect="auto",

@@ -26,13 +26,13 @@ WIDE_INCHES = 7.0
 NOT_FINITE = "#12b886"  # colour of infinite and NaN values, which neither colour map contains
 DIFFERENCE_MAP = "RdBu_r"  # blue below, red above
 _TOP_INCHES = 0.42  # space for the colour scale
-_ACROSS, _UP = 400, 220  # cells of a figure
+_COLUMNS, _ROWS = 400, 220  # cells of a figure
 _CLIPPED_PERCENT = 0.2  # clipped at either end, so that an outlier does not take the contrast from other values
 
 How = Literal["mean", "largest"]
 
 
-def shrunk(table: np.ndarray, how: How = "mean", across: int = _ACROSS, up: int = _UP) -> np.ndarray:
+def shrunk(table: np.ndarray, how: How = "mean", across: int = _COLUMNS, up: int = _ROWS) -> np.ndarray:
     """Returns the values [positions, channels] as at most `across` by `up` cells of float64.
 
     A cell is the mean of its values, or the one with the largest magnitude. One infinite or NaN value makes its cell
@@ -107,7 +107,7 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     """Returns the curves of two arrays [positions, 1] over their positions."""
     figure, axes = style.plain_axes("position", "value", 0.25, WIDTH_INCHES, HEIGHT_INCHES)
     for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
-        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0]
+        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _COLUMNS, 1)[:, 0]
         places = np.linspace(0, max(values.size - 1, 0), len(cells))
         axes.plot(places, cells, color=colour, linewidth=thickness)
     style.legend(figure, (("reference", style.SIGNAL), ("candidate", style.ACCENT)))
@@ -117,7 +117,7 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
 def error_figure(errors: np.ndarray, along: str) -> Figure:
     """Returns root mean square errors [positions or channels] on a logarithmic scale; zeros are not drawn."""
     figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
-    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _ACROSS, 1)[:, 0] if errors.size else np.zeros(0)
+    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _COLUMNS, 1)[:, 0] if errors.size else np.zeros(0)
     positive = np.where(cells > 0, cells, np.nan)
     places = np.linspace(0, max(errors.size - 1, 0), len(cells))
     if not np.isfinite(positive).any():

@@ -91,7 +91,7 @@ def _label_segments(axes: Axes, segments: Sequence[tuple[float, float, str]], se
     from matplotlib.transforms import ScaledTranslation
 
     labels = sorted((start, text) for start, _, text in segments if text.strip())
-    above = axes.get_xaxis_transform()  # x in seconds, y as share of the height
+    transform = axes.get_xaxis_transform()  # x in seconds, y as share of the height
     figure = axes.get_figure(root=True)
     assert figure is not None
     shift = ScaledTranslation(_LABEL_GAP_INCHES / 2, 0, figure.dpi_scale_trans)
@@ -99,6 +99,6 @@ def _label_segments(axes: Axes, segments: Sequence[tuple[float, float, str]], se
     for index, (start, text) in enumerate(labels):
         following = labels[index + 1][0] if index + 1 < len(labels) else seconds
         room = (following - start) / max(seconds, 1e-3) * inches - _LABEL_GAP_INCHES
-        if style.place_text(axes, start, 1.03, text, room, transform=above + shift, va="bottom"):
+        if style.place_text(axes, start, 1.03, text, room, transform=transform + shift, va="bottom"):
             marked.append(start)
-    axes.vlines(marked, 1.0, 1.12, transform=above, color=style.ACCENT, linewidth=1, clip_on=False)
+    axes.vlines(marked, 1.0, 1.12, transform=transform, color=style.ACCENT, linewidth=1, clip_on=False)

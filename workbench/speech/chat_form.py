@@ -46,7 +46,7 @@ def check_chat(chat: Any, sounds: int) -> dict[str, Any]:
         "turns": [
             _turn(each, f"turn {n + 1}", sounds) for n, each in enumerate(_list(content, "turns", where, MOST_TURNS))
         ],
-        **({"versions": _plain(content["versions"], "versions")} if "versions" in content else {}),
+        **({"versions": _json_value(content["versions"], "versions")} if "versions" in content else {}),
     }
 
 
@@ -122,7 +122,7 @@ def _fields(answer: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise BadInput(f"{where} has ids that are not whole numbers")
     if streams and len({len(row) for row in streams}) != 1:
         raise BadInput(f"{where} has rows of streams of different lengths")
-    return dict(_plain(answer, where))
+    return dict(_json_value(answer, where))
 
 
 def _are_ids(values: Any) -> bool:
@@ -131,13 +131,13 @@ def _are_ids(values: Any) -> bool:
     )
 
 
-def _plain(value: Any, where: str, depth: int = 0) -> Any:
+def _json_value(value: Any, where: str, depth: int = 0) -> Any:
     if depth > 6:
         raise BadInput(f"{where} holds values that are nested too deeply")
     if isinstance(value, dict):
-        return {str(name)[:80]: _plain(each, where, depth + 1) for name, each in value.items()}
+        return {str(name)[:80]: _json_value(each, where, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each, where, depth + 1) for each in value]
+        return [_json_value(each, where, depth + 1) for each in value]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise BadInput(f"{where} holds a value of type {type(value).__name__}")
@@ -149,10 +149,10 @@ def _object(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _list(content: Mapping[str, Any], name: str, where: str, most: int) -> list[Any]:
+def _list(content: Mapping[str, Any], name: str, where: str, limit: int) -> list[Any]:
     value = content.get(name)
-    if not isinstance(value, list) or len(value) > most:
-        raise BadInput(f"{where} has no list of {name} with at most {most} entries")
+    if not isinstance(value, list) or len(value) > limit:
+        raise BadInput(f"{where} has no list of {name} with at most {limit} entries")
     return value
 
 

@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Due:
+class PendingPosition:
     """A position that the model chooses."""
 
     phase: Phase
@@ -63,50 +63,57 @@ def forced(phase: Phase, layout: SpeechLayout, probabilities: bool = False, evid
     )
 
 
-def chosen(main: np.ndarray, codec: np.ndarray | None, due: Sequence[Due], layout: SpeechLayout) -> list[Step]:
+def chosen(
+    main: np.ndarray, codec: np.ndarray | None, positions: Sequence[PendingPosition], layout: SpeechLayout
+) -> list[Step]:
     """Returns the next position of each answer.
 
     Args:
         main: logits of stream 0, float32 [answers, ids that `masks.needed_logits` allows].
         codec: those of streams 1 and above [answers, streams - 1, layer size]; None outside of audio.
-        due: one for each answer; all have the same `manner`.
+        positions: one for each answer; all have the same `manner`.
     """
-    if len(due) > 1 and any(each.evidence for each in due):
-        codecs = [None] * len(due) if codec is None else [codec[n : n + 1] for n in range(len(due))]
-        return [chosen(main[n : n + 1], codecs[n], [each], layout)[0] for n, each in enumerate(due)]
-    phase, temperature, top_k = due[0].manner
+    if len(positions) > 1 and any(each.evidence for each in positions):
+        codecs = [None] * len(positions) if codec is None else [codec[n : n + 1] for n in range(len(positions))]
+        return [chosen(main[n : n + 1], codecs[n], [each], layout)[0] for n, each in enumerate(positions)]
+    phase, temperature, top_k = positions[0].manner
     ids = allowed(needed_logits(phase, layout).main)
     logits = main[:, None]
     if codec is not None:  # one table; rows without closing ids are shorter
-        shape = len(due), layout.streams, max(main.shape[1], layout.layer_size)
+        shape = len(positions), layout.streams, max(main.shape[1], layout.layer_size)
         logits = np.full(shape, -np.inf, dtype=np.float32)
         logits[:, 0, : main.shape[1]], logits[:, 1:, : layout.layer_size] = main, codec
     count = logits.shape[1]
     numbers = None
     if temperature:
-        numbers = np.concatenate([uniforms(each.plan.seed, each.number, count) for each in due])
-    drawn = draw(logits.reshape(-1, logits.shape[2]), temperature, top_k, numbers)
-    columns = drawn.columns.reshape(len(due), count)
+        numbers = np.concatenate([uniforms(each.plan.seed, each.number, count) for each in positions])
+    sampled = draw(logits.reshape(-1, logits.shape[2]), temperature, top_k, numbers)
+    columns = sampled.columns.reshape(len(positions), count)
     return [
-        _step(table, table_columns, ids, drawn, each, layout)
-        for table, table_columns, each in zip(logits, columns, due)
+        _step(table, table_columns, ids, sampled, each, layout)
+        for table, table_columns, each in zip(logits, columns, positions)
     ]
 
 
 def _step(
-    logits: np.ndarray, columns: np.ndarray, ids: np.ndarray, drawn: Draw, due: Due, layout: SpeechLayout
+    logits: np.ndarray,
+    columns: np.ndarray,
+    ids: np.ndarray,
+    sampled: Draw,
+    position: PendingPosition,
+    layout: SpeechLayout,
 ) -> Step:
     """Returns the position of these columns of a table of logits [streams, ids]."""
     row = layout.row(int(ids[columns[0]]))
-    kind = due.phase.kind
-    if due.phase.closes and row[0] in (layout.eos, layout.eot):
+    kind = position.phase.kind
+    if position.phase.closes and row[0] in (layout.eos, layout.eot):
         kind, columns = Kind.CLOSE, columns[:1]
     row[1 : len(columns)] = layout.pads[1 : len(columns)] + columns[1:]
     probabilities = None
-    if due.probabilities:
+    if position.probabilities:
         probabilities = _unknown(layout)
         probabilities[: len(columns)] = probability(logits[: len(columns)], columns)
-    evidence = evidence_of(logits, ids, drawn, layout, len(columns)) if due.evidence else None
+    evidence = evidence_of(logits, ids, sampled, layout, len(columns)) if position.evidence else None
     return Step(row, kind, probabilities, evidence)
 
 

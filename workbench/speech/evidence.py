@@ -14,15 +14,17 @@ import numpy as np
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.sampling import Draw, likeliest, log_total
 
-MOST = 8  # likeliest ids of each stream that are kept
+ALTERNATIVES = 8  # likeliest ids of each stream that are kept
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """The choices of one position. Where a stream chose nothing, ids are -1, and numbers NaN or 0."""
 
-    alternatives: np.ndarray  # int64 [streams, MOST], the likeliest ids, likeliest first
-    logprobs: np.ndarray  # float32 [streams, MOST], of these among the ids allowed, with guidance, before temperature
+    alternatives: np.ndarray  # int64 [streams, ALTERNATIVES], the likeliest ids, likeliest first
+    logprobs: (
+        np.ndarray
+    )  # float32 [streams, ALTERNATIVES], of these among the ids allowed, with guidance, before temperature
     temperatures: np.ndarray  # float64 [streams], that the draw used; 0 where the likeliest id was taken
     candidates: np.ndarray  # int64 [streams], ids among which the stream drew
     rooms: np.ndarray  # float64 [streams], how far the drawn number was from another choice; NaN without a draw
@@ -31,15 +33,15 @@ class Evidence:
     def nothing(cls, streams: int) -> Evidence:
         """Returns the evidence of a position where nothing was chosen."""
         return cls(
-            np.full((streams, MOST), -1, dtype=np.int64),
-            np.full((streams, MOST), np.nan, dtype=np.float32),
+            np.full((streams, ALTERNATIVES), -1, dtype=np.int64),
+            np.full((streams, ALTERNATIVES), np.nan, dtype=np.float32),
             np.zeros(streams),
             np.zeros(streams, dtype=np.int64),
             np.full(streams, np.nan),
         )
 
 
-def evidence_of(logits: np.ndarray, main: np.ndarray, drawn: Draw, layout: SpeechLayout, chosen: int) -> Evidence:
+def evidence_of(logits: np.ndarray, main: np.ndarray, sampled: Draw, layout: SpeechLayout, chosen: int) -> Evidence:
     """Returns the evidence of a position.
 
     Args:
@@ -48,7 +50,7 @@ def evidence_of(logits: np.ndarray, main: np.ndarray, drawn: Draw, layout: Speec
         chosen: the number of streams that chose an id; a closing id is a choice of stream 0 alone.
     """
     evidence = Evidence.nothing(layout.streams)
-    columns, values = likeliest(logits[:chosen], MOST)
+    columns, values = likeliest(logits[:chosen], ALTERNATIVES)
     width = columns.shape[1]
     logprobs = values - log_total(logits[:chosen])
     valid = np.isfinite(values)
@@ -57,9 +59,9 @@ def evidence_of(logits: np.ndarray, main: np.ndarray, drawn: Draw, layout: Speec
     ids[1:] = columns[1:] + layout.pads[1:chosen, None]
     evidence.alternatives[:chosen, :width] = np.where(valid, ids, -1)
     evidence.logprobs[:chosen, :width] = np.where(valid, logprobs, np.nan)
-    evidence.temperatures[:chosen] = drawn.temperatures[:chosen]
-    evidence.candidates[:chosen] = drawn.candidates[:chosen]
-    evidence.rooms[:chosen] = drawn.rooms[:chosen]
+    evidence.temperatures[:chosen] = sampled.temperatures[:chosen]
+    evidence.candidates[:chosen] = sampled.candidates[:chosen]
+    evidence.rooms[:chosen] = sampled.rooms[:chosen]
     return evidence
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.finite import check_logits
-from workbench.speech.choosing import Due, chosen, forced
+from workbench.speech.choosing import PendingPosition, chosen, forced
 from workbench.speech.choosing import Step as Step
 from workbench.speech.masks import NOTHING, needed_logits
 from workbench.speech.network import NeededLogits, Scores, SpeechNetwork, SpeechState
@@ -56,8 +56,8 @@ def answer_steps(
             check_logits(main)
             if codec is not None:
                 check_logits(codec)
-            due = Due(phase, plan, number, probabilities, evidence)
-            [step] = chosen(main[None], None if codec is None else codec[None], [due], layout)
+            position = PendingPosition(phase, plan, number, probabilities, evidence)
+            [step] = chosen(main[None], None if codec is None else codec[None], [position], layout)
         yield step
         cursor.advance(step.id)
         if step.phase is Kind.MARKER and step.id == layout.audio and plan.guided and not feeder.split():

@@ -32,14 +32,14 @@ class AnswerPlan:
             raise BadInput(f"max_tokens is {self.max_tokens}; expected at least 1")
         if not self.cfg >= 1:
             raise BadInput(f"cfg is {self.cfg:g}; expected at least 1, which is without guidance")
-        for quantity, least, most in (
+        for quantity, minimum, maximum in (
             ("text_tokens", self.min_text_tokens, self.max_text_tokens),
             ("audio_rows", self.min_audio_rows, self.max_audio_rows),
         ):
-            if most < 1 or least < 0:
-                raise BadInput(f"max_{quantity} is {most} and min_{quantity} {least}; expected at least 1 and 0")
-            if least > most:
-                raise BadInput(f"min_{quantity} is {least} and max_{quantity} {most}; expected no more than that")
+            if maximum < 1 or minimum < 0:
+                raise BadInput(f"max_{quantity} is {maximum} and min_{quantity} {minimum}; expected at least 1 and 0")
+            if minimum > maximum:
+                raise BadInput(f"min_{quantity} is {minimum} and max_{quantity} {maximum}; expected no more than that")
 
     @property
     def guided(self) -> bool:

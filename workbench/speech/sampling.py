@@ -52,12 +52,12 @@ def _uniforms(seed: int, block: int, streams: int) -> np.ndarray:
     """
     generator = np.random.Philox(key=seed)
     state: Any = generator.state
-    raw = np.empty((BLOCK, streams), dtype=np.uint64)
+    random_bits = np.empty((BLOCK, streams), dtype=np.uint64)
     for number in range(BLOCK):
         state["state"]["counter"][:] = 0, block * BLOCK + number, 0, 0
         generator.state = state
-        raw[number] = generator.random_raw(streams)
-    numbers: np.ndarray = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        random_bits[number] = generator.random_raw(streams)
+    numbers: np.ndarray = (random_bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
     numbers.flags.writeable = False
     return numbers
 
@@ -103,9 +103,9 @@ class Draw:
         ends = np.concatenate([np.zeros((len(cumulative), 1)), cumulative], axis=1) / cumulative[:, -1:]
         low, high = (np.take_along_axis(ends, self.places[:, None] + n, axis=1)[:, 0] for n in (0, 1))
         # Beyond the first and the last share, nothing else can be chosen.
-        below = np.where(low <= 0, np.inf, self.numbers - low)
-        above = np.where(high >= 1, np.inf, high - self.numbers)
-        smallest: np.ndarray = np.minimum(np.minimum(below, above), 1.0)
+        room_below = np.where(low <= 0, np.inf, self.numbers - low)
+        room_above = np.where(high >= 1, np.inf, high - self.numbers)
+        smallest: np.ndarray = np.minimum(np.minimum(room_below, room_above), 1.0)
         return smallest
 
 
@@ -135,12 +135,12 @@ def draw(logits: np.ndarray, temperature: float, top_k: int, numbers: np.ndarray
     return Draw(columns[np.arange(len(columns)), places], values, weights, numbers, places)
 
 
-def likeliest(logits: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the columns and the logits of each row's `most` largest, both [rows, min(most, ids)], from the largest
+def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the columns and the logits of each row's `count` largest, both [rows, min(count, ids)], from the largest
     down. The logits are minus infinity for columns that a row does not have.
     """
-    columns, values = _largest(logits, most)
-    return columns[:, :most], values[:, :most]
+    columns, values = _largest(logits, count)
+    return columns[:, :count], values[:, :count]
 
 
 def log_total(logits: np.ndarray) -> np.ndarray:
@@ -158,8 +158,8 @@ def _largest(logits: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
     columns = np.arange(logits.shape[1])
     if 0 < top_k < len(columns):
         place = len(columns) - top_k
-        least = np.partition(logits, place, axis=1)[:, place, None]
-        columns = np.flatnonzero((logits >= least).any(axis=0))  # few, so that what follows is quick
+        threshold = np.partition(logits, place, axis=1)[:, place, None]
+        columns = np.flatnonzero((logits >= threshold).any(axis=0))  # few, so that what follows is quick
     values = logits[:, columns]
     count = len(columns)
     bits = (np.asarray(values, dtype=np.float32) + np.float32(0)).view(np.uint32)  # without a negative zero

@@ -50,24 +50,24 @@ def change_tempo(samples: Samples, tempo: float, sample_rate: int) -> Samples:
 
     WSOLA of Verhelst and Roelands (ICASSP 1993), 30 ms windows moved by up to 7.5 ms.
     """
-    half = round(0.015 * sample_rate)
-    reach = half // 2
-    if tempo == 1.0 or len(samples) < 4 * half:
+    half_window = round(0.015 * sample_rate)
+    reach = half_window // 2
+    if tempo == 1.0 or len(samples) < 4 * half_window:
         return samples
-    window = np.hanning(2 * half + 1)[: 2 * half].astype(np.float32)
+    window = np.hanning(2 * half_window + 1)[: 2 * half_window].astype(np.float32)
     count = round(len(samples) / tempo)
-    source = np.pad(samples, (half + reach, 3 * half + 2 * reach))
-    output = np.zeros(count + 3 * half, dtype=np.float32)
-    position = half + reach
-    for start in range(0, count + half, half):
-        output[start : start + 2 * half] += window * source[position - half : position + half]
-        continuation = source[position : position + 2 * half]  # what follows this window in the recording
-        ideal = min(half + reach + round((start + half) * tempo), len(source) - half - reach)
-        around = source[ideal - half - reach : ideal + half + reach]
-        if len(continuation) < 2 * half:
+    source = np.pad(samples, (half_window + reach, 3 * half_window + 2 * reach))
+    output = np.zeros(count + 3 * half_window, dtype=np.float32)
+    position = half_window + reach
+    for start in range(0, count + half_window, half_window):
+        output[start : start + 2 * half_window] += window * source[position - half_window : position + half_window]
+        continuation = source[position : position + 2 * half_window]  # what follows this window in the recording
+        ideal = min(half_window + reach + round((start + half_window) * tempo), len(source) - half_window - reach)
+        around = source[ideal - half_window - reach : ideal + half_window + reach]
+        if len(continuation) < 2 * half_window:
             break
         position = ideal - reach + int(np.argmax(np.correlate(around, continuation, "valid")))
-    return output[half : half + count]
+    return output[half_window : half_window + count]
 
 
 def filtered(samples: Samples, response: Response) -> Samples:
@@ -354,6 +354,6 @@ def stretched(features: NDArray[np.float32], factor: float) -> NDArray[np.float3
     """
     bands = features.shape[1]
     place = np.minimum(np.arange(bands, dtype=np.float32) * np.float32(factor), bands - 1)
-    below = np.minimum(place.astype(np.int64), bands - 2)
-    share = place - below
-    return features[:, below] * (1 - share) + features[:, below + 1] * share
+    lower_band = np.minimum(place.astype(np.int64), bands - 2)
+    share = place - lower_band
+    return features[:, lower_band] * (1 - share) + features[:, lower_band + 1] * share

@@ -95,15 +95,15 @@ def draw_takes(
     bank: TakeBank, speaker: str, length: int, rng: np.random.Generator, breath_share: float = 0.0
 ) -> list[int]:
     """Draws takes of one speaker at one tempo with `length` digits in all."""
-    alone, together = bank.index[speaker, float(rng.choice(bank.tempos_of[speaker]))]
-    in_breaths = bool(together) and rng.random() < breath_share
+    single_takes, joined_takes = bank.index[speaker, float(rng.choice(bank.tempos_of[speaker]))]
+    in_breaths = bool(joined_takes) and rng.random() < breath_share
     drawn_takes: list[int] = []
     while length:
-        fitting = [take for take in together if len(bank.digits[take]) <= length] if in_breaths else []
+        fitting = [take for take in joined_takes if len(bank.digits[take]) <= length] if in_breaths else []
         if fitting and rng.random() < 0.8:
             drawn_takes.append(fitting[int(rng.integers(len(fitting)))])
         else:
-            takes = alone[int(rng.choice(sorted(alone)))]
+            takes = single_takes[int(rng.choice(sorted(single_takes)))]
             drawn_takes.append(takes[int(rng.integers(len(takes)))])
         length -= len(bank.digits[drawn_takes[-1]])
     return drawn_takes
@@ -122,7 +122,7 @@ def _trimmed(
         return _gated(sound, rng.uniform(*options.gate_db))
     if rng.random() >= options.trimmed_share:
         return sound
-    start, end = (int(rng.uniform(0.0, most) * len(sound)) for most in options.trim)
+    start, end = (int(rng.uniform(0.0, longest) * len(sound)) for longest in options.trim)
     return sound[start : len(sound) - end]
 
 
@@ -151,7 +151,7 @@ def _voiced(
     One time in four, it keeps all of the sound on one side.
     """
     start, end = _loud_part(filtered(sound, passband(80.0, 1000.0, edge=100.0)), VOICED_DB)
-    before, after = (int(rng.uniform(0.0, most) * SAMPLE_RATE) for most in consonants)
+    before, after = (int(rng.uniform(0.0, longest) * SAMPLE_RATE) for longest in consonants)
     side = rng.random()
     first = 0 if side < 0.125 else max(0, start - before)
     return sound[first : len(sound) if side > 0.875 else end + after]

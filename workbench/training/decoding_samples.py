@@ -93,7 +93,7 @@ i know the right one
 by the sea
 bye bye
 """
-SPOKEN = {
+SPOKEN_NUMBERS = {
     "we_ate_four_pears.npy": "W IY EY T F AO R P EH R Z",
     "he_won_two_to_one.npy": "HH IY W AH N T UW T UW W AH N",
 }
@@ -121,7 +121,7 @@ def write_samples(out: Path) -> None:
     _write(out / "phoneme_words.txt", [f"{word}\t{' '.join(spelling)}" for word, *spelling in entries])
     words = list(dict.fromkeys(word.partition("(")[0] for word, *_ in entries))
     write_arpa(train(_template_sentences(), WORD_ORDER, words).tables, out / "phoneme_words.arpa")
-    for number, (name, pronunciation) in enumerate(SPOKEN.items()):
+    for number, (name, pronunciation) in enumerate(SPOKEN_NUMBERS.items()):
         np.save(
             out / name, _logits([phonemes.index(each) + 1 for each in pronunciation.split()], len(phonemes) + 1, number)
         )

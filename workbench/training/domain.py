@@ -163,7 +163,7 @@ def write(network: Network, limits: Sequence[tuple[float, float]], path: Path) -
     described = json.dumps(
         {
             "name": NAME,
-            "limits": [(least, round(limit, 2)) for least, limit in limits],
+            "limits": [(minimum, round(limit, 2)) for minimum, limit in limits],
             "unknown": UNKNOWN,
             "sure": SURE,
             "confidence": CONFIDENCE,
@@ -209,11 +209,11 @@ def calibrated(domain: Domain, takes: Sequence[Take]) -> list[tuple[float, float
     The strings have one or two digits, or three to seven, under every condition of the model cards.
     """
     limits = []
-    for least, lengths in ((0.0, (1, 2)), (LONG_SECONDS, (3, 7))):
+    for minimum, lengths in ((0.0, (1, 2)), (LONG_SECONDS, (3, 7))):
         strings = evaluation_strings(takes, seed=SEED, count=CALIBRATION, lengths=lengths)
         recordings = [each.samples for condition in CONDITIONS for each in under(condition, strings)]
         odds = [found[0] for each in recordings if (found := domain.log_odds(each))]
-        limits.append((least, float(np.quantile(odds, ALARMS)) - MARGIN))
+        limits.append((minimum, float(np.quantile(odds, ALARMS)) - MARGIN))
     return limits
 
 

@@ -215,12 +215,12 @@ def generate_pool(
 
 _Job = tuple[Path, int, int, int, CorpusOptions]  # file, number of its first example, number of examples, seed, options
 Span = tuple[int, int, tuple[int, ...]]  # of a take: first sample, end sample, its digits
-_Made = tuple[list[int], list[tuple[int, ...]], list[list[Span]]]
+_GeneratedPool = tuple[list[int], list[tuple[int, ...]], list[list[Span]]]
 
 _bank: TakeBank | None = None  # of a worker process, set once
 
 
-def _run(bank: TakeBank, jobs: list[_Job], workers: int) -> Iterator[_Made]:
+def _run(bank: TakeBank, jobs: list[_Job], workers: int) -> Iterator[_GeneratedPool]:
     if workers == 0:
         for job in jobs:
             yield _make_shard(bank, job)
@@ -237,12 +237,12 @@ def _start_worker(bank: TakeBank) -> None:
     _bank = bank
 
 
-def _make_shard_in_worker(job: _Job) -> _Made:
+def _make_shard_in_worker(job: _Job) -> _GeneratedPool:
     assert _bank is not None  # the initializer ran
     return _make_shard(_bank, job)
 
 
-def _make_shard(bank: TakeBank, job: _Job) -> _Made:
+def _make_shard(bank: TakeBank, job: _Job) -> _GeneratedPool:
     path, first, count, seed, options = job
     features, digits, spans = [], [], []
     for number in range(first, first + count):

@@ -122,13 +122,13 @@ def digit_sample(recipe: Recipe, bank: TakeBank, held_out: str, seed: int) -> Di
     if (speaker, 1.0) not in bank.index:
         raise BadInput(f"the samples need takes of the speaker {speaker!r}, who is not in the folder of digits")
     rng = np.random.default_rng(seed)
-    alone, _ = bank.index[speaker, 1.0]
+    single_takes, _ = bank.index[speaker, 1.0]
     takes: list[int] = []
     gaps: list[float] = []
     for group in recipe.groups:
         for place, digit in enumerate(group):
             gaps.append(float(rng.uniform(0.12, 0.35) if place else rng.uniform(*recipe.pause_seconds)))
-            takes.append(int(rng.choice(alone[digit])))
+            takes.append(int(rng.choice(single_takes[digit])))
     string = assemble(bank, takes, gaps[1:], (0.3, 0.4), rng)
     return string if recipe.snr_db is None else in_white_noise(string, recipe.snr_db, rng)
 

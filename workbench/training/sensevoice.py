@@ -102,10 +102,10 @@ class SenseVoiceLoss(nn.Module):
         tags = torch.tensor([_tags(digits, figure) for digits, figure in zip(batch.digits, figures, strict=True)])
         rich = F.cross_entropy(logits[:, :QUERY_FRAMES].flatten(0, 1), tags.flatten())
         labels = [_labels(digits, figure) for digits, figure in zip(batch.digits, figures, strict=True)]
-        early = self.network.ctc(halfway[0])
+        middle_logits = self.network.ctc(halfway[0])
         return {
             "ctc": 0.7 * _ctc(logits, labels, lengths),
-            "early": 0.3 * _ctc(early, labels, lengths),
+            "early": 0.3 * _ctc(middle_logits, labels, lengths),
             "tags": 0.3 * rich,
         }
 

@@ -113,8 +113,8 @@ def _path(digits: Sequence[int], dense: bool, rng: np.random.Generator) -> list[
     path = [0] * int(rng.integers(0, longest_pause + 2))
     for place, digit in enumerate(digits):
         # As in CTC: two equal digits must have something between them.
-        least = 1 if place and digits[place - 1] == digit else 0
-        path += [0] * int(rng.integers(least, longest_pause + 1))
+        minimum = 1 if place and digits[place - 1] == digit else 0
+        path += [0] * int(rng.integers(minimum, longest_pause + 1))
         path += [digit + 1] * int(rng.integers(1, longest_digit + 1))
     return [*path, *[0] * int(rng.integers(1, longest_pause + 2))]
 

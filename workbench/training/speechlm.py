@@ -125,13 +125,13 @@ def train(run: TrainingRun) -> TrainedModel:
 
     network = SpeechLM(DROPOUT)
     network.tower.load_state_dict(tower_loss.network.state_dict())
-    tower_loss.network, both = network.tower, JoinedPools([pool, tight])
+    tower_loss.network, pools = network.tower, JoinedPools([pool, tight])
     speakers = {False: speaker, True: speaker.shortened()}
     for phase in LANGUAGE_PHASES:
         if phase.align:
             align_adaptor(network, tower_loss, tight, digit_words())
-        draw = dialogues(both, row_writer(both, speakers[phase.cut]), phase.dialogues)
-        network = run.train(phase.name, SpeechLMLoss(network), draw, phase.training, len(both))
+        draw = dialogues(pools, row_writer(pools, speakers[phase.cut]), phase.dialogues)
+        network = run.train(phase.name, SpeechLMLoss(network), draw, phase.training, len(pools))
         tower_loss.network = network.tower
     return TrainedModel(codec, network)
 

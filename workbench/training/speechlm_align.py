@@ -16,7 +16,7 @@ from workbench.training.speechlm_lm import SpeechLM
 from workbench.training.speechlm_tower import TowerLoss, read_recordings
 
 RECORDINGS = 900
-TOGETHER = 20  # recordings at a time
+BATCH_SIZE = 20  # recordings at a time
 WEIGHT = 7.0  # of a position with a digit; there are seven times as many without
 RIDGE = 0.1
 
@@ -35,8 +35,8 @@ def align_adaptor(network: SpeechLM, tower_loss: TowerLoss, pool: FeaturePool, w
     embeddings = network.model.embed_tokens.weight[list(words)]
     rng = np.random.default_rng(0)
     outputs, targets = [], []
-    for first in range(0, min(RECORDINGS, len(pool)), TOGETHER):
-        batch = read_recordings(pool, range(first, min(first + TOGETHER, len(pool))), rng)
+    for first in range(0, min(RECORDINGS, len(pool)), BATCH_SIZE):
+        batch = read_recordings(pool, range(first, min(first + BATCH_SIZE, len(pool))), rng)
         encoded = network.tower(batch.mels, batch.frames).last_hidden_state
         outputs.append(encoded)
         targets.append(peak_embeddings(tower_loss.order(encoded).argmax(dim=-1), embeddings))

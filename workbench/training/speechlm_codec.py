@@ -139,21 +139,21 @@ def residual_codebooks(frames: Tensor, rounds: int, rng: np.random.Generator) ->
     Code 0 of each is the zero vector, so that silence has one row of codes and decodes to silence.
     """
     codebooks = []
-    rest = frames
+    residual = frames
     for _ in range(LEVELS):
-        book = rest[torch.from_numpy(rng.choice(len(rest), CODES, replace=len(rest) < CODES))].clone()
+        book = residual[torch.from_numpy(rng.choice(len(residual), CODES, replace=len(residual) < CODES))].clone()
         for _ in range(rounds):
             book[0] = 0
-            nearest = _nearest(rest, book)
+            nearest = _nearest(residual, book)
             counts = torch.bincount(nearest, minlength=CODES)
-            sums = torch.zeros_like(book).index_add_(0, nearest, rest)
+            sums = torch.zeros_like(book).index_add_(0, nearest, residual)
             is_used = counts > 0
             book[is_used] = sums[is_used] / counts[is_used, None]
-            unused = int((~is_used).sum())
-            book[~is_used] = rest[torch.from_numpy(rng.choice(len(rest), unused))]
+            unused_count = int((~is_used).sum())
+            book[~is_used] = residual[torch.from_numpy(rng.choice(len(residual), unused_count))]
         book[0] = 0
         codebooks.append(book)
-        rest = rest - book[_nearest(rest, book)]
+        residual = residual - book[_nearest(residual, book)]
     return torch.stack(codebooks)
 
 

@@ -20,11 +20,14 @@ from workbench.system.atomic_files import follow_umask
 from workbench.training.digits import WORDS
 from workbench.training.language import SPLIT
 from workbench.training.speechlm_codec import CODES, LEVELS
-from workbench.training.speechlm_tasks import HEARD, HELP, NOTHING, SPOKEN_VERBS, TALK
+from workbench.training.speechlm_tasks import HELP, NOTHING, SPEECH_INPUT_TASKS, SPOKEN_VERBS, TALK
 from workbench.training.speechlm_voices import VOICES
 
-NAMED = (*SPECIAL, "image", "video", "toolcall")
-SPECIALS = (*(f"<|{name}|>" for name in NAMED), *(f"<|unused_{number}|>" for number in range(len(NAMED), 256)))
+NAMED_TOKENS = (*SPECIAL, "image", "video", "toolcall")
+SPECIALS = (
+    *(f"<|{name}|>" for name in NAMED_TOKENS),
+    *(f"<|unused_{number}|>" for number in range(len(NAMED_TOKENS), 256)),
+)
 TEXT = 512  # ids of text
 LAYOUT = SpeechLayout(
     vocabulary=len(SPECIALS) + TEXT + LEVELS * (CODES + 1),
@@ -90,7 +93,7 @@ def _texts() -> Iterator[str]:
             yield f"{word.capitalize()} {word.upper()}"
         yield from (f"in the voice of {voice}, as voice {voice}: {voice}" for voice in VOICES)
         yield from (f"{verb} {verb.capitalize()} write Write spell Spell please" for verb in SPOKEN_VERBS)
-        yield from (f"{instruction} {instruction.capitalize()}" for instruction, _, _ in HEARD)
+        yield from (f"{instruction} {instruction.capitalize()}" for instruction, _, _ in SPEECH_INPUT_TASKS)
         yield from (
             "count from to",
             "Count down from to",

@@ -31,7 +31,7 @@ from workbench.training.speechlm_voices import Speaker
 
 SAYING = 200  # strings to say
 HEARING = 200  # recordings to understand
-TOGETHER = 50  # answers at a time
+BATCH_SIZE = 50  # answers at a time
 PADDING = np.zeros(SAMPLE_RATE // 5, np.float32)  # silence around what a recogniser hears
 SAMPLED = Choice(temperature=0.8, top_k=20, seed=1)  # as the checkpoint's configuration asks for
 
@@ -77,10 +77,10 @@ class Demo:
         """Yields the delayed rows of the answer with speech to each prompt of text."""
         examples = [self.writer().prompt(parts) for parts in prompts]
         for _, group in groupby(examples, key=lambda example: len(example.inputs)):
-            same = list(group)
-            for first in range(0, len(same), TOGETHER):
+            group_rows = list(group)
+            for first in range(0, len(group_rows), BATCH_SIZE):
                 yield from generate_audio(
-                    self.network, batch_of(same[first : first + TOGETHER], None, None), 400, choice
+                    self.network, batch_of(group_rows[first : first + BATCH_SIZE], None, None), 400, choice
                 )
 
     def recording_prompt(self, samples: Samples, instruction: str = "") -> DialogueBatch:

@@ -109,7 +109,7 @@ def _written_request(rng: np.random.Generator, voice: str) -> Turn:
 
 def _spoken_request(rng: np.random.Generator, recording: Recording, voice: str) -> Turn:
     """Draws a request about a recording."""
-    instruction, natural, backwards = HEARD[int(rng.integers(len(HEARD)))]
+    instruction, natural, backwards = SPEECH_INPUT_TASKS[int(rng.integers(len(SPEECH_INPUT_TASKS)))]
     parts: list[Part] = [("user", recording)]
     if instruction:
         if natural != "text" and rng.random() < 0.35:
@@ -129,7 +129,7 @@ def _spoken_request(rng: np.random.Generator, recording: Recording, voice: str) 
 
 SPOKEN_VERBS = ("say", "say", "say", "say", "read", "speak", "please say")
 # Instruction, natural form, whether the answer is reversed.
-HEARD: tuple[tuple[str, Form, bool], ...] = (
+SPEECH_INPUT_TASKS: tuple[tuple[str, Form, bool], ...] = (
     ("", "text", False),
     ("", "text", False),
     ("write", "text", False),

@@ -107,7 +107,7 @@ class Speaker:
         return np.tile(self.silence, (frames, 1))
 
 
-def spoken(clips: Clips, voice: str, digits: Sequence[int]) -> Samples:
+def say_digits(clips: Clips, voice: str, digits: Sequence[int]) -> Samples:
     """Returns the samples whose codes `Speaker.say` gives."""
     outer = np.zeros(OUTER * FRAME, np.float32)
     return np.concatenate([outer, *(np.pad(clips[voice, digit], MARGIN * FRAME) for digit in digits), outer])

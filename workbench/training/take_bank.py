@@ -77,11 +77,11 @@ class TakeBank:
         for take, (speaker, tempo, digits) in enumerate(zip(self.speakers, self.tempo, self.digits, strict=True)):
             if not digits:
                 continue
-            alone, together = index.setdefault((speaker, float(tempo)), ({}, []))
+            single_takes, joined_takes = index.setdefault((speaker, float(tempo)), ({}, []))
             if len(digits) == 1:
-                alone.setdefault(digits[0], []).append(take)
+                single_takes.setdefault(digits[0], []).append(take)
             else:
-                together.append(take)
+                joined_takes.append(take)
         return index
 
     @functools.cached_property

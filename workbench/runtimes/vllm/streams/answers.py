@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.runtimes.vllm.streams.stream_request import BROKEN, StreamRequest, read
-from workbench.speech.choosing import Due, Step, chosen, forced
+from workbench.speech.choosing import PendingPosition, Step, chosen, forced
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.masks import needed_logits
 from workbench.speech.network import NeededLogits, Scores
@@ -86,10 +86,10 @@ class Answer:
         """Whether the next position is chosen together with the partner."""
         return bool(self.stream_request.pair) and self._cursor.phase.kind is Kind.AUDIO
 
-    def due(self) -> Due:
+    def pending_position(self) -> PendingPosition:
         """Returns the values that the model needs to choose the next position."""
         stream_request, number = self.stream_request, len(self.stream_request.prefix_ids) + len(self.steps)
-        return Due(
+        return PendingPosition(
             self._cursor.phase, stream_request.plan, number, stream_request.probabilities, stream_request.evidence
         )
 
@@ -231,10 +231,10 @@ class Answers:
             elif answer.guided:
                 pairs.setdefault(answer.stream_request.pair, {})[answer.stream_request.null] = row, answer
             else:
-                groups.setdefault(answer.due().manner, []).append([(row, answer)])
+                groups.setdefault(answer.pending_position().manner, []).append([(row, answer)])
         for pair in pairs.values():
             if len(pair) == 2:
-                groups.setdefault(pair[False][1].due().manner, []).append([pair[False], pair[True]])
+                groups.setdefault(pair[False][1].pending_position().manner, []).append([pair[False], pair[True]])
             else:
                 found.update((row, None) for row, _ in pair.values())
         for manner, group in groups.items():
@@ -250,8 +250,8 @@ class Answers:
                 main, codec = main[are_finite], None if codec is None else codec[are_finite]
             if not group:
                 continue
-            due = [branches[0][1].due() for branches in group]
-            for branches, step in zip(group, chosen(main, codec, due, self.layout)):
+            positions = [branches[0][1].pending_position() for branches in group]
+            for branches, step in zip(group, chosen(main, codec, positions, self.layout)):
                 for row, answer in branches:
                     answer.take(step)
                     found[row] = step

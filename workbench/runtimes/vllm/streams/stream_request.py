@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.speech.choosing import Step
-from workbench.speech.evidence import MOST, Evidence
+from workbench.speech.evidence import ALTERNATIVES, Evidence
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.phases import Kind, phase_after
 from workbench.speech.plan import AnswerPlan
@@ -94,7 +94,7 @@ def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
 
 def width(layout: SpeechLayout, evidence: bool) -> int:
     """Returns the number of columns of a position that comes back."""
-    return layout.streams * (1 + (MOST + NUMBERS if evidence else 0))
+    return layout.streams * (1 + (ALTERNATIVES + NUMBERS if evidence else 0))
 
 
 def columns(step: Step, layout: SpeechLayout) -> tuple[np.ndarray, np.ndarray]:
@@ -120,11 +120,11 @@ def position(ids: np.ndarray, numbers: np.ndarray, phase: Kind, request: StreamR
     ids = np.concatenate([ids[:1], ids[1:] % (layout.vocabulary + 1) - 1])
     evidence = None
     if request.evidence:
-        end = count * (1 + MOST)
+        end = count * (1 + ALTERNATIVES)
         temperatures, candidates, rooms = numbers[end:].astype(np.float64).reshape(NUMBERS, count)
         evidence = Evidence(
-            ids[count:end].reshape(count, MOST),
-            numbers[count:end].astype(np.float32).reshape(count, MOST),
+            ids[count:end].reshape(count, ALTERNATIVES),
+            numbers[count:end].astype(np.float32).reshape(count, ALTERNATIVES),
             temperatures,
             candidates.astype(np.int64),
             rooms,

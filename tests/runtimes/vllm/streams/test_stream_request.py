@@ -20,7 +20,7 @@ from workbench.runtimes.vllm.streams.stream_request import (
     spans_of,
     width,
 )
-from workbench.speech.choosing import Due, chosen, forced
+from workbench.speech.choosing import PendingPosition, chosen, forced
 from workbench.speech.masks import allowed, needed_logits
 from workbench.speech.phases import Kind, Phase
 from workbench.speech.plan import AnswerPlan
@@ -82,7 +82,7 @@ def test_step_survives_encoding_into_vllm_logprob_columns(phase: Phase, evidence
         main = draw.normal(size=(1, len(allowed(needed_logits(phase, LAYOUT).main)))).astype(np.float32)
         codec = draw.normal(size=(1, LAYOUT.streams - 1, LAYOUT.layer_size)).astype(np.float32)
         [step] = chosen(
-            main, codec if phase.kind is Kind.AUDIO else None, [Due(phase, plan, 3, True, evidence)], LAYOUT
+            main, codec if phase.kind is Kind.AUDIO else None, [PendingPosition(phase, plan, 3, True, evidence)], LAYOUT
         )
     ids, numbers = columns(step, LAYOUT)
     assert len(set(ids.tolist())) == len(ids) and ids.min() >= 0

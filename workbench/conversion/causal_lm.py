@@ -15,8 +15,7 @@ from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
-from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
-from workbench.runtimes.pytorch.funasr_nano import split_language
+from workbench.runtimes.pytorch.funasr_nano import read_parts
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:
@@ -37,7 +36,7 @@ def _language_part(model: CausalLmModel) -> LanguagePart:
         source_name = language.directory.name
     else:
         weights = model.speech.checkpoint.weights
-        tensors = split_language(read_state_dict(weights))[1]
+        tensors = read_parts(model.speech)[1]
         regions, source_name = mapped_regions(weights), f"{weights.parent.name}/{weights.name}"
     return plan_language(
         language, model.tokenizer, tensors, lambda _, tensor: tensor_rows(tensor, regions), source_name

@@ -24,8 +24,8 @@ from workbench.families.funasr_nano import (
     with_vocabulary,
 )
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
-from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
-from workbench.runtimes.pytorch.funasr_nano import split_language
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
+from workbench.runtimes.pytorch.funasr_nano import read_parts
 from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork, branch_tensors
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 
@@ -40,7 +40,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
     weights_name = f"{weights.parent.name}/{weights.name}"
-    speech, language = split_language(read_state_dict(weights))
+    speech, language = read_parts(model)
     expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
     check_tensors(expected, speech, weights_name, UNUSED_TENSORS)
     encoder = plan_tensors({name: tensor for name, tensor in speech.items() if name in expected}, weights)

@@ -58,7 +58,7 @@ def read_changed_language(checkpoint: Checkpoint) -> ChangedLanguage:
     for module, pair in sorted_tensors.pairs.items():
         weight = tensors.get(f"{module}.weight")
         shape = None if weight is None else weight.shape
-        a, b, r = check_pair(module, pair, shape, model.lora_rank, checkpoint_name, base_name)
+        a, b, r = check_pair(pair, shape, model.lora_rank, checkpoint_name, base_name)
         for matrix in (a, b):
             give_back(matrix, regions)  # the check has read them
         changes[f"{module}.weight"] = Change(a, b, model.lora_alpha / r)

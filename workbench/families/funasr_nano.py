@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -115,6 +115,13 @@ class AdaptorConfig:
     attention_heads: int
 
 
+class Lora(NamedTuple):
+    """The low-rank changes in a checkpoint, which FunASR adds when it opens it: W + alpha / rank * B A."""
+
+    alpha: float
+    rank: int
+
+
 @dataclass(frozen=True)
 class CtcBranch:
     """A second decoder of a checkpoint, from the encoder's output to tokens of its own.
@@ -159,6 +166,7 @@ class FunasrNanoModel:
     sys_prompt: bool
     stop_ids: tuple[int, ...]
     ctc: CtcBranch | str  # or the reason why it cannot be used, for the reader of a message
+    lora: Lora | None = None  # of the language model's layers in `model.pt`
 
 
 def is_funasr_nano(directory: Path) -> bool:
@@ -203,6 +211,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
         sys_prompt=bool(dataset.get("sys_prompt", True)),
         stop_ids=tuple(dict.fromkeys((*language.stop_ids, end))),
         ctc=_ctc_branch(checkpoint, encoder),
+        lora=_read_lora(checkpoint),
     )
 
 
@@ -257,6 +266,21 @@ def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmCon
     if found.llm_dim % found.attention_heads:
         raise BadInput(f"{where}.llm_dim {found.llm_dim} is not a multiple of {found.attention_heads} attention heads")
     return found
+
+
+def _read_lora(checkpoint: FunasrCheckpoint) -> Lora | None:
+    """Returns alpha and rank if `llm_conf.use_lora` is set; the defaults are FunASR's."""
+    language = checkpoint.section("llm_conf")
+    if not language.get("use_lora"):
+        return None
+    where = "llm_conf.lora_conf"
+    section = language.get("lora_conf") or {}
+    if not isinstance(section, Mapping):
+        raise BadInput(f"{where} in config.yaml is {section!r:.80}; expected a mapping")
+    alpha = section.get("lora_alpha", 32)
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not 0 < alpha <= MOST_UNITS:
+        raise BadInput(f"{where}.lora_alpha in config.yaml is {alpha!r:.80}; expected a number above 0")
+    return Lora(float(alpha), config_number(section, "r", where, 16))
 
 
 def _ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBranch | str:

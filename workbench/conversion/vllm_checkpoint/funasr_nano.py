@@ -20,8 +20,8 @@ from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read
 from workbench.families.funasr_nano_chat import chat_template
 from workbench.families.language import AUDIO
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
-from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
-from workbench.runtimes.pytorch.funasr_nano import LANGUAGE_PREFIX, split_language
+from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
+from workbench.runtimes.pytorch.funasr_nano import LANGUAGE_PREFIX, read_parts
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 
 ARCHITECTURE = "SpeechWorkbenchFunASRNano"
@@ -34,7 +34,7 @@ def plan(directory: Path) -> ServedModel:
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
     weights_name = f"{weights.parent.name}/{weights.name}"
-    speech, language = split_language(read_state_dict(weights))
+    speech, language = read_parts(model)
     expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
     check_tensors(expected, speech, weights_name, UNUSED_TENSORS)
     regions = mapped_regions(weights)
@@ -61,7 +61,7 @@ def language_part(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str,
     """Returns the language model's tensors by transformers' names, its changed configuration, and the source's name."""
     weights = model.checkpoint.weights
     weights_name = f"{weights.parent.name}/{weights.name}"
-    _, language = split_language(read_state_dict(weights))
+    _, language = read_parts(model)
     planned_language, changes = language_tensors(
         model.language, language, prefixed("", mapped_regions(weights), weights_name), weights_name
     )

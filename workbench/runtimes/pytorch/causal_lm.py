@@ -8,8 +8,7 @@ from workbench.core.settings import Settings
 from workbench.families.causal_lm import read_causal_lm
 from workbench.pipelines.causal_lm import CausalLm
 from workbench.pipelines.text_session import TextSession
-from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
-from workbench.runtimes.pytorch.funasr_nano import open_nano_language, split_language
+from workbench.runtimes.pytorch.funasr_nano import open_nano_language, read_parts
 from workbench.runtimes.pytorch.language_models.language import language_dtype, open_language
 from workbench.runtimes.pytorch.numerics.device import prepare
 
@@ -23,6 +22,6 @@ def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
         language = open_language(model.language, device, dtype, stepwise=settings.stepwise)
     else:
         # The audio encoder's tensors are left out on purpose.
-        _, tensors = split_language(read_state_dict(model.speech.checkpoint.weights))
+        _, tensors = read_parts(model.speech)
         language = open_nano_language(model.speech, tensors, device, settings.dtype, settings.stepwise)
     return TextSession(name, "pytorch", CausalLm(model, language))

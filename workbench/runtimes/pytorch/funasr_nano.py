@@ -17,6 +17,7 @@ from workbench.pipelines.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.nano_search import NanoPipeline
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
+from workbench.runtimes.pytorch.checkpoints.lora import merged_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
 from workbench.runtimes.pytorch.inner_stages.gradients import input_gradient
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
@@ -95,6 +96,17 @@ def split_language(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[
     return {name: value for name, value in tensors.items() if not name.startswith(LANGUAGE_PREFIX)}, language
 
 
+def read_parts(model: FunasrNanoModel) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Returns a checkpoint's tensors as `split_language` does, with LoRA added to the language model's weights if
+    `llm_conf` states it; raises `BadInput` for a damaged file, and for pairs that do not fit.
+    """
+    weights = model.checkpoint.weights
+    audio, language = split_language(read_state_dict(weights))
+    if model.lora is not None:
+        language = merged_tensors(language, *model.lora, f"{weights.parent.name}/{weights.name}")
+    return audio, language
+
+
 def open_nano_language(
     model: FunasrNanoModel, language: dict[str, Tensor], device: torch.device, dtype: str, stepwise: bool = False
 ) -> LanguageModel:
@@ -109,7 +121,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     """Opens a session for the checkpoint in `directory`; results call the model `name`."""
     device = prepare(settings)
     model = read_funasr_nano(directory)
-    audio, language = split_language(read_state_dict(model.checkpoint.weights))
+    audio, language = read_parts(model)
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     kind = language_dtype(model.language.directory, settings.dtype)
     runner = NanoRunner(model, audio, device, arithmetic_of(settings, device, kind))

@@ -1,6 +1,7 @@
 """Low-rank changes (LoRA) to a language model's weights, added to them once: W + alpha / r * B A.
 
-Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, with the tensor names of the peft package.
+Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, with the tensor names of the peft package or
+of FunASR.
 The sums are computed in float32 or wider and in place, one weight after another, so that a model is never in memory
 twice. This file opens no files and knows no family.
 """
@@ -17,13 +18,15 @@ from torch import Tensor, nn
 from workbench.core.errors import BadInput
 
 WRAPPER = "base_model.model."  # the prefix that peft puts before the names of the wrapped model
-PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(?:\.default)?\.weight")
+# Of peft, and of FunASR's own layers, which have no `.weight` at the end.
+PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])(?:(?:\.default)?\.weight)?")
 
 
 @dataclass
 class Pair:
     """A change of rank r to the weight of one linear layer."""
 
+    name: str  # of the layer in the file
     a: Tensor | None = None  # [r, in]
     b: Tensor | None = None  # [out, r]
 
@@ -54,7 +57,8 @@ def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
     for long_name, value in tensors.items():
         name = long_name.removeprefix(WRAPPER)
         if pair := PAIR.fullmatch(name):
-            setattr(found.pairs.setdefault(pair["module"], Pair()), pair["half"].lower(), value)
+            wrapped = long_name.removesuffix(name) + pair["module"]
+            setattr(found.pairs.setdefault(pair["module"], Pair(wrapped)), pair["half"].lower(), value)
         elif "lora_" in name or "modules_to_save" in name:
             raise BadInput(f"{where} has tensor {long_name}, of a kind of change to weights that is not supported")
         else:
@@ -67,18 +71,17 @@ def sort_tensors(tensors: Mapping[str, Tensor], where: str) -> LanguageTensors:
 
 
 def check_pair(
-    module: str, pair: Pair, shape: Sequence[int] | None, rank: int | None, where: str, base: str
+    pair: Pair, shape: Sequence[int] | None, rank: int | None, where: str, base: str
 ) -> tuple[Tensor, Tensor, int]:
     """Returns both factors of a pair, a and b, and its rank, if they fit the weight of their layer.
 
     Args:
-        module: the name of the layer.
         shape: the shape of its weight; None if the language model has no such layer.
 
     The other arguments and the errors are those of `merge_pairs`.
     """
     assert pair.a is not None and pair.b is not None
-    name = f"llm.{WRAPPER}{module}"
+    name = f"llm.{pair.name}"
     if shape is None or len(shape) != 2:
         raise BadInput(
             f"{where} has LoRA weights for another base: {name}.lora_A is for a layer that {base} does not have"
@@ -113,11 +116,34 @@ def merge_pairs(
     weights = dict(network.named_parameters())
     for module, pair in pairs.items():
         weight = weights.get(f"{module}.weight")
-        a, b, r = check_pair(module, pair, None if weight is None else weight.shape, rank, where, base)
+        a, b, r = check_pair(pair, None if weight is None else weight.shape, rank, where, base)
         assert weight is not None
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        a, b = (tensor.to(weight.device, dtype) for tensor in (a, b))
-        weight.copy_(torch.addmm(weight.to(dtype), b, a, alpha=alpha / r))
+        weight.copy_(_added(weight, a, b, alpha / r))
+
+
+@torch.no_grad()
+def merged_tensors(tensors: Mapping[str, Tensor], alpha: float, rank: int, where: str) -> dict[str, Tensor]:
+    """Returns a language model's tensors with every pair added to the weight of its layer; the others are not copied.
+
+    Args:
+        tensors: complete weights and pairs.
+
+    The other arguments and the errors are those of `sort_tensors` and `merge_pairs`.
+    """
+    found = sort_tensors(tensors, where)
+    for module, pair in found.pairs.items():
+        weight = found.full.get(f"{module}.weight")
+        a, b, r = check_pair(pair, None if weight is None else weight.shape, rank, where, "its language model")
+        assert weight is not None
+        found.full[f"{module}.weight"] = _added(weight, a, b, alpha / r).to(weight.dtype)
+    return found.full
+
+
+def _added(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    """Returns W + scale * B A in float32 or wider."""
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    a, b = (tensor.to(weight.device, dtype) for tensor in (a, b))
+    return torch.addmm(weight.to(dtype), b, a, alpha=scale)
 
 
 def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, where: str, base: str) -> None:

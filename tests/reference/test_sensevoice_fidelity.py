@@ -39,6 +39,7 @@ VARIANTS = [
 SMALL = [
     pytest.param(SMALL_SENSEVOICE, id="small"),
     pytest.param(SenseVoiceSize(EncoderSize(48, 2, 80, 2, kernel=7, shift=2), 1, 500), id="shifted"),
+    pytest.param(SenseVoiceSize(EncoderSize(45, 3, 81, 2, kernel=6, shift=3), 0, 500), id="one-stage"),
 ]
 FULL = pytest.param(SenseVoiceSize(), id="full", marks=pytest.mark.slow)
 

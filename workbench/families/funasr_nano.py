@@ -189,7 +189,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
     expect(checkpoint.config, "audio_adaptor", "Transformer", directory.name)
     frontend = checkpoint.frontend()
     encoder = read_sanm_config(
-        checkpoint.section("audio_encoder_conf"), frontend.width, norm_eps=1e-5, where="audio_encoder_conf"
+        checkpoint.section("audio_encoder_conf"), frontend.width, 1e-5, "audio_encoder_conf", second_norm=True
     )
     language = read_language_config(_language_directory(checkpoint))
     adaptor = _read_adaptor(checkpoint, encoder, language)

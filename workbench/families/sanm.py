@@ -13,6 +13,7 @@ from workbench.core.errors import BadInput
 # missing.
 MOST_UNITS = 100_000
 MOST_BLOCKS = 1_000
+LEAST_INPUT = 4  # with two values, the rates of the positions would be 0 / 0
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,12 @@ class SanmConfig:
     kernel_size: int  # FSMN memory, in LFR frames
     sanm_shift: int
     norm_eps: float  # not in the file: the original classes differ
+    second_norm: bool = False  # whether the norm of the second stage is there without its blocks too, as in SenseVoice
+
+    @property
+    def two_stages(self) -> bool:
+        """Whether the second stage has a norm."""
+        return self.second_norm or self.tp_blocks > 0
 
     @property
     def layers(self) -> int:
@@ -55,11 +62,20 @@ def expect(section: Mapping[str, Any], key: str, value: Any, where: str) -> None
 
 
 def read_sanm_config(
-    section: Mapping[str, Any], input_size: int, norm_eps: float, where: str = "encoder_conf"
+    section: Mapping[str, Any],
+    input_size: int,
+    norm_eps: float,
+    where: str = "encoder_conf",
+    second_norm: bool = False,
 ) -> SanmConfig:
     """Reads the encoder's dimensions from `encoder_conf`; raises `BadInput` for missing, impossible or unsupported
     values.
     """
+    if input_size % 2 or input_size < LEAST_INPUT:
+        raise BadInput(
+            f"frontend_conf.n_mels and lfr_m in config.yaml give {input_size} values per frame; the positions of a "
+            f"SAN-M encoder need an even number of at least {LEAST_INPUT}"
+        )
     expect(section, "input_layer", "pe", where)
     expect(section, "normalize_before", True, where)
     expect(section, "selfattention_layer_type", "sanm", where)
@@ -73,12 +89,13 @@ def read_sanm_config(
         kernel_size=config_number(section, "kernel_size", where, 11),
         sanm_shift=config_number(section, "sanm_shfit", where, 0, 0),
         norm_eps=norm_eps,
+        second_norm=second_norm,
     )
     if config.output_size % config.attention_heads:
         raise BadInput(
             f"{where}.output_size {config.output_size} in config.yaml is not a multiple of attention_heads "
             f"{config.attention_heads}"
         )
-    if config.sanm_shift > (config.kernel_size - 1) // 2:
+    if config.sanm_shift > config.kernel_size // 2:
         raise BadInput(f"{where}.sanm_shfit {config.sanm_shift} is beyond half of kernel_size {config.kernel_size}")
     return config

@@ -89,7 +89,7 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
         checkpoint=checkpoint,
         frontend=frontend,
         cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
-        encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, norm_eps=1e-5),
+        encoder=read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, norm_eps=1e-5, second_norm=True),
         vocabulary=vocabulary,
         blank=config_number(checkpoint.section("model_conf"), "blank_id", "model_conf", 0, 0, len(vocabulary) - 1),
     )

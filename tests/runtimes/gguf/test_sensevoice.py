@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+import yaml
 
 from tests.reference.checkpoints import EncoderSize, SenseVoiceSize, write_sensevoice
 from tests.support.gguf_encoders import cosine
@@ -152,3 +154,25 @@ def test_published_width_matches_pytorch_on_44_seconds_of_speech(tmp_path: Path)
         if quantization == "f32":
             assert np.abs(output - expected_output).max() <= 2e-4
             np.testing.assert_array_equal(trace["tokens"], reference["tokens"])
+
+
+def test_encoder_without_second_stage_keeps_the_norm_of_that_stage(tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "it")
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    config["encoder_conf"]["tp_blocks"] = 0
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    tensors_without_stage = {name: value for name, value in tensors.items() if "tp_encoders" not in name}
+    torch.save(tensors_without_stage, directory / "model.pt")
+    [path] = writer.write(sensevoice.plans(directory, "workbench"), "f32", tmp_path / "it.gguf")
+    recording = noise(2.0)
+    with closing(pytorch.open_session(directory, "it", SETTINGS)) as session:
+        expected = session.trace(recording)
+    with closing(open_session(path, "it", SETTINGS)) as session:
+        trace = session.trace(recording)
+    normed = torch.from_numpy(expected["encoder.after_norm"])
+    weight, bias = (tensors_without_stage[f"encoder.tp_norm.{name}"] for name in ("weight", "bias"))
+    output = torch.nn.functional.layer_norm(normed, normed.shape[-1:], weight, bias, 1e-5)
+    np.testing.assert_allclose(expected["encoder.output"], output, atol=1e-5)
+    assert cosine(trace["encoder.output"], expected["encoder.output"]) > MIN_COSINE["f32"]
+    assert np.array_equal(trace["tokens"], expected["tokens"])

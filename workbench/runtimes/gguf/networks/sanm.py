@@ -41,7 +41,7 @@ def encode(g: Graph, x: Tensor, scope: Scope, config: SanmConfig) -> Tensor:
         x = sanm_layer(g, x, layer, config, f"encoder.layers.{number}")
         number += 1
     x = g.layer_norm(x, scope / "after_norm", config.norm_eps)
-    if config.tp_blocks:
+    if config.two_stages:
         x = g.tap("encoder.after_norm", x)
         for n in range(config.tp_blocks):
             x = sanm_layer(g, x, scope / "tp_encoders" / n, config, f"encoder.layers.{number}")

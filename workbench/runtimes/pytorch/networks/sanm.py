@@ -138,7 +138,7 @@ class SanmEncoder(nn.Module):
         self.encoders0 = nn.ModuleList([SanmLayer(config.input_size, config, dropout)])
         self.encoders = nn.ModuleList(SanmLayer(size, config, dropout) for _ in range(config.num_blocks - 1))
         self.after_norm = nn.LayerNorm(size, eps=config.norm_eps)
-        if config.tp_blocks:
+        if config.two_stages:
             self.tp_encoders = nn.ModuleList(SanmLayer(size, config, dropout) for _ in range(config.tp_blocks))
             self.tp_norm = nn.LayerNorm(size, eps=config.norm_eps)
         self.replays: GraphReplays | None = None
@@ -172,7 +172,7 @@ class SanmEncoder(nn.Module):
             x = tap(f"encoder.layers.{number}", layer(x, mask, tap, f"encoder.layers.{number}"))
             number += 1
         x = self.after_norm(x)
-        if self.config.tp_blocks:
+        if self.config.two_stages:
             x = tap("encoder.after_norm", x)
             for layer in self.tp_encoders:
                 x = tap(f"encoder.layers.{number}", layer(x, mask, tap, f"encoder.layers.{number}"))

@@ -65,7 +65,7 @@ class Encoder(nn.Module):
         self.encoders0 = nn.ModuleList([SanmBlock(config.input_size, config)])
         self.encoders = nn.ModuleList(SanmBlock(size, config) for _ in range(config.num_blocks - 1))
         self.after_norm = norm(size, config.norm_eps)
-        if config.tp_blocks:
+        if config.two_stages:
             self.tp_encoders = nn.ModuleList(SanmBlock(size, config) for _ in range(config.tp_blocks))
             self.tp_norm = norm(size, config.norm_eps)
 
@@ -77,7 +77,7 @@ class Encoder(nn.Module):
         for number, block in enumerate(first):
             x = block(x, keys, tap, f"encoder.layers.{number}")
         x = self.after_norm(x)
-        if self.config.tp_blocks:
+        if self.config.two_stages:
             x = tap("encoder.after_norm", x)
             for number, block in enumerate(self.tp_encoders, len(first)):
                 x = block(x, keys, tap, f"encoder.layers.{number}")

@@ -232,6 +232,39 @@ def test_missing_encoder_dimensions_are_refused(key: str, directory: Path) -> No
     assert f"encoder_conf.{key} in config.yaml is missing; expected a whole number" in sentence(error)
 
 
+@pytest.mark.parametrize(("bands", "stacked"), [(23, 7), (3, 1), (2, 1)])
+@FAMILIES
+def test_frames_that_leave_no_room_for_positions_are_refused(
+    bands: int, stacked: int, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    it = write(tmp_path / "it")
+    edit(it, lambda config: config["frontend_conf"].update({"n_mels": bands, "lfr_m": stacked}))
+    with pytest.raises(BadInput) as error:
+        read(it)
+    assert f"n_mels and lfr_m in config.yaml give {bands * stacked} values per frame" in sentence(error)
+
+
+def test_memory_with_an_even_kernel_may_look_back_only(directory: Path) -> None:
+    edit(directory, lambda config: config["encoder_conf"].update({"kernel_size": 6, "sanm_shfit": 3}))
+    assert read_sensevoice(directory).encoder.sanm_shift == 3
+
+
+@FAMILIES
+def test_tokens_may_be_listed_in_the_configuration(
+    write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    it = write(tmp_path / "it")
+    pieces = list(read(it).vocabulary.pieces)
+    (it / "tokens.json").unlink()
+    edit(it, lambda config: config.update({"tokenizer_conf": {"token_list": pieces}}))
+    assert list(read(it).vocabulary.pieces) == pieces
+    for value, says in (([1, 2], "token_list in it/config.yaml is not a list of tokens"), ({}, "is {}; expected the")):
+        edit(it, lambda config, value=value: config.update({"tokenizer_conf": {"token_list": value}}))
+        with pytest.raises(BadInput) as error:
+            read(it)
+        assert says in sentence(error)
+
+
 @pytest.mark.parametrize("name", [None, "WavFrontend", "wav_frontend", "WavFrontendOnline"])
 def test_known_frontend_names_are_accepted(name: str | None, directory: Path) -> None:
     edit(directory, lambda config: config.update(frontend=name, normalize=None))

@@ -152,6 +152,12 @@ def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
         ("decoder_conf", "sanm_shfit", "x", "decoder_conf.sanm_shfit in config.yaml is 'x'"),
         ("decoder_conf", "num_blocks", 10**9, "decoder_conf.num_blocks in config.yaml is 1000000000"),
         ("decoder_conf", "normalize_before", False, "decoder_conf.normalize_before in config.yaml is False"),
+        ("decoder_conf", "concat_after", True, "decoder_conf.concat_after in config.yaml is True; only False"),
+        ("decoder_conf", "lora_list", ["q"], "decoder_conf.lora_list in config.yaml is ['q']; only None is supported"),
+        ("decoder_conf", "use_output_layer", False, "decoder_conf.use_output_layer in config.yaml is False"),
+        ("encoder_conf", "concat_after", True, "encoder_conf.concat_after in config.yaml is True; only False"),
+        ("encoder_conf", "lora_list", ["q"], "encoder_conf.lora_list in config.yaml is ['q']; only None is supported"),
+        ("encoder_conf", "positionwise_layer_type", "conv1d", "is 'conv1d'; only 'linear' is supported"),
         ("frontend_conf", "fs", 8000, "frontend_conf.fs is 8000 Hz"),
     ],
 )
@@ -163,6 +169,13 @@ def test_invalid_configuration_values_are_refused(
     with pytest.raises(BadInput) as error:
         read_paraformer(directory)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_missing_input_layer_means_convolutions_and_is_refused(tmp_path: Path) -> None:
+    directory = tiny_paraformer(tmp_path / "it")
+    edit(directory, lambda config: config["encoder_conf"].pop("input_layer"))
+    with pytest.raises(BadInput, match=r"encoder_conf.input_layer in config.yaml is missing.*only 'pe' is supported"):
+        read_paraformer(directory)
 
 
 @pytest.mark.parametrize("change", [{"upsample_type": "cnn_attn"}, {"upsample_times": 0}, {"smooth_factor2": None}])

@@ -69,7 +69,11 @@ class FunasrCheckpoint:
         value = self.section(section).get(key)
         if value in (None, "", "null"):
             return None
-        path = self.directory / str(value)
+        if not isinstance(value, str):
+            raise BadInput(
+                f"{section}.{key} in {self.directory.name}/config.yaml is {value!r:.80}; expected the name of a file"
+            )
+        path = self.directory / value
         if not path.is_file():
             raise BadInput(f"{self.directory.name} names {section}.{key} = {value}, and there is no such file in it")
         return path

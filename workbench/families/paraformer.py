@@ -22,7 +22,7 @@ from workbench.core.options import TimedOptions, option
 from workbench.decoding.cif import peaks
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import MOST_BLOCKS, SanmConfig, config_number, expect, read_sanm_config
-from workbench.families.vocabulary import Vocabulary, read_token_list
+from workbench.families.vocabulary import Vocabulary, listed_tokens
 from workbench.session.values import Token
 
 MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
@@ -32,6 +32,8 @@ MARKERS = ("<blank>", "<s>", "</s>")  # not spoken
 HIDDEN_PIECES = (*MARKERS, "<unk>", "<OOV>")  # not written; the unknown pieces were spoken and took time
 CONTINUES = "@@"  # ends a piece that the next one continues
 TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
+# Keys of both stacks that would change their layers, with the values that do not.
+UNCHANGED_LAYERS: Mapping[str, Any] = {"concat_after": False, "lora_list": None}
 HOTWORD_BRANCH = ("bias_encoder.*", "bias_embed.*", "seaco_decoder.*", "hotword_output_layer.*", "lstm_proj.*")
 
 # Constants of the timestamps, in units of the (possibly finer) alpha frames, as in the original.
@@ -128,11 +130,11 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
         )
     for key, value in (("encoder", "SANMEncoder"), ("decoder", "ParaformerSANMDecoder")):
         expect(checkpoint.config, key, value, directory.name)
-    tokens = checkpoint.file("tokenizer_conf", "token_list") or directory / "tokens.json"
-    if not tokens.is_file():
+    vocabulary = listed_tokens(checkpoint)
+    if vocabulary is None:
         raise BadInput(f"checkpoint directory {directory.name} has no vocabulary; expected tokens.json")
     frontend = checkpoint.frontend()
-    encoder = read_sanm_config(checkpoint.section("encoder_conf"), frontend.width, NORM_EPS)
+    encoder = _read_encoder(checkpoint.section("encoder_conf"), frontend.width)
     return ParaformerModel(
         checkpoint=checkpoint,
         frontend=frontend,
@@ -140,9 +142,18 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
         encoder=encoder,
         predictor=_read_predictor(checkpoint, encoder.output_size),
         decoder=_read_decoder(checkpoint.section("decoder_conf"), encoder.output_size),
-        vocabulary=read_token_list(tokens),
+        vocabulary=vocabulary,
         unused_tensors=TRAINING_ONLY + (HOTWORD_BRANCH if checkpoint.model == "SeacoParaformer" else ()),
     )
+
+
+def _read_encoder(section: Mapping[str, Any], width: int) -> SanmConfig:
+    where = "encoder_conf"
+    if "input_layer" not in section:
+        raise BadInput(f"{where}.input_layer in config.yaml is missing, which means 'conv2d'; only 'pe' is supported")
+    for key, value in {**UNCHANGED_LAYERS, "positionwise_layer_type": "linear"}.items():
+        expect(section, key, value, where)
+    return read_sanm_config(section, width, NORM_EPS, where)
 
 
 def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
@@ -177,9 +188,9 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
 
 def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
     where = "decoder_conf"
-    expect(section, "normalize_before", True, where)
+    for key, value in {**UNCHANGED_LAYERS, "normalize_before": True, "use_output_layer": True}.items():
+        expect(section, key, value, where)
     kernel = config_number(section, "kernel_size", where, 21)
-    middle = (kernel - 1) // 2
     unset = section.get("sanm_shfit", 0) is None
     config = DecoderConfig(
         attention_heads=config_number(section, "attention_heads", where, 4),
@@ -187,7 +198,7 @@ def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
         num_blocks=config_number(section, "num_blocks", where, 6, maximum=MOST_BLOCKS),
         att_layer_num=config_number(section, "att_layer_num", where, 6, maximum=MOST_BLOCKS),
         kernel_size=kernel,
-        sanm_shift=middle if unset else config_number(section, "sanm_shfit", where, 0, 0, middle),
+        sanm_shift=(kernel - 1) // 2 if unset else config_number(section, "sanm_shfit", where, 0, 0, kernel // 2),
     )
     if size % config.attention_heads:
         raise BadInput(f"{where}.attention_heads {config.attention_heads} does not divide the encoder's width {size}")

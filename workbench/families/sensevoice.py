@@ -26,8 +26,8 @@ from workbench.families.vocabulary import (
     CONTROL_PIECES,
     WORD_START,
     Vocabulary,
+    listed_tokens,
     read_sentencepiece,
-    read_token_list,
 )
 from workbench.session.values import Token
 
@@ -114,14 +114,12 @@ def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:
     model = sentencepiece_file(checkpoint)
     if model is not None:
         return read_sentencepiece(model)
-    tokens = checkpoint.file("tokenizer_conf", "token_list")
-    if tokens is None and (checkpoint.directory / "tokens.json").is_file():
-        tokens = checkpoint.directory / "tokens.json"
-    if tokens is None:
+    vocabulary = listed_tokens(checkpoint)
+    if vocabulary is None:
         raise BadInput(
             f"checkpoint directory {checkpoint.directory.name} has no vocabulary; expected *.bpe.model or tokens.json"
         )
-    return read_token_list(tokens)
+    return vocabulary
 
 
 def query_ids(options: SenseVoiceOptions) -> tuple[int, ...]:

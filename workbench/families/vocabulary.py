@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput, message_of
+from workbench.families.funasr import FunasrCheckpoint
 from workbench.formats.text_files import check_stored, lines_of, read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
@@ -17,6 +18,7 @@ BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 CONTROL_PIECES = ("<s>", "</s>")  # without text
 UNKNOWN_PIECE, UNKNOWN_TEXT = "<unk>", " \u2047 "  # SentencePiece's text for it
 NUMBERED = re.compile(r"(.*?)[ \t]+([0-9]{1,9})[ \t]*")  # a piece and its id
+TOKENIZER, TOKEN_LIST = "tokenizer_conf", "token_list"  # section and key of the tokens in config.yaml
 BROKEN_BYTE = re.compile("[\udc80-\udcff]")  # marks of bytes that are not UTF-8, from "surrogateescape"
 
 
@@ -75,6 +77,26 @@ def load_sentencepiece(path: Path) -> Any:
     return processor
 
 
+def listed_tokens(checkpoint: FunasrCheckpoint) -> Vocabulary | None:
+    """Returns the tokens of `tokenizer_conf.token_list`, the name of a file or the list itself, or of `tokens.json`.
+
+    Returns None if there are none; raises `BadInput` as `read_token_list` does.
+    """
+    listed = checkpoint.section(TOKENIZER).get(TOKEN_LIST)
+    if isinstance(listed, list):
+        return _listed(listed, f"{TOKENIZER}.{TOKEN_LIST} in {checkpoint.directory.name}/config.yaml", "config.yaml")
+    path = token_file(checkpoint)
+    return read_token_list(path) if path else None
+
+
+def token_file(checkpoint: FunasrCheckpoint) -> Path | None:
+    """Returns the file of the tokens; None if the configuration lists them itself, or if there are none."""
+    if isinstance(checkpoint.section(TOKENIZER).get(TOKEN_LIST), list):
+        return None
+    path = checkpoint.file(TOKENIZER, TOKEN_LIST) or checkpoint.directory / "tokens.json"
+    return path if path.is_file() else None
+
+
 def read_token_list(path: Path) -> Vocabulary:
     """Reads the pieces of `tokens.json`, a list, or `tokens.txt`, with a piece in each line.
 
@@ -89,9 +111,13 @@ def read_token_list(path: Path) -> Vocabulary:
     except (BadInput, ValueError, RecursionError) as error:
         reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else message_of(error)
         raise BadInput(f"{where} cannot be read as a list of tokens: {reason}") from error
+    return _listed(pieces, where, path.name)
+
+
+def _listed(pieces: object, where: str, source: str) -> Vocabulary:
     if not isinstance(pieces, list) or not pieces or not all(isinstance(piece, str) for piece in pieces):
-        raise BadInput(f"{where} is not a list of tokens; expected a JSON list of strings, in id order")
-    return Vocabulary(pieces, path.name)
+        raise BadInput(f"{where} is not a list of tokens; expected a list of strings, in id order")
+    return Vocabulary(pieces, source)
 
 
 def _lines(text: str) -> list[str]:

@@ -180,6 +180,10 @@ def test_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None:
         ({"hidden_act": "gelu"}, "hidden_act in tiny/config.json is 'gelu'; only 'silu'"),
         ({"use_sliding_window": True}, "use_sliding_window in tiny/config.json is True"),
         ({"attention_bias": True}, "attention_bias in tiny/config.json is True"),
+        (
+            {"quantization_config": {"quant_method": "gptq"}},
+            r"quantization_config in tiny/config.json is {.*gptq.*None",
+        ),
         ({"num_hidden_layers": 4}, r"lacks tensor model\.layers\.3"),
         ({"intermediate_size": 96}, "has shape"),
     ],
@@ -224,6 +228,21 @@ def test_pytorch_bin_weights_are_converted(tmp_path: Path) -> None:
     (directory / "model.safetensors").unlink()
     torch.save(tensors, directory / "pytorch_model.bin")
     (read,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    assert isinstance(read, Read)
+    assert_holds(read, flat(tensors, llama_names(3)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_names_of_embedding_models_and_old_tables_of_positions_are_followed(tied: bool, tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen3", tie_word_embeddings=tied)
+    tensors = dict(network_of(directory).state_dict())
+    stored = {name.removeprefix("model."): value for name, value in tensors.items() if not (tied and "lm_head" in name)}
+    stored["layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    (directory / "model.safetensors").unlink()
+    torch.save(stored, directory / "pytorch_model.bin")
+    (read,) = converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    if tied:
+        tensors.pop("lm_head.weight")
     assert isinstance(read, Read)
     assert_holds(read, flat(tensors, llama_names(3)))
 

@@ -123,6 +123,7 @@ def _check_network(config: Any, where: str) -> None:
         ("hidden_act", config.hidden_act, "silu"),
         ("use_sliding_window", bool(config.use_sliding_window), False),
         ("attention_bias", bool(getattr(config, "attention_bias", False)), False),
+        ("quantization_config", getattr(config, "quantization_config", None), None),
     ):
         if value != expected:
             raise BadInput(f"{key} in {where} is {value!r:.80}; only {expected!r} is converted")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -12,6 +13,8 @@ from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
+BODY, HEAD = "model.", "lm_head."  # prefixes of the names of tensors
+POSITIONS = ".rotary_emb.inv_freq"  # the end of the names of tables that the network computes itself
 INDEX = ".index.json"  # the suffix of the index file of several parts
 
 
@@ -26,7 +29,17 @@ def read_language_weights(directory: Path) -> tuple[dict[str, Tensor], list[tupl
     for file in files:
         tensors |= read_safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)
         regions += mapped_regions(file)
-    return tensors, regions
+    return _usual_names(tensors), regions
+
+
+def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors as transformers reads them: without the tables of positions that old files have, and with the
+    prefix that files of embedding models lack.
+    """
+    kept = {name: value for name, value in tensors.items() if not name.endswith(POSITIONS)}
+    if any(name.startswith(BODY) for name in kept):
+        return kept
+    return {name if name.startswith(HEAD) else f"{BODY}{name}": value for name, value in kept.items()}
 
 
 def _files(directory: Path) -> list[Path]:

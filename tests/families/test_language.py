@@ -92,6 +92,37 @@ def test_unsupported_config_keys_are_refused(directory: Path, kind: str, key: st
         read_language_config(directory)
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}},
+            "rope_type in it/config.json is 'mrope'; supp",
+        ),
+        ({"rope_parameters": {"rope_type": "ntk"}}, "rope_type in it/config.json is 'ntk'; supported are default, lin"),
+        ({"layer_types": [FULL, SLIDING, FULL], "sliding_window": 4}, "layer_types in it/config.json has sliding_att"),
+        (
+            {"layer_types": [SLIDING] * 3, "use_sliding_window": True, "sliding_window": 0},
+            "layer_types in it/config.json has sliding_attention without a window",
+        ),
+    ],
+)
+def test_settings_that_transformers_cannot_compute_are_refused(
+    directory: Path, changes: dict[str, Any], problem: str
+) -> None:
+    change_json(directory / "config.json", model_type="qwen3", rope_parameters=None)
+    change_json(directory / "config.json", **changes)
+    with pytest.raises(BadInput) as caught:
+        read_language_config(directory)
+    assert str(caught.value).startswith(problem)
+
+
+def test_directory_with_a_change_to_its_weights_is_refused(directory: Path) -> None:
+    (directory / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 4, "lora_alpha": 8}')
+    with pytest.raises(BadInput, match=r"^it has adapter_config\.json, a change to its weights that is not added"):
+        read_language_config(directory)
+
+
 def test_language_model_with_bidirectional_attention_is_refused(directory: Path) -> None:
     change_json(directory / "config.json", is_causal=False)
     with pytest.raises(BadInput, match=r"^is_causal in it/config\.json is False; only models that write"):

@@ -38,6 +38,8 @@ UNFOLLOWED: Mapping[str, tuple[Any, ...]] = {
     "logit_scale": (None, 1),
 }
 FULL, SLIDING = "full_attention", "sliding_attention"
+SCALINGS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")  # of positions, those of transformers
+ADAPTER = "adapter_config.json"  # of a low-rank change that peft has saved
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,11 @@ def read_language_config(directory: Path) -> LanguageConfig:
     if kind not in MODEL_TYPES:
         raise BadInput(f"{directory.name}/config.json is of model type {kind!r}; expected {', '.join(MODEL_TYPES)}")
     check_followed(config, kind, f"{directory.name}/config.json")
+    if (directory / ADAPTER).is_file():
+        raise BadInput(
+            f"{directory.name} has {ADAPTER}, a change to its weights that is not added here; save the model with the "
+            "change merged, or move that file elsewhere"
+        )
     stops = [*_numbers(config.get("eos_token_id"))]
     generation = directory / "generation_config.json"
     if generation.is_file():
@@ -107,12 +114,22 @@ def check_followed(config: Mapping[str, Any], kind: str, where: str) -> None:
         for key, harmless in UNFOLLOWED.items():
             if (value := section.get(key)) not in harmless:
                 raise _unfollowed(key, value, kind, where)
+    for section in rotary:
+        scaling = section.get("rope_type") or section.get("type") or SCALINGS[0]
+        if scaling not in SCALINGS:
+            raise BadInput(f"rope_type in {where} is {scaling!r:.80}; supported are {', '.join(SCALINGS)}")
     if config.get("is_causal") not in (None, True):
         raise BadInput(f"is_causal in {where} is {config['is_causal']!r:.80}; only models that write are supported")
     window, context = config.get("sliding_window"), config.get("max_position_embeddings")
     if kind == "llama" and isinstance(window, int) and isinstance(context, int) and 0 < window < context:
         raise _unfollowed("sliding_window", window, kind, where)
     kinds = config.get("layer_types")
+    windowed = config.get("use_sliding_window") and config.get("sliding_window", True)  # there is a default
+    if kind in ("qwen2", "qwen3") and isinstance(kinds, list) and SLIDING in kinds and not windowed:
+        raise BadInput(
+            f"layer_types in {where} has {SLIDING} without a window; expected sliding_window with use_sliding_window, "
+            f"or {FULL} alone"
+        )
     if kind in ("llama", "mistral") and isinstance(kinds, list):
         same = SLIDING if kind == "mistral" and config.get("sliding_window") else FULL
         if any(each != same for each in kinds):

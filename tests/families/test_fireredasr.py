@@ -56,7 +56,8 @@ def read(directory: Path, **changes: Any) -> FireRedAsrModel:
         {name: changes.get(name, value) for name, value in own.items() if changes.get(name, value) is not None}
         for own in (ARGUMENTS, ENCODER_ARGUMENTS)
     )
-    more = {name: value for name, value in changes.items() if name in ("lora_r", "lora_alpha", "length_rule")}
+    names = ("lora_r", "lora_alpha", "length_rule", "use_rslora")
+    more = {name: value for name, value in changes.items() if name in names}
     return read_fireredasr(directory, arguments | more, encoder)
 
 
@@ -215,6 +216,10 @@ def test_tokenizer_without_the_end_of_turn_token_is_refused(directory: Path) -> 
         ({"lora_r": 0}, "args.lora_r in FireRedASR-LLM-L/model.pth.tar is 0"),
         ({"lora_alpha": "x"}, "args.lora_alpha in FireRedASR-LLM-L/model.pth.tar is 'x'"),
         ({"lora_alpha": float("nan")}, "args.lora_alpha in FireRedASR-LLM-L/model.pth.tar is nan"),
+        (
+            {"use_rslora": True},
+            "args.use_rslora in FireRedASR-LLM-L/model.pth.tar is True; only changes with the scale",
+        ),
         (
             {"length_rule": "odd"},
             "args.length_rule in FireRedASR-LLM-L/model.pth.tar is 'odd'; expected release or head",

@@ -46,6 +46,7 @@ PROMPT = f"<|im_start|>user\n{SPEECH}{TASK}{TURN_END}\n<|im_start|>assistant\n"
 LONGEST_SECONDS = 30.0  # of a chunk; the FireRedASR project does not support longer ones
 # Power of a length; more would change the score of a hypothesis of two tokens by a factor of over a thousand.
 MOST_POWER = 10.0
+OTHER_CHANGES = ("use_rslora", "use_dora")  # arguments with which peft changes the weights in another way
 LORA_ALPHA = 16.0  # from the original's training; its files do not state it
 LENGTH_RULES = ("release", "head")
 SERVED_ARGUMENTS = ("arguments", "encoder_arguments")  # of the two torch files, in a directory converted for vLLM
@@ -213,6 +214,12 @@ def read_fireredasr(
     tokenizer.check_room(language, speech)
     where = f"{directory.name}/{WEIGHTS}" if weights is None else weights.name
     encoder_where = f"{directory.name}/{ENCODER_WEIGHTS}" if weights is None else weights.name
+    for key in OTHER_CHANGES:
+        if arguments.get(key):
+            raise BadInput(
+                f"args.{key} in {where} is {arguments[key]!r:.80}; only changes with the scale lora_alpha / lora_r are "
+                "supported"
+            )
     rank = arguments.get("lora_r")
     return FireRedAsrModel(
         directory=directory,

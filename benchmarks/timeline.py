@@ -61,7 +61,7 @@ PLAY = """async (seconds) => {
     if (loud && quiet) {
       const heard = performance.now();
       await new Promise(requestAnimationFrame);
-      const shown = Number(line.cursor.dataset.time) - (performance.now() - heard) / 1000;
+      const shown = line.shownTime - (performance.now() - heard) / 1000;
       found.push([shown - Math.round(shown), line.litWords[0]]);
     }
     quiet = !loud && (quiet || Math.max(...wave.map(Math.abs)) < 0.01);

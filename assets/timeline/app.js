@@ -6,6 +6,8 @@ import {Link} from '../../visualise/scripts/link.js';
 import {gestures} from './gestures.js';
 import {SHORTCUTS, pressed} from './keys.js';
 import {LANE, Lanes, lastBefore, segmentAt, wordAt} from './lanes.js';
+import {Marks} from './marks.js';
+import {Pane, View, fit} from './pane.js';
 import {SPEEDS, Sound} from './sound.js';
 import {Tiles} from './tiles.js';
 import {Wave, clock} from './wave.js';
@@ -14,6 +16,7 @@ const SHORTEST = 0.01; // seconds in view
 const RULER = 22; // pixels
 const MAP = 28; // pixels
 const NARROW = matchMedia('(max-width: 760px)');
+const WINDOW = 2; // pixels: border of the stretch in view on the map
 const POLL = 150; // milliseconds between questions how far the overview is
 
 const told = async (address) => {
@@ -23,15 +26,25 @@ const told = async (address) => {
   return found;
 };
 
+// Calls a function whenever a pixel of the style sheets has another number of pixels of the screen.
+const onSharpness = (does) => {
+  const same = matchMedia(`(resolution: ${devicePixelRatio}dppx)`);
+  same.addEventListener('change', () => { does(); onSharpness(does); }, {once: true});
+};
+
 export class Timeline {
   constructor({element, open}) {
-    Object.assign(this, {element, openLane: open, tracks: [], track: null, link: null, grabbed: null, active: ''});
+    Object.assign(this, {element, openLane: open, tracks: [], track: null, link: null, view: null, grabbed: null, active: ''});
     this.place = element.querySelector('.timeline-place') || element;
     this.block = element.closest('.block');
     this.build();
     this.lanes = new Lanes(this.root);
+    this.sounds = new Pane(this.soundBox, (...part) => this.paintSounds(...part));
+    this.rows = new Pane(this.rowBox, (...part) => this.paintRows(...part), (view) => this.lanes.edge(view));
+    this.map = new Pane(this.mapPicture, (...part) => this.wave.waveform(...part, 0, MAP));
     gestures(this.stage, {
       link: () => this.link || new Link(1),
+      width: () => this.width,
       time: (x) => this.timeAt(x),
       hit: (event) => this.hit(event),
       hover: (event) => this.hover(event),
@@ -50,6 +63,7 @@ export class Timeline {
     new ResizeObserver(() => this.resize()).observe(this.stage);
     new MutationObserver(() => this.recolour()).observe(document.body, {attributes: true, attributeFilter: ['class']});
     NARROW.addEventListener('change', () => this.settle());
+    onSharpness(() => this.resize());
     this.listen();
   }
 
@@ -73,17 +87,15 @@ export class Timeline {
 
   build() {
     const tool = (name, label, press) => make('button', {type: 'button', class: 'tool', 'aria-label': label, title: label, onclick: press}, name);
-    this.sounds = make('canvas', {'aria-hidden': 'true'});
-    this.rows = make('canvas', {'aria-hidden': 'true'});
+    const canvas = (settings = {}) => make('canvas', {'aria-hidden': 'true', ...settings});
+    [this.soundBox, this.rowBox, this.mapPicture] = [canvas(), canvas(), canvas()];
+    const [over, overMap] = [canvas({class: 'over'}), canvas({class: 'over'})];
+    [this.marks, this.window] = [new Marks(over), new Marks(overMap)];
     this.names = make('div', {class: 'names'});
-    this.cursor = make('i', {class: 'cursor'});
-    this.span = make('i', {class: 'stretch'});
-    this.laneBox = make('div', {class: 'lanes'}, this.rows, this.names);
+    this.laneBox = make('div', {class: 'lanes'}, this.rowBox, this.names);
     this.stage = make('div', {class: 'stage', tabindex: '0', role: 'slider', 'aria-label': 'Position in the recording', 'aria-valuemin': '0'},
-      this.sounds, this.laneBox, this.span, this.cursor);
-    this.map = make('canvas', {'aria-hidden': 'true'});
-    this.window = make('i');
-    this.mapBox = make('div', {class: 'map', title: 'The whole recording; drag to move'}, this.map, this.window);
+      this.soundBox, this.laneBox, over);
+    this.mapBox = make('div', {class: 'map', title: 'The whole recording; drag to move'}, this.mapPicture, overMap);
     this.chosen = make('select', {'aria-label': 'Recording on the timeline', onchange: () => this.choose(this.chosen.value)});
     this.name = make('b');
     this.facts = make('span', {class: 'muted'});
@@ -160,14 +172,14 @@ export class Timeline {
 
   leave() {
     this.sound?.close();
-    Object.assign(this, {sound: null, link: null, about: null, wave: null, track: null});
+    Object.assign(this, {sound: null, link: null, about: null, wave: null, track: null, view: null});
     this.root.dataset.ready = '';
   }
 
   // Opens a recording: what is known of it, then its pictures as they are computed.
   async open(track) {
     this.sound?.close();
-    Object.assign(this, {sound: null, link: null, about: null, wave: null});
+    Object.assign(this, {sound: null, link: null, about: null, wave: null, view: null});
     this.root.dataset.ready = '';
     this.facts.textContent = '';
     this.note.textContent = 'Opening the recording';
@@ -253,7 +265,8 @@ export class Timeline {
   }
 
   clear() {
-    for (const canvas of [this.sounds, this.rows, this.map]) canvas.getContext('2d').clearRect(0, 0, canvas.width, canvas.height);
+    for (const pane of [this.sounds, this.rows, this.map]) pane.clear();
+    this.marks.show(null, null);
   }
 
   get heights() { return NARROW.matches ? {wave: 64, bank: 44} : {wave: 84, bank: 64}; }
@@ -261,24 +274,24 @@ export class Timeline {
   resize() {
     const width = this.stage.clientWidth;
     if (!width || !this.link) return;
-    this.width = width;
     const {wave, bank} = this.heights;
     const sharp = Math.min(devicePixelRatio || 1, 2);
-    const fit = (canvas, wide, high) => {
-      const [across, down] = [Math.round(wide * sharp), Math.round(high * sharp)];
-      if (canvas.width !== across || canvas.height !== down) Object.assign(canvas, {width: across, height: down});
-      Object.assign(canvas.style, {width: `${wide}px`, height: `${high}px`});
-      canvas.getContext('2d').setTransform(sharp, 0, 0, sharp, 0, 0);
-    };
-    fit(this.sounds, width, RULER + wave + bank);
-    fit(this.rows, width, this.lanes.height);
-    fit(this.map, this.mapBox.clientWidth || width, MAP);
+    const mapWidth = this.mapBox.clientWidth || width - 2; // it may be hidden; it has a border
+    Object.assign(this, {width, sharp});
+    fit(this.soundBox, width, RULER + wave + bank, sharp);
+    fit(this.rowBox, width, this.lanes.height, sharp);
+    fit(this.mapPicture, mapWidth, MAP, sharp);
+    this.marks.resize(width, RULER + wave + bank + this.lanes.height, sharp);
+    this.window.resize(mapWidth, MAP, sharp);
+    for (const marks of [this.marks, this.window]) marks.recolour(this.root);
     this.laneBox.hidden = !this.lanes.list.length;
-    this.paint();
+    this.view = new View(this.link, this.soundBox.width, sharp);
+    this.sounds.show(this.view, true);
     this.paintLanes();
-    this.paintMap();
-    this.placeCursor();
-    this.placeStretch();
+    this.map.show(new View({from: 0, to: this.link.seconds}, this.mapPicture.width, sharp), true);
+    this.placeWindow();
+    this.placeMarks();
+    this.root.dataset.ready = this.about.finished ? 'whole' : 'part';
   }
 
   recolour() {
@@ -291,8 +304,7 @@ export class Timeline {
     if (this.due) return;
     this.due = requestAnimationFrame(() => {
       this.due = 0;
-      this.paint();
-      this.paintMap();
+      for (const pane of [this.sounds, this.map]) pane.fill();
     });
   }
 
@@ -301,14 +313,12 @@ export class Timeline {
     const {link} = this;
     if (!link) return;
     const moved = changed.has('from') || changed.has('to');
-    if (moved) { this.paint(); this.placeWindow(); }
-    if (moved || changed.has('cursor')) {
-      this.placeCursor();
-      const lit = this.lanes.litAt(link.cursor);
-      if (moved || lit !== this.lit) this.paintLanes();
+    if (moved) this.move();
+    if (changed.has('cursor')) {
+      if (this.lanes.litAt(link.cursor) !== this.lit) this.paintLanes();
       this.say();
     }
-    if (moved || changed.has('stretch')) this.placeStretch();
+    if (moved || changed.has('cursor') || changed.has('stretch')) this.placeMarks();
     if (changed.has('playing')) {
       this.playing.replaceChildren(icon(link.playing ? 'pause' : 'play'));
       const label = link.playing ? 'Pause' : 'Play';
@@ -326,58 +336,48 @@ export class Timeline {
     }
   }
 
-  paint() {
-    if (!this.wave || !this.width) return;
-    const {link, wave, width} = this;
-    const high = this.heights;
-    const context = this.sounds.getContext('2d');
-    context.clearRect(0, 0, width, RULER + high.wave + high.bank);
-    wave.ruler(context, link, width, RULER);
-    wave.waveform(context, link, width, RULER, high.wave);
-    wave.filterbank(context, link, width, RULER + high.wave, high.bank);
-    this.root.dataset.ready = this.about.finished ? 'whole' : 'part';
-  }
-
-  paintLanes() {
-    if (!this.link || !this.lanes.list.length) return;
-    const context = this.rows.getContext('2d');
-    context.clearRect(0, 0, this.width, this.lanes.height);
-    this.lanes.paint(context, this.link, this.width, this.link.cursor, this.active, this.grabbed);
-    this.lit = this.lanes.litAt(this.link.cursor);
-  }
-
-  paintMap() {
-    const {link} = this;
-    if (!this.wave || !link) return;
-    const width = this.mapBox.clientWidth;
-    const context = this.map.getContext('2d');
-    context.clearRect(0, 0, width, MAP);
-    this.wave.waveform(context, {from: 0, to: link.seconds}, width, 0, MAP);
+  // Shows what is in view now.
+  move() {
+    if (!this.width) return;
+    this.view = new View(this.link, this.soundBox.width, this.sharp, this.view);
+    this.sounds.show(this.view);
+    if (this.lanes.list.length) this.rows.show(this.view);
     this.placeWindow();
   }
 
-  xOf(time) { return (time - this.link.from) / (this.link.to - this.link.from) * this.width; }
-
-  placeCursor() {
-    const x = this.xOf(this.link.cursor);
-    this.cursor.style.transform = `translateX(${Math.min(Math.max(x, -5), this.width + 5)}px)`;
-    this.cursor.hidden = x < 0 || x > this.width;
-    this.cursor.dataset.time = this.link.cursor.toFixed(4);
+  paintSounds(context, view, left, right) {
+    const {wave} = this;
+    const high = this.heights;
+    wave.ruler(context, view, left, right, RULER);
+    const known = wave.waveform(context, view, left, right, RULER, high.wave);
+    return wave.filterbank(context, view, left, right, RULER + high.wave, high.bank) && known;
   }
 
-  placeStretch() {
-    const {stretch} = this.link;
-    this.span.hidden = !stretch;
-    if (!stretch) return;
-    const [from, to] = stretch.map((time) => Math.min(Math.max(this.xOf(time), -2), this.width + 2));
-    Object.assign(this.span.style, {transform: `translateX(${from}px)`, width: `${Math.max(to - from, 1)}px`});
+  paintRows(context, view, left, right) {
+    this.lanes.paint(context, view, left, right, this.link.cursor, this.active, this.grabbed);
+    return true;
+  }
+
+  // Paints the lanes anew: something in them is another.
+  paintLanes() {
+    if (!this.view || !this.lanes.list.length) return;
+    this.rows.show(this.view, true);
+    this.lit = this.lanes.litAt(this.link.cursor);
+  }
+
+  placeMarks() {
+    const {link, view} = this;
+    if (!view) return;
+    this.marks.show(link.stretch && link.stretch.map((time) => view.x(time)), view.x(link.cursor));
+    this.shownTime = link.cursor; // for tests
   }
 
   placeWindow() {
     const {from, to, seconds} = this.link;
-    const whole = to - from >= 0.999 * seconds;
-    this.mapBox.classList.toggle('idle', whole);
-    Object.assign(this.window.style, {left: `${100 * from / seconds}%`, width: `${Math.max(100 * (to - from) / seconds, 0.4)}%`});
+    this.mapBox.classList.toggle('idle', to - from >= 0.999 * seconds);
+    const {shown} = this.map;
+    const [left, right] = [shown.x(from), shown.x(to)];
+    this.window.show([left, Math.max(right, left + 2 * WINDOW)], null, WINDOW);
   }
 
   // The time, and what is spoken now.
@@ -406,7 +406,7 @@ export class Timeline {
     const touch = event.pointerType !== 'mouse';
     const found = {pans: touch || event.clientY - box.top < RULER, border: null, lane: null};
     if (!this.link) return found;
-    const lanes = this.rows.getBoundingClientRect();
+    const lanes = this.rowBox.getBoundingClientRect();
     if (event.clientY < lanes.top || !this.lanes.list.length) return found;
     const under = this.lanes.under(event.clientX - lanes.left, event.clientY - lanes.top, this.link, this.width, this.active, touch ? 14 : 6);
     return {...found, border: under?.border && {...under.border, lane: under.lane}, lane: under};

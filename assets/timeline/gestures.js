@@ -3,13 +3,13 @@
 const STILL = 5; // pixels that a press may move
 const FRICTION = 0.94; // of the speed of a fling that is left after each frame
 
-// `on` has: link, time(clientX), hit(event) -> {pans, border}, seek(time), grab(border), drag(time), release().
+// `on` has: link, width(), time(clientX), hit(event) -> {pans, border}, seek(time), grab(border), drag(time), release().
 export const gestures = (stage, on) => {
   const pointers = new Map(); // id -> clientX
   let mode = null; // press, pan, select, border, pinch
   let [begun, hit, apart, fling] = [null, null, null, 0];
 
-  const perPixel = () => (on.link().to - on.link().from) / stage.getBoundingClientRect().width;
+  const perPixel = () => (on.link().to - on.link().from) / on.width();
 
   const glide = (speed) => {
     const mine = fling = fling + 1;

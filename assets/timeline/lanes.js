@@ -6,6 +6,9 @@ import {themed} from '../../visualise/scripts/colours.js';
 export const NAME = 20; // pixels: the line of a lane's name
 export const ROW = 34; // pixels: its segments and words
 export const LANE = NAME + ROW;
+const BESIDE = 8; // pixels by which a mark may be wider than its time
+const OUTSIDE = 16; // pixels before the view
+const WIDEST = 4000; // pixels behind it that a word may reach
 const AFTERGLOW = 0.5; // seconds that a word stays lit behind its end if no other begins
 
 // The last of the sorted rows that begins at or before a time; -1 if none does.
@@ -58,44 +61,61 @@ export class Lanes {
   // What is lit at a time, as text that changes when something else is.
   litAt(time) { return this.list.map((lane) => `${segmentAt(lane, time)}.${wordAt(lane, time)}`).join(); }
 
-  paint(context, view, width, cursor, active, grabbed) {
-    this.list.forEach((lane, row) => this.lane(context, lane, view, width, row * LANE + NAME, cursor, lane.key === active, grabbed));
+  // Paints columns `left` to `right` of a view.
+  paint(context, view, left, right, cursor, active, grabbed) {
+    const beside = BESIDE * view.sharp;
+    const part = {from: view.time(left - beside), to: view.time(right + beside)};
+    context.textBaseline = 'middle';
+    context.font = this.font = `${view.width < 500 ? 13 : 14}px ${this.reading}`;
+    this.list.forEach((lane, row) => this.lane(context, lane, view, part, row * LANE + NAME, cursor, lane.key === active, grabbed));
   }
 
-  lane(context, lane, {from, to}, width, top, cursor, active, grabbed) {
+  // Up to which column the picture depends on where the view begins: a word that began before it is written at its edge.
+  edge(view) {
+    const ends = this.list.map((lane) => {
+      const index = lastBefore(lane.words, view.time(0));
+      return index < 0 ? 0 : view.x(this.wordEnd(lane, index)) * view.sharp;
+    });
+    return Math.ceil(Math.max(0, ...ends));
+  }
+
+  lane(context, lane, view, {from, to}, y, cursor, active, grabbed) {
     const {ink} = this;
-    const at = (time) => (time - from) / (to - from) * width;
-    const height = ROW - 6;
+    const [top, height] = [y, ROW - 6].map((each) => Math.round(each * view.sharp) / view.sharp);
+    // Far outside the view, where canvases are not exact, nothing begins or ends.
+    const at = (time) => Math.min(Math.max(view.x(time), -OUTSIDE), view.width + WIDEST);
+    const thin = 1 / view.sharp;
     const [spoken, said] = [segmentAt(lane, cursor), wordAt(lane, cursor)];
-    context.textBaseline = 'middle';
-    context.font = `${width < 500 ? 13 : 14}px ${this.reading}`;
-    // Segments; of many in one pixel, one is drawn.
+    // Segments; of many in one column, one is drawn.
     let index = Math.max(lastBefore(lane.segments, from - lane.longest), 0);
-    for (let drawn = -1; index < lane.segments.length && lane.segments[index][0] <= to; index += 1) {
+    for (let drawn = -Infinity; index < lane.segments.length && lane.segments[index][0] <= to; index += 1) {
       const [start, end] = lane.segments[index];
-      const [left, right] = [at(start), at(end)];
-      if (right < 0 || (right - drawn < 1 && right - left < 1)) continue;
+      const left = at(start);
+      const right = Math.max(at(end), left + thin);
+      if (end < from || (right <= drawn && right - left <= thin)) continue;
       drawn = right;
       const lit = index === spoken;
       context.fillStyle = lit ? ink.soft : ink.surface;
-      context.fillRect(left, top, Math.max(right - left, 1), height);
+      context.fillRect(left, top, right - left, height);
       context.strokeStyle = lit ? ink.accent : ink.line;
       context.lineWidth = 1;
-      if (right - left > 3) context.strokeRect(Math.round(left) + 0.5, top + 0.5, Math.round(right - left) - 1, height - 1);
+      if (right - left > 3) context.strokeRect(left + 0.5, top + 0.5, right - left - 1, height - 1);
       if (active && right - left > 14) {
         context.fillStyle = ink.accent;
         for (const [edge, side] of [[left, 'start'], [right, 'end']]) {
           const held = grabbed && grabbed.index === index && grabbed.side === side;
-          context.fillRect(Math.round(edge) - (held ? 2 : 1), top, held ? 4 : 2, height);
+          context.fillRect(edge - (held ? 2 : 1), top, held ? 4 : 2, height);
         }
       }
     }
-    this.words(context, lane, {from, to}, at, top, height, said, spoken);
+    this.words(context, lane, {from, to}, at, thin, top, height, said);
     context.fillStyle = ink.error;
-    for (let gap = Math.max(lastBefore(lane.missing, from), 0), drawn = -9; gap < lane.missing.length && lane.missing[gap][0] <= to; gap += 1) {
+    let gap = Math.max(lastBefore(lane.missing, from), 0);
+    for (let drawn = null; gap < lane.missing.length && lane.missing[gap][0] <= to; gap += 1) {
+      const cell = Math.floor(lane.missing[gap][0] / (3 * view.sharp * view.seconds)); // one in 3 pixels
+      if (cell === drawn) continue;
+      drawn = cell;
       const x = at(lane.missing[gap][0]);
-      if (x - drawn < 3) continue;
-      drawn = x;
       context.beginPath(); // a caret: others have a word here
       context.moveTo(x - 4, top + height + 5);
       context.lineTo(x, top + height - 2);
@@ -104,42 +124,43 @@ export class Lanes {
     }
   }
 
-  words(context, lane, {from, to}, at, top, height, said, spoken) {
+  words(context, lane, {from, to}, at, thin, top, height, said) {
     const {ink} = this;
     const first = Math.max(lastBefore(lane.words, from) - 1, 0);
-    let [marked, shaded, written] = [-9, -9, -9];
+    let [marked, shaded] = [-Infinity, -Infinity];
     for (let index = first; index < lane.words.length && lane.words[index][0] <= to; index += 1) {
-      const [start, end, text, differs, timed, confidence] = lane.words[index];
+      const [start, , text, differs, timed, confidence] = lane.words[index];
       const left = at(start);
-      const next = Math.min(at(lane.words[index + 1]?.[0] ?? Infinity), at(Math.max(this.segmentEnd(lane, start), end)));
-      const right = Math.max(next, left + 1);
-      if (right < 0) continue;
+      const right = Math.max(at(this.wordEnd(lane, index)), left + thin);
       const lit = index === said;
       if (lit) {
         context.fillStyle = ink.accent;
         context.fillRect(left, top + 1, Math.max(right - left - 1, 2), height - 2);
-      } else if (confidence !== null && confidence < 0.9 && (right - shaded >= 1)) {
+      } else if (confidence !== null && confidence < 0.9 && right > shaded) {
         shaded = right; // the less sure, the darker
         context.globalAlpha = 0.32 * Math.min(1, (0.9 - confidence) / 0.6);
         context.fillStyle = ink.muted;
-        context.fillRect(left, top + 1, Math.max(right - left - 1, 1), height - 2);
+        context.fillRect(left, top + 1, Math.max(right - left - 1, thin), height - 2);
         context.globalAlpha = 1;
       }
-      if (differs && right - marked >= 1) {
+      if (differs && right > marked) {
         marked = right;
         context.fillStyle = ink.error;
-        context.fillRect(left, top + height - 3, Math.max(right - left - 2, 1), 3);
+        context.fillRect(left, top + height - 3, Math.max(right - left - 2, thin), 3);
       }
       const room = right - Math.max(left, 0) - 5;
-      if (room > 10 && left - written > -2) {
-        const shown = this.fitted(context, text, room);
-        if (shown) {
-          context.fillStyle = lit ? ink.surface : differs ? ink.error : timed ? ink.ink : ink.muted;
-          context.fillText(shown, Math.max(left, 0) + 3, top + height / 2);
-          written = left;
-        }
+      const shown = room > 10 && this.fitted(context, text, room);
+      if (shown) {
+        context.fillStyle = lit ? ink.surface : differs ? ink.error : timed ? ink.ink : ink.muted;
+        context.fillText(shown, Math.max(left, 0) + 3, top + height / 2);
       }
     }
+  }
+
+  // A word reaches to the next one, or to the end of its segment.
+  wordEnd(lane, index) {
+    const [start, end] = lane.words[index];
+    return Math.min(lane.words[index + 1]?.[0] ?? Infinity, Math.max(this.segmentEnd(lane, start), end));
   }
 
   segmentEnd(lane, time) {
@@ -149,13 +170,14 @@ export class Lanes {
 
   // As much of a text as there is room for; nothing if that is less than a letter.
   fitted(context, text, room) {
-    this.widths ||= new Map();
-    const key = context.font + text;
-    let width = this.widths.get(key);
+    if (this.measured !== this.font || this.widths.size > 20000) {
+      this.measured = this.font;
+      this.widths = new Map();
+    }
+    let width = this.widths.get(text);
     if (width === undefined) {
       width = context.measureText(text).width;
-      if (this.widths.size > 20000) this.widths.clear();
-      this.widths.set(key, width);
+      this.widths.set(text, width);
     }
     if (width <= room) return text;
     const letters = [...text];

@@ -5,6 +5,8 @@ const COLUMN = 0.01; // seconds of a column at level 0
 const BANDS = 80;
 const COARSEST = 20;
 const SAMPLES = 32768; // of a request
+const READ = {peaks: (bytes) => new Int16Array(bytes), mels: (bytes) => new Uint8Array(bytes)};
+const LABEL = 74; // pixels that a label of the ruler may take
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200];
 
 const channels = (hex) => [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
@@ -34,104 +36,110 @@ export class Wave {
       const [red, green, blue] = colours[first].map((one, index) => Math.round(one + (place - first) * (colours[first + 1][index] - one)));
       return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
     });
-    this.generation = `${low}:${high}:${dark}`;
     this.ink = {line: themed(this.element, '--line'), muted: themed(this.element, '--muted'), accent: themed(this.element, '--accent')};
   }
 
-  // Paints into a box of a canvas: seconds `from` to `to`, over `width` pixels.
-  ruler(context, {from, to}, width, height) {
-    const step = STEPS.find((each) => each / (to - from) * width >= 74) ?? 7200;
+  // Paints columns `left` to `right` of a view.
+  ruler(context, view, left, right, height) {
+    const {seconds, sharp} = view;
+    const step = STEPS.find((each) => each / (seconds * sharp) >= LABEL) ?? 7200;
     const {muted, line} = this.ink;
     context.fillStyle = line;
-    context.fillRect(0, height - 1, width, 1);
+    context.fillRect(left / sharp, height - 1, (right - left) / sharp, 1);
     context.font = '11px system-ui, sans-serif';
     context.textBaseline = 'middle';
-    for (let tick = Math.ceil(from / step); tick * step <= to; tick += 1) {
-      const x = (tick * step - from) / (to - from) * width;
+    const to = view.time(right);
+    for (let tick = Math.max(Math.ceil(view.time(left - LABEL * sharp) / step), 0); tick * step <= to; tick += 1) {
+      const x = view.x(tick * step);
       context.fillStyle = line;
-      context.fillRect(Math.round(x), height - 7, 1, 7);
+      context.fillRect(x, height - 7, 1, 7);
       context.fillStyle = muted;
-      if (x + 50 < width) context.fillText(clock(tick * step, step), x + 4, height / 2);
+      context.fillText(clock(tick * step, step), x + 4, height / 2);
     }
   }
 
-  waveform(context, {from, to}, width, top, height) {
+  // This and what follows returns whether all that it painted is known.
+  waveform(context, view, left, right, top, height) {
     const {about, tiles} = this;
+    const {seconds, first, sharp} = view;
     const middle = top + height / 2;
     const scale = (height / 2 - 1) / Math.max(about.peak, 400);
-    const pixel = (to - from) / width;
-    const level = Math.min(Math.floor(Math.log2(pixel / COLUMN)), COARSEST);
-    context.fillStyle = this.ink.accent;
-    if (level < about.finest) return this.line(context, from, to, width, middle, scale);
+    const level = Math.min(Math.floor(Math.log2(seconds / COLUMN)), COARSEST);
+    if (level < about.finest) return this.line(context, view, left, right, middle, scale);
     const column = COLUMN * 2 ** level;
     const per = about.columns.peaks;
-    const first = Math.floor(from / column);
-    const last = Math.min(Math.ceil(to / column), Math.ceil(about.seconds / column));
-    const path = new Path2D();
-    let [at, low, high] = [-1, 0, 0];
+    const end = Math.min(Math.ceil(view.time(right) / column), Math.ceil(about.seconds / column));
+    const edge = (y) => Math.round(y * sharp) / sharp; // a height between two pixels would be blurred
+    context.fillStyle = this.ink.accent;
+    let [at, low, high] = [null, 0, 0];
     const put = () => {
-      if (at < 0) return;
-      const begin = middle - high * scale;
-      path.rect(at, begin, 1, Math.max((high - low) * scale, 1));
+      if (at === null) return;
+      const begin = edge(middle - high * scale);
+      context.fillRect((at - first) / sharp, begin, 1 / sharp, Math.max(edge(middle - low * scale) - begin, 1));
     };
-    let [tile, values, shift] = [-1, null, 0];
-    for (let place = first; place < last; place += 1) {
+    let [tile, values, shift, fresh, known] = [-1, null, 0, true, true];
+    for (let place = Math.max(Math.floor(view.time(left) / column), 0); place < end; place += 1) {
       const own = Math.floor(place / per);
       if (own !== tile) {
         tile = own;
-        [values, shift] = this.found(level, tile);
+        [values, shift, fresh] = this.found('peaks', level, tile);
+        known &&= fresh;
       }
       const index = values && 2 * ((place >> shift) - (tile >> shift) * per);
       if (!values || index < 0 || index + 1 >= values.length) continue;
-      const x = Math.floor((place * column - from) / pixel);
+      const x = Math.floor(place * column / seconds);
       if (x !== at) {
         put();
         [at, low, high] = [x, values[index], values[index + 1]];
-        const next = Math.floor(((place + 1) * column - from) / pixel);
-        for (let more = x + 1; more < next; more += 1) { put(); at = more; }
       } else {
         low = Math.min(low, values[index]);
         high = Math.max(high, values[index + 1]);
       }
     }
     put();
-    context.fill(path);
     // The neighbours on both sides, for panning.
-    for (const beside of [Math.floor(first / per) - 1, Math.floor(last / per) + 1]) {
-      if (beside >= 0 && beside * per * column < about.seconds) tiles.get(`peaks/${level}/${beside}`, (bytes) => new Int16Array(bytes));
+    const [before, after] = [view.time(0), view.time(view.columns)].map((time) => Math.floor(time / column / per));
+    for (const beside of [before - 1, after + 1]) {
+      if (beside >= 0 && beside * per * column < about.seconds) tiles.get(`peaks/${level}/${beside}`, READ.peaks);
     }
-    return null;
+    return known;
   }
 
-  // A tile, or the part of a coarser one until it is here; and by how many levels that one is coarser.
-  found(level, tile) {
-    const read = (bytes) => new Int16Array(bytes);
-    const exact = this.tiles.get(`peaks/${level}/${tile}`, read);
-    if (exact) return [exact, 0];
+  // A tile, or the coarser one that holds its part until it is here; by how many levels that one is coarser; whether
+  // the tile is here with all that is known of it.
+  found(kind, level, tile) {
+    const path = `${kind}/${level}/${tile}`;
+    const exact = this.tiles.get(path, READ[kind]);
+    const fresh = this.tiles.fresh(path);
+    if (exact && (exact.length || fresh)) return [exact, 0, fresh];
     for (let coarser = level + 1; coarser <= COARSEST; coarser += 1) {
-      const values = this.tiles.peek(`peaks/${coarser}/${tile >> (coarser - level)}`);
-      if (values) return [values, coarser - level];
+      const values = this.tiles.peek(`${kind}/${coarser}/${tile >> (coarser - level)}`);
+      if (values?.length) return [values, coarser - level, false];
     }
-    return [null, 0];
+    return [null, 0, false];
   }
 
   // Samples, each as a point of a line.
-  line(context, from, to, width, middle, scale) {
+  line(context, view, left, right, middle, scale) {
     const {about, tiles} = this;
     const {rate} = about;
-    const [first, last] = [Math.max(Math.floor(from * rate) - 1, 0), Math.min(Math.ceil(to * rate) + 1, about.frames - 1)];
-    const across = width / ((to - from) * rate);
+    const {seconds, sharp} = view;
+    const near = 4 * sharp; // columns beside, from which lines and dots reach into these
+    const first = Math.max(Math.floor(view.time(left - near) * rate) - 1, 0);
+    const last = Math.min(Math.ceil(view.time(right + near) * rate) + 1, about.frames - 1);
+    const across = 1 / (rate * seconds * sharp);
+    context.fillStyle = this.ink.accent;
     context.strokeStyle = this.ink.accent;
     context.lineWidth = 1.25;
     context.beginPath();
-    let begun = false;
+    let [begun, known] = [false, true];
     const dots = [];
     for (let tile = Math.floor(first / SAMPLES); tile <= Math.floor(last / SAMPLES); tile += 1) {
-      const values = tiles.get(`samples/${tile * SAMPLES}/${SAMPLES}`, (bytes) => new Int16Array(bytes));
-      if (!values) { begun = false; continue; }
+      const values = tiles.get(`samples/${tile * SAMPLES}/${SAMPLES}`, READ.peaks);
+      if (!values) { begun = false; known = false; continue; }
       const end = Math.min(last, tile * SAMPLES + values.length - 1);
       for (let place = Math.max(first, tile * SAMPLES); place <= end; place += 1) {
-        const x = (place - from * rate) * across;
+        const x = (place / rate / seconds - view.first) / sharp;
         const y = middle - values[place - tile * SAMPLES] * scale;
         if (begun) context.lineTo(x, y);
         else context.moveTo(x, y);
@@ -141,58 +149,33 @@ export class Wave {
     }
     context.stroke();
     for (const [x, y] of dots) context.fillRect(x - 1.5, y - 1.5, 3, 3);
-    return null;
+    return known;
   }
 
-  filterbank(context, {from, to}, width, top, height) {
-    const {about} = this;
-    const pixel = (to - from) / width;
-    const level = Math.min(Math.max(Math.floor(Math.log2(pixel / COLUMN)), 0), COARSEST);
+  filterbank(context, view, left, right, top, height) {
+    const {seconds, sharp} = view;
+    const level = Math.min(Math.max(Math.floor(Math.log2(seconds / COLUMN)), 0), COARSEST);
     const column = COLUMN * 2 ** level;
-    const per = about.columns.mels;
-    context.imageSmoothingEnabled = false;
-    const last = Math.min(Math.floor(to / column / per), Math.floor(about.seconds / column / per));
-    for (let tile = Math.floor(from / column / per); tile <= last; tile += 1) {
-      const picture = this.picture(level, tile, false) || this.coarser(level, tile);
-      if (!picture) continue;
-      const {canvas, at, seconds, begin, length} = picture;
-      context.drawImage(canvas, begin, 0, length, BANDS, (at - from) / pixel, top, seconds / pixel, height);
-    }
-  }
-
-  coarser(level, tile) {
-    for (let shift = 1; level + shift <= COARSEST; shift += 1) {
-      const found = this.picture(level + shift, tile >> shift, true);
-      if (!found) continue;
-      const per = this.about.columns.mels;
-      const length = per / 2 ** shift;
-      const begin = (tile - ((tile >> shift) << shift)) * length;
-      const there = Math.min(length, found.length - begin);
-      if (there <= 0) return null;
-      const column = COLUMN * 2 ** (level + shift);
-      return {canvas: found.canvas, at: tile * per * COLUMN * 2 ** level, seconds: there * column, begin, length: there};
-    }
-    return null;
-  }
-
-  // A tile as a small canvas, with its place in the recording.
-  picture(level, tile, only) {
-    const path = `mels/${level}/${tile}`;
-    const held = only ? this.tiles.peek(path) : this.tiles.get(path, (bytes) => ({values: new Uint8Array(bytes)}));
-    if (!held || !held.values.length) return null;
-    const columns = held.values.length / BANDS;
-    if (held.generation !== this.generation) {
-      const canvas = held.canvas || document.createElement('canvas');
-      Object.assign(canvas, {width: columns, height: BANDS});
-      const image = new ImageData(columns, BANDS);
-      const pixels = new Uint32Array(image.data.buffer);
-      for (let x = 0, place = 0; x < columns; x += 1) {
-        for (let band = BANDS - 1; band >= 0; band -= 1, place += 1) pixels[band * columns + x] = this.shades[held.values[place]];
+    const per = this.about.columns.mels;
+    const [wide, high] = [right - left, Math.round(height * sharp)];
+    const bands = Array.from({length: high}, (_, y) => BANDS - 1 - Math.floor((y + 0.5) * BANDS / high));
+    const image = new ImageData(wide, high);
+    const pixels = new Uint32Array(image.data.buffer);
+    let [tile, values, shift, fresh, known] = [-1, null, 0, true, true];
+    for (let x = 0; x < wide; x += 1) {
+      const place = Math.floor(view.time(left + x + 0.5) / column);
+      if (place < 0 || place * column >= this.about.seconds) continue;
+      const own = Math.floor(place / per);
+      if (own !== tile) {
+        tile = own;
+        [values, shift, fresh] = this.found('mels', level, tile);
+        known &&= fresh;
       }
-      canvas.getContext('2d').putImageData(image, 0, 0);
-      Object.assign(held, {canvas, generation: this.generation});
+      const begin = values && BANDS * ((place >> shift) - (tile >> shift) * per);
+      if (!values || begin < 0 || begin >= values.length) continue;
+      for (let y = 0, at = x; y < high; y += 1, at += wide) pixels[at] = this.shades[values[begin + bands[y]]];
     }
-    const column = COLUMN * 2 ** level;
-    return {canvas: held.canvas, at: tile * this.about.columns.mels * column, seconds: columns * column, begin: 0, length: columns};
+    context.putImageData(image, left, Math.round(top * sharp));
+    return known;
   }
 }

@@ -150,7 +150,7 @@ def test_recording_is_drawn_played_transcribed_and_corrected_on_the_timeline(
     expect(page.locator(READY)).to_be_visible()  # before anything is transcribed
     beside = page.locator("[data-timeline] .timeline")
     expect(beside).to_have_count(int(width == 390))
-    picture = page.evaluate(f"{TIMELINE}.sounds.toDataURL().length")
+    picture = page.evaluate(f"{TIMELINE}.soundBox.toDataURL().length")
     assert picture > 2000, "something was drawn"
     page.get_by_role("button", name="Play", exact=True).click()
     page.wait_for_function(f"{TIMELINE}.link.cursor > 0.2")  # it plays

@@ -8,9 +8,12 @@ const make = (tag, attributes = {}) => {
   return made;
 };
 
-const grow = (area) => {
-  area.style.height = 'auto';
-  area.style.height = `${area.scrollHeight + 2}px`;
+// Makes fields as high as their texts. All are read before one is changed: the browser lays out the page anew when it is
+// asked for a height after a change, once for each of hundreds of fields.
+const grow = (areas) => {
+  for (const area of areas) area.style.height = 'auto';
+  const heights = areas.map((area) => area.scrollHeight);
+  areas.forEach((area, index) => { area.style.height = `${heights[index] + 2}px`; });
 };
 
 // Seconds that a cell holds; NaN for what is no time. The form of a time comes from the server, which reads it too.
@@ -104,7 +107,7 @@ const drawRow = (row, index) => {
   });
   const area = make('textarea', {class: 'words', rows: 1, spellcheck: 'false', 'aria-label': `Text of segment ${number}`});
   area.value = row[2];
-  area.addEventListener('input', () => { change(index, 2, area.value); grow(area); check(item, index); });
+  area.addEventListener('input', () => { change(index, 2, area.value); grow([area]); check(item, index); });
   item.append(area, make('p', {class: 'wrong-time', id: noteId, role: 'status'}));
   check(item, index);
   return item;
@@ -118,7 +121,7 @@ const draw = () => {
     none.textContent = 'This transcript has no segments.';
     list.append(none);
   }
-  list.querySelectorAll('textarea').forEach(grow);
+  grow([...list.querySelectorAll('textarea')]);
   tell();
 };
 

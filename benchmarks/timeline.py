@@ -38,6 +38,24 @@ PAN = """async ([width, seconds]) => {
   return times.slice(1).map((time, place) => time - times[place]);
 }"""
 
+# Runs in an empty page. Moves an empty canvas for some seconds, and returns the milliseconds between frames.
+EMPTY = """async (seconds) => {
+  const canvas = document.createElement('canvas');
+  document.body.append(canvas);
+  const times = [];
+  const begun = performance.now();
+  await new Promise((over) => {
+    const step = (now) => {
+      times.push(now);
+      canvas.style.transform = `translateX(${times.length % 100}px)`;
+      if (now - begun < 1000 * seconds) requestAnimationFrame(step);
+      else over();
+    };
+    requestAnimationFrame(step);
+  });
+  return times.slice(1).map((time, place) => time - times[place]);
+}"""
+
 # Plays some seconds and returns, for each beep that is heard, where cursor and lit word are then.
 PLAY = """async (seconds) => {
   const line = document.querySelector('.timeline').timeline;
@@ -113,6 +131,24 @@ def served() -> Iterator[str]:
         page.close()
 
 
+def frames(page: Any, script: str, argument: Any, runs: int) -> str:
+    """Returns the rate of the frames that a script of the page times, and the time of the main thread for one, as text."""
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def computed() -> float:
+        metrics = client.send("Performance.getMetrics")["metrics"]
+        seconds: float = next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+        return seconds
+
+    before = computed()
+    gaps = [gap for _ in range(runs) for gap in page.evaluate(script, argument)]
+    cost = 1000 * (computed() - before) / len(gaps)
+    client.detach()
+    figures = f"median {statistics.median(gaps):.1f} ms, 95 % within {sorted(gaps)[int(0.95 * len(gaps))]:.1f} ms"
+    return f"{1000 * len(gaps) / sum(gaps):.0f} frames a second ({figures}), main thread {cost:.1f} ms a frame"
+
+
 def measure(hours: float, width: int, runs: int) -> None:
     """Measures and prints the figures."""
     from playwright.sync_api import sync_playwright
@@ -145,13 +181,14 @@ def measure(hours: float, width: int, runs: int) -> None:
         page.locator("#run").click()
         page.wait_for_selector("#timeline .names button >> nth=1", state="attached")
         page.wait_for_timeout(1500)
+        page.evaluate("new Promise((done) => requestIdleCallback(done))")  # the editor of segments is drawn
         page.evaluate("document.querySelector('.timeline').timeline.stage.scrollIntoView()")
         for view in (7200 * hours / 4, 600, 20, 0.5):
-            gaps = [gap for _ in range(runs) for gap in page.evaluate(PAN, [min(view, 3600 * hours / 2), 3])]
-            figures = (
-                f"median {statistics.median(gaps):.1f} ms, 95 % within {sorted(gaps)[int(0.95 * len(gaps))]:.1f} ms"
-            )
-            print(f"panning, {view:g} s in view: {1000 * len(gaps) / sum(gaps):.0f} frames a second ({figures})")
+            print(f"panning, {view:g} s in view: {frames(page, PAN, [min(view, 3600 * hours / 2), 3], runs)}")
+        empty = browser.new_page()
+        print(f"an empty canvas moves in an empty page: {frames(empty, EMPTY, 3, runs)}")
+        empty.close()
+        page.bring_to_front()
         beeps = page.evaluate(PLAY, 8)
         offsets = [abs(each) for each, _ in beeps]
         lit = sum(bool(word) for _, word in beeps)

@@ -1,67 +1,67 @@
-// Where a turn is written: text, a recording or a dropped file; Enter sends, Shift and Enter makes a new line.
+// The input of a turn: text, a recording or a dropped file; Enter sends, Shift and Enter makes a new line.
 import {clock, iconButton, make} from './dom.js';
 import {Recording, Speech, engine, noMicrophone} from './sound.js';
 import {Voice} from './voice.js';
 import {post, unpack} from './wire.js';
 
-const LONGEST = 300; // seconds of a recording
-const LEVELS = 48;
+const MAX_SECONDS = 300; // of a recording
+const MAX_BARS = 48;
 
 export class Composer {
-  // `send({text, sound})` returns whether the turn was taken; `stop` ends the answer; `open` takes a replay bundle;
-  // `talk` begins or ends a conversation by voice.
-  constructor({send, stop, open, talk, say}) {
-    Object.assign(this, {send, stop, open, say, sound: null, recording: null, running: false});
-    this.area = make('textarea', {rows: 1, id: 'chat-text', 'aria-label': 'Message', placeholder: 'Write a message',
-      oninput: () => this.fit(), onkeydown: (event) => this.key(event)});
-    this.file = make('input', {type: 'file', class: 'sr', tabindex: -1, 'aria-hidden': 'true', accept: 'audio/*,.zip',
-      onchange: () => this.take(this.file.files[0])});
-    this.attach = iconButton('clip', 'Add a recording, or open a saved conversation', () => this.file.click());
-    this.mic = iconButton('mic', 'Record with the microphone', () => this.record());
-    this.talk = iconButton('talk', 'Talk: a pause ends your turn, and your speech interrupts the answer', talk, 'talk');
-    this.talk.setAttribute('aria-pressed', 'false');
-    this.main = make('button', {type: 'button', class: 'tool send', id: 'chat-send', onclick: () => this.press()});
-    this.held = make('div', {class: 'held-sound'});
-    this.live = make('div', {class: 'recording', hidden: true});
-    this.root = make('div', {class: 'composer'}, this.held,
-      make('div', {class: 'line'}, this.attach, this.area, this.live, this.mic, this.talk, this.main, this.file));
-    this.fit();
+  // `send({text, sound})` returns whether the turn was accepted; `stop` ends the answer; `openBundle` opens a replay
+  // bundle; `talk` begins or ends a conversation by voice; `showNotice` shows a sentence.
+  constructor({send, stop, openBundle, talk, showNotice}) {
+    Object.assign(this, {send, stop, openBundle, showNotice, sound: null, recording: null, isRunning: false});
+    this.textArea = make('textarea', {rows: 1, id: 'chat-text', 'aria-label': 'Message', placeholder: 'Write a message',
+      oninput: () => this.fitHeight(), onkeydown: (event) => this.handleKey(event)});
+    this.fileInput = make('input', {type: 'file', class: 'sr', tabindex: -1, 'aria-hidden': 'true', accept: 'audio/*,.zip',
+      onchange: () => this.takeFile(this.fileInput.files[0])});
+    this.attachButton = iconButton('clip', 'Add a recording, or open a saved conversation', () => this.fileInput.click());
+    this.micButton = iconButton('mic', 'Record with the microphone', () => this.record());
+    this.talkButton = iconButton('talk', 'Talk: a pause ends your turn, and your speech interrupts the answer', talk, 'talk');
+    this.talkButton.setAttribute('aria-pressed', 'false');
+    this.sendButton = make('button', {type: 'button', class: 'tool send', id: 'chat-send', onclick: () => this.submit()});
+    this.soundBox = make('div', {class: 'held-sound'});
+    this.recordingBox = make('div', {class: 'recording', hidden: true});
+    this.root = make('div', {class: 'composer'}, this.soundBox,
+      make('div', {class: 'line'}, this.attachButton, this.textArea, this.recordingBox, this.micButton, this.talkButton, this.sendButton, this.fileInput));
+    this.fitHeight();
     this.show(false);
   }
 
-  // What can be sent now, and to whom.
-  show(running, hears = true) {
-    this.running = running;
-    const stopping = running && !this.recording;
-    const drawn = iconButton(stopping ? 'stop' : 'send', stopping ? 'Stop' : 'Send', () => {});
-    this.main.replaceChildren(...drawn.childNodes);
-    this.main.setAttribute('aria-label', stopping ? 'Stop' : 'Send');
-    this.main.title = stopping ? 'Stop (Esc)' : 'Send (Enter)';
-    this.main.classList.toggle('stopping', stopping);
-    this.mic.hidden = Boolean(this.recording) || !hears;
-    this.talk.hidden = this.mic.hidden;
-    this.area.placeholder = hears ? 'Write or speak' : 'Write a message';
+  // Shows the buttons for the current state: whether an answer is running, and whether a model accepts speech.
+  show(isRunning, canHear = true) {
+    this.isRunning = isRunning;
+    const showsStop = isRunning && !this.recording;
+    const button = iconButton(showsStop ? 'stop' : 'send', showsStop ? 'Stop' : 'Send', () => {});
+    this.sendButton.replaceChildren(...button.childNodes);
+    this.sendButton.setAttribute('aria-label', showsStop ? 'Stop' : 'Send');
+    this.sendButton.title = showsStop ? 'Stop (Esc)' : 'Send (Enter)';
+    this.sendButton.classList.toggle('stopping', showsStop);
+    this.micButton.hidden = Boolean(this.recording) || !canHear;
+    this.talkButton.hidden = this.micButton.hidden;
+    this.textArea.placeholder = canHear ? 'Write or speak' : 'Write a message';
   }
 
-  fit() {
-    this.area.style.height = 'auto';
-    this.area.style.height = `${Math.min(200, this.area.scrollHeight)}px`;
+  fitHeight() {
+    this.textArea.style.height = 'auto';
+    this.textArea.style.height = `${Math.min(200, this.textArea.scrollHeight)}px`;
   }
 
-  key(event) {
+  handleKey(event) {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
-      if (!this.running) this.press();
+      if (!this.isRunning) this.submit();
     }
   }
 
-  async press() {
-    if (this.recording) { await this.finish(true); if (this.running) return; }
-    if (this.running) { this.stop(); return; }
-    const turn = {text: this.area.value.trim(), sound: this.sound};
+  async submit() {
+    if (this.recording) { await this.finish(true); if (this.isRunning) return; }
+    if (this.isRunning) { this.stop(); return; }
+    const turn = {text: this.textArea.value.trim(), sound: this.sound};
     if (!turn.text && !turn.sound) {
-      this.say('Write or record something first.');
-      this.area.focus();
+      this.showNotice('Write or record something first.');
+      this.textArea.focus();
       return;
     }
     engine.wake(engine.context?.sampleRate).catch(() => {});
@@ -69,50 +69,50 @@ export class Composer {
   }
 
   clear() {
-    this.area.value = '';
-    this.hold(null);
-    this.fit();
-    this.area.focus({preventScroll: true});
+    this.textArea.value = '';
+    this.setSound(null);
+    this.fitHeight();
+    this.textArea.focus({preventScroll: true});
   }
 
   fill({text, sound}) {
-    this.area.value = text;
-    this.hold(sound || null);
-    this.fit();
-    this.area.focus();
+    this.textArea.value = text;
+    this.setSound(sound || null);
+    this.fitHeight();
+    this.textArea.focus();
   }
 
-  // Shows the recording that goes with the next turn, or none.
-  hold(sound, name = 'Recording') {
+  // Sets and shows the recording of the next turn; null removes it.
+  setSound(sound, name = 'Recording') {
     this.sound = sound;
-    this.held.replaceChildren();
+    this.soundBox.replaceChildren();
     if (!sound) return;
     const voice = new Voice(new Speech(sound.rate, sound.samples), {label: name});
-    this.held.append(make('span', {class: 'held-name'}, name), voice.root,
-      iconButton('close', `Remove ${name}`, () => { this.hold(null); this.area.focus(); }));
+    this.soundBox.append(make('span', {class: 'held-name'}, name), voice.root,
+      iconButton('close', `Remove ${name}`, () => { this.setSound(null); this.textArea.focus(); }));
   }
 
-  // Takes a file that was dropped or chosen: a recording, or a replay bundle.
-  async take(file) {
-    this.file.value = '';
+  // Opens a file that was dropped or chosen: a recording, or a replay bundle.
+  async takeFile(file) {
+    this.fileInput.value = '';
     if (!file) return;
-    this.say('');
+    this.showNotice('');
     try {
-      if (/\.zip$/i.test(file.name) || file.type === 'application/zip') { await this.open(file); return; }
-      this.say(`Reading ${file.name}`, 'working');
+      if (/\.zip$/i.test(file.name) || file.type === 'application/zip') { await this.openBundle(file); return; }
+      this.showNotice(`Reading ${file.name}`, 'working');
       const {content, sounds} = unpack(await post(`sound?name=${encodeURIComponent(file.name)}`, file));
-      this.hold(sounds[0], content.name);
-      this.say(content.notes.join(' '));
-      this.area.focus();
+      this.setSound(sounds[0], content.name);
+      this.showNotice(content.notes.join(' '));
+      this.textArea.focus();
     } catch (error) {
-      this.say(error.message);
+      this.showNotice(error.message);
     }
   }
 
   async record() {
-    const missing = noMicrophone();
-    if (missing) { this.say(missing); return; }
-    this.say('');
+    const reason = noMicrophone();
+    if (reason) { this.showNotice(reason); return; }
+    this.showNotice('');
     const levels = [];
     const bars = make('span', {class: 'bars', 'aria-hidden': 'true'});
     const time = make('span', {class: 'time', role: 'timer'}, '0:00');
@@ -122,39 +122,39 @@ export class Composer {
       const bar = make('i', {});
       bar.style.height = `${Math.max(8, 100 * Math.max(...levels.splice(0)))}%`;
       bars.append(bar);
-      while (bars.childElementCount > LEVELS) bars.firstElementChild.remove();
+      while (bars.childElementCount > MAX_BARS) bars.firstElementChild.remove();
       time.textContent = clock(this.recording?.seconds || 0);
-      if (this.recording?.seconds > LONGEST) this.finish();
+      if (this.recording?.seconds > MAX_SECONDS) this.finish();
     });
-    this.live.replaceChildren(
+    this.recordingBox.replaceChildren(
       iconButton('close', 'Discard the recording', () => this.finish(false, true)), bars, time,
       iconButton('check', 'Keep the recording', () => this.finish()));
     try {
       await this.recording.start();
     } catch {
       this.recording = null;
-      this.say('The browser gave no microphone; allow it for this page, or drop a recording instead.');
+      this.showNotice('The browser gave no microphone; allow it for this page, or drop a recording instead.');
       return;
     }
-    this.area.hidden = true;
-    this.live.hidden = false;
-    this.attach.hidden = true;
-    this.show(this.running);
-    this.main.focus();
+    this.textArea.hidden = true;
+    this.recordingBox.hidden = false;
+    this.attachButton.hidden = true;
+    this.show(this.isRunning);
+    this.sendButton.focus();
   }
 
-  async finish(sending = false, thrown = false) {
+  async finish(willSend = false, isDiscarded = false) {
     const recording = this.recording;
     if (!recording) return;
     this.recording = null;
     const sound = await recording.stop();
-    this.area.hidden = false;
-    this.live.hidden = true;
-    this.attach.hidden = false;
-    this.show(this.running);
-    if (thrown) { this.area.focus(); return; }
-    if (sound.samples.length < sound.rate / 10) { this.say('The recording is shorter than 0.1 s; speak before you end it.'); return; }
-    this.hold(sound);
-    if (!sending) this.area.focus();
+    this.textArea.hidden = false;
+    this.recordingBox.hidden = true;
+    this.attachButton.hidden = false;
+    this.show(this.isRunning);
+    if (isDiscarded) { this.textArea.focus(); return; }
+    if (sound.samples.length < sound.rate / 10) { this.showNotice('The recording is shorter than 0.1 s; speak before you end it.'); return; }
+    this.setSound(sound);
+    if (!willSend) this.textArea.focus();
   }
 }

@@ -1,13 +1,13 @@
 // Small helpers for drawing. Text is only ever set as text content, never as HTML.
 export const make = (tag, attributes = {}, ...content) => {
-  const made = document.createElement(tag);
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
-    else if (value === true) made.setAttribute(name, '');
-    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, '');
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  made.append(...content.filter((each) => each !== null && each !== undefined && each !== ''));
-  return made;
+  element.append(...content.filter((each) => each !== null && each !== undefined && each !== ''));
+  return element;
 };
 
 const PATHS = {
@@ -34,25 +34,25 @@ const PATHS = {
 };
 
 export const icon = (name) => {
-  const space = 'http://www.w3.org/2000/svg';
-  const drawn = document.createElementNS(space, 'svg');
-  drawn.setAttribute('viewBox', '0 0 24 24');
-  drawn.setAttribute('aria-hidden', 'true');
-  drawn.classList.add('icon', `icon-${name}`);
-  const path = document.createElementNS(space, 'path');
+  const namespace = 'http://www.w3.org/2000/svg';
+  const svg = document.createElementNS(namespace, 'svg');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  svg.classList.add('icon', `icon-${name}`);
+  const path = document.createElementNS(namespace, 'path');
   path.setAttribute('d', PATHS[name]);
-  drawn.append(path);
-  return drawn;
+  svg.append(path);
+  return svg;
 };
 
-// A button with a picture; its name is what it says to a screen reader, and on hover.
-export const iconButton = (name, label, press, css = '') =>
-  make('button', {type: 'button', class: `tool ${css}`, 'aria-label': label, title: label, onclick: press}, icon(name));
+// Returns a button with an icon; `label` is its name for screen readers and its tooltip.
+export const iconButton = (name, label, onPress, classes = '') =>
+  make('button', {type: 'button', class: `tool ${classes}`, 'aria-label': label, title: label, onclick: onPress}, icon(name));
 
-export const textButton = (label, press, css = 'quiet', name = '') =>
-  make('button', {type: 'button', class: css, onclick: press}, name ? icon(name) : null, label);
+export const textButton = (label, onPress, classes = 'quiet', name = '') =>
+  make('button', {type: 'button', class: classes, onclick: onPress}, name ? icon(name) : null, label);
 
-// The same times as elsewhere on the page: two or three significant digits.
+// Returns seconds as the rest of the page writes them: three significant digits, from 100 s on minutes and seconds.
 export const seconds = (value) => {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (value < 9.995) return `${value.toFixed(2)} s`;
@@ -61,8 +61,8 @@ export const seconds = (value) => {
 };
 
 export const clock = (value) => {
-  const whole = Math.max(0, Math.floor(value));
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, '0')}`;
+  const total = Math.max(0, Math.floor(value));
+  return `${Math.floor(total / 60)}:${String(total % 60).padStart(2, '0')}`;
 };
 
 export const saveFile = (name, blob) => {
@@ -77,7 +77,7 @@ export const saveFile = (name, blob) => {
 export const copyText = async (text) => {
   try {
     await navigator.clipboard.writeText(text);
-  } catch {  // a page that came over plain http has no clipboard
+  } catch {  // a page over http, not https, has no clipboard
     const area = make('textarea', {});
     area.value = text;
     document.body.append(area);
@@ -87,5 +87,5 @@ export const copyText = async (text) => {
   }
 };
 
-// Colours of the page's theme, for what is drawn on a canvas.
+// Returns the value of a CSS variable, to draw on a canvas in the colours of the theme.
 export const colour = (element, name) => getComputedStyle(element).getPropertyValue(name).trim() || '#888';

@@ -1,67 +1,67 @@
 // The conversations, kept in this browser (IndexedDB), so that they survive a reload and no other visitor sees them.
 const NAME = 'speech-workbench-chats';
-const MOST_CHATS = 40;
-const MOST_BYTES = 96 << 20; // of sounds in all conversations; the oldest go first
+const MAX_CHATS = 40;
+const MAX_BYTES = 96 << 20; // of the sounds of all conversations; the oldest conversations are deleted first
 
-let opened;
+let connection;
 const database = () => {
-  opened ||= new Promise((resolve, reject) => {
-    const asked = indexedDB.open(NAME, 1);
-    asked.onupgradeneeded = () => asked.result.createObjectStore('chats', {keyPath: 'id'});
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
+  connection ||= new Promise((resolve, reject) => {
+    const request = indexedDB.open(NAME, 1);
+    request.onupgradeneeded = () => request.result.createObjectStore('chats', {keyPath: 'id'});
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
   });
-  return opened;
+  return connection;
 };
 
-const ask = async (mode, work) => {
-  const held = await database();
+const runTransaction = async (mode, makeRequest) => {
+  const openedDatabase = await database();
   return new Promise((resolve, reject) => {
-    const transaction = held.transaction('chats', mode);
-    const asked = work(transaction.objectStore('chats'));
-    transaction.oncomplete = () => resolve(asked.result);
+    const transaction = openedDatabase.transaction('chats', mode);
+    const request = makeRequest(transaction.objectStore('chats'));
+    transaction.oncomplete = () => resolve(request.result);
     transaction.onabort = () => reject(transaction.error);
   });
 };
 
-const bytes = (chat) => chat.turns.reduce((sum, turn) => sum + [turn.user, ...turn.answers].reduce(
+const soundBytes = (chat) => chat.turns.reduce((sum, turn) => sum + [turn.user, ...turn.answers].reduce(
   (inner, each) => inner + (each?.sound ? each.sound.samples.byteLength : 0), 0), 0);
 
-// All conversations, the newest first; an empty list where the browser keeps nothing (a private window, say).
+// Returns all conversations, the newest first; an empty list where the browser stores nothing, as in a private window.
 export const allChats = async () => {
   try {
-    return (await ask('readonly', (store) => store.getAll())).sort((a, b) => b.changed - a.changed);
+    return (await runTransaction('readonly', (store) => store.getAll())).sort((a, b) => b.changed - a.changed);
   } catch {
     return [];
   }
 };
 
-export const keepChat = async (chat) => {
+export const saveChat = async (chat) => {
   try {
-    await ask('readwrite', (store) => store.put(chat));
+    await runTransaction('readwrite', (store) => store.put(chat));
   } catch {
     return 'This browser does not keep the conversation; save it as a file before you leave.';
   }
   return '';
 };
 
-export const dropChat = (id) => ask('readwrite', (store) => store.delete(id)).catch(() => {});
+export const deleteChat = (id) => runTransaction('readwrite', (store) => store.delete(id)).catch(() => {});
 
-// Drops the oldest conversations beyond the bounds; returns those that stay.
+// Deletes the oldest conversations above the limits; returns the others.
 export const trimChats = async (chats) => {
   let size = 0;
-  const kept = chats.filter((chat, index) => {
-    size += bytes(chat);
-    return index === 0 || (index < MOST_CHATS && size <= MOST_BYTES);
+  const remaining = chats.filter((chat, index) => {
+    size += soundBytes(chat);
+    return index === 0 || (index < MAX_CHATS && size <= MAX_BYTES);
   });
-  await Promise.all(chats.filter((chat) => !kept.includes(chat)).map((chat) => dropChat(chat.id)));
-  return kept;
+  await Promise.all(chats.filter((chat) => !remaining.includes(chat)).map((chat) => deleteChat(chat.id)));
+  return remaining;
 };
 
-// Small choices of the visitor: which conversation is open, and the settings of the last one.
-export const remember = (name, value) => {
+// Settings of the visitor: which conversation is open, and the columns of the last one.
+export const saveSetting = (name, value) => {
   try { localStorage.setItem(`${NAME}-${name}`, JSON.stringify(value)); } catch { /* a browser that keeps nothing */ }
 };
-export const recall = (name) => {
+export const loadSetting = (name) => {
   try { return JSON.parse(localStorage.getItem(`${NAME}-${name}`)); } catch { return null; }
 };

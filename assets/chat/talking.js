@@ -1,30 +1,30 @@
-// A conversation by voice: a pause ends a turn, and whoever speaks while an answer comes interrupts it.
+// A conversation by voice: a pause ends a turn, and speech during an answer interrupts the answer.
 //
-// The server says when somebody speaks (the websocket of the live microphone, without a model); the sound of a turn is
-// cut here.
+// The server detects speech (through the websocket of the live microphone, without a model); this file cuts the samples
+// of a turn.
 import {Microphone, noMicrophone} from '../../live/scripts/microphone.js';
 import {engine} from './sound.js';
 
-const KEPT = 60; // seconds of sound that are kept for the turn that is being spoken; the server cuts one after 30
-const AROUND = 0.15; // seconds of sound before and after what counts as speech
-const PAUSE = 700; // ms of silence that end a turn
-const AGAIN = 50; // ms until a turn is offered again, while the answer that it interrupts is ending
-const TRIES = 200;
+const BUFFER_SECONDS = 60; // of sound that are kept for the current turn; the server ends a turn after 30
+const MARGIN = 0.15; // seconds of sound before and after the detected speech
+const END_SILENCE = 700; // ms of silence that end a turn
+const RETRY_DELAY = 50; // ms; a turn is offered again while the answer that it interrupts is ending
+const MAX_TRIES = 200;
 
 const wait = (milliseconds) => new Promise((resolve) => { setTimeout(resolve, milliseconds); });
 
 class Talking {
-  // `ask(sound)` returns whether the turn was taken, `interrupt()` ends the answer, `show({state, level})` hears what
-  // happens, and `end(sentence)` that it is over, with the reason if nobody asked for it.
-  constructor({ask, interrupt, show, end}) {
-    Object.assign(this, {ask, interrupt, show, end, parts: [], first: 0, length: 0, over: false, state: 'Loading'});
-    this.microphone = new Microphone({request: {endSilence: PAUSE}, echo: true,
-      hear: (samples, level) => this.hear(samples, level), tell: (event) => this.take(event)});
+  // `sendTurn(sound)` returns whether the turn was accepted, `interrupt()` ends the answer, `show({state, level})`
+  // shows the state, and `end(sentence)` is called at the end, with the reason unless the visitor ended it.
+  constructor({sendTurn, interrupt, show, end}) {
+    Object.assign(this, {sendTurn, interrupt, show, end, parts: [], firstSample: 0, length: 0, isOver: false, state: 'Loading'});
+    this.microphone = new Microphone({request: {endSilence: END_SILENCE}, echo: true,
+      onSamples: (samples, level) => this.addSamples(samples, level), onEvent: (event) => this.handleEvent(event)});
   }
 
   async start() {
-    const missing = noMicrophone();
-    if (missing) { this.stop(missing); return; }
+    const reason = noMicrophone();
+    if (reason) { this.stop(reason); return; }
     try {
       await this.microphone.start();
     } catch (error) {
@@ -34,76 +34,76 @@ class Talking {
   }
 
   stop(sentence = '') {
-    if (this.over) return;
-    this.over = true;
+    if (this.isOver) return;
+    this.isOver = true;
     this.microphone.cancel().catch(() => {});
     this.end(sentence);
   }
 
-  hear(samples, level) {
+  addSamples(samples, level) {
     this.parts.push(samples);
     this.length += samples.length;
-    while (this.length - this.first > KEPT * this.microphone.rate) this.first += this.parts.shift().length;
+    while (this.length - this.firstSample > BUFFER_SECONDS * this.microphone.rate) this.firstSample += this.parts.shift().length;
     this.show({state: this.state, level});
   }
 
-  take(event) {
+  handleEvent(event) {
     if (event.type === 'ready') this.state = 'Listening';
     else if (event.type === 'began') {
       this.state = 'Hearing you';
       this.interrupt();
     } else if (event.type === 'spoke') {
       this.state = 'Listening';
-      this.turn(this.cut(event.start - AROUND, event.end + AROUND));
+      this.offerTurn(this.cutSamples(event.start - MARGIN, event.end + MARGIN));
     } else if (event.type === 'refused') this.stop(event.sentence);
     else if (event.type === 'closed') this.stop('The server ended the connection; press Talk to go on.');
   }
 
-  // The samples of a time, in seconds since the start.
-  cut(start, end) {
+  // Returns the samples between two times, in seconds since the start.
+  cutSamples(start, end) {
     const {rate} = this.microphone;
-    const [from, to] = [start, end].map((seconds) => Math.max(this.first, Math.min(this.length, Math.round(seconds * rate))));
+    const [from, to] = [start, end].map((seconds) => Math.max(this.firstSample, Math.min(this.length, Math.round(seconds * rate))));
     const samples = new Int16Array(to - from);
-    let at = this.first;
+    let partStart = this.firstSample;
     for (const part of this.parts) {
-      const [low, high] = [Math.max(from, at), Math.min(to, at + part.length)];
-      if (low < high) samples.set(part.subarray(low - at, high - at), low - from);
-      at += part.length;
+      const [begin, finish] = [Math.max(from, partStart), Math.min(to, partStart + part.length)];
+      if (begin < finish) samples.set(part.subarray(begin - partStart, finish - partStart), begin - from);
+      partStart += part.length;
     }
     return {rate: Math.round(rate), samples};
   }
 
-  async turn(sound) {
-    for (let tries = 0; tries < TRIES && !this.over && !this.ask(sound); tries += 1) await wait(AGAIN);
+  async offerTurn(sound) {
+    for (let tries = 0; tries < MAX_TRIES && !this.isOver && !this.sendTurn(sound); tries += 1) await wait(RETRY_DELAY);
   }
 }
 
-// The button that begins and ends a conversation by voice in the chat that is open.
-export class ByVoice {
-  constructor(page) { Object.assign(this, {page, talking: null}); }
+// Begins and ends a conversation by voice in the open chat, and shows its state on the Talk button.
+export class VoiceControl {
+  constructor(page) { Object.assign(this, {page, conversation: null}); }
 
-  stop() { this.talking?.stop(); }
+  stop() { this.conversation?.stop(); }
 
   toggle() {
-    if (this.talking) { this.stop(); return; }
+    if (this.conversation) { this.stop(); return; }
     const {page} = this;
     engine.wake(engine.context?.sampleRate).catch(() => {});
-    this.talking = new Talking({
-      ask: (sound) => page.ask({text: '', sound}),
-      interrupt: () => { if (page.answering.live || engine.now) page.answering.stop(); },
+    this.conversation = new Talking({
+      sendTurn: (sound) => page.sendTurn({text: '', sound}),
+      interrupt: () => { if (page.answering.live || engine.playback) page.answering.stop(); },
       show: ({state, level}) => this.show(state, level),
-      end: (sentence) => { this.talking = null; this.show('', 0); page.say(sentence); },
+      end: (sentence) => { this.conversation = null; this.show('', 0); page.showNotice(sentence); },
     });
     this.show('Opening the microphone', 0);
-    this.talking.start();
+    this.conversation.start();
   }
 
   show(state, level) {
-    const {talk} = this.page.composer;
-    talk.setAttribute('aria-pressed', String(Boolean(state)));
-    talk.style.setProperty('--level', level.toFixed(2));
+    const {talkButton} = this.page.composer;
+    talkButton.setAttribute('aria-pressed', String(Boolean(state)));
+    talkButton.style.setProperty('--level', level.toFixed(2));
     if (this.page.root.dataset.talk === state) return;
     this.page.root.dataset.talk = state;
-    if (state) this.page.say(state);
+    if (state) this.page.showNotice(state);
   }
 }

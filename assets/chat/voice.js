@@ -1,24 +1,25 @@
-// A player: a button, the waveform to jump in, the time. It also grows while its speech is being generated.
+// A player: a button, a waveform with the position, and the time. It grows while its speech is being generated.
 import {clock, colour, iconButton, make, saveFile} from './dom.js';
 import {engine, wavFile} from './sound.js';
 
 const BAR = 3; // pixels from one bar of the waveform to the next
-const GROWING = 6; // seconds that a waveform shows at least while it grows
+const MIN_SECONDS = 6; // the least that a growing waveform shows
 
-const peaks = (samples, count, length) => {
-  const found = new Float32Array(count);
+const findPeaks = (samples, count, length) => {
+  const peaks = new Float32Array(count);
   const step = length / count;
   for (let bar = 0; bar < count; bar += 1) {
     const end = Math.min(samples.length, Math.floor((bar + 1) * step));
-    for (let at = Math.floor(bar * step); at < end; at += 1) found[bar] = Math.max(found[bar], Math.abs(samples[at]));
+    for (let index = Math.floor(bar * step); index < end; index += 1) peaks[bar] = Math.max(peaks[bar], Math.abs(samples[index]));
   }
-  return found;
+  return peaks;
 };
 
 export class Voice {
-  // `file` is the name of the download; without one there is none. `moved` is told each position, in samples.
-  constructor(speech, {file = '', label = 'Speech', moved = () => {}} = {}) {
-    Object.assign(this, {speech, moved, position: 0, playing: false, waiting: false});
+  // `file` is the name of the download; without one there is no download. `onMove` gets each position in
+  // samples, and whether the player plays.
+  constructor(speech, {file = '', label = 'Speech', onMove = () => {}} = {}) {
+    Object.assign(this, {speech, onMove, position: 0, isPlaying: false, isWaiting: false});
     this.button = iconButton('play', `Play: ${label}`, () => this.toggle(), 'round');
     this.wave = make('canvas', {class: 'wave', tabindex: 0, role: 'slider', 'aria-label': `Position in: ${label}`,
       'aria-valuemin': 0});
@@ -28,53 +29,53 @@ export class Voice {
       file ? iconButton('save', 'Download as WAV', () => saveFile(file, wavFile({rate: speech.rate, samples: speech.from()}))) : null);
     this.label = label;
     this.wave.addEventListener('pointerdown', (event) => this.seek(event));
-    this.wave.addEventListener('keydown', (event) => this.key(event));
+    this.wave.addEventListener('keydown', (event) => this.handleKey(event));
     new ResizeObserver(() => this.draw()).observe(this.wave);
     this.draw();
   }
 
-  get shown() { return this.speech.done ? this.speech.length : Math.max(this.speech.length, GROWING * this.speech.rate); }
+  get displayedLength() { return this.speech.isComplete ? this.speech.length : Math.max(this.speech.length, MIN_SECONDS * this.speech.rate); }
 
   toggle() {
-    if (this.playing) engine.stop();
-    else this.play(this.speech.done && this.position >= this.speech.length ? 0 : this.position);
+    if (this.isPlaying) engine.stop();
+    else this.play(this.speech.isComplete && this.position >= this.speech.length ? 0 : this.position);
   }
 
   play(start = 0) {
     this.position = Math.max(0, Math.min(start, this.speech.length));
-    this.playing = true;
+    this.isPlaying = true;
     this.draw();
-    engine.play(this.speech, this.position, ({position, waiting, over, stopped}) => {
-      Object.assign(this, {position, waiting, playing: !over});
-      if (over && !stopped) this.position = this.speech.length;
-      this.moved(this.position, this.playing);
+    engine.play(this.speech, this.position, ({position, isWaiting, isOver, isStopped}) => {
+      Object.assign(this, {position, isWaiting, isPlaying: !isOver});
+      if (isOver && !isStopped) this.position = this.speech.length;
+      this.onMove(this.position, this.isPlaying);
       this.draw();
     }).catch(() => {
-      this.playing = false;
+      this.isPlaying = false;
       this.note.textContent = 'This browser plays no sound here.';
       this.draw();
     });
   }
 
   seek(event) {
-    const box = this.wave.getBoundingClientRect();
-    this.jump(Math.round(((event.clientX - box.left) / box.width) * this.shown));
+    const rect = this.wave.getBoundingClientRect();
+    this.jump(Math.round(((event.clientX - rect.left) / rect.width) * this.displayedLength));
   }
 
   jump(position) {
-    const to = Math.max(0, Math.min(position, this.speech.length));
-    if (this.playing) this.play(to);
+    const target = Math.max(0, Math.min(position, this.speech.length));
+    if (this.isPlaying) this.play(target);
     else {
-      this.position = to;
-      this.moved(to, false);
+      this.position = target;
+      this.onMove(target, false);
       this.draw();
     }
   }
 
-  key(event) {
+  handleKey(event) {
     const step = this.speech.rate / 2;
-    const to = {ArrowLeft: this.position - step, ArrowRight: this.position + step, Home: 0, End: this.speech.length}[event.key];
-    if (to !== undefined) this.jump(to);
+    const target = {ArrowLeft: this.position - step, ArrowRight: this.position + step, Home: 0, End: this.speech.length}[event.key];
+    if (target !== undefined) this.jump(target);
     else if (event.key === ' ' || event.key === 'Enter') this.toggle();
     else return;
     event.preventDefault();
@@ -82,20 +83,20 @@ export class Voice {
 
   draw() {
     const {speech, wave} = this;
-    const name = this.playing ? 'pause' : 'play';
+    const name = this.isPlaying ? 'pause' : 'play';
     if (this.button.dataset.shows !== name) {
-      const fresh = iconButton(name, `${this.playing ? 'Pause' : 'Play'}: ${this.label}`, () => {}, 'round');
-      this.button.replaceChildren(...fresh.childNodes);
-      this.button.setAttribute('aria-label', fresh.getAttribute('aria-label'));
-      this.button.title = fresh.title;
+      const button = iconButton(name, `${this.isPlaying ? 'Pause' : 'Play'}: ${this.label}`, () => {}, 'round');
+      this.button.replaceChildren(...button.childNodes);
+      this.button.setAttribute('aria-label', button.getAttribute('aria-label'));
+      this.button.title = button.title;
       this.button.dataset.shows = name;
     }
-    this.root.classList.toggle('playing', this.playing);
+    this.root.classList.toggle('playing', this.isPlaying);
     const length = speech.seconds;
-    const told = (value) => (length < 60 ? value.toFixed(1) : clock(value));
-    this.time.textContent = this.playing || this.position
-      ? `${told(this.position / speech.rate)} / ${told(length)}${length < 60 ? ' s' : ''}` : `${told(length)}${length < 60 ? ' s' : ''}`;
-    this.note.textContent = this.playing && this.waiting && !speech.done ? 'Buffering: the model generates speech more slowly than real time' : '';
+    const formatTime = (value) => (length < 60 ? value.toFixed(1) : clock(value));
+    this.time.textContent = this.isPlaying || this.position
+      ? `${formatTime(this.position / speech.rate)} / ${formatTime(length)}${length < 60 ? ' s' : ''}` : `${formatTime(length)}${length < 60 ? ' s' : ''}`;
+    this.note.textContent = this.isPlaying && this.isWaiting && !speech.isComplete ? 'Buffering: the model generates speech more slowly than real time' : '';
     wave.setAttribute('aria-valuemax', length.toFixed(2));
     wave.setAttribute('aria-valuenow', (this.position / speech.rate).toFixed(2));
     wave.setAttribute('aria-valuetext', `${(this.position / speech.rate).toFixed(1)} of ${length.toFixed(1)} seconds`);
@@ -107,21 +108,21 @@ export class Voice {
     const pen = wave.getContext('2d');
     pen.scale(scale, scale);
     const count = Math.floor(width / BAR);
-    const found = this.peaks(count);
-    const [heard, rest, empty] = [colour(wave, '--accent'), colour(wave, '--wave'), colour(wave, '--line')];
+    const peaks = this.cachedPeaks(count);
+    const [playedColour, waveColour, emptyColour] = [colour(wave, '--accent'), colour(wave, '--wave'), colour(wave, '--line')];
     for (let bar = 0; bar < count; bar += 1) {
-      const at = ((bar + 0.5) / count) * this.shown;
-      pen.fillStyle = at >= speech.length ? empty : at < this.position ? heard : rest;
-      const tall = Math.max(2, (found[bar] / 32768) ** 0.6 * height);
+      const sample = ((bar + 0.5) / count) * this.displayedLength;
+      pen.fillStyle = sample >= speech.length ? emptyColour : sample < this.position ? playedColour : waveColour;
+      const barHeight = Math.max(2, (peaks[bar] / 32768) ** 0.6 * height);
       pen.beginPath();
-      pen.roundRect(bar * BAR, (height - tall) / 2, BAR - 1, tall, 1);
+      pen.roundRect(bar * BAR, (height - barHeight) / 2, BAR - 1, barHeight, 1);
       pen.fill();
     }
   }
 
-  peaks(count) {
-    const key = `${count} ${this.speech.length} ${this.shown}`;
-    if (this.found?.key !== key) this.found = {key, values: peaks(this.speech.from(), count, this.shown)};
-    return this.found.values;
+  cachedPeaks(count) {
+    const key = `${count} ${this.speech.length} ${this.displayedLength}`;
+    if (this.peakCache?.key !== key) this.peakCache = {key, values: findPeaks(this.speech.from(), count, this.displayedLength)};
+    return this.peakCache.values;
   }
 }

@@ -1,64 +1,64 @@
-// The audio thread: plays samples that are sent to it without gaps, and records the microphone.
-const FADE = 64; // samples; shorter than a click is audible, longer than one is
-const REPORT = 8; // blocks of 128 samples between two reports
+// The audio thread: plays the samples that it gets without gaps, and records the microphone.
+const FADE = 64; // samples; long enough that a start or stop makes no audible click
+const REPORT_INTERVAL = 8; // in blocks of 128 samples
 
 class SpeechPlayer extends AudioWorkletProcessor {
   constructor() {
     super();
     this.parts = [];
-    this.at = 0; // in the first part
-    this.waiting = 0; // samples that wait to be played
+    this.offset = 0; // of the next sample in the first part
+    this.waitingSamples = 0; // samples that are not yet played
     this.played = 0;
-    this.missed = 0; // samples of silence because nothing was there in time
-    this.going = false;
-    this.level = 0; // what fades in and out
-    this.whole = false; // no more samples will come
-    this.stopping = false;
+    this.missed = 0; // samples of silence because no samples had arrived
+    this.isPlaying = false;
+    this.gain = 0; // from 0 to 1; fades the sound in and out
+    this.isComplete = false; // no more samples will arrive
+    this.isStopping = false;
     this.blocks = 0;
     this.port.onmessage = ({data}) => {
       if (data.samples) {
         this.parts.push(data.samples);
-        this.waiting += data.samples.length;
+        this.waitingSamples += data.samples.length;
       }
-      if (data.go) this.going = true;
-      if (data.whole) this.whole = true;
-      if (data.stop) this.stopping = true;
+      if (data.play) this.isPlaying = true;
+      if (data.isComplete) this.isComplete = true;
+      if (data.stop) this.isStopping = true;
     };
   }
 
   next() {
-    while (this.parts.length && this.at >= this.parts[0].length) {
+    while (this.parts.length && this.offset >= this.parts[0].length) {
       this.parts.shift();
-      this.at = 0;
+      this.offset = 0;
     }
-    this.waiting -= 1;
+    this.waitingSamples -= 1;
     this.played += 1;
-    return this.parts[0][this.at++] / 32768;
+    return this.parts[0][this.offset++] / 32768;
   }
 
-  process(inputs, [[out]]) {
-    let starved = false;
-    for (let index = 0; index < out.length; index += 1) {
-      const short = this.waiting <= FADE && !this.whole;
-      if (this.going && !this.stopping && !short) this.level = Math.min(1, this.level + 1 / FADE);
-      else this.level = Math.max(0, this.level - 1 / FADE);
-      if (this.going && this.waiting > 0 && (this.level > 0 || !short)) {
-        out[index] = this.next() * this.level;
+  process(inputs, [[output]]) {
+    let isStarved = false;
+    for (let index = 0; index < output.length; index += 1) {
+      const isShort = this.waitingSamples <= FADE && !this.isComplete;
+      if (this.isPlaying && !this.isStopping && !isShort) this.gain = Math.min(1, this.gain + 1 / FADE);
+      else this.gain = Math.max(0, this.gain - 1 / FADE);
+      if (this.isPlaying && this.waitingSamples > 0 && (this.gain > 0 || !isShort)) {
+        output[index] = this.next() * this.gain;
       } else {
-        out[index] = 0;
-        if (this.going && !this.whole && !this.stopping) {
+        output[index] = 0;
+        if (this.isPlaying && !this.isComplete && !this.isStopping) {
           this.missed += 1;
-          starved = true;
+          isStarved = true;
         }
       }
     }
-    const over = (this.whole && this.waiting === 0 && this.going) || (this.stopping && this.level === 0);
-    if (starved) this.going = false; // until the page says that enough is there again
+    const isOver = (this.isComplete && this.waitingSamples === 0 && this.isPlaying) || (this.isStopping && this.gain === 0);
+    if (isStarved) this.isPlaying = false; // until the page has buffered enough samples
     this.blocks += 1;
-    if (over || starved || this.blocks % REPORT === 0) {
-      this.port.postMessage({played: this.played, missed: this.missed, starved, over, waiting: this.waiting});
+    if (isOver || isStarved || this.blocks % REPORT_INTERVAL === 0) {
+      this.port.postMessage({played: this.played, missed: this.missed, isStarved, isOver, waitingSamples: this.waitingSamples});
     }
-    return !over;
+    return !isOver;
   }
 }
 

@@ -3,16 +3,16 @@ class LiveRecorder extends AudioWorkletProcessor {
   constructor() {
     super();
     this.chunk = new Int16Array(Math.round(sampleRate / 10));
-    this.at = 0;
+    this.offset = 0;
   }
 
   process([[input]]) {
     if (!input) return true;
     for (const value of input) {
-      this.chunk[this.at++] = Math.max(-32768, Math.min(32767, Math.round(value * 32768)));
-      if (this.at === this.chunk.length) {
+      this.chunk[this.offset++] = Math.max(-32768, Math.min(32767, Math.round(value * 32768)));
+      if (this.offset === this.chunk.length) {
         this.port.postMessage(this.chunk.slice());
-        this.at = 0;
+        this.offset = 0;
       }
     }
     return true;

@@ -1,22 +1,22 @@
-// A search, frame by frame: draws `props.value`, which panels/decode/record_view.py makes. Nothing goes to the server.
+// A beam search, frame by frame: draws `props.value` of panels/decode/record_view.py. It sends nothing to the server.
 // Text is only ever set as text content, never as HTML.
 const holder = element.querySelector('.search') || element;
-const GUTTER = 76, ROW = 15, MOST_LINES = 16; // pixels of the labels and of a row; lines of the tree
+const GUTTER = 76, ROW = 15, MAX_LINES = 16; // pixels of the label column, pixels of a row, lines of the tree
 let frame = 0;
 let parts = null; // the elements that change with the frame
 
-const make = (tag, attributes = {}, ...inside) => {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== null) made.setAttribute(name, value);
-  made.append(...inside);
-  return made;
+const make = (tag, attributes = {}, ...content) => {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null) node.setAttribute(name, value);
+  node.append(...content);
+  return node;
 };
 const number = (value) => (Number.isFinite(value) ? value.toFixed(2).replace('-', '−') : '−∞');
 const signed = (value) => (value > 0 ? '+' : '') + number(value);
-const when = (at, value) => `Frame ${at + 1}${value.seconds ? ` (${(at * value.seconds + value.begin).toFixed(2)} s)` : ''}`;
+const frameLabel = (index, value) => `Frame ${index + 1}${value.seconds ? ` (${(index * value.seconds + value.begin).toFixed(2)} s)` : ''}`;
 const colour = (name) => getComputedStyle(holder).getPropertyValue(name).trim();
 
-// The posteriors, one picture point for each frame and token, as shades of the accent colour.
+// Returns a canvas of the posteriors, one pixel for each frame and token, in shades of the accent colour.
 const shades = (value) => {
   const bytes = atob(value.grid);
   const picture = make('canvas', {width: value.frames.length, height: value.labels.length});
@@ -26,7 +26,7 @@ const shades = (value) => {
   probe.fillStyle = colour('--accent') || '#0e6e70';
   probe.fillRect(0, 0, 1, 1);
   const [red, green, blue] = probe.getImageData(0, 0, 1, 1).data;
-  for (let at = 0; at < bytes.length; at += 1) image.data.set([red, green, blue, bytes.charCodeAt(at)], 4 * at);
+  for (let pixel = 0; pixel < bytes.length; pixel += 1) image.data.set([red, green, blue, bytes.charCodeAt(pixel)], 4 * pixel);
   context.putImageData(image, 0, 0);
   return picture;
 };
@@ -59,10 +59,10 @@ const drawPicture = (value) => {
   pen.strokeStyle = colour('--path');
   pen.lineWidth = 1.6;
   pen.beginPath();
-  value.path.forEach((row, at) => {
+  value.path.forEach((row, index) => {
     const y = ROW * (row + 0.5);
-    pen.lineTo(GUTTER + at * step + (count > 200 ? 0 : 0.5), y);
-    pen.lineTo(GUTTER + (at + 1) * step - (count > 200 ? 0 : 0.5), y);
+    pen.lineTo(GUTTER + index * step + (count > 200 ? 0 : 0.5), y);
+    pen.lineTo(GUTTER + (index + 1) * step - (count > 200 ? 0 : 0.5), y);
   });
   pen.stroke();
   pen.fillStyle = colour('--cursor');
@@ -70,58 +70,58 @@ const drawPicture = (value) => {
   parts.step = step;
 };
 
-// The living hypotheses as a tree: chains without a branch are one node.
-const tree = (value, living) => {
-  const wanted = new Map(living.map((line, rank) => [line[0], {line, rank}]));
+// Returns the living hypotheses as lines of a prefix tree; a chain without branches is one line.
+const buildTree = (value, living) => {
+  const hypotheses = new Map(living.map((line, rank) => [line[0], {line, rank}]));
   const children = new Map();
-  const seen = new Set();
-  for (const [id] of wanted) {
-    for (let at = id; at > 0 && !seen.has(at); at = value.prefixes[at][0]) {
-      seen.add(at);
-      const parent = value.prefixes[at][0];
-      children.set(parent, [...(children.get(parent) || []), at]);
+  const visited = new Set();
+  for (const [id] of hypotheses) {
+    for (let node = id; node > 0 && !visited.has(node); node = value.prefixes[node][0]) {
+      visited.add(node);
+      const parent = value.prefixes[node][0];
+      children.set(parent, [...(children.get(parent) || []), node]);
     }
   }
-  const best = new Map(); // the best rank below a node
+  const bestRanks = new Map(); // node to the best rank among its descendants
   const rankOf = (id) => {
-    if (!best.has(id)) {
-      best.set(id, Math.min(wanted.get(id)?.rank ?? Infinity, ...(children.get(id) || []).map(rankOf)));
+    if (!bestRanks.has(id)) {
+      bestRanks.set(id, Math.min(hypotheses.get(id)?.rank ?? Infinity, ...(children.get(id) || []).map(rankOf)));
     }
-    return best.get(id);
+    return bestRanks.get(id);
   };
   const lines = [];
-  const walk = (id, depth, said) => {
-    const below = [...(children.get(id) || [])].sort((one, other) => rankOf(one) - rankOf(other));
-    const name = said + (id ? value.prefixes[id][1] : '');
-    if (!wanted.has(id) && below.length === 1) return walk(below[0], depth, name);
-    lines.push({id, depth, name, ...(wanted.get(id) || {})});
-    for (const each of below) walk(each, depth + 1, '');
+  const walk = (id, depth, prefix) => {
+    const branches = [...(children.get(id) || [])].sort((first, second) => rankOf(first) - rankOf(second));
+    const text = prefix + (id ? value.prefixes[id][1] : '');
+    if (!hypotheses.has(id) && branches.length === 1) return walk(branches[0], depth, text);
+    lines.push({id, depth, text, ...(hypotheses.get(id) || {})});
+    for (const branch of branches) walk(branch, depth + 1, '');
   };
   walk(0, 0, '');
   return lines;
 };
 
 const textOf = (value, id) => {
-  const said = [];
-  for (let at = id; at > 0; at = value.prefixes[at][0]) said.unshift(value.prefixes[at][1]);
-  return said.join('').trim() || '(nothing yet)';
+  const tokens = [];
+  for (let node = id; node > 0; node = value.prefixes[node][0]) tokens.unshift(value.prefixes[node][1]);
+  return tokens.join('').trim() || '(nothing yet)';
 };
 
-// What the terms were one frame before: of the hypothesis itself, or of the one that it was made of.
-const before = (value, at, id) => {
-  if (at === 0) return null;
-  const lines = value.frames[at - 1].living;
+// Returns the terms of a hypothesis one frame earlier, else those of the hypothesis that it extends, else null.
+const previousLine = (value, index, id) => {
+  if (index === 0) return null;
+  const lines = value.frames[index - 1].living;
   return lines.find((each) => each[0] === id) || lines.find((each) => each[0] === value.prefixes[id][0]) || null;
 };
 
-const cells = (value, at, line) => {
+const cells = (value, index, line) => {
   const total = line.slice(1).reduce((sum, each) => sum + each, 0);
-  const earlier = before(value, at, line[0]);
+  const previous = previousLine(value, index, line[0]);
   return [
     make('td', {class: 'total'}, number(total)),
-    ...line.slice(1).map((each, place) => {
-      const cell = make('td', {}, number(each));
-      const change = earlier ? each - earlier[place + 1] : 0;
+    ...line.slice(1).map((score, term) => {
+      const cell = make('td', {}, number(score));
+      const change = previous ? score - previous[term + 1] : 0;
       if (Math.abs(change) >= 0.005) cell.append(make('small', {title: 'at this frame'}, signed(change)));
       return cell;
     }),
@@ -129,13 +129,13 @@ const cells = (value, at, line) => {
 };
 
 const heading = (rank, label) => make('th', {scope: 'row'}, make('div', {class: 'named'}, make('small', {class: 'rank'}, rank), label));
-const across = (value, said) => make('tr', {class: 'trunk'}, make('th', {colspan: value.terms.length + 2}, make('span', {class: 'note'}, said)));
+const fullRow = (value, text) => make('tr', {class: 'trunk'}, make('th', {colspan: value.terms.length + 2}, make('span', {class: 'note'}, text)));
 
 const drawFrame = (value) => {
   const {living, pruned, more, dropped, alike} = value.frames[frame];
   const body = make('tbody');
-  for (const {line, rank, depth, name} of tree(value, living.slice(0, MOST_LINES))) {
-    const label = make('span', {class: depth ? 'branch' : null, style: `--depth:${Math.min(depth, 8)}`}, name.trim() || (depth ? '·' : '(start)'));
+  for (const {line, rank, depth, text} of buildTree(value, living.slice(0, MAX_LINES))) {
+    const label = make('span', {class: depth ? 'branch' : null, style: `--depth:${Math.min(depth, 8)}`}, text.trim() || (depth ? '·' : '(start)'));
     if (line && alike.includes(line[0])) {
       label.append(make('b', {class: 'alike', title: 'homophone: other words of the same tokens live too'}, '≡', make('span', {class: 'sr'}, ' homophone')));
     }
@@ -144,41 +144,41 @@ const drawFrame = (value) => {
     row.append(...(line ? cells(value, frame, line) : [make('td', {colspan: value.terms.length + 1})]));
     body.append(row);
   }
-  const hidden = Math.max(living.length - MOST_LINES, 0) + (more || 0);
-  if (hidden) {
-    const said = `and ${hidden} more living hypotheses`;
-    body.append(across(value, said));
+  const hiddenCount = Math.max(living.length - MAX_LINES, 0) + (more || 0);
+  if (hiddenCount) {
+    const text = `and ${hiddenCount} more living hypotheses`;
+    body.append(fullRow(value, text));
   }
-  const gone = make('tbody', {class: 'gone'});
+  const prunedBody = make('tbody', {class: 'gone'});
   if (pruned.length) {
-    const said = `Pruned at this frame: ${dropped} candidates; the best of them:`;
-    gone.append(across(value, said));
+    const text = `Pruned at this frame: ${dropped} candidates; the best of them:`;
+    prunedBody.append(fullRow(value, text));
   }
   for (const line of pruned) {
-    const name = make('span', {}, textOf(value, line[0]));
-    const row = make('tr', {}, heading('✕', name));
+    const label = make('span', {}, textOf(value, line[0]));
+    const row = make('tr', {}, heading('✕', label));
     if (value.lost && value.lost.frame === frame && value.lost.id === line[0]) {
-      name.append(make('b', {class: 'would'}, 'would have won'));
+      label.append(make('b', {class: 'would'}, 'would have won'));
     }
     row.append(...cells(value, frame, line));
-    gone.append(row);
+    prunedBody.append(row);
   }
-  parts.table.replaceChildren(parts.head, body, gone);
-  parts.output.textContent = `${when(frame, value)} of ${value.frames.length}`;
+  parts.table.replaceChildren(parts.header, body, prunedBody);
+  parts.output.textContent = `${frameLabel(frame, value)} of ${value.frames.length}`;
   parts.range.value = frame;
-  parts.range.setAttribute('aria-valuetext', `${when(frame, value)}: ${living.length ? textOf(value, living[0][0]) : ''}`);
+  parts.range.setAttribute('aria-valuetext', `${frameLabel(frame, value)}: ${living.length ? textOf(value, living[0][0]) : ''}`);
   for (const each of parts.moments.querySelectorAll('button')) {
     each.setAttribute('aria-pressed', Number(each.dataset.frame) === frame);
   }
 };
 
-const go = (to) => {
-  frame = Math.min(Math.max(to, 0), props.value.frames.length - 1);
+const showFrame = (index) => {
+  frame = Math.min(Math.max(index, 0), props.value.frames.length - 1);
   drawFrame(props.value);
   drawPicture(props.value);
-  const at = GUTTER + frame * parts.step;
-  if (at < parts.box.scrollLeft + GUTTER || at > parts.box.scrollLeft + parts.box.clientWidth) {
-    parts.box.scrollLeft = at - parts.box.clientWidth / 2;
+  const cursorX = GUTTER + frame * parts.step;
+  if (cursorX < parts.box.scrollLeft + GUTTER || cursorX > parts.box.scrollLeft + parts.box.clientWidth) {
+    parts.box.scrollLeft = cursorX - parts.box.clientWidth / 2;
   }
 };
 
@@ -193,26 +193,26 @@ const draw = () => {
   const canvas = make('canvas', {role: 'img', 'aria-label': value.alternative});
   const box = make('div', {class: 'posteriors'}, canvas);
   const range = make('input', {type: 'range', min: 0, max: value.frames.length - 1, step: 1, 'aria-label': 'Frame of the search'});
-  const back = make('button', {type: 'button', class: 'quiet', 'aria-label': 'One frame back'}, '◀');
-  const on = make('button', {type: 'button', class: 'quiet', 'aria-label': 'One frame on'}, '▶');
+  const previousButton = make('button', {type: 'button', class: 'quiet', 'aria-label': 'One frame back'}, '◀');
+  const nextButton = make('button', {type: 'button', class: 'quiet', 'aria-label': 'One frame on'}, '▶');
   const output = make('output');
   const moments = make('ul', {class: 'moments'});
   for (const moment of value.moments) {
-    const button = make('button', {type: 'button', class: 'quiet', 'data-frame': moment.frame}, when(moment.frame, value));
-    button.addEventListener('click', () => go(moment.frame));
+    const button = make('button', {type: 'button', class: 'quiet', 'data-frame': moment.frame}, frameLabel(moment.frame, value));
+    button.addEventListener('click', () => showFrame(moment.frame));
     moments.append(make('li', {}, button, make('span', {}, moment.sentence)));
   }
-  const head = make('thead', {}, make('tr', {}, ...['Living hypotheses', 'score', ...value.terms].map((each) => make('th', {scope: 'col'}, each))));
+  const header = make('thead', {}, make('tr', {}, ...['Living hypotheses', 'score', ...value.terms].map((each) => make('th', {scope: 'col'}, each))));
   const table = make('table', {class: 'beams'});
   const caption = make('p', {class: 'muted small'}, value.frames.some((each) => each.alike.length) ? `${value.caption} ≡ marks homophones: other words of the same tokens live too.` : value.caption);
-  parts = {canvas, box, range, output, moments, head, table};
-  holder.replaceChildren(box, caption, make('div', {class: 'stepper'}, back, range, on, output), moments, make('div', {class: 'scroll'}, table));
+  parts = {canvas, box, range, output, moments, header, table};
+  holder.replaceChildren(box, caption, make('div', {class: 'stepper'}, previousButton, range, nextButton, output), moments, make('div', {class: 'scroll'}, table));
   parts.shades = shades(value);
-  range.addEventListener('input', () => go(Number(range.value)));
-  back.addEventListener('click', () => go(frame - 1));
-  on.addEventListener('click', () => go(frame + 1));
-  canvas.addEventListener('click', (event) => go(Math.floor((event.offsetX - GUTTER) / parts.step)));
-  go(frame);
+  range.addEventListener('input', () => showFrame(Number(range.value)));
+  previousButton.addEventListener('click', () => showFrame(frame - 1));
+  nextButton.addEventListener('click', () => showFrame(frame + 1));
+  canvas.addEventListener('click', (event) => showFrame(Math.floor((event.offsetX - GUTTER) / parts.step)));
+  showFrame(frame);
 };
 
 new ResizeObserver(() => { if (parts && parts.canvas.isConnected) drawPicture(props.value); }).observe(holder);

@@ -1,7 +1,7 @@
-// The candidates as buttons: which one was pressed last stands in `data-pressed` of the element when `toggle` comes.
+// The candidates as buttons: `data-pressed` of the element names the pressed one when `toggle` is triggered.
 element.addEventListener('click', (event) => {
-  const pressed = event.target.closest('[data-side]');
-  if (!pressed) return;
-  element.dataset.pressed = pressed.dataset.side;
+  const button = event.target.closest('[data-side]');
+  if (!button) return;
+  element.dataset.pressed = button.dataset.side;
   trigger('toggle');
 });

@@ -1,9 +1,9 @@
-// A message about a mistake goes as soon as the visitor does something about it.
+// Closes error messages as soon as the visitor presses or edits something in a tab.
 {
-  const clear = (event) => {
+  const closeToasts = (event) => {
     if (!event.target.closest?.('#tabs')) return;
     if (event.type === 'click' && !event.target.closest('button, label, input')) return;
-    for (const close of document.querySelectorAll('.toast-close')) close.click();
+    for (const button of document.querySelectorAll('.toast-close')) button.click();
   };
-  for (const name of ['click', 'input', 'change']) document.addEventListener(name, clear, true);
+  for (const name of ['click', 'input', 'change']) document.addEventListener(name, closeToasts, true);
 }

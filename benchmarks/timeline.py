@@ -132,7 +132,7 @@ def served() -> Iterator[str]:
 
 
 def frames(page: Any, script: str, argument: Any, runs: int) -> str:
-    """Returns the rate of the frames that a script of the page times, and the time of the main thread for one, as text."""
+    """Returns as text the rate of the frames that a script of the page times, and the main thread's time for one."""
     client = page.context.new_cdp_session(page)
     client.send("Performance.enable", {"timeDomain": "threadTicks"})
 

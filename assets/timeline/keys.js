@@ -1,4 +1,4 @@
-// The keyboard of the timeline. Keys work while something in it has the focus, except in fields that use them.
+// The keyboard of the timeline. Keys work while an element of it has the focus, except in fields that use them.
 export const SHORTCUTS = [
   ['Space', 'play or pause'],
   ['J  K  L', 'back 3 s · pause · play, then faster'],
@@ -12,14 +12,14 @@ export const SHORTCUTS = [
   ['Esc', 'no loop'],
 ];
 
-// `timeline` does what the keys say. Returns whether a key meant something.
+// Runs the action of a key on `timeline`; returns whether the key has one.
 export const pressed = (event, timeline) => {
   const {link, sound} = timeline;
   if (!link || event.altKey || event.metaKey || event.target.closest('input, textarea')) return false;
   const field = event.target.closest('button, select, summary');
   if (field && (event.key === ' ' || event.key === 'Enter' || field.localName === 'select')) return false;
   const step = event.ctrlKey ? 10 : event.shiftKey ? 0.1 : 1;
-  const does = {
+  const action = {
     ' ': () => sound.toggle(),
     k: () => { sound.pause(); timeline.setSpeed(1); },
     j: () => { sound.seek(link.cursor - 3); if (!link.playing) sound.play(); },
@@ -39,7 +39,7 @@ export const pressed = (event, timeline) => {
     r: () => timeline.toggleLoop(),
     Escape: () => link.set({stretch: null, loop: false}),
   }[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (!does || (event.ctrlKey && !event.key.startsWith('Arrow'))) return false;
-  does();
+  if (!action || (event.ctrlKey && !event.key.startsWith('Arrow'))) return false;
+  action();
   return true;
 };

@@ -20,9 +20,9 @@ export const fetchBytes = async (path) => {
 };
 
 export class Values {
-  constructor(buffer, begin, {type, at, shape, low, high, power, faint}) {
+  constructor(buffer, begin, {type, at: offset, shape, low, high, power, faint}) {
     const count = shape.reduce((product, each) => product * each, 1);
-    this.codes = new TYPES[type](buffer, begin + at, count);
+    this.codes = new TYPES[type](buffer, begin + offset, count);
     this.shape = shape;
     this.isCoded = type !== 'f4';
     this.missingCode = type === 'u1' ? 255 : 65535; // the code of NaN

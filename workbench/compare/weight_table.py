@@ -14,15 +14,13 @@ import numpy as np
 
 from workbench.compare.guesses.guess import listed
 from workbench.compare.weights import (
-    LARGE,
-    LARGE_IN_FEW_BITS,
-    PRECISE,
     WeightDifference,
     differs,
     factor_of,
-    has_few_bits,
+    fits,
     in_another_order,
     is_clear,
+    least_error,
     nearest_rows,
     times,
 )
@@ -70,13 +68,11 @@ def table_difference(table: Table, others: Iterable[tuple[str, RowReader]]) -> W
         return None
     if infinite:
         return WeightDifference(table.name, "values", f"holds {counted(infinite, 'infinite or NaN value')}")
-    few_bits = has_few_bits(table.type_name)
-    if not few_bits:
-        sample = wrong[np.unique(np.linspace(0, len(wrong) - 1, MOST_SAMPLED).astype(int))]
-        found = next(_causes(table, wrong, sample, others), None)
-        if found is not None:
-            return found
-    if error < (LARGE_IN_FEW_BITS if few_bits else LARGE) and not table.type_name.startswith(PRECISE):
+    sample = wrong[np.unique(np.linspace(0, len(wrong) - 1, MOST_SAMPLED).astype(int))]
+    found = next(_causes(table, wrong, sample, others), None)
+    if found is not None:
+        return found
+    if error < least_error(table.type_name):
         return None
     where = f" in {counted(len(wrong), 'row')} of {table.shape[0]}" if len(wrong) < table.shape[0] else ""
     return WeightDifference(
@@ -106,7 +102,7 @@ def _causes(
     where = "" if len(wrong) == table.shape[0] else f" in {'row' if len(wrong) == 1 else 'rows'} {listed(wrong)}"
 
     def predicts(reader: RowReader, rows: np.ndarray) -> bool:
-        if differs(_at(reader, sample), file_rows, table.type_name).any():
+        if not fits(_at(reader, sample), file_rows, table.type_name, checkpoint_rows):
             return False
         return len(_predicted(table, reader, rows)) == len(rows)
 
@@ -126,7 +122,7 @@ def _causes(
     if len(wrong) == len(sample):
         order[wrong] = sources
         distinct = len(np.unique(sources)) == len(sources)
-        if distinct and not differs(_at(table.own, sources), file_rows, table.type_name).any():
+        if distinct and fits(_at(table.own, sources), file_rows, table.type_name, checkpoint_rows):
             yield WeightDifference(table.name, "rows", in_another_order("row", order))
         return
     [(shift, _)] = Counter((sources - sample).tolist()).most_common(1)

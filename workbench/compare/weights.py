@@ -39,6 +39,15 @@ SHARES = {
 """The largest rounding of a value, as a share of the largest value of its block, by the beginning of the type."""
 PRECISE = ("F64", "F32", "F16", "BF16", "Q8")  # beginnings of types that round each value well
 FEW_BITS = 0.9  # largest relative L2 of a row in a type that is not in `SHARES`, such as Q2_K
+NOISE = {"IQ3_S": 0.35, "IQ3_XXS": 0.35, "Q2_K": 0.42, "IQ2_S": 0.45, "IQ2_XS": 0.48, "IQ2_XXS": 0.58}
+"""The largest relative L2 of a tensor in a type of few bits under which a cause is named.
+
+ggml's quantisers change weights with the tails of Student's t with 4 degrees of freedom by less, also with an
+importance matrix.
+"""
+TERNARY, TERNARY_SHARE = "TQ", 0.505  # the same as a share like those in `SHARES`: these types round to -d, 0 or d
+_LEFT = 0.2  # largest cosine of the checkpoint's values with what a cause leaves of the file's, in types of few bits
+_NEGATIVE = (-1.2, -0.7)  # the factors that types of few bits make of -1
 SMALLEST = {"F16": 2.0**-24, "F32": 0.0, "F64": 0.0, "BF16": 0.0}
 SMALLEST_SCALE = 2.0**-17  # of a block, whose scale is in half precision, times its 127 steps
 # An importance matrix makes single blocks of 3 to 6 bits much worse than their share in `SHARES`. So in these types a
@@ -69,11 +78,25 @@ def differs(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
             rounding is relative to the largest value of its row.
     """
     share = _share(type_name)
+    if share is None:
+        with np.errstate(all="ignore"):
+            size, difference = (np.linalg.norm(each, axis=1, keepdims=True) for each in (own, stored - own))
+            wrong: np.ndarray = ~np.asarray(difference <= FEW_BITS * size + SMALLEST_SCALE * own.shape[1] ** 0.5)
+        if type_name.startswith(TERNARY):
+            wrong &= _far_from_ternary(own, stored, type_name)
+        return wrong
+    return _over_share(own, stored, type_name, share)
+
+
+def _far_from_ternary(own: np.ndarray, stored: np.ndarray, type_name: str) -> np.ndarray:
+    """Returns which rows of a ternary type hold a value that is not the nearest of three, bool [rows, 1]."""
+    return np.asarray(_over_share(own, stored, type_name, TERNARY_SHARE).any(axis=1, keepdims=True))
+
+
+def _over_share(own: np.ndarray, stored: np.ndarray, type_name: str, share: float) -> np.ndarray:
+    """Returns in which blocks a difference exceeds a share of the largest value, bool [rows, blocks]."""
+    width = BY_NAME[type_name].block
     with np.errstate(all="ignore"):
-        if share is None:
-            difference = np.linalg.norm(stored - own, axis=1, keepdims=True)
-            return ~np.asarray(difference <= FEW_BITS * np.linalg.norm(own, axis=1, keepdims=True) + SMALLEST_SCALE)
-        width = BY_NAME[type_name].block
         if own.shape[1] % width or width == 1:
             most, difference = np.abs(own).max(axis=1, initial=0.0, keepdims=True), np.abs(stored - own)
         else:
@@ -100,27 +123,50 @@ def weight_difference(
         count = counted(int((~finite).sum()), "infinite or NaN value")
         return WeightDifference(name, "values", f"holds {count}")
     error = relative_l2(checkpoint_rows, file_rows)
-    if has_few_bits(type_name):
-        if file_rows.any() and error < LARGE_IN_FEW_BITS:
-            return None
-    else:
-        found = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
-            *_changes_of_parts(name, checkpoint_rows, file_rows, wrong, type_name)
-        ]
-        if len(found) == 1:
-            return found[0]
-        if found:  # they predict the same values
-            sentence = " or ".join(each.sentence for each in found[:3])
-            return WeightDifference(name, found[0].kind, sentence, found[0].other)
-    if error < LARGE and not type_name.startswith(PRECISE):
+    found = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
+        *_changes_of_parts(name, checkpoint_rows, file_rows, wrong, type_name)
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:  # they predict the same values
+        sentence = " or ".join(each.sentence for each in found[:3])
+        return WeightDifference(name, found[0].kind, sentence, found[0].other)
+    if error < least_error(type_name):
         return None
     rows = int(wrong.any(axis=1).sum())
     where = f" in {counted(rows, 'row')} of {len(checkpoint_rows)}" if 1 < len(checkpoint_rows) != rows else ""
     return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{where}")
 
 
+def fits(expected: np.ndarray, stored: np.ndarray, type_name: str, own: np.ndarray) -> bool:
+    """Returns whether a prediction gives all values of the file, [rows, values], to within rounding.
+
+    In a type of few bits, a row of noise may hide another fault. So all values together must be as near as the type
+    allows, and what the prediction leaves must not resemble the checkpoint's values in the same places, `own`.
+    """
+    if type_name.startswith(TERNARY):
+        return not _far_from_ternary(expected, stored, type_name).any()
+    if differs(expected, stored, type_name).any():
+        return False
+    if not has_few_bits(type_name) or not expected.any():
+        return True
+    if not relative_l2(expected, stored) <= NOISE.get(type_name, 0.0):
+        return False
+    rest, other = (_without(each, expected) for each in (stored, own))
+    if not other.any():
+        return True
+    return abs(float(np.vdot(rest, other))) <= _LEFT * float(np.linalg.norm(rest) * np.linalg.norm(other))
+
+
+def _without(values: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """Returns the part of the values that is orthogonal to the prediction; zero if they are its multiple."""
+    size = float(np.vdot(expected, expected))
+    rest: np.ndarray = values - np.float32(float(np.vdot(expected, values)) / size if size else 0.0) * expected
+    return rest if np.linalg.norm(rest) > 1e-3 * np.linalg.norm(values) else np.zeros_like(values)
+
+
 def has_few_bits(type_name: str) -> bool:
-    """Returns whether a type, such as `Q2_K`, rounds so much that no cause can be proved."""
+    """Returns whether a type, such as `Q2_K`, rounds so much that only its noise as a whole has a limit."""
     return _share(type_name) is None
 
 
@@ -136,7 +182,8 @@ def _rows(array: np.ndarray) -> np.ndarray:
 
 def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name: str) -> WeightDifference:
     shapes = f"{dimensions(stored.shape)}, the checkpoint's {dimensions(own.shape)}"
-    if stored.shape == own.shape[::-1] and not differs(_rows(own.T), _rows(stored), type_name).any():
+    turned = _rows(own.T)
+    if stored.shape == own.shape[::-1] and fits(turned, _rows(stored), type_name, turned):
         return WeightDifference(name, "transposed", f"is transposed: its shape is {shapes}")
     return WeightDifference(name, "shape", f"has the shape {shapes}")
 
@@ -146,24 +193,24 @@ def _changes_of_tensor(
 ) -> Iterator[WeightDifference]:
     """Yields every change of the whole tensor that predicts the file's values."""
 
-    def fits(expected: np.ndarray) -> bool:
-        return not differs(expected, file_rows, type_name).any()
+    def predicts(expected: np.ndarray) -> bool:
+        return fits(expected, file_rows, type_name, checkpoint_rows)
 
     if not file_rows.any():
         yield WeightDifference(name, "zero", "is zero")
         return
     factor = factor_of(checkpoint_rows, file_rows, type_name)
-    if is_clear(factor, type_name) and fits(checkpoint_rows * np.float32(factor)):
+    if is_clear(factor, type_name) and predicts(checkpoint_rows * np.float32(factor)):
         yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's")
     constant = float(np.mean(file_rows - checkpoint_rows, dtype=np.float64))
-    if BY_NAME[type_name].block == 1 and fits(checkpoint_rows + np.float32(constant)):
+    if BY_NAME[type_name].block == 1 and predicts(checkpoint_rows + np.float32(constant)):
         yield WeightDifference(name, "constant", f"is the checkpoint's plus {constant:.4g}")
     if own.ndim == 2 and min(own.shape) > 1:
-        if fits(own.reshape(own.shape[::-1]).T):
+        if predicts(own.reshape(own.shape[::-1]).T):
             square = own.shape[0] == own.shape[1]
             sentence = "is transposed" if square else "holds the checkpoint's bytes, read in the transposed shape"
             yield WeightDifference(name, "transposed", sentence)
-        elif fits(np.ascontiguousarray(own.T).reshape(own.shape)):
+        elif predicts(np.ascontiguousarray(own.T).reshape(own.shape)):
             yield WeightDifference(name, "transposed", "holds the transposed matrix, written in the old shape")
     sample = slice(None, None, max(len(checkpoint_rows) // 8, 1))  # rows that rule most other tensors out
     for other_name, values in others():
@@ -171,7 +218,7 @@ def _changes_of_tensor(
         if (
             table.shape == checkpoint_rows.shape
             and not differs(table[sample], file_rows[sample], type_name).any()
-            and fits(table)
+            and predicts(table)
         ):
             yield WeightDifference(name, "other tensor", f"holds {other_name}", other_name)
 
@@ -191,7 +238,7 @@ def _changes_of_parts(
     if (
         is_matrix
         and is_clear(factor, type_name)
-        and not differs(checkpoint_part * np.float32(factor), file_part, type_name).any()
+        and fits(checkpoint_part * np.float32(factor), file_part, type_name, checkpoint_part)
     ):
         yield WeightDifference(name, "factor", f"is {times(factor)} the checkpoint's in {place}")
         return
@@ -200,16 +247,17 @@ def _changes_of_parts(
         return
     if is_matrix and len(rows) <= MOST_ROWS:
         sources = nearest_rows(file_part, checkpoint_rows)
-        if len(np.unique(sources)) == len(rows) and not differs(checkpoint_rows[sources], file_part, type_name).any():
+        if len(np.unique(sources)) == len(rows) and fits(
+            checkpoint_rows[sources], file_part, type_name, checkpoint_part
+        ):
             order = np.arange(len(checkpoint_rows))
             order[rows] = sources
             yield WeightDifference(name, "rows", in_another_order("row", order))
             return
     if is_matrix and checkpoint_rows.shape[1] <= MOST_ROWS:
         sources = nearest_rows(file_rows.T, checkpoint_rows.T)
-        if (
-            len(np.unique(sources)) == len(sources)
-            and not differs(checkpoint_rows[:, sources], file_rows, type_name).any()
+        if len(np.unique(sources)) == len(sources) and fits(
+            checkpoint_rows[:, sources], file_rows, type_name, checkpoint_rows
         ):
             yield WeightDifference(name, "columns", in_another_order("column", sources))
 
@@ -238,8 +286,18 @@ def _blocks(checkpoint_rows: np.ndarray, file_rows: np.ndarray, wrong: np.ndarra
     return "" if differs(predicted, file_rows, type_name).any() else f"is {times(factor)} the checkpoint's in {where}"
 
 
+def least_error(type_name: str) -> float:
+    """Returns the least relative L2 of a tensor that is a difference without a known cause."""
+    return LARGE_IN_FEW_BITS if has_few_bits(type_name) else 0.0 if type_name.startswith(PRECISE) else LARGE
+
+
 def is_clear(factor: float, type_name: str) -> bool:
-    """Returns whether a factor is further from 1 than the rounding of the type explains."""
+    """Returns whether a factor is further from 1 than the rounding of the type explains.
+
+    With few bits, only a change of sign is: a scale for each row, or squares, may leave no more than the noise.
+    """
+    if has_few_bits(type_name):
+        return factor == -1
     return type_name.startswith(PRECISE) or abs(factor - 1) >= CLEAR_FACTOR
 
 
@@ -247,6 +305,8 @@ def factor_of(checkpoint: np.ndarray, file: np.ndarray, type_name: str) -> float
     """Returns the factor that fits best; a round one near it, which rounding has moved, such as 2 for 1.9987."""
     size = float(np.vdot(checkpoint, checkpoint))
     found = float(np.vdot(checkpoint, file)) / size if size else 0.0
+    if has_few_bits(type_name):
+        return -1.0 if _NEGATIVE[0] <= found <= _NEGATIVE[1] else found
     parts, most = (64, 2e-3) if type_name.startswith(PRECISE) else (4, 0.05)
     rounded = round(found * parts) / parts
     return rounded if rounded and abs(found - rounded) < most * abs(rounded) else found

@@ -13,11 +13,13 @@ pytest.importorskip("llama_cpp")
 
 from tests.support.faults_judged import SAMPLE
 from workbench.artifacts import checks
+from workbench.compare.weight_report import WeightReport
 from workbench.conversion.check import check_file
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import read_gguf
-from workbench.parity_lab import run_parity
+from workbench.parity_lab import run_parity, run_parity_on_inputs
+from workbench.parity_lab.inputs import Input
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
@@ -28,7 +30,13 @@ HOW: dict[str, Any] = {"exact": False, "settings": {"threads": 1}}
 def test_gguf_file_is_a_candidate_and_its_wrong_tensor_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "checked", lambda directory, family, file, _: check_file(directory, family, file))
+    files: list[Path] = []
+
+    def checked(directory: Path, family: str, file: Path, _: Any) -> WeightReport:
+        files.append(file)
+        return check_file(directory, family, file)
+
+    monkeypatch.setattr(checks, "checked", checked)
     [file], _ = convert(plans_of(assets() / "demo-sensevoice", "sensevoice"), "f32", tmp_path / "port.gguf")
     with Registry(isolate=False) as registry:
         with run_parity(registry, "demo/sensevoice", SAMPLE, candidates=[str(file)], **HOW) as run:
@@ -44,5 +52,9 @@ def test_gguf_file_is_a_candidate_and_its_wrong_tensor_is_named(
             assert wrong.sentence.endswith(f" In port.gguf, {TENSOR} is zero.")
             report = run.to_dict()["candidates"][0]["weights"]
             assert report["tensors"][0]["tensor"] == TENSOR
+        inputs = [Input("one", str(SAMPLE)), Input("two", str(SAMPLE))]
+        runs = run_parity_on_inputs(registry, "demo/sensevoice", inputs, candidates=[str(file)], **HOW)
+        assert runs.candidates[0].sentence.endswith(f" In port.gguf, {TENSOR} is zero.")
+        assert runs.to_dict()["candidates"][0]["weights"] == report and len(files) == 3, "once for all inputs"
         with pytest.raises(BadInput, match="a model of the family sensevoice; expected one of paraformer"):
             run_parity(registry, "demo/paraformer", SAMPLE, candidates=[str(file)], **HOW)

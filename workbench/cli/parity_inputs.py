@@ -76,6 +76,9 @@ def lines(runs: ParityRuns, as_json: bool = False) -> Iterator[str]:
     for each in runs.candidates:
         yield f"{each.name} ({each.status}): {each.sentence}"
     for each in runs.candidates:
+        if each.no_weights:
+            yield f"the weights of {each.name} are not compared with the checkpoint's: {each.no_weights}"
+    for each in runs.candidates:
         if each.consistency:
             yield ""
             yield f"{each.name} over {len(runs.inputs)} inputs"

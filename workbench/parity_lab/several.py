@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from workbench.compare.consistency import Consistency, Measurement, consistency
+from workbench.compare.weight_report import WeightReport
 from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_sides
+from workbench.parity_lab.clean import check_precision
 from workbench.parity_lab.inputs import Input, with_dump
 from workbench.parity_lab.kept_sessions import KeptSessions
 from workbench.parity_lab.options import USUAL, ParityOptions
 from workbench.parity_lab.outcome import BEYOND, FORMAT, WITHIN, Outcome, ParityRun, Status
 from workbench.parity_lab.run import run_parity
+from workbench.parity_lab.weights import WeightChecks
 from workbench.registry.registry import Registry
 from workbench.trace.order import computation_order
 
@@ -46,6 +49,8 @@ class CandidateOnInputs:
 
     name: str
     on_inputs: tuple[OnInput, ...]
+    weights: WeightReport | None = None  # as in `Outcome`
+    no_weights: str = ""  # as in `Outcome`
 
     @property
     def consistency(self) -> Consistency | None:
@@ -100,6 +105,8 @@ class CandidateOnInputs:
                 f"{len(uncompared)} of {count} inputs could not be compared: {uncompared[0].input}: "
                 f"{uncompared[0].sentence}"
             )
+        if self.weights and (self.weights.differs or self.status == "beyond"):
+            parts.append(self.weights.sentence)
         return " ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,6 +117,8 @@ class CandidateOnInputs:
             "sentence": self.sentence,
             "faulty_stage": self.faulty_stage,
             "consistency": self.consistency.to_dict() if self.consistency else None,
+            "weights": self.weights.to_dict() if self.weights else None,
+            "no_weights": self.no_weights or None,
             "inputs": [
                 {
                     "input": each.input,
@@ -194,15 +203,16 @@ def run_parity_on_inputs(
     for each in inputs:
         for side in sides:
             with_dump(side, each.name)  # before anything is computed
+    how = replace(how, **changes, several=True)
     sessions = KeptSessions(registry)
     results_by_name: dict[str, list[OnInput]] = {side.name: [] for side in sides}
-    reference_name = ""
+    reference_name, activities = "", len(inputs) + 1  # the last one is the comparison of weights
     try:
         for number, each in enumerate(inputs):
 
             def on_input_progress(share: float, activity: str, number: int = number, name: str = each.name) -> None:
                 if on_progress:
-                    on_progress((number + share) / len(inputs), f"{name}: {activity}")
+                    on_progress((number + share) / activities, f"{name}: {activity}")
 
             folder = None if keep is None else Path(keep) / each.name
             run = run_parity(
@@ -211,7 +221,7 @@ def run_parity_on_inputs(
                 each.source,
                 reference,
                 [with_dump(side, each.name) for side in sides],
-                replace(how, **changes, several=True),
+                how,
                 on_progress=on_input_progress,
                 keep=folder,
                 call=call,
@@ -224,7 +234,20 @@ def run_parity_on_inputs(
                     on_run(each, run)
     finally:
         sessions.close()
-    candidates_on_inputs = [CandidateOnInputs(name, tuple(results)) for name, results in results_by_name.items()]
+
+    def say(activity: str) -> None:
+        if on_progress:
+            on_progress(len(inputs) / activities, activity)
+
+    checks = WeightChecks(card, check_precision(how.precision), say)
+    candidates_on_inputs = []
+    for side in sides:
+        results = tuple(results_by_name[side.name])
+        compared = any(each.status in ("within", "beyond") for each in results)
+        weight_results = checks.of(side) if compared else (None, "")
+        candidates_on_inputs.append(CandidateOnInputs(side.name, results, *weight_results))
+    if on_progress:
+        on_progress(1.0, "done")
     return ParityRuns(card.id, tuple(each.name for each in inputs), reference_name, tuple(candidates_on_inputs))
 
 

@@ -24,7 +24,7 @@ class WeightChecks:
     Args:
         precision: of trace files; the path of a GGUF file names the file that the other program has read.
         say: reports the current activity, and may raise to stop the run.
-        several: the run is one of several inputs. No file is compared then, as each input would compare it again.
+        several: the run is one of several inputs. `workbench.parity_lab.several` compares the files once then.
     """
 
     def __init__(self, card: Card, precision: str, say: Callable[[str], None], several: bool = False):

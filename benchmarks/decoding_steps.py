@@ -57,10 +57,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--audio", help="a recording, for a model that hears")
     parser.add_argument("--beams", type=int, default=1)
-    parsed = parser.parse_args()
+    options = parser.parse_args()
     print("| runtime | steps | s | MB | stages |\n| --- | --- | --- | --- | --- |")
-    for runtime in parsed.runtimes.split(","):
-        for row in rows(parsed.model, parsed.audio or PROMPT, runtime, parsed.tokens, parsed.beams):
+    for runtime in options.runtimes.split(","):
+        for row in rows(options.model, options.audio or PROMPT, runtime, options.tokens, options.beams):
             print(f"| {' | '.join(row)} |", flush=True)
 
 

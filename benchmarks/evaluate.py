@@ -97,17 +97,17 @@ def main() -> None:
     parser.add_argument("--recordings", type=int, default=600)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--model", default="demo/sensevoice")
-    parsed = parser.parse_args()
+    options = parser.parse_args()
     costs: dict[str, list[Cost]] = {"loop": [], "1 worker": [], "2 workers": []}
     with tempfile.TemporaryDirectory() as folder:
-        corpus = make_corpus(Path(folder) / "corpus", parsed.recordings)
+        corpus = make_corpus(Path(folder) / "corpus", options.recordings)
         recordings = sorted(str(path) for path in corpus.parent.glob("*.wav"))
-        for turn in range(parsed.turns):
-            costs["loop"].append(loop_cost(recordings, parsed.model))
+        for turn in range(options.turns):
+            costs["loop"].append(loop_cost(recordings, options.model))
             for workers, name in ((1, "1 worker"), (2, "2 workers")):
                 out = Path(folder) / f"{turn}-{workers}"
-                costs[name].append(run_cost(corpus, out, parsed.model, workers, parsed.recordings))
-    print(f"{parsed.model}, {parsed.recordings} recordings, {parsed.turns} turns; milliseconds for each recording")
+                costs[name].append(run_cost(corpus, out, options.model, workers, options.recordings))
+    print(f"{options.model}, {options.recordings} recordings, {options.turns} turns; milliseconds for each recording")
     print(f"{'':10}{'clock, quickest':>17}{'clock, median':>15}{'work':>8}{'driver':>8}   (processor time, medians)")
     best, middle = {}, {}
     for name, samples in costs.items():

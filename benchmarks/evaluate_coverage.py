@@ -56,10 +56,10 @@ def main() -> None:
     parser.add_argument("--recordings", type=int, default=5, help="of each speaker")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=24)
-    parsed = parser.parse_args()
+    options = parser.parse_args()
     print(f"{'speakers':>8}  {'rate':>7}  {'difference':>10}  {'width':>7}")
     for speakers in (5, 10, 20, 50, 100, 200):
-        coverage = simulate(parsed.corpora, speakers, parsed.recordings, parsed.draws, parsed.seed)
+        coverage = simulate(options.corpora, speakers, options.recordings, options.draws, options.seed)
         print(f"{speakers:8}  {coverage.rate:7.1%}  {coverage.difference:10.1%}  {coverage.width:7.2%}")
 
 

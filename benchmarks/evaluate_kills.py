@@ -156,24 +156,24 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--seed", type=int, default=0)
-    parsed = parser.parse_args()
-    models = parsed.model or list(MODELS)
-    rng = random.Random(parsed.seed)
-    kinds = [rng.choice(KINDS) for _ in range(parsed.kills - 1)]
+    options = parser.parse_args()
+    models = options.model or list(MODELS)
+    rng = random.Random(options.seed)
+    kinds = [rng.choice(KINDS) for _ in range(options.kills - 1)]
     kinds.insert(len(kinds) // 2, "full disk")
     with tempfile.TemporaryDirectory() as folder:
-        corpus = make_corpus(Path(folder) / "corpus", parsed.recordings)
+        corpus = make_corpus(Path(folder) / "corpus", options.recordings)
         started = time.perf_counter()
-        if start(corpus, Path(folder) / "quiet", models, parsed.workers).wait():
+        if start(corpus, Path(folder) / "quiet", models, options.workers).wait():
             raise SystemExit("the undisturbed run failed")
         quiet = time.perf_counter() - started
         started = time.perf_counter()
-        kills = kill_and_go_on(corpus, Path(folder) / "killed", models, parsed.workers, kinds, rng)
+        kills = kill_and_go_on(corpus, Path(folder) / "killed", models, options.workers, kinds, rng)
         killed = time.perf_counter() - started
         check(corpus, Path(folder) / "quiet", Path(folder) / "killed", len(models))
         summary = ", ".join(f"{count} × {kind}" for kind, count in sorted(kills.items()))
         print(
-            f"{parsed.recordings} recordings, {len(models)} models, {sum(kills.values())} kills ({summary}): each "
+            f"{options.recordings} recordings, {len(models)} models, {sum(kills.values())} kills ({summary}): each "
             f"exactly once, equal to the undisturbed run; {quiet:.0f} s undisturbed, {killed:.0f} s with kills"
         )
 

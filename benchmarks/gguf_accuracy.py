@@ -33,7 +33,7 @@ def texts(session: Session, strings: Sequence[DigitString]) -> list[str]:
     return [session.transcribe((string.samples, 16000)).text for string in strings]
 
 
-def encoded(session: Session, strings: Sequence[DigitString]) -> list[np.ndarray]:
+def encoder_outputs(session: Session, strings: Sequence[DigitString]) -> list[np.ndarray]:
     """Returns the encoder's output of every string, in float64."""
     stage = "encoder.output"
     return [session.trace((string.samples, 16000), stage)[stage].astype(np.float64) for string in strings]
@@ -70,7 +70,7 @@ def main() -> None:
         print(f"\n| `{card.id}`, {len(strings)} strings | MB | word error rate | transcripts unlike PyTorch's "
               "| 1 - cosine of the encoder's output, at most |\n| --- | --- | --- | --- | --- |")  # fmt: skip
         session = open_here(SessionSpec(card.id, card.family, "pytorch", directory, settings))
-        reference, outputs = texts(session, strings), encoded(session, strings[:TRACED])
+        reference, outputs = texts(session, strings), encoder_outputs(session, strings[:TRACED])
         session.close()
         print(f"| PyTorch, float32 | | {rate(reference, strings):.2%} | | |", flush=True)
         plans = import_module(f"workbench.conversion.{card.family}").plans(directory, "workbench")
@@ -80,7 +80,7 @@ def main() -> None:
                 session = open_here(SessionSpec(card.id, card.family, "gguf", path, settings))
                 transcripts = texts(session, strings)
                 distance = max(
-                    1 - cosine(a, b) for a, b in zip(encoded(session, strings[:TRACED]), outputs, strict=True)
+                    1 - cosine(a, b) for a, b in zip(encoder_outputs(session, strings[:TRACED]), outputs, strict=True)
                 )
                 session.close()
                 unlike = sum(one != other for one, other in zip(transcripts, reference, strict=True))

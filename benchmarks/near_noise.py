@@ -306,11 +306,11 @@ def main() -> None:
     """Measures, prints the page, and writes it if requested."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
-    parsed = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     text = page(*measure())
     print(text)
-    if parsed.write:
+    if options.write:
         PAGE.write_text(text, encoding="utf-8")
 
 

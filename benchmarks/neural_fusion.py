@@ -100,7 +100,7 @@ def utterances(count: int) -> list[np.ndarray]:
     return all_logits
 
 
-def decoded(
+def decode(
     model: LanguageModel, sounds: Sequence[np.ndarray], options: SearchOptions, batch: int
 ) -> tuple[list[Hypothesis], float]:
     """Returns the best hypothesis of each utterance, and the seconds of the processor that they took."""
@@ -136,7 +136,7 @@ def main() -> None:
     options = SearchOptions(beam_size=arguments.beam_size, gamma=0.5, word_bonus=1.0)
     words = lexicon().words
     model = Counted(NeuralModel(session.score_texts, words))
-    best, seconds = decoded(model, sounds, options, arguments.batch)
+    best, seconds = decode(model, sounds, options, arguments.batch)
     count, positions = len(passes), sum(passes)
     frames = sum(map(len, sounds))
     print(f"{len(sounds)} utterances, {frames} frames, {sum(len(each.words or ()) for each in best)} words found")
@@ -151,7 +151,7 @@ def main() -> None:
     passes.clear()
     few = sounds[: arguments.alone]
     if few:
-        uncached, seconds = decoded(NeuralModel(one_by_one(session), words, most=1), few, options, 1)
+        uncached, seconds = decode(NeuralModel(one_by_one(session), words, most=1), few, options, 1)
         same = [one.words for one in uncached] == [other.words for other in best[: len(few)]]
         largest_difference = max(abs(one.score - other.score) for one, other in zip(uncached, best))
         print(f"alone, {len(few)} utterances: {1000 * seconds / len(few):.0f} ms an utterance and {len(passes)} passes")

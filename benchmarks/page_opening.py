@@ -24,7 +24,7 @@ from benchmarks.served import served
 from tests.support.browser import PROGRAMS
 
 
-def opened(page: Any, url: str) -> tuple[float, int, int]:
+def open_page(page: Any, url: str) -> tuple[float, int, int]:
     """Opens the address; returns the seconds until the page shows its samples, the bytes received and the requests."""
     session = page.context.new_cdp_session(page)
     session.send("Network.enable")
@@ -64,7 +64,7 @@ def main() -> int:
                 for visit in visits:
                     before = sum(process.cpu_times()[:2])
                     page = context.new_page()
-                    measured = opened(page, server.url)
+                    measured = open_page(page, server.url)
                     visit.append((*measured, sum(process.cpu_times()[:2]) - before))
                     page.close()
     for name, visit in zip(("first visit", "second visit"), visits, strict=True):

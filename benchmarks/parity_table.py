@@ -356,17 +356,17 @@ def main() -> None:
     parser.add_argument("--runtimes", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--inputs", type=int, help="number of recordings or prompts, the shortest ones")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}, or the chosen rows of it")
-    chosen = parser.parse_args()
-    if chosen.write and chosen.inputs:
+    options = parser.parse_args()
+    if options.write and options.inputs:
         parser.error("--write is for all inputs; leave --inputs out")
     try:
         with Registry() as registry:
-            tables = {model: table(registry, model, chosen.runtimes, chosen.inputs) for model in chosen.models}
+            tables = {model: table(registry, model, options.runtimes, options.inputs) for model in options.models}
     except WorkbenchError as problem:
         sys.exit(f"parity_table: {problem}")
-    if chosen.write:
+    if options.write:
         saved = read(PAGE.read_text(encoding="utf-8")) if PAGE.is_file() else Page({}, {})
-        page = Page(facts(), merged(saved.tables, tables, chosen.runtimes), saved.planted)
+        page = Page(facts(), merged(saved.tables, tables, options.runtimes), saved.planted)
         PAGE.write_text(render(page), encoding="utf-8")
     else:
         print(render(Page(facts(), tables)), end="")

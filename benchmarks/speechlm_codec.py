@@ -86,8 +86,8 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=250)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    chosen = parser.parse_args()
-    measure(chosen.size, chosen.frames, chosen.runs, chosen.threads)
+    options = parser.parse_args()
+    measure(options.size, options.frames, options.runs, options.threads)
     return 0
 
 

@@ -234,11 +234,11 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=150)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    if chosen.what == "types":
-        measure_types(chosen.answers, chosen.listen)
+    options = parser.parse_args()
+    if options.what == "types":
+        measure_types(options.answers, options.listen)
     else:
-        measure_speed(chosen.size, chosen.types.split(","), chosen.rows, chosen.runs, chosen.threads)
+        measure_speed(options.size, options.types.split(","), options.rows, options.runs, options.threads)
     return 0
 
 

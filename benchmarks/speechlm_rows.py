@@ -91,7 +91,7 @@ class Timed:
         return state
 
 
-def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, float]:
+def generation_rate(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, float]:
     """Returns an audio answer's rows per second, from the second row on, and the share of time in forward passes."""
     plan = AnswerPlan("audio", min_audio_rows=rows, max_audio_rows=rows, cfg=cfg, audio_temperature=0.8, audio_top_k=20)
     started, watched = 0.0, Timed(network)
@@ -103,7 +103,7 @@ def generated(network: SpeechLmNetwork, rows: int, cfg: float) -> tuple[float, f
     return (rows - 1) / passed, sum(watched.seconds) / passed
 
 
-def bare(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
+def bare_rate_of(network: SpeechLmNetwork, rows: int, cfg: float) -> float:
     """Returns the rows per second of forward passes alone."""
     layout = network.layout
     needed = NeededLogits(((layout.eos, layout.eot + 1), layout.interval(0)), codec=True)
@@ -134,16 +134,17 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=150)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
-    if chosen.model:
-        _, network, _ = open_speechlm(chosen.model, Settings(dtype=chosen.dtype, threads=chosen.threads))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.model:
+        _, network, _ = open_speechlm(options.model, Settings(dtype=options.dtype, threads=options.threads))
     else:
-        network = random_network(chosen.size, chosen.dtype)
+        network = random_network(options.size, options.dtype)
     worst = 1.0
     for cfg in (1.0, 3.0):
         measured = [
-            (*generated(network, chosen.rows, cfg), bare(network, chosen.rows, cfg)) for _ in range(chosen.runs + 1)
+            (*generation_rate(network, options.rows, cfg), bare_rate_of(network, options.rows, cfg))
+            for _ in range(options.runs + 1)
         ][1:]  # the first warms up
         generated_rate, share, bare_rate = (statistics.median(side) for side in zip(*measured, strict=True))
         worst = min(worst, share)

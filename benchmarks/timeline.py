@@ -207,5 +207,5 @@ if __name__ == "__main__":
     parser.add_argument("--hours", type=float, default=2)
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--runs", type=int, default=1)
-    chosen = parser.parse_args()
-    measure(chosen.hours, chosen.width, chosen.runs)
+    options = parser.parse_args()
+    measure(options.hours, options.width, options.runs)

@@ -20,7 +20,7 @@ NAMES = st.sampled_from(["model.pt", "config.yaml", "inner/config.json", "inner/
 FILES = st.dictionaries(NAMES, st.binary(max_size=40), min_size=1)
 
 
-def written(directory: Path, files: dict[str, bytes]) -> Path:
+def write_files(directory: Path, files: dict[str, bytes]) -> Path:
     shutil.rmtree(directory, ignore_errors=True)
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def test_digests_are_equal_exactly_when_directory_contents_are_equal(
 ) -> None:
     base = tmp_path_factory.mktemp("contents")
     digests = Digests(base / "memory.json")
-    places = [written(base / "a", one), written(base / "b" / "c", other)]
+    places = [write_files(base / "a", one), write_files(base / "b" / "c", other)]
     expected = [digests.of(place) for place in places]
     assert (expected[0] == expected[1]) is (one == other)
     assert [Digests(base / "memory.json").of(place) for place in places] == expected
@@ -43,7 +43,7 @@ def test_digests_are_equal_exactly_when_directory_contents_are_equal(
 
 
 def test_file_digests_in_the_cache_are_sha_256(tmp_path: Path) -> None:
-    written(tmp_path / "a", {"model.pt": b"abc"})
+    write_files(tmp_path / "a", {"model.pt": b"abc"})
     Digests(tmp_path / "memory.json").of(tmp_path / "a")
     [(name, (size, _, digest))] = json.loads((tmp_path / "memory.json").read_text()).items()
     assert name == str(tmp_path / "a" / "model.pt") and size == 3 and digest == hashlib.sha256(b"abc").hexdigest()
@@ -51,7 +51,7 @@ def test_file_digests_in_the_cache_are_sha_256(tmp_path: Path) -> None:
 
 def test_only_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench.artifacts.digests, "BLOCK", 2)
-    place = written(tmp_path / "a", {"model.pt": b"abcd", "config.yaml": b"x"})
+    place = write_files(tmp_path / "a", {"model.pt": b"abcd", "config.yaml": b"x"})
     digests = Digests(tmp_path / "memory.json")
     fractions: list[float] = []
     first = digests.of(place, fractions.append)
@@ -68,7 +68,7 @@ def test_only_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("memory", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 100_000])
 def test_damaged_digest_cache_is_rebuilt(memory: bytes, tmp_path: Path) -> None:
-    place = written(tmp_path / "a", {"model.pt": b"abcd"})
+    place = write_files(tmp_path / "a", {"model.pt": b"abcd"})
     expected = Digests(tmp_path / "other.json").of(place)
     (tmp_path / "memory.json").write_bytes(memory)
     assert Digests(tmp_path / "memory.json").of(place) == expected
@@ -82,5 +82,5 @@ def test_unreadable_files_are_reported(tmp_path: Path) -> None:
         raise Cancelled("the call was stopped")
 
     with pytest.raises(Cancelled):
-        Digests(tmp_path / "memory.json").of(written(tmp_path / "a", {"model.pt": b"abcd"}), stop)
+        Digests(tmp_path / "memory.json").of(write_files(tmp_path / "a", {"model.pt": b"abcd"}), stop)
     assert not (tmp_path / "memory.json").exists()

@@ -42,7 +42,7 @@ def noise(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(-9000, 9000, count, dtype=np.int16)
 
 
-def finished(track: ArrayTrack) -> Overview:
+def run_overview(track: ArrayTrack) -> Overview:
     overview = Overview(track)
     overview.run(threading.Event())
     return overview
@@ -65,7 +65,7 @@ def slow_peaks(samples: np.ndarray, rate: int, level: int) -> np.ndarray:
 )
 def test_waveform_tiles_hold_minimum_and_maximum_of_each_column(rate: int, count: int, level: int) -> None:
     samples = noise(count, count)
-    overview = finished(ArrayTrack(samples, rate))
+    overview = run_overview(ArrayTrack(samples, rate))
     expected = slow_peaks(samples, rate, level)
     tiles = [overview.peaks(level, tile) for tile in range(len(expected) // PEAK_COLUMNS + 1)]
     np.testing.assert_array_equal(np.concatenate(tiles), expected)
@@ -74,7 +74,7 @@ def test_waveform_tiles_hold_minimum_and_maximum_of_each_column(rate: int, count
 
 def test_spectrogram_tiles_match_the_fbank_of_the_recognisers() -> None:
     samples = noise(16000)
-    overview = finished(ArrayTrack(samples, 16000))
+    overview = run_overview(ArrayTrack(samples, 16000))
     codes = overview.mels(0, 0)
     assert codes.shape == (100, 80) and codes.dtype == np.uint8
     # A column's middle is 5 ms after its start, a frame's 12.5 ms: frame n of samples moved by 7.5 ms is column n.
@@ -88,8 +88,10 @@ def test_spectrogram_tiles_match_the_fbank_of_the_recognisers() -> None:
 def test_spectrogram_shows_a_tone_in_the_same_band_at_other_sample_rates(rate: int) -> None:
     moments = np.arange(3 * rate) / rate
     tone = (8000 * np.sin(2 * np.pi * 1000 * moments)).astype(np.int16)
-    overview = finished(ArrayTrack(tone, rate))
-    same = finished(ArrayTrack((8000 * np.sin(2 * np.pi * 1000 * np.arange(48000) / 16000)).astype(np.int16), 16000))
+    overview = run_overview(ArrayTrack(tone, rate))
+    same = run_overview(
+        ArrayTrack((8000 * np.sin(2 * np.pi * 1000 * np.arange(48000) / 16000)).astype(np.int16), 16000)
+    )
     for level in (0, 4, 6, 7):
         assert overview.mels(level, 0)[2 >> level :].mean(axis=0).argmax() == same.mels(level, 0).mean(axis=0).argmax()
 

@@ -30,7 +30,7 @@ FOREIGN = ("libsndfile", "ffmpeg", "possibly a pipe", "Invalid", "Error", "Inter
 AT_ONCE = 20.0  # seconds, on a busy machine; opening a pipe without a writer would block forever
 
 
-def encoded(container: str, samples: np.ndarray = TONE, subtype: str | None = None) -> bytes:
+def encode(container: str, samples: np.ndarray = TONE, subtype: str | None = None) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, 16_000, format=container, subtype=subtype)
     return file.getvalue()
@@ -38,7 +38,7 @@ def encoded(container: str, samples: np.ndarray = TONE, subtype: str | None = No
 
 def wav(at: int, form: str, value: int) -> bytes:
     """Returns a WAV file with another number in its header."""
-    changed = bytearray(encoded("WAV"))
+    changed = bytearray(encode("WAV"))
     struct.pack_into(form, changed, at, value)
     return bytes(changed)
 
@@ -46,7 +46,7 @@ def wav(at: int, form: str, value: int) -> bytes:
 def archive() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as zipped:
-        zipped.writestr("x.wav", encoded("WAV"))
+        zipped.writestr("x.wav", encode("WAV"))
     return file.getvalue()
 
 
@@ -67,14 +67,14 @@ CONTENT: dict[str, tuple[Callable[[], bytes], str]] = {
     "random": (lambda: NOISE, NOTHING),
     "zeros.mp3": (lambda: bytes(20_000), NOTHING),
     "tag_alone.mp3": (lambda: b"ID3\x03\0\0\0\0\x0f\x76" + bytes(3000), f"like an MP3 file, but {DAMAGED}"),
-    "half.ogg": (lambda: encoded("OGG")[:2000], f"like an OGG file, but {DAMAGED}"),
-    "twenty_bytes.flac": (lambda: encoded("FLAC")[:20], f"like a FLAC file, but {DAMAGED}"),
-    "middle.flac": (lambda: encoded("FLAC")[:200] + NOISE[:4000], f"like a FLAC file, but {DAMAGED}"),
-    "twenty_bytes.aiff": (lambda: encoded("AIFF")[:20], f"like an AIFF file, but {DAMAGED}"),
+    "half.ogg": (lambda: encode("OGG")[:2000], f"like an OGG file, but {DAMAGED}"),
+    "twenty_bytes.flac": (lambda: encode("FLAC")[:20], f"like a FLAC file, but {DAMAGED}"),
+    "middle.flac": (lambda: encode("FLAC")[:200] + NOISE[:4000], f"like a FLAC file, but {DAMAGED}"),
+    "twenty_bytes.aiff": (lambda: encode("AIFF")[:20], f"like an AIFF file, but {DAMAGED}"),
     "head.mp4": (lambda: b"\0\0\0\x18ftypmp42" + bytes(100), f"like an MP4 or M4A file, but {DAMAGED}"),
     "head.mka": (lambda: b"\x1aE\xdf\xa3" + NOISE[:300], f"like a Matroska or WebM file, but {DAMAGED}"),
-    "half_a_header.wav": (lambda: encoded("WAV")[:20], f"like a WAV file, but {DAMAGED}"),
-    "header.wav": (lambda: encoded("WAV")[:44], "is the header of a WAV file with no samples after it"),
+    "half_a_header.wav": (lambda: encode("WAV")[:20], f"like a WAV file, but {DAMAGED}"),
+    "header.wav": (lambda: encode("WAV")[:44], "is the header of a WAV file with no samples after it"),
     "no_end_of_chunks.wav": (lambda: b"RIFF\xff\xff\xff\xffWAVE" + b"LIST\0\0\0\0" * 5000, DAMAGED),
     "no_channels.wav": (lambda: wav(22, "<H", 0), "its WAV header states 0 channels"),
     "too_many_channels.wav": (lambda: wav(22, "<H", 65535), "its WAV header states 65535 channels"),
@@ -82,13 +82,13 @@ CONTENT: dict[str, tuple[Callable[[], bytes], str]] = {
     "4_gigahertz.wav": (lambda: wav(24, "<I", 0xFFFFFFFF), "its WAV header states a sample rate of 4294967295 Hz"),
     "no_bits.wav": (lambda: wav(34, "<H", 0), "its WAV header states 0 bits a sample"),
     "coding.wav": (lambda: wav(20, "<H", 0x1234), "its WAV header states a coding (number 0x1234) that is not known"),
-    "nan.wav": (lambda: encoded("WAV", np.where(TONE[9] == TONE, np.nan, TONE), "FLOAT"), "not sound (NaN, infinity,"),
+    "nan.wav": (lambda: encode("WAV", np.where(TONE[9] == TONE, np.nan, TONE), "FLOAT"), "not sound (NaN, infinity,"),
     "infinite.wav": (
-        lambda: encoded("WAV", np.where(TONE[9] == TONE, np.inf, TONE), "FLOAT"),
+        lambda: encode("WAV", np.where(TONE[9] == TONE, np.inf, TONE), "FLOAT"),
         "not sound (NaN, infinity,",
     ),
     "zip.wav": (archive, "it is a ZIP archive"),
-    "gzip.wav": (lambda: gzip.compress(encoded("WAV")), "it is a gzip archive"),
+    "gzip.wav": (lambda: gzip.compress(encode("WAV")), "it is a gzip archive"),
     "tar.wav": (lambda: b"x.wav" + bytes(252) + b"ustar" + bytes(300), "it is a tar archive"),
     "paper.wav": (lambda: b"%PDF-1.7\n" + NOISE, "it is a PDF document"),
     "picture.wav": (lambda: b"\x89PNG\r\n\x1a\n" + NOISE, "it is a picture (PNG)"),
@@ -146,9 +146,9 @@ def test_paths_that_are_not_files_raise_an_error_without_blocking(name: str, tmp
 def test_recording_with_200_channels_and_partly_damaged_mp3_are_read(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "200.wav").write_bytes(encoded("WAV", np.tile(TONE[:, None], (1, 200))))
+    (tmp_path / "200.wav").write_bytes(encode("WAV", np.tile(TONE[:, None], (1, 200))))
     assert read(tmp_path / "200.wav").source_channels == 200
-    content = encoded("MP3", np.tile(TONE, 8))
+    content = encode("MP3", np.tile(TONE, 8))
     damaged = content[: len(content) // 3] + NOISE[:2000] + content[len(content) // 3 + 2000 :]
     (tmp_path / "hurt.mp3").write_bytes(damaged)
     assert read(tmp_path / "hurt.mp3").seconds > 1

@@ -30,7 +30,7 @@ def on_a_grid(spans: list[Span]) -> list[Span]:
     return [span for span in exact if span.end > span.start]
 
 
-def covered(spans: list[Span]) -> set[int]:
+def covered_samples(spans: list[Span]) -> set[int]:
     """Returns the samples of a coarse comb that the spans cover; `total` would count a sample twice."""
     return {tooth for span in spans for tooth in range(-(-span.slice.start // 997) * 997, span.slice.stop, 997)}
 
@@ -44,7 +44,7 @@ def test_capping_covers_the_same_samples_in_order(spans: list[Span], cap: float,
     curve = None if seed is None else np.random.default_rng(seed).standard_normal(8000).astype(np.float32)
     capped = cap_spans(spans, cap, curve)
     assert total(capped) == total(spans)
-    assert covered(capped) == covered(spans)
+    assert covered_samples(capped) == covered_samples(spans)
     for span in capped:
         assert 0 < span.slice.stop - span.slice.start <= cap * RATE
         assert span.seconds <= cap + 1e-9
@@ -56,7 +56,7 @@ def test_capping_covers_the_same_samples_in_order(spans: list[Span], cap: float,
 def test_merging_only_adds_the_gaps(spans: list[Span], cap: float, gap: float) -> None:
     plain, merged = cap_spans(spans, cap), cap_spans(spans, cap, merge_gap=gap)
     assert len(merged) <= len(plain)
-    assert covered(merged) >= covered(plain)
+    assert covered_samples(merged) >= covered_samples(plain)
     starts, ends = {span.start for span in plain}, {span.end for span in plain}
     inside = iter(plain)
     for span in merged:
@@ -146,7 +146,7 @@ def test_widened_neighbours_share_the_middle_of_a_short_pause() -> None:
 @given(spans=span_lists().map(on_a_grid), short=st.floats(0, 20), gap=st.floats(0, 5), longest=st.floats(1, 60))
 def test_joining_short_spans_only_adds_the_gaps(spans: list[Span], short: float, gap: float, longest: float) -> None:
     joined = joined_short(spans, short, gap, longest)
-    assert covered(joined) >= covered(spans) and total(joined) <= total(spans) + gap * RATE * len(spans)
+    assert covered_samples(joined) >= covered_samples(spans) and total(joined) <= total(spans) + gap * RATE * len(spans)
     assert {span.start for span in joined} <= {span.start for span in spans}
     assert {span.end for span in joined} <= {span.end for span in spans}
     assert all(span in spans or span.seconds <= longest for span in joined)

@@ -52,13 +52,13 @@ def answer(changed: int = 0, gap: float = 1.0, **meta: Any) -> Trace:
     return Trace(stages, {"dtype": "float32", "input_digest": "x", "layout": asdict(LAYOUT), **meta})
 
 
-def compared(reference: Trace, candidate: Trace) -> tuple[Comparison, str]:
+def compare_answers(reference: Trace, candidate: Trace) -> tuple[Comparison, str]:
     comparison = compare(reference, candidate)
     return comparison, judge(comparison).sentence
 
 
 def test_answer_that_differs_at_a_near_tie_is_within() -> None:
-    comparison, sentence = compared(answer(gap=GAP), answer(1, GAP))
+    comparison, sentence = compare_answers(answer(gap=GAP), answer(1, GAP))
     first = comparison.first_id
     assert first and first.near_tie and (first.position, first.row, first.stream) == (STEP, STEP - 1, 2)
     assert comparison.within and judge(comparison).within
@@ -67,16 +67,16 @@ def test_answer_that_differs_at_a_near_tie_is_within() -> None:
 
 
 def test_answer_that_differs_at_a_clear_choice_is_beyond_tolerance() -> None:
-    comparison, sentence = compared(answer(gap=1.0), answer(1, 1.0))
+    comparison, sentence = compare_answers(answer(gap=1.0), answer(1, 1.0))
     assert comparison.first_id and not comparison.first_id.near_tie and not comparison.within
     assert judge(comparison).faulty_stage == "answer.logprobs" and "not a near tie (margins 1 and 1)" in sentence
 
 
 def test_cfg_guidance_widens_the_near_tie_margin() -> None:
     gap = 4e-3
-    assert not compared(answer(gap=gap), answer(1, gap))[0].within
+    assert not compare_answers(answer(gap=gap), answer(1, gap))[0].within
     guided = {"answer": {"cfg": 3.0}}
-    assert compared(answer(gap=gap, **guided), answer(1, gap, **guided))[0].within
+    assert compare_answers(answer(gap=gap, **guided), answer(1, gap, **guided))[0].within
 
 
 def test_different_answer_settings_raise_a_warning() -> None:
@@ -89,12 +89,12 @@ def test_different_answer_settings_raise_a_warning() -> None:
 )
 def test_invalid_stream_layout_is_not_used(layout: Any) -> None:
     sides = (answer(gap=1.0, layout=layout), answer(1, 1.0, layout=layout))
-    assert "code" not in compared(*sides)[1]
+    assert "code" not in compare_answers(*sides)[1]
 
 
 def test_codec_rows_without_tokens_are_compared() -> None:
     sides = [Trace({k: v for k, v in each.items() if k == "codec.rows"}, each.meta) for each in (answer(), answer(1))]
-    comparison, sentence = compared(*sides)
+    comparison, sentence = compare_answers(*sides)
     assert (
         not comparison.within
         and comparison.first_id is None

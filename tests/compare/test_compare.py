@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 
 
-def without(trace: Trace, *stages: str) -> Trace:
+def without_stages(trace: Trace, *stages: str) -> Trace:
     return Trace({name: array for name, array in trace.items() if name not in stages}, trace.meta)
 
 
@@ -106,7 +106,7 @@ def test_stage_patterns_select_stages_and_unmatched_patterns_are_refused() -> No
 
 
 def test_missing_stages_raise_a_warning_and_common_stages_are_compared() -> None:
-    comparison = compare(without(computed(), "logits"), without(computed(), "tokens", "encoder.output"))
+    comparison = compare(without_stages(computed(), "logits"), without_stages(computed(), "tokens", "encoder.output"))
     assert comparison.only_reference == ("encoder.output", "tokens") and comparison.only_candidate == ("logits",)
     assert comparison.warnings == (
         "not compared, since the candidate does not have them: encoder.output, tokens",
@@ -116,7 +116,7 @@ def test_missing_stages_raise_a_warning_and_common_stages_are_compared() -> None
     with pytest.raises(
         BadInput, match=r"the traces have no stage in common: the reference has tokens, the candidate blk.0; a mapping"
     ):
-        compare(without(computed(), *[s for s in STAGES if s != "tokens"]), Trace({"blk.0": np.ones(2)}, META))
+        compare(without_stages(computed(), *[s for s in STAGES if s != "tokens"]), Trace({"blk.0": np.ones(2)}, META))
 
 
 def test_traces_of_different_inputs_are_refused_without_force() -> None:
@@ -148,10 +148,12 @@ def test_different_layer_counts_are_refused_unless_stages_are_selected_or_forced
         compare(reference, candidate, force=True).warnings[0]
         == "the reference has 8 encoder.layers and the candidate 5"
     )
-    assert compare(reference, without(reference, "encoder.layers.3")).within, "a stack with gaps is a choice of layers"
+    assert compare(reference, without_stages(reference, "encoder.layers.3")).within, (
+        "a stack with gaps is a choice of layers"
+    )
 
 
-def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
+def near_tie_traces(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
     """Returns two traces and the row in which the two best tokens change places, by margins of `size`."""
     trace = computed()
     logits = trace["logits"].astype(np.float64)
@@ -160,14 +162,14 @@ def nudged(size: float, row: int = 10) -> tuple[Trace, Trace, int]:
     flipped = logits.copy()
     flipped[row, second] = logits[row, best] + size
 
-    def rest(logits: np.ndarray) -> dict[str, np.ndarray]:
+    def stages_of(logits: np.ndarray) -> dict[str, np.ndarray]:
         return {"logits": logits, "tokens": logits.argmax(axis=1)}
 
-    return Trace({**trace, **rest(logits)}, META), Trace({**trace, **rest(flipped)}, META), row
+    return Trace({**trace, **stages_of(logits)}, META), Trace({**trace, **stages_of(flipped)}, META), row
 
 
 def test_tokens_that_differ_at_a_near_tie_pass() -> None:
-    reference, candidate, row = nudged(1e-6)
+    reference, candidate, row = near_tie_traces(1e-6)
     comparison = compare(reference, candidate)
     first = comparison.first_token
     assert first is not None and first.place == row and first.near_tie and first.choice is not None
@@ -185,7 +187,7 @@ def test_tokens_that_differ_at_a_near_tie_pass() -> None:
 
 
 def test_tokens_that_differ_at_a_clear_choice_do_not_pass() -> None:
-    reference, candidate, _ = nudged(0.5)
+    reference, candidate, _ = near_tie_traces(0.5)
     comparison = compare(reference, candidate)
     assert comparison.first_token and not comparison.first_token.near_tie and not comparison.within
     loose = compare(
@@ -211,14 +213,14 @@ def test_near_tie_of_ctc_frames_is_a_near_tie_of_tokens() -> None:
 
 
 def test_tokens_without_logits_get_no_near_tie() -> None:
-    reference, candidate, _ = nudged(1e-6)
-    comparison = compare(without(reference, "logits"), without(candidate, "logits"))
+    reference, candidate, _ = near_tie_traces(1e-6)
+    comparison = compare(without_stages(reference, "logits"), without_stages(candidate, "logits"))
     assert comparison.first_token and comparison.first_token.choice is None and not comparison.first_token.near_tie
     assert not comparison.within
 
 
 def test_different_prompt_tokens_do_not_pass_as_a_near_tie() -> None:
-    reference, candidate, _ = nudged(1e-6)
+    reference, candidate, _ = near_tie_traces(1e-6)
     prompted = Trace({**candidate, "prompt.tokens": np.array([7, 8, 10])}, META)
     comparison = compare(reference, prompted)
     assert (
@@ -229,7 +231,7 @@ def test_different_prompt_tokens_do_not_pass_as_a_near_tie() -> None:
 
 
 def test_first_llm_token_uses_the_logits_of_the_last_prompt_row() -> None:
-    reference, candidate, row = nudged(1e-6, row=23)
+    reference, candidate, row = near_tie_traces(1e-6, row=23)
     embeddings = {"llm.embeddings": np.ones((24, 2))}
     first = {"tokens": reference["tokens"][row:]}, {"tokens": candidate["tokens"][row:]}
     traces = [Trace({**trace, **embeddings, **tokens}, META) for trace, tokens in zip((reference, candidate), first)]
@@ -245,7 +247,7 @@ def test_first_llm_token_uses_the_logits_of_the_last_prompt_row() -> None:
 
 def test_speech_placeholder_in_the_prompt_gives_no_row_for_later_tokens() -> None:
     """Otherwise the comparison would use a row in the middle of the prompt."""
-    reference, candidate, row = nudged(1e-6, row=23)
+    reference, candidate, row = near_tie_traces(1e-6, row=23)
     prompt = {"prompt.tokens": np.array([5, -1, 6])}
     traces = [
         Trace({**trace, **prompt, "tokens": np.array([7, 8 + int(other), 9])}, META)
@@ -255,7 +257,7 @@ def test_speech_placeholder_in_the_prompt_gives_no_row_for_later_tokens() -> Non
     assert difference is not None and difference.place == 1 and difference.choice is None and row == 23
 
 
-def reporting(trace: Trace, *steps: tuple[list[int], list[float]], **changes: Any) -> Trace:
+def trace_of_alternatives(trace: Trace, *steps: tuple[list[int], list[float]], **changes: Any) -> Trace:
     """Returns a trace with the likeliest tokens of each step instead of logits."""
     stages = {stage: trace[stage] for stage in trace if stage != "logits"}
     stages["tokens"] = np.array([ids[0] for ids, _ in steps])
@@ -269,8 +271,8 @@ SAME = ([1, 2, 3], [-0.5, -1.5, -3.0])
 
 def test_alternatives_of_each_step_give_near_tie_margins() -> None:
     trace = computed()
-    reference = reporting(trace, SAME, SAME, ([4, 5, 6], [-0.70000, -0.70003, -9.0]))
-    candidate = reporting(trace, SAME, SAME, ([5, 4, 6], [-0.70001, -0.70003, -9.0]))
+    reference = trace_of_alternatives(trace, SAME, SAME, ([4, 5, 6], [-0.70000, -0.70003, -9.0]))
+    candidate = trace_of_alternatives(trace, SAME, SAME, ([5, 4, 6], [-0.70001, -0.70003, -9.0]))
     comparison = compare(reference, candidate)
     first = comparison.first_token
     assert first is not None and (first.place, first.reference, first.candidate) == (2, 4, 5)
@@ -278,16 +280,17 @@ def test_alternatives_of_each_step_give_near_tie_margins() -> None:
     assert first.choice.reference_margin == pytest.approx(3e-5, rel=0.01)
     assert "The tokens differ from place 2 on: 4 in the reference, 5 in the candidate." in judge(comparison).sentence
     assert "This choice is a near tie (margins 3e-05 and 2e-05)." in judge(comparison).sentence
-    clear = compare(reference, reporting(trace, SAME, SAME, ([5, 8, 6], [-0.1, -3.0, -9.0])))
+    clear = compare(reference, trace_of_alternatives(trace, SAME, SAME, ([5, 8, 6], [-0.1, -3.0, -9.0])))
     assert clear.first_token and not clear.first_token.near_tie and not clear.within
     assert "This choice is not a near tie (margins 3e-05 and at least 8.9)" in judge(clear).sentence
 
 
 def test_logits_take_precedence_over_alternatives() -> None:
-    reference, candidate, row = nudged(1e-6)
+    reference, candidate, row = near_tie_traces(1e-6)
     steps = [([int(token), 39], [-0.1, -0.2]) for token in reference["tokens"]]
     traces = [
-        Trace({**trace, **dict(list(reporting(trace, *steps).items())[-2:])}, META) for trace in (reference, candidate)
+        Trace({**trace, **dict(list(trace_of_alternatives(trace, *steps).items())[-2:])}, META)
+        for trace in (reference, candidate)
     ]
     difference = compare(*traces).first_token
     assert difference is not None and difference.choice is not None and difference.choice.row == row
@@ -298,7 +301,10 @@ def test_logits_take_precedence_over_alternatives() -> None:
 )
 def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> None:
     trace = computed()
-    reference, candidate = reporting(trace, SAME, SAME), reporting(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5]))
+    reference, candidate = (
+        trace_of_alternatives(trace, SAME, SAME),
+        trace_of_alternatives(trace, SAME, ([1, 2, 3], [-2.0, -3.0, -4.5])),
+    )
     comparison = compare(reference, Trace(candidate, META | {"dtype": dtype}))
     logprobs = comparison["tokens.logprobs"]
     assert logprobs.kind == "logprobs" and logprobs.logprobs == LogprobMeasures(1.5, 1, 0.75, 2, 6)
@@ -313,25 +319,27 @@ def test_reported_log_probabilities_are_compared(dtype: str, within: bool) -> No
 
 def test_log_probabilities_are_matched_by_token_id() -> None:
     trace = computed()
-    reference = reporting(trace, SAME)
-    turned = reporting(trace, ([1, 3, 2], [-0.5, -3.0, -1.5]))
-    fewer = reporting(trace, ([1, 2], [-0.5, -1.5]))
+    reference = trace_of_alternatives(trace, SAME)
+    turned = trace_of_alternatives(trace, ([1, 3, 2], [-0.5, -3.0, -1.5]))
+    fewer = trace_of_alternatives(trace, ([1, 2], [-0.5, -1.5]))
     for other in (turned, fewer):
         assert compare(reference, other)["tokens.logprobs"].logprobs == LogprobMeasures(
             0.0, 0, 0.0, 1, len(other["tokens.logprobs"][0])
         )
-    strange = compare(reference, reporting(trace, ([1, 8, 9], [-0.5, -1.0, -3.0])))["tokens.logprobs"].logprobs
+    strange = compare(reference, trace_of_alternatives(trace, ([1, 8, 9], [-0.5, -1.0, -3.0])))[
+        "tokens.logprobs"
+    ].logprobs
     assert strange is not None and strange.worst == pytest.approx(((1.5**2 + 2**2) / 3) ** 0.5)  # 2 and 8 at the least
-    chosen = Trace({**without(reference, "tokens.alternatives"), "tokens.logprobs": np.array([-0.5])}, META)
+    chosen = Trace({**without_stages(reference, "tokens.alternatives"), "tokens.logprobs": np.array([-0.5])}, META)
     assert compare(reference, chosen)["tokens.logprobs"].passes
-    impossible = compare(reference, reporting(trace, ([1, 2, 3], [-0.5, -np.inf, -3.0])))["tokens.logprobs"]
+    impossible = compare(reference, trace_of_alternatives(trace, ([1, 2, 3], [-0.5, -np.inf, -3.0])))["tokens.logprobs"]
     assert impossible.logprobs is not None and np.isinf(impossible.logprobs.worst) and not impossible.passes
 
 
 def test_log_probabilities_after_the_first_different_token_are_ignored() -> None:
     trace = computed()
-    reference = reporting(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
-    candidate = reporting(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
+    reference = trace_of_alternatives(trace, SAME, ([4, 5, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-0.1, -9.0, -9.5]))
+    candidate = trace_of_alternatives(trace, SAME, ([5, 4, 6], [-0.70, -0.71, -9.0]), ([1, 2, 3], [-9.0, -0.1, -9.5]))
     logprobs = compare(reference, candidate)["tokens.logprobs"].logprobs
     assert (
         logprobs is not None
@@ -342,18 +350,18 @@ def test_log_probabilities_after_the_first_different_token_are_ignored() -> None
 
 def test_missing_alternatives_raise_a_warning() -> None:
     trace = computed()
-    reference, candidate = reporting(trace, SAME), reporting(trace, SAME)
+    reference, candidate = trace_of_alternatives(trace, SAME), trace_of_alternatives(trace, SAME)
     for one, other, lacking_side in (
-        (reference, without(candidate, "tokens.alternatives", "tokens.logprobs"), "candidate"),
-        (without(reference, "tokens.logprobs"), candidate, "reference"),
+        (reference, without_stages(candidate, "tokens.alternatives", "tokens.logprobs"), "candidate"),
+        (without_stages(reference, "tokens.logprobs"), candidate, "reference"),
     ):
         comparison = compare(one, other)
         assert comparison.within
         assert comparison.warnings == (f"not compared, since the {lacking_side} does not have them: tokens.logprobs",)
-    assert compare(reference, without(candidate, "tokens.alternatives")).warnings == (
+    assert compare(reference, without_stages(candidate, "tokens.alternatives")).warnings == (
         "not compared, since the candidate does not name the tokens (tokens.alternatives): tokens.logprobs",
     )
-    candidate = reporting(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
+    candidate = trace_of_alternatives(trace, ([1, 3, 2], [-0.7, -2.0, -8.0]))
     exact = Trace(dict(reference), META | {"dtype": "float64"})
     assert not [each for each in noise_or_bug(reference, candidate, exact).stages if each.stage.startswith("tokens")]
     assert [each.stage for each in compare(reference, candidate, stages="tokens.*").stages] == ["tokens.logprobs"]
@@ -361,30 +369,33 @@ def test_missing_alternatives_raise_a_warning() -> None:
 
 def test_alternatives_on_one_side_only_give_no_margins() -> None:
     trace = computed()
-    reference, candidate = reporting(trace, SAME), reporting(trace, ([2, 1, 3], [-0.5, -0.6, -9.0]))
+    reference, candidate = (
+        trace_of_alternatives(trace, SAME),
+        trace_of_alternatives(trace, ([2, 1, 3], [-0.5, -0.6, -9.0])),
+    )
     for one, other in (
-        (without(reference, "tokens.logprobs"), candidate),
-        (reference, without(candidate, "tokens.alternatives")),
+        (without_stages(reference, "tokens.logprobs"), candidate),
+        (reference, without_stages(candidate, "tokens.alternatives")),
     ):
         first = compare(one, other).first_token
         assert first is not None and first.choice is None and not first.near_tie
-    short = compare(reference, reporting(trace, SAME, SAME)).first_token
+    short = compare(reference, trace_of_alternatives(trace, SAME, SAME)).first_token
     assert short is not None and (short.reference, short.candidate, short.choice) == (None, 1, None)
-    torn = reporting(trace, ([2, 1], [-0.5, -0.6]), **{"tokens.logprobs": np.zeros((1, 3))})
+    torn = trace_of_alternatives(trace, ([2, 1], [-0.5, -0.6]), **{"tokens.logprobs": np.zeros((1, 3))})
     with pytest.raises(BadInput, match=r"tokens.alternatives holds int64 of shape \(1, 2\) and tokens.lo"):
         compare(torn, reference)
 
 
 def test_tolerance_checks_per_stage_stay_few_with_many_stages(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged = 0
+    calls = 0
     plain = StageComparison._passes
 
-    def counted(self: StageComparison, limits: Limits) -> bool:
-        nonlocal judged
-        judged += 1
+    def count_call(self: StageComparison, limits: Limits) -> bool:
+        nonlocal calls
+        calls += 1
         return plain(self, limits)
 
-    monkeypatch.setattr(StageComparison, "_passes", counted)
+    monkeypatch.setattr(StageComparison, "_passes", count_call)
     trace = Trace({f"encoder.layers.{n}": np.ones(1) for n in range(300)}, META)
     assert compare(trace, trace).within
-    assert judged < 5 * 300
+    assert calls < 5 * 300

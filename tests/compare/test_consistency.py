@@ -53,7 +53,7 @@ def judge_inputs(fault_size: float, inputs: int, seed: int = 0, at: int = 1) -> 
     measurements, found_alone = [], 0
     for number in range(inputs):
         half = Half(1000 * seed + number)
-        report = half.judged(half.computed(lambda x: fault_size * NOISE * x, at))
+        report = half.judge_candidate(half.compute(lambda x: fault_size * NOISE * x, at))
         found_alone += report.first_bug is not None
         measurements.append(measurements_of(report, ORDERS))
     return consistency(measurements), found_alone
@@ -98,7 +98,7 @@ def test_smallest_sufficient_number_of_inputs_gives_a_result() -> None:
 
 def test_a_measurement_is_relative_to_the_farthest_clean_computation() -> None:
     half = Half(0)
-    report = half.judged(half.computed())
+    report = half.judge_candidate(half.compute())
     measurement = next(each for each in measurements_of(report, ORDERS) if each.measure == MEDIAN)
     first = report.stages[0]
     assert measurement.ratio == pytest.approx(first.candidate_typical / (MARGIN * first.reference_typical))

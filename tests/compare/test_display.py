@@ -10,7 +10,7 @@ from workbench.compare import compare, judge
 from workbench.trace.trace import Trace
 
 
-def wrong() -> Trace:
+def faulty_trace() -> Trace:
     return computed(faults={"encoder.layers.1": lambda x: x * 1.5})
 
 
@@ -22,7 +22,7 @@ def test_clean_comparison_is_displayed_as_within() -> None:
 
 
 def test_faulty_comparison_displays_the_first_stage_beyond_tolerance() -> None:
-    comparison = compare(computed(), wrong())
+    comparison = compare(computed(), faulty_trace())
     text = text_of(comparison._repr_html_())
     assert "✗ beyond" in text and all(each in text for each in judge(comparison).sentences)
     assert "first encoder.layers.1 tolerance f32" in repr(comparison)

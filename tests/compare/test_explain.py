@@ -26,7 +26,7 @@ LAYER = "llm.layers.1"
 BEFORE = "llm.layers.0"
 
 
-def explained(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray] | None = None) -> Hint | None:
+def hint_of(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray] | None = None) -> Hint | None:
     """Returns the verdict's explanation of a candidate."""
     candidate = {name: np.asarray(each, np.float32) for name, each in candidate.items()}
     return judge(compare(Trace(reference or REFERENCE, {}), Trace(candidate, {}))).explanation
@@ -90,7 +90,7 @@ CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
 def test_known_change_of_a_stage_is_explained(
     stage: str, change: Callable[[np.ndarray], np.ndarray], kind: str, sentence: str
 ) -> None:
-    hint = explained(with_stage(stage, change))
+    hint = hint_of(with_stage(stage, change))
     assert hint is not None and (hint.kind, hint.stage) == (kind, stage)
     assert sentence in hint.sentence and hint.remaining < 1e-5 < hint.error
 
@@ -147,7 +147,7 @@ def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: st
     ],
 )
 def test_wrong_attention_weights_are_explained(weights: Any, kind: str, sentence: str) -> None:
-    hint = explained(stages(noise=1e-7, attention__weights=weights))
+    hint = hint_of(stages(noise=1e-7, attention__weights=weights))
     assert hint is not None and hint.kind == kind and sentence in hint.sentence
 
 
@@ -160,10 +160,10 @@ def test_stages_one_too_late_are_distinguished_from_a_missing_layer() -> None:
     names = ["llm.embeddings", *(f"llm.layers.{n}" for n in range(3))]
     reference = {name: REFERENCE[name] for name in (*names, "llm.norm")}
     late = {**reference, **{name: reference[earlier] for earlier, name in pairwise(names)}}
-    hint = explained(late, reference)
+    hint = hint_of(late, reference)
     assert hint is not None and hint.kind == "stages shifted" and "one stage too late" in hint.sentence
     early = {**reference, **dict(zip(names[1:], (reference[each] for each in (*names[2:], "llm.norm"))))}
-    hint = explained(early, reference)
+    hint = hint_of(early, reference)
     assert hint is not None and "equals the reference's llm.layers.1: it and the stage after it" in hint.sentence
 
 
@@ -178,7 +178,7 @@ def test_missing_input_scale_before_positions_is_explained() -> None:
         "encoder.layers.0": draw.random((34, 64)),
     }
     reference = {name: each.astype(np.float32) for name, each in reference.items()}
-    hint = explained({**reference, "encoder.input": rows + positions}, reference)
+    hint = hint_of({**reference, "encoder.input": rows + positions}, reference)
     assert hint is not None and hint.kind == "scale of an addend"
     assert hint.sentence.startswith("from row 4 on frontend.features is in it without the factor 8 = √64")
 
@@ -197,7 +197,7 @@ def test_wrong_uses_of_cmvn_are_explained() -> None:
         (lfr + shift, "CMVN", "scale is left out"),
         ((lfr - shift) * scale, "CMVN", "wrong sign"),
     ):
-        hint = explained({**reference, "frontend.features": wrong}, reference)
+        hint = hint_of({**reference, "frontend.features": wrong}, reference)
         assert hint is not None and hint.kind == kind and sentence in hint.sentence
 
 
@@ -246,7 +246,7 @@ def test_unknown_faults_get_no_explanation(stage: str, kind: str, seed: int, row
     candidate = {name: each * (1 + 1e-7 * draw.standard_normal(each.shape)) for name, each in reference.items()}
     x = reference[stage].astype(np.float64)
     candidate[stage] = OTHER[kind](x.reshape(rows, -1), draw).reshape(x.shape)
-    assert explained(candidate, reference) is None
+    assert hint_of(candidate, reference) is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -263,7 +263,7 @@ def test_explanation_is_found_despite_rounding(seed: int, rows: int, columns: in
         (lambda x: -x, "factor"), (lambda x: np.exp(x), "function"), (lambda x: x[:, ::-1], "channels reversed"),
         (lambda x: x[:, order] if (order != np.arange(columns)).any() else x[:, ::-1], ""),
     ][number]  # fmt: skip
-    hint = explained({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
+    hint = hint_of({**reference, "llm.layers.0": change[0](reference["llm.layers.0"].astype(np.float64))}, reference)
     assert hint is not None and (not change[1] or hint.kind == change[1])
 
 

@@ -49,7 +49,7 @@ def test_different_shape_is_explained(candidate: np.ndarray, sentence: str) -> N
 TALL = np.random.default_rng(6).standard_normal((60, 30)).astype(np.float32)
 
 
-def zeroed(rows: object, columns: object) -> np.ndarray:
+def with_zeros(rows: object, columns: object) -> np.ndarray:
     changed = TALL.copy()
     changed[rows, columns] = 0
     return changed
@@ -58,16 +58,16 @@ def zeroed(rows: object, columns: object) -> np.ndarray:
 @pytest.mark.parametrize(
     "candidate, sentence",
     [
-        (zeroed(slice(0, 1), slice(None)), "only row 0 of 60 differs"),
-        (zeroed(slice(0, 4), slice(None)), "only rows 0 to 3 of 60 differ"),
-        (zeroed(slice(40, 60), slice(None)), "only rows 40 to 59 of 60 differ"),
-        (zeroed(slice(20, 60), slice(None)), "the first 20 of 60 rows agree, and all rows from 20 on differ"),
-        (zeroed(slice(1, 60), slice(None)), None),
-        (zeroed(slice(20, 59), slice(None)), None),
+        (with_zeros(slice(0, 1), slice(None)), "only row 0 of 60 differs"),
+        (with_zeros(slice(0, 4), slice(None)), "only rows 0 to 3 of 60 differ"),
+        (with_zeros(slice(40, 60), slice(None)), "only rows 40 to 59 of 60 differ"),
+        (with_zeros(slice(20, 60), slice(None)), "the first 20 of 60 rows agree, and all rows from 20 on differ"),
+        (with_zeros(slice(1, 60), slice(None)), None),
+        (with_zeros(slice(20, 59), slice(None)), None),
         (TALL + np.linspace(0, 1, 60)[:, None] ** 3 * TALL[::-1], None),
-        (zeroed(slice(0, 40, 2), slice(None)), None),
-        (zeroed(slice(None), slice(7, 8)), "only channel 7 of 30 differs"),
-        (zeroed(slice(0, 30), slice(0, 20)), None),
+        (with_zeros(slice(0, 40, 2), slice(None)), None),
+        (with_zeros(slice(None), slice(7, 8)), "only channel 7 of 30 differs"),
+        (with_zeros(slice(0, 30), slice(0, 20)), None),
     ],
 )
 def test_the_place_of_the_difference_is_reported(candidate: np.ndarray, sentence: str | None) -> None:

@@ -13,7 +13,7 @@ DRAW = np.random.default_rng(0)
 VALUES = DRAW.standard_normal((30, 40)).astype(np.float32)
 
 
-def rounded(kind: str, values: np.ndarray = VALUES) -> np.ndarray:
+def rounded_values(kind: str, values: np.ndarray = VALUES) -> np.ndarray:
     """Values of a type, stored as float32."""
     if kind == "float16":
         return values.astype(np.float16).astype(np.float32)
@@ -23,7 +23,7 @@ def rounded(kind: str, values: np.ndarray = VALUES) -> np.ndarray:
 
 
 def dump(kind: str, **others: np.ndarray) -> Trace:
-    layers = {f"encoder.layers.{n}": rounded(kind, VALUES + n) for n in range(3)}
+    layers = {f"encoder.layers.{n}": rounded_values(kind, VALUES + n) for n in range(3)}
     return Trace({"frontend.fbank": VALUES, **layers, "logits": VALUES, **others}, {})
 
 
@@ -37,12 +37,12 @@ def test_half_precision_is_detected_from_values(kind: str) -> None:
 
 
 def test_single_value_outside_the_type_prevents_half_precision_detection() -> None:
-    trace = dump("bfloat16", **{"encoder.layers.2": np.nextafter(rounded("bfloat16"), np.float32(9))})
+    trace = dump("bfloat16", **{"encoder.layers.2": np.nextafter(rounded_values("bfloat16"), np.float32(9))})
     assert half_of_values(trace) is None and precision_of(trace).name == "float32"
 
 
 def test_few_values_zeros_and_integers_give_no_precision() -> None:
-    for array in (rounded("bfloat16")[:2, :3], np.zeros((99, 99), np.float32), np.ones((40, 40), np.int64)):
+    for array in (rounded_values("bfloat16")[:2, :3], np.zeros((99, 99), np.float32), np.ones((40, 40), np.int64)):
         assert half_of_values(Trace({"encoder.layers.0": array}, {})) is None
 
 
@@ -57,7 +57,7 @@ def test_few_values_zeros_and_integers_give_no_precision() -> None:
     ],
 )
 def test_precision_in_metadata_takes_precedence_over_values(meta: dict[str, str], name: str) -> None:
-    assert precision_of(Trace({"encoder.layers.0": rounded("float16")}, meta)).name == name
+    assert precision_of(Trace({"encoder.layers.0": rounded_values("float16")}, meta)).name == name
 
 
 def test_float32_values_are_never_detected_as_half_precision() -> None:

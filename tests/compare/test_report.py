@@ -16,14 +16,14 @@ from workbench.compare.report import table, to_dict, to_json
 from workbench.trace.trace import Trace
 
 
-def faulty() -> Trace:
+def faulty_trace() -> Trace:
     return computed(
         faults={"encoder.layers.3": lambda x: x * 2, "encoder.output": lambda x: np.where(x > 2, np.nan, x)}
     )
 
 
 def test_json_report_has_every_measure_and_no_infinity_or_nan() -> None:
-    comparison = compare(computed(), faulty())
+    comparison = compare(computed(), faulty_trace())
     document = json.loads(to_json(comparison, judge(comparison)))
     assert document["format"] == 1 and document["verdict"]["first_divergent"] == "encoder.layers.3"
     assert document["tolerance"]["preset"] == "f32" and document["reference"]["dtype"] == "float32"
@@ -55,7 +55,7 @@ OF_FLOAT32 = "The tolerance is f32 (float32 throughout), as both traces have the
 
 
 def test_table_begins_with_the_verdict_and_has_a_row_per_stage() -> None:
-    comparison = compare(computed(), faulty())
+    comparison = compare(computed(), faulty_trace())
     verdict = judge(comparison)
     lines = list(table(comparison, verdict))
     head, (tolerance, empty, columns, *rows) = lines[: len(verdict.sentences)], lines[len(verdict.sentences) :]
@@ -102,7 +102,7 @@ def test_report_accepts_wide_characters_in_metadata_and_stage_names() -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_a_table_fits_the_screen(width: int) -> None:
-    comparison = compare(computed(), faulty())
+    comparison = compare(computed(), faulty_trace())
     verdict = judge(comparison)
     plain, lines = list(table(comparison, verdict)), list(table(comparison, verdict, width=width))
     assert max(map(len, lines)) <= width < max(map(len, plain))
@@ -118,7 +118,7 @@ def test_a_table_fits_the_screen(width: int) -> None:
 
 
 def test_verdict_is_repeated_below_the_table_on_a_low_screen() -> None:
-    comparison = compare(computed(), faulty())
+    comparison = compare(computed(), faulty_trace())
     result = Result(comparison, judge(comparison), None)
     high = list(result.lines(screen=os.terminal_size((80, 100))))
     low = list(result.lines(screen=os.terminal_size((80, 24))))

@@ -28,12 +28,12 @@ class Half:
         self.truth = [self.draw.standard_normal((positions, channels)) * sizes for _ in STAGES]
         self.exact = self.trace(list(self.truth), "float64")
         self.reference = self.trace([x.astype(np.float32) for x in self.truth], "float32")
-        self.clean = Clean([self.computed() for _ in range(ORDERS)], self.exact, "bfloat16")
+        self.clean = Clean([self.compute() for _ in range(ORDERS)], self.exact, "bfloat16")
 
     def trace(self, arrays: list[np.ndarray], dtype: str) -> Trace:
         return Trace(dict(zip(STAGES, arrays)), META | {"dtype": dtype})
 
-    def computed(self, fault: Callable[[np.ndarray], np.ndarray] | None = None, at: int = 1) -> Trace:
+    def compute(self, fault: Callable[[np.ndarray], np.ndarray] | None = None, at: int = 1) -> Trace:
         """Returns a trace with a fault in the output of a stage; later stages inherit it."""
         arrays, error = [], np.zeros_like(self.truth[0])
         for number, x in enumerate(self.truth):
@@ -44,14 +44,14 @@ class Half:
             arrays.append((x + size * error).astype(np.float32))
         return self.trace(arrays, "bfloat16")
 
-    def judged(self, candidate: Trace) -> NoiseReport:
+    def judge_candidate(self, candidate: Trace) -> NoiseReport:
         return noise_by_spread(self.reference, candidate, self.clean)
 
 
 def test_clean_candidates_raise_no_false_alarm() -> None:
     for seed in range(60):
         half = Half(seed, positions=12 + seed % 50)
-        report = half.judged(half.computed())
+        report = half.judge_candidate(half.compute())
         assert report.first_bug is None, (seed, report.sentence)
         assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.0" in report.sentence
 
@@ -75,14 +75,14 @@ def test_faults_within_bfloat16_tolerance_are_named_at_their_stage(
 ) -> None:
     for seed in range(5):
         half = Half(seed)
-        report = half.judged(half.computed(fault, at))
+        report = half.judge_candidate(half.compute(fault, at))
         assert report.first_bug and report.first_bug.stage == STAGES[at], report.sentence
         assert report.first_bug.candidate < 0.05, "the limit of bfloat16"
 
 
 def test_constant_shift_is_found_by_the_mean_over_positions() -> None:
     half = Half(0)
-    [bug, *_] = half.judged(half.computed(small_shift, 0)).bugs
+    [bug, *_] = half.judge_candidate(half.compute(small_shift, 0)).bugs
     assert bug.candidate_typical <= bug.typical_bound and bug.candidate_steady > bug.steady_bound
     assert bug.deciding[3] == " on the mean of all positions"
 
@@ -104,7 +104,7 @@ def test_mean_error_over_positions_matches_its_definition() -> None:
 def test_quantised_candidates_are_measured_from_float64_with_their_own_weights() -> None:
     half = Half(0)
     moved = Trace({stage: x * 1.03 for stage, x in half.exact.items()}, half.exact.meta)  # other weights
-    candidate = Trace({stage: x * 1.03 for stage, x in half.computed().items()}, META | {"quantization": "q8_0"})
+    candidate = Trace({stage: x * 1.03 for stage, x in half.compute().items()}, META | {"quantization": "q8_0"})
     clean = [Trace({s: x * 1.03 for s, x in each.items()}, META | {"dtype": "float32"}) for each in half.clean.traces]
     report = noise_by_spread(half.reference, candidate, Clean(clean, moved, "the weights of x.gguf", same_weights=True))
     assert report.first_bug is None
@@ -116,7 +116,7 @@ def test_clean_runs_of_different_shape_give_no_verdict() -> None:
     half = Half(0)
     shorter = {stage: x[:-1] if stage == "llm.norm" else x for stage, x in half.clean.traces[0].items()}
     traces = [Trace(shorter, META_HALF), *half.clean.traces[1:]]
-    report = noise_by_spread(half.reference, half.computed(), Clean(traces, half.exact, "bfloat16"))
+    report = noise_by_spread(half.reference, half.compute(), Clean(traces, half.exact, "bfloat16"))
     assert report.first_bug is None and report.noise == {"llm.layers.0", "llm.layers.1"}
     sentence = (
         "llm.norm of this model in bfloat16 in 5 orders of summation has another shape, or values that are not finite, "
@@ -127,7 +127,7 @@ def test_clean_runs_of_different_shape_give_no_verdict() -> None:
 def test_missing_clean_runs_or_common_stages_are_refused() -> None:
     half = Half(0)
     with pytest.raises(BadInput, match="no computation in the candidate's precision"):
-        noise_by_spread(half.reference, half.computed(), Clean([], half.exact, "bfloat16"))
+        noise_by_spread(half.reference, half.compute(), Clean([], half.exact, "bfloat16"))
     other = Trace({"encoder.output": half.truth[0]}, META_HALF)
     with pytest.raises(BadInput, match="no stage of numbers in common"):
         noise_by_spread(half.reference, other, half.clean)

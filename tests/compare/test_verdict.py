@@ -51,10 +51,10 @@ def test_layer_fault_is_distinguished_from_noise(layer: int, seed: int, case: tu
 
 
 def test_faults_of_front_end_and_prompt_are_reported_before_layer_faults() -> None:
-    def worse(x: np.ndarray) -> np.ndarray:
+    def tripled(x: np.ndarray) -> np.ndarray:
         return x * 3
 
-    prompt = computed(faults={"prompt.tokens": lambda ids: ids[::-1], "encoder.input": worse})
+    prompt = computed(faults={"prompt.tokens": lambda ids: ids[::-1], "encoder.input": tripled})
     reordered = Trace({"encoder.input": prompt["encoder.input"], **prompt}, META)
     verdict = judge(compare(reordered, computed()))
     assert verdict.first_divergent == "prompt.tokens" and "token error rate 0.67, limit 0" in verdict.sentence
@@ -150,14 +150,14 @@ def test_prompt_token_fault_is_reported_before_float64_bugs() -> None:
 
 
 def test_isolated_comparison_names_every_faulty_stage() -> None:
-    def isolated(trace: Trace) -> Trace:
+    def as_isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
     exact, reference = computed("float64"), computed()
     bugs = {"encoder.layers.3": lambda x: x * (1 + 1e-5), "encoder.layers.5": lambda x: 1.01 * x}
     clean = {stage: computed(faults={stage: change})[stage] for stage, change in bugs.items()}
-    other = isolated(Trace({**reference, **clean}, reference.meta))
-    verdict = judge(compare(reference, other), noise_or_bug(reference, other, isolated(exact)))
+    other = as_isolated(Trace({**reference, **clean}, reference.meta))
+    verdict = judge(compare(reference, other), noise_or_bug(reference, other, as_isolated(exact)))
     assert verdict.faulty_stages == ("encoder.layers.3", "encoder.layers.5")
     assert verdict.sentence.startswith("Computed from the reference's own inputs, encoder.layers.3 is the first stage ")
     assert "encoder.layers.5 is the first stage beyond tolerance: relative L2 0.01" in verdict.sentence
@@ -206,27 +206,27 @@ def test_error_similar_to_the_peer_model_is_within() -> None:
 
 
 def test_isolated_comparison_names_tokens_but_not_their_text() -> None:
-    def isolated(trace: Trace) -> Trace:
+    def as_isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
     other = computed(faults={"tokens": lambda ids: ids + 1, "text": lambda text: np.array("something else")})
-    verdict = judge(compare(computed(), isolated(other)))
+    verdict = judge(compare(computed(), as_isolated(other)))
     assert verdict.faulty_stages == ("tokens",)
     assert "tokens is the first stage beyond tolerance" in verdict.sentence
-    text = judge(compare(computed(), isolated(computed(faults={"text": lambda text: np.array("something else")}))))
+    text = judge(compare(computed(), as_isolated(computed(faults={"text": lambda text: np.array("something else")}))))
     assert text.faulty_stages == ("text",)
 
 
 def test_isolated_comparison_names_faults_found_only_by_float64() -> None:
-    def isolated(trace: Trace) -> Trace:
+    def as_isolated(trace: Trace) -> Trace:
         return Trace(trace, trace.meta | {"isolated": True})
 
     reference = computed()
     small = {f"encoder.layers.{n}": (lambda x: x * (1 + 3e-5)) for n in range(1, 7)}
     other = {"encoder.layers.0": lambda x: 1.01 * x} | small
-    bug = isolated(computed(faults=other, given=reference))
+    bug = as_isolated(computed(faults=other, given=reference))
     verdict = judge(
-        compare(reference, bug), noise_or_bug(reference, bug, isolated(computed("float64", given=reference)))
+        compare(reference, bug), noise_or_bug(reference, bug, as_isolated(computed("float64", given=reference)))
     )
     assert verdict.faulty_stages == tuple(f"encoder.layers.{n}" for n in range(7))
     assert (

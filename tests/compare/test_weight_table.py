@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from tests.compare.test_weights import random_weights, stored
+from tests.compare.test_weights import random_weights, round_trip
 from workbench.compare import weight_table
 from workbench.compare.weight_table import RowReader, Table, table_difference
 from workbench.compare.weights import WeightDifference
@@ -29,7 +29,7 @@ def seven_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def difference_of(candidate: np.ndarray, kind: str) -> WeightDifference | None:
-    table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(stored(candidate, kind)), kind)
+    table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(round_trip(candidate, kind)), kind)
     return table_difference(table, [("other", reader(OTHER))])
 
 
@@ -78,7 +78,7 @@ def test_quantisation_rounding_of_a_table_is_no_difference(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_0"])
 def test_table_block_quantised_with_an_importance_matrix_is_no_difference(kind: str) -> None:
-    candidate = stored(OWN, kind)
+    candidate = round_trip(OWN, kind)
     candidate[3, :32] *= 0.65
     table = Table("it", (ROWS, COLUMNS), reader(OWN), reader(candidate), kind)
     assert table_difference(table, ()) is None

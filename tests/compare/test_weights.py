@@ -22,7 +22,7 @@ def random_weights(seed: int, shape: tuple[int, ...] = (ROWS, COLUMNS), tails: f
     return (0.05 * np.random.default_rng(seed).standard_t(tails, size=shape)).astype(np.float32)
 
 
-def stored(values: np.ndarray, kind: str) -> np.ndarray:
+def round_trip(values: np.ndarray, kind: str) -> np.ndarray:
     """Returns the values after they were stored in a type."""
     rows = quants.quantize(np.ascontiguousarray(values, np.float32), GGMLQuantizationType[kind])
     return dequantised(np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), -1), kind, "it")
@@ -79,7 +79,7 @@ def test_quantisation_rounding_is_no_difference(kind: str) -> None:
         own = random_weights(seed, tails=1.5 + seed)
         own[seed] *= 1e-4  # a small row, whose scale is a small number in half precision
         own[seed + 1] = 0
-        assert difference_of(own, stored(own, kind), kind) is None
+        assert difference_of(own, round_trip(own, kind), kind) is None
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -87,7 +87,7 @@ def test_quantisation_rounding_is_no_difference(kind: str) -> None:
 def test_known_cause_of_a_tensor_difference_is_named(cause: str, kind: str) -> None:
     change, expected, words = CAUSES[cause]
     own = random_weights(1, tails=30)
-    difference = difference_of(own, stored(change(own), kind), kind)
+    difference = difference_of(own, round_trip(change(own), kind), kind)
     assert difference and difference.kind == expected and words in difference.sentence, difference
 
 
@@ -110,7 +110,7 @@ UNKNOWN: dict[str, Change] = {
 )
 def test_position_of_a_wrong_block_is_named(kind: str, position: str) -> None:
     own = random_weights(1, tails=30)
-    difference = difference_of(own, stored(one_block(own), kind), kind)
+    difference = difference_of(own, round_trip(one_block(own), kind), kind)
     assert difference and difference.sentence == f"is 2 times the checkpoint's in {position}"
 
 
@@ -119,7 +119,7 @@ def test_position_of_a_wrong_block_is_named(kind: str, position: str) -> None:
 def test_unknown_faults_get_no_cause(fault: str, kind: str) -> None:
     for seed in range(10, 20):
         own = random_weights(seed)
-        difference = difference_of(own, stored(UNKNOWN[fault](own), kind), kind)
+        difference = difference_of(own, round_trip(UNKNOWN[fault](own), kind), kind)
         if kind in ("F32", "F16", "BF16", "Q8_0"):
             assert difference is not None
         assert difference is None or difference.kind == "values", difference
@@ -128,7 +128,7 @@ def test_unknown_faults_get_no_cause(fault: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["Q5_0", "Q4_0"])
 def test_block_quantised_with_an_importance_matrix_is_no_difference(kind: str) -> None:
     own = random_weights(2)
-    candidate = stored(own, kind)
+    candidate = round_trip(own, kind)
     candidate[3, :32] *= 0.65  # such a block is scaled for its important values, and the largest one suffers
     assert difference_of(own, candidate, kind) is None
 

@@ -35,7 +35,7 @@ def file(directory: Path, tmp_path: Path) -> Path:
     return convert(plans_of(directory, FAMILY), "f32", tmp_path / "port.gguf")[0][0]
 
 
-def planted(file: Path, tensor: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+def change_tensor(file: Path, tensor: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Changes a tensor of an f32 file."""
     opened = read_gguf(file)
     info, values = opened.tensors[tensor], change(np.array(opened.array(tensor)))
@@ -73,10 +73,10 @@ def test_correct_q4_0_demo_passes_the_check(tmp_path: Path) -> None:
 def test_wrong_tensors_are_named(directory: Path, file: Path) -> None:
     opened = read_gguf(file)
     gate, up = (np.array(opened.array(f"blk.0.ffn_{part}.weight")) for part in ("gate", "up"))
-    planted(file, "blk.0.ffn_gate.weight", lambda _: up)
-    planted(file, "blk.0.ffn_up.weight", lambda _: gate)
-    planted(file, "blk.1.attn_v.weight", lambda values: 2 * values)
-    planted(file, "audio_adaptor.linear1.bias", np.zeros_like)
+    change_tensor(file, "blk.0.ffn_gate.weight", lambda _: up)
+    change_tensor(file, "blk.0.ffn_up.weight", lambda _: gate)
+    change_tensor(file, "blk.1.attn_v.weight", lambda values: 2 * values)
+    change_tensor(file, "audio_adaptor.linear1.bias", np.zeros_like)
     clauses = checked(directory, file).clauses
     assert sorted(clauses) == [
         "audio_adaptor.linear1.bias is zero",
@@ -90,8 +90,8 @@ def test_large_tensors_are_reported_like_small_ones(
 ) -> None:
     monkeypatch.setattr(check, "MOST_VALUES", 0)
     assert not checked(directory, file).differs
-    planted(file, "token_embd.weight", lambda values: np.roll(values, 1, axis=0))
-    planted(file, "blk.1.attn_v.weight", lambda values: 2 * values)
+    change_tensor(file, "token_embd.weight", lambda values: np.roll(values, 1, axis=0))
+    change_tensor(file, "blk.1.attn_v.weight", lambda values: 2 * values)
     moved, twice = checked(directory, file).clauses
     assert moved.startswith("token_embd.weight has its rows in another order: rows 1, 2, 3, ")
     assert twice == "blk.1.attn_v.weight is 2 times the checkpoint's"

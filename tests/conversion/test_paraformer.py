@@ -18,7 +18,7 @@ from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 
 
-def changed(directory: Path, **changes: Any) -> Path:
+def write_changed(directory: Path, **changes: Any) -> Path:
     """The tiny checkpoint with another configuration, and weights for it."""
     config = yaml.safe_load((tiny_paraformer(directory) / "config.yaml").read_text())
     for name, value in changes.items():
@@ -72,7 +72,7 @@ def test_keys_describe_the_network(tmp_path: Path) -> None:
 def test_bicif_second_predictor_head_is_converted_completely(tmp_path: Path) -> None:
     fine = {"upsample_times": 3, "upsample_type": "cnn_blstm", "use_cif1_cnn": False, "smooth_factor2": 0.25}
     predictor = {"predictor": "CifPredictorV3", "predictor_conf": fine}
-    directory = changed(tmp_path / "bicif", model="BiCifParaformer", **predictor)
+    directory = write_changed(tmp_path / "bicif", model="BiCifParaformer", **predictor)
     tensors = torch.load(directory / "model.pt", weights_only=True)
     assert any(each.startswith("predictor.blstm.") for each in tensors)
     (read,) = converted_file(directory, "paraformer", "q8_0", tmp_path / "it.gguf")
@@ -81,7 +81,7 @@ def test_bicif_second_predictor_head_is_converted_completely(tmp_path: Path) -> 
 
 
 def test_tensors_for_training_and_hotwords_are_not_converted(tmp_path: Path) -> None:
-    directory = changed(tmp_path / "seaco", model="SeacoParaformer")
+    directory = write_changed(tmp_path / "seaco", model="SeacoParaformer")
     tensors = torch.load(directory / "model.pt", weights_only=True)
     extra = ("decoder.embed.0.weight", "bias_encoder.weight_ih_l0", "seaco_decoder.after_norm.weight")
     torch.save({**tensors, **{name: torch.zeros(4, 4) for name in extra}}, directory / "model.pt")

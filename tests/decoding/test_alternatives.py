@@ -16,7 +16,7 @@ from workbench.decoding.generation import Decoding
 LOGITS = st.one_of(st.floats(-80, 80), st.sampled_from([0.0, 1.0, -np.inf, np.nan]))
 
 
-def slowly(logits: list[float], count: int) -> list[tuple[int, float]]:
+def slow_likeliest(logits: list[float], count: int) -> list[tuple[int, float]]:
     """Returns (id, log-probability) of the likeliest ids, by a full sort and an exact sum."""
     scores = [-math.inf if math.isnan(logit) else logit for logit in logits]
     order = sorted(range(len(scores)), key=lambda number: (-scores[number], number))[:count]
@@ -31,7 +31,7 @@ def slowly(logits: list[float], count: int) -> list[tuple[int, float]]:
 def test_likeliest_tokens_match_the_slow_definition(logits: list[float], count: int) -> None:
     ids, logprobs = likeliest(np.array([logits, logits[::-1]]), count)
     for row, row_logits in enumerate((logits, logits[::-1])):
-        expected = slowly(row_logits, count)
+        expected = slow_likeliest(row_logits, count)
         assert ids[row].tolist() == [number for number, _ in expected], "ties by the lower id"
         np.testing.assert_allclose(logprobs[row], [value for _, value in expected], rtol=1e-12, atol=1e-12)
     assert ids.dtype == np.int64 and logprobs.dtype == np.float64

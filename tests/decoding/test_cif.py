@@ -16,7 +16,7 @@ from workbench.runtimes.pytorch.networks import cif
 WEIGHTS = st.lists(st.floats(0.0, 1.0, width=32), min_size=1, max_size=40)
 
 
-def both(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def fire_both(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the embeddings [tokens, width] of `fire` and those of PyTorch."""
     expected = cif.fire(torch.from_numpy(hidden)[None], torch.from_numpy(alphas)[None], tokens)
     return fire(hidden, alphas, tokens), expected[0].numpy()
@@ -27,7 +27,7 @@ def test_cif_embeddings_equal_those_of_pytorch(weights: list[float], more: int) 
     """Also for tokens that the weights do not complete."""
     alphas = np.array(weights, dtype=np.float32)
     hidden = np.random.default_rng(len(weights)).standard_normal((len(weights), 3)).astype(np.float32)
-    embeddings, expected = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)) + more)
+    embeddings, expected = fire_both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)) + more)
     assert embeddings.dtype == np.float32 and embeddings.shape == expected.shape
     np.testing.assert_allclose(embeddings, expected, atol=2e-6)
 
@@ -35,7 +35,7 @@ def test_cif_embeddings_equal_those_of_pytorch(weights: list[float], more: int) 
 def test_cif_embeddings_of_a_long_recording_equal_those_of_pytorch() -> None:
     draw = np.random.default_rng(0)
     hidden, alphas = draw.standard_normal((5000, 4)).astype(np.float32), draw.random(5000, dtype=np.float32)
-    embeddings, expected = both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)))
+    embeddings, expected = fire_both(hidden, alphas, math.floor(alphas.sum(dtype=np.float64)))
     np.testing.assert_allclose(embeddings, expected, atol=2e-6)
 
 

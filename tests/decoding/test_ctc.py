@@ -16,7 +16,7 @@ from workbench.decoding.ctc import CtcToken, collapse, greedy
 SCORES = arrays(np.float32, st.tuples(st.integers(1, 6), st.integers(2, 4)), elements=st.integers(-50, 50), unique=True)
 
 
-def collapsed(path: tuple[int, ...], blank: int) -> list[int]:
+def collapse_path(path: tuple[int, ...], blank: int) -> list[int]:
     """The definition: repeats removed first, then blanks."""
     without_repeats = [path[0], *(step for previous, step in pairwise(path) if step != previous)]
     return [token for token in without_repeats if token != blank]
@@ -27,7 +27,7 @@ def test_greedy_ctc_equals_the_best_of_all_paths(scores: np.ndarray, blank: int)
     frames, vocabulary = scores.shape
     paths = product(range(vocabulary), repeat=frames)
     best = max(paths, key=lambda path: sum(float(scores[t, token]) for t, token in enumerate(path)))
-    assert [token.id for token in greedy(scores, blank)] == collapsed(best, blank)
+    assert [token.id for token in greedy(scores, blank)] == collapse_path(best, blank)
 
 
 @given(SCORES)
@@ -38,7 +38,7 @@ def test_greedy_ctc_spans_equal_the_forced_alignment_of_its_tokens(scores: np.nd
     ids = [token.id for token in spans]
     best, score = None, -np.inf
     for path in product(range(vocabulary), repeat=frames):
-        if collapsed(path, 0) != ids:
+        if collapse_path(path, 0) != ids:
             continue
         total = sum(float(scores[t, token]) for t, token in enumerate(path))
         if total > score:
@@ -53,7 +53,7 @@ def test_greedy_ctc_spans_equal_the_forced_alignment_of_its_tokens(scores: np.nd
 @given(st.lists(st.integers(0, 3), max_size=30), st.integers(0, 3))
 def test_collapsed_tokens_cover_every_non_blank_frame_once(path: list[int], blank: int) -> None:
     tokens = collapse(np.array(path, dtype=int), blank)
-    assert [token.id for token in tokens] == (collapsed(tuple(path), blank) if path else [])
+    assert [token.id for token in tokens] == (collapse_path(tuple(path), blank) if path else [])
     for token in tokens:
         assert set(path[token.first : token.end]) == {token.id}  # its frames are its own
         assert token.first == 0 or path[token.first - 1] != token.id  # and all of the run

@@ -34,7 +34,7 @@ class Texts:
         return TextScore(np.zeros(len(pieces), np.int64), np.array(logprobs), last if end else None)
 
 
-def sums(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float]:
+def batch_scores(model: LanguageModel, histories: Sequence[Sequence[int]]) -> list[float]:
     """Returns each history's score with its end, computed word by word in a batch."""
     states = np.full(len(histories), model.start, dtype=np.int64)
     scores = np.zeros(len(histories))
@@ -56,7 +56,7 @@ def test_sum_of_word_scores_equals_the_whole_text_score(histories: list[list[int
     model = NeuralModel(texts, WORDS, most=most)
     for _ in range(2):
         expected = [texts.score(" ".join(WORDS[word] for word in history), True).total for history in histories]
-        assert sums(model, histories) == pytest.approx(expected, abs=1e-12)
+        assert batch_scores(model, histories) == pytest.approx(expected, abs=1e-12)
 
 
 def test_missing_texts_are_scored_in_one_call_and_cached() -> None:

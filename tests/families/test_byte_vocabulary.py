@@ -11,7 +11,7 @@ from workbench.core.errors import BadInput
 from workbench.families.byte_vocabulary import ByteVocabulary, read_tiktoken
 
 
-def written(path: Path, contents: list[bytes]) -> Path:
+def write_tiktoken(path: Path, contents: list[bytes]) -> Path:
     lines = [f"{base64.b64encode(content).decode()} {place}" for place, content in enumerate(contents)]
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -19,7 +19,7 @@ def written(path: Path, contents: list[bytes]) -> Path:
 
 def test_pieces_are_readable_and_distinct(tmp_path: Path) -> None:
     contents = [b"a", b" the", "你".encode(), "你".encode()[:2], b"\n", b" ", "▁".encode(), b"<E4>", b"\xe4"]
-    vocabulary = read_tiktoken(written(tmp_path / "it.tiktoken", contents), 12)
+    vocabulary = read_tiktoken(write_tiktoken(tmp_path / "it.tiktoken", contents), 12)
     assert vocabulary.pieces == (
         *("a", "▁the", "你", "<E4><BD>", "<0A>", "▁", "▁<|6|>", "<E4>", "<E4><|8|>", "<|9|>", "<|10|>", "<|11|>"),
     )

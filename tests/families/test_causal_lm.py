@@ -39,7 +39,7 @@ def directory(checkpoint: Path, tmp_path: Path) -> Path:
     return shutil.copytree(checkpoint, tmp_path / "it")
 
 
-def written(model: CausalLmModel, prompt: Any, **options: Any) -> str:
+def prompt_of(model: CausalLmModel, prompt: Any, **options: Any) -> str:
     """Returns the prompt as the model receives it."""
     ids = token_prompt(model, prompt, CausalLmOptions(**{"max_new_tokens": 10, **options})).ids
     return model.tokenizer.text(ids, special=True)
@@ -96,17 +96,17 @@ def test_tokenizer_larger_than_vocab_size_is_refused(directory: Path) -> None:
 
 
 def test_plain_text_becomes_a_user_turn(model: CausalLmModel) -> None:
-    assert written(model, USER["content"]) == DEFAULT_SYSTEM + USER_TURN
-    assert written(model, USER["content"], system="Be brief.") == (
+    assert prompt_of(model, USER["content"]) == DEFAULT_SYSTEM + USER_TURN
+    assert prompt_of(model, USER["content"], system="Be brief.") == (
         "<|im_start|>system\nBe brief.<|im_end|>\n" + USER_TURN
     )
-    assert written(model, USER["content"], chat=False) == USER["content"]
+    assert prompt_of(model, USER["content"], chat=False) == USER["content"]
 
 
 def test_list_of_messages_is_written_by_the_chat_template(model: CausalLmModel) -> None:
     brief = "<|im_start|>system\nBe brief.<|im_end|>\n"
-    assert written(model, [SYSTEM, USER]) == brief + USER_TURN == written(model, (USER,), system="Be brief.")
-    assert written(model, [USER, ASSISTANT, USER], chat=False) == (
+    assert prompt_of(model, [SYSTEM, USER]) == brief + USER_TURN == prompt_of(model, (USER,), system="Be brief.")
+    assert prompt_of(model, [USER, ASSISTANT, USER], chat=False) == (
         DEFAULT_SYSTEM + USER_TURN + "one two three<|im_end|>\n" + USER_TURN
     )
 
@@ -114,13 +114,13 @@ def test_list_of_messages_is_written_by_the_chat_template(model: CausalLmModel) 
 def test_model_without_a_chat_template_continues_plain_text(directory: Path) -> None:
     change_json(directory / "tokenizer_config.json", chat_template=None)
     model = read_causal_lm(directory)
-    assert written(model, "seven") == "seven"
+    assert prompt_of(model, "seven") == "seven"
     with pytest.raises(BadInput, match=r"^it has no chat template; give the prompt as one text$"):
-        written(model, [USER])
+        prompt_of(model, [USER])
     with pytest.raises(
         BadInput, match=r"^there is a system message and it has no chat template; expected a plain text"
     ):
-        written(model, "seven", system="Be brief.")
+        prompt_of(model, "seven", system="Be brief.")
 
 
 def test_thinking_option_is_passed_to_the_chat_template(directory: Path) -> None:
@@ -128,15 +128,15 @@ def test_thinking_option_is_passed_to_the_chat_template(directory: Path) -> None
     change_json(directory / "tokenizer_config.json", chat_template=template)
     (directory / "chat_template.jinja").unlink(missing_ok=True)
     model = read_causal_lm(directory)
-    assert written(model, "seven") == "seven"
-    assert written(model, "seven", thinking=False) == "seven<think></think>"
+    assert prompt_of(model, "seven") == "seven"
+    assert prompt_of(model, "seven", thinking=False) == "seven<think></think>"
 
 
 def test_chat_template_exception_raises_one_line_error(directory: Path) -> None:
     template = "{{ raise_exception('roles must\\nalternate') }}"
     change_json(directory / "tokenizer_config.json", chat_template=template)
     with pytest.raises(BadInput, match=r"^the chat template of it does not take these messages: roles must alternate$"):
-        written(read_causal_lm(directory), [USER])
+        prompt_of(read_causal_lm(directory), [USER])
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,17 @@ def test_chat_template_exception_raises_one_line_error(directory: Path) -> None:
 )
 def test_invalid_prompt_raises_one_line_error(model: CausalLmModel, prompt: Any, sentence: str) -> None:
     with pytest.raises(BadInput) as caught:
-        written(model, prompt)
+        prompt_of(model, prompt)
     assert str(caught.value) == sentence
 
 
 def test_conflicting_system_messages_are_refused(model: CausalLmModel) -> None:
     with pytest.raises(BadInput, match=r"^the prompt begins with a system message and option system gives another; "):
-        written(model, [SYSTEM, USER], system="Be long.")
+        prompt_of(model, [SYSTEM, USER], system="Be long.")
     with pytest.raises(
         BadInput, match=r"^there is a system message and option chat is off; expected a plain text alone$"
     ):
-        written(model, "seven", system="Be brief.", chat=False)
+        prompt_of(model, "seven", system="Be brief.", chat=False)
 
 
 def test_prompt_and_max_new_tokens_beyond_the_context_are_refused(model: CausalLmModel) -> None:

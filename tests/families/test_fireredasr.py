@@ -300,7 +300,7 @@ def test_recording_longer_than_the_positional_encoding_is_refused(directory: Pat
 # A directory that was made for vLLM -------------------------------------------------------------------------------
 
 
-def served(language: Path, out: Path, section: Any) -> Path:
+def vllm_directory(language: Path, out: Path, section: Any) -> Path:
     """A directory for vLLM: the language model's files, and the speech encoder's beside them."""
     out.mkdir()
     for file in language.iterdir():
@@ -313,7 +313,7 @@ def served(language: Path, out: Path, section: Any) -> Path:
 def test_vllm_directory_is_read_as_its_own_language_model_directory(language: Path, tmp_path: Path) -> None:
     section = {"format": SERVED_FORMAT, "family": "fireredasr", "token_ids": {}}
     arguments = {"arguments": {**ARGUMENTS, "length_rule": "head"}, "encoder_arguments": ENCODER_ARGUMENTS}
-    model = read_served_fireredasr(served(language, tmp_path / "out", {**section, **arguments}))
+    model = read_served_fireredasr(vllm_directory(language, tmp_path / "out", {**section, **arguments}))
     assert model.language.directory == model.directory == tmp_path / "out"
     assert (model.length_rule, model.encoder.n_layers, model.speech) == ("head", 2, AUDIO)
     assert prompt_ids(model).tolist().count(model.speech_id) == 1
@@ -339,5 +339,5 @@ def test_directory_without_a_valid_vllm_section_is_refused(
     section: Any, message: str, language: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput) as caught:
-        read_served_fireredasr(served(language, tmp_path / "out", section))
+        read_served_fireredasr(vllm_directory(language, tmp_path / "out", section))
     assert message in sentence(caught)

@@ -45,7 +45,7 @@ def model_of(directory: Path) -> FireRedAsrModel:
     return read_fireredasr(directory, ARGUMENTS, ENCODER_ARGUMENTS)
 
 
-def written(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
+def render(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
     """Returns the prompt that transformers renders from the template."""
     prompt: str = model.tokenizer._tokenizer.apply_chat_template(
         messages, chat_template=chat_template(model), tokenize=False, add_generation_prompt=True
@@ -55,7 +55,7 @@ def written(model: FireRedAsrModel, messages: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("content", [AUDIO, f"{AUDIO}\n", [{"type": "audio"}], [{"type": "audio", "audio": "..."}]])
 def test_speech_only_message_gives_the_family_prompt(content: Any, directory: Path) -> None:
-    assert written(model_of(directory), [{"role": "user", "content": content}]) == EXPECTED_PROMPT
+    assert render(model_of(directory), [{"role": "user", "content": content}]) == EXPECTED_PROMPT
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_speech_only_message_gives_the_family_prompt(content: Any, directory: Pa
     ],
 )
 def test_text_beside_speech_replaces_the_default_instruction(content: Any, directory: Path) -> None:
-    prompt = written(model_of(directory), [{"role": "user", "content": content}])
+    prompt = render(model_of(directory), [{"role": "user", "content": content}])
     assert prompt == f"<|im_start|>user\n{AUDIO}what is said?<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -79,7 +79,7 @@ def test_speech_inside_text_keeps_its_place_and_other_messages_are_kept(director
         {"role": "assistant", "content": "one"},
         {"role": "user", "content": [{"type": "text", "text": "and"}, {"type": "text", "text": "then?"}]},
     ]
-    assert written(model_of(directory), messages) == (
+    assert render(model_of(directory), messages) == (
         f"<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nthis: {AUDIO}.<|im_end|>\n"
         "<|im_start|>assistant\none<|im_end|>\n<|im_start|>user\nand\nthen?<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -90,7 +90,7 @@ def test_user_instruction_prompt_matches_the_chat_template(own: Instruction, dir
     model = model_of(directory)
     system = [{"role": "system", "content": own.system}] if own.system else []
     beside = [{"type": "text", "text": own.text}] if own.text else []
-    expected = written(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
+    expected = render(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
     assert prompt_ids(model, own).tolist() == model.tokenizer.ids(expected.replace(AUDIO, SPEECH))
     with pytest.raises(BadInput, match="the instruction contains <speech>, which marks the recording"):
         prompt_ids(model, Instruction(f"what is {SPEECH}?"))
@@ -98,12 +98,12 @@ def test_user_instruction_prompt_matches_the_chat_template(own: Instruction, dir
 
 def test_conversation_without_speech_uses_the_language_model_template(directory: Path) -> None:
     model = model_of(directory)
-    assert written(model, TEXT) == model.tokenizer.chat(TEXT)
+    assert render(model, TEXT) == model.tokenizer.chat(TEXT)
 
 
 def test_language_model_without_a_template_accepts_speech_messages_only(directory: Path) -> None:
     change_json(directory / LANGUAGE_DIRECTORY / "tokenizer_config.json", chat_template=None)
     model = model_of(directory)
-    assert written(model, [{"role": "user", "content": AUDIO}]) == EXPECTED_PROMPT
+    assert render(model, [{"role": "user", "content": AUDIO}]) == EXPECTED_PROMPT
     with pytest.raises(jinja2.TemplateError, match="has no chat template"):
-        written(model, TEXT)
+        render(model, TEXT)

@@ -42,7 +42,7 @@ def model() -> FunasrNanoModel:
     return read_funasr_nano(DEMO)
 
 
-def written(model: FunasrNanoModel, messages: list[dict[str, Any]], **variables: Any) -> str:
+def render(model: FunasrNanoModel, messages: list[dict[str, Any]], **variables: Any) -> str:
     """Returns the prompt that transformers renders from the template."""
     prompt: str = model.tokenizer._tokenizer.apply_chat_template(
         messages, chat_template=chat_template(model), tokenize=False, add_generation_prompt=True, **variables
@@ -60,11 +60,11 @@ def test_speech_only_message_gives_the_family_prompt(
     system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" if sys_prompt else ""
     thought = "" if do_think else "<think>\n\n</think>\n\n"
     expected = f"{system}<|im_start|>user\n{instruction(options)}{AUDIO}<|im_end|>\n<|im_start|>assistant\n{thought}"
-    assert written(model, [{"role": "user", "content": content}], **variables) == expected
+    assert render(model, [{"role": "user", "content": content}], **variables) == expected
 
 
 def test_template_without_variables_gives_the_default_prompt(model: FunasrNanoModel) -> None:
-    assert f"user\n{instruction(FunasrNanoOptions())}{AUDIO}<|im_end|>" in written(
+    assert f"user\n{instruction(FunasrNanoOptions())}{AUDIO}<|im_end|>" in render(
         model, [{"role": "user", "content": AUDIO}]
     )
 
@@ -79,7 +79,7 @@ def test_template_without_variables_gives_the_default_prompt(model: FunasrNanoMo
 )
 def test_text_beside_speech_replaces_the_default_instruction(content: Any, model: FunasrNanoModel) -> None:
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": content}]
-    assert written(model, messages) == (
+    assert render(model, messages) == (
         "<|im_start|>system\nBe brief.<|im_end|>\n"
         f"<|im_start|>user\nWhat is said?{AUDIO}<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -93,7 +93,7 @@ def test_user_instruction_prompt_matches_the_chat_template(
     model = replace(model, sys_prompt=sys_prompt)
     system = [{"role": "system", "content": own.system}] if own.system else []
     beside = [{"type": "text", "text": own.text}] if own.text else []
-    expected = written(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
+    expected = render(model, [*system, {"role": "user", "content": [{"type": "audio"}, *beside]}])
     before, after = map(model.tokenizer.ids, expected.split(AUDIO))
     assert prompt_ids(model, FunasrNanoOptions(), own).tolist() == [*before, SPEECH, *after]
 
@@ -101,14 +101,14 @@ def test_user_instruction_prompt_matches_the_chat_template(
 def test_conversation_without_speech_uses_the_language_model_template(model: FunasrNanoModel) -> None:
     messages = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     expected = model.tokenizer.chat(messages)
-    assert written(model, messages) == expected
+    assert render(model, messages) == expected
     model.tokenizer._tokenizer.chat_template, own = None, model.tokenizer._tokenizer.chat_template
     try:
-        assert "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\ntwo<|im_end|>" in written(model, messages)
+        assert "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\ntwo<|im_end|>" in render(model, messages)
     finally:
         model.tokenizer._tokenizer.chat_template = own
 
 
 def test_unknown_language_variable_is_refused(model: FunasrNanoModel) -> None:
     with pytest.raises(Exception, match="language is xx; expected auto, zh, en"):
-        written(model, [{"role": "user", "content": AUDIO}], language="xx")
+        render(model, [{"role": "user", "content": AUDIO}], language="xx")

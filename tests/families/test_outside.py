@@ -53,7 +53,7 @@ def package_on_path(site: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def listed(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def listed_card(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Adds a card of the checkpoint to the user's list; returns its id."""
     file = tmp_path / "models.toml"
     source = f"source = {{ directory = {json.dumps(str(model))} }}"
@@ -105,7 +105,7 @@ def test_family_option_is_validated_on_the_command_line(package_on_path: None, m
 
 
 def test_models_command_lists_the_external_family_in_a_new_process(
-    site: Path, listed: str, monkeypatch: pytest.MonkeyPatch
+    site: Path, listed_card: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     command = [sys.executable, "-m", "workbench", "models"]

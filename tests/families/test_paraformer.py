@@ -112,7 +112,7 @@ def test_unknown_pieces_use_a_time_slot_and_are_not_written() -> None:
 # Checkpoints ---------------------------------------------------------------------------------------------------------
 
 
-def opened(directory: Path) -> ParaformerPipeline:
+def open_pipeline(directory: Path) -> ParaformerPipeline:
     return open_paraformer(read_paraformer(directory), CPU)
 
 
@@ -190,7 +190,7 @@ def test_missing_or_wrong_size_vocabulary_is_refused(tmp_path: Path) -> None:
     directory = tiny_paraformer(tmp_path / "it")
     (directory / "tokens.json").write_text('["<blank>", "<s>", "</s>"]')
     with pytest.raises(BadInput, match=r"decoder\.output_layer\.weight has shape .* vocabulary call for \(3, 16\)"):
-        opened(directory)
+        open_pipeline(directory)
     (directory / "tokens.json").unlink()
     with pytest.raises(BadInput, match=r"checkpoint directory it has no vocabulary; expected tokens\.json"):
         read_paraformer(directory)
@@ -201,18 +201,18 @@ def test_training_tensors_are_ignored_and_hotword_tensors_only_for_seaco(tmp_pat
     state = torch.load(directory / "model.pt", weights_only=True)
     state["decoder.embed.0.weight"] = torch.zeros(8, 16)
     torch.save(state, directory / "model.pt")
-    opened(directory)
+    open_pipeline(directory)
     state["bias_encoder.weight_ih_l0"] = torch.zeros(4)
     torch.save(state, directory / "model.pt")
     with pytest.raises(BadInput, match=r"has tensor bias_encoder\.weight_ih_l0"):
-        opened(directory)
+        open_pipeline(directory)
     edit(directory, lambda config: config.update(model="SeacoParaformer"))
-    opened(directory)
+    open_pipeline(directory)
 
 
 @pytest.mark.parametrize("predictor", ["CifPredictorV2", "CifPredictorV3"])
 def test_trace_has_the_expected_stages_and_shapes(predictor: str, tmp_path: Path) -> None:
-    model = opened(write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor=predictor))
+    model = open_pipeline(write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor=predictor))
     samples, _ = noise(2.0)
     trace = model.trace(samples, ParaformerOptions(), StageFilter("*"))
     frames, tokens = len(trace["frontend.features"]), len(trace["tokens"])
@@ -230,7 +230,7 @@ def test_trace_has_the_expected_stages_and_shapes(predictor: str, tmp_path: Path
 
 def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:
     """Some recordings are so short that the model counts no token."""
-    model = opened(write_paraformer(tmp_path / "it", ODD_PARAFORMER))
+    model = open_pipeline(write_paraformer(tmp_path / "it", ODD_PARAFORMER))
     recognitions = [
         model.recognise(noise(1.0)[0][:length], ParaformerOptions()) for length in (1, 2, 399, 400, 401, 560, 8000)
     ]

@@ -105,7 +105,7 @@ def test_token_times_are_ordered_and_inside_the_recording(path: list[int]) -> No
 # Checkpoints ---------------------------------------------------------------------------------------------------------
 
 
-def opened(directory: Path) -> SenseVoicePipeline:
+def open_pipeline(directory: Path) -> SenseVoicePipeline:
     return open_sensevoice(read_sensevoice(directory), CPU)
 
 
@@ -116,7 +116,7 @@ def test_sentencepiece_model_is_preferred_as_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match=r"tensor ctc\.ctc_lo\.weight has shape .*; its config.yaml and vocabulary call for \(420"
     ):
-        opened(directory)
+        open_pipeline(directory)
 
 
 def test_two_sentencepiece_models_need_a_configuration_that_names_one(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_vocabulary_of_wrong_size_is_refused(tmp_path: Path) -> None:
     pieces = json.loads((directory / "tokens.json").read_text())
     (directory / "tokens.json").write_text(json.dumps([*pieces, "more"]))
     with pytest.raises(BadInput, match=rf"shape \({len(pieces)}, 16\).*vocabulary call for \({len(pieces) + 1}, 16\)"):
-        opened(directory)
+        open_pipeline(directory)
 
 
 @pytest.mark.parametrize("blank", [-1, 10**6, "0", 0.5])
@@ -161,7 +161,7 @@ def test_cmvn_of_wrong_width_is_refused(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
     (directory / "am.mvn").write_text(am_mvn(np.zeros(400), np.ones(400)))
     with pytest.raises(BadInput, match=r"400 values.*560"):
-        opened(directory)
+        open_pipeline(directory)
 
 
 def test_cmvn_is_applied_and_option_cmvn_off_skips_it(tmp_path: Path) -> None:
@@ -170,8 +170,8 @@ def test_cmvn_is_applied_and_option_cmvn_off_skips_it(tmp_path: Path) -> None:
     (normalised / "am.mvn").write_text(am_mvn(np.full(560, -10.0), np.full(560, 0.25)))
     samples, _ = noise(1.0)
     features = StageFilter("frontend.features")
-    without = opened(plain).trace(samples, SenseVoiceOptions(), features)["frontend.features"]
-    model = opened(normalised)
+    without = open_pipeline(plain).trace(samples, SenseVoiceOptions(), features)["frontend.features"]
+    model = open_pipeline(normalised)
     applied = model.trace(samples, SenseVoiceOptions(), features)["frontend.features"]
     skipped = model.trace(samples, SenseVoiceOptions(cmvn="off"), features)["frontend.features"]
     np.testing.assert_allclose(applied, (without - 10) / 4, atol=1e-6)
@@ -180,7 +180,7 @@ def test_cmvn_is_applied_and_option_cmvn_off_skips_it(tmp_path: Path) -> None:
 
 def test_trace_has_the_expected_stages_and_shapes(tmp_path: Path) -> None:
     samples, _ = noise(1.0)
-    model = opened(tiny_sensevoice(tmp_path / "it"))
+    model = open_pipeline(tiny_sensevoice(tmp_path / "it"))
     trace = model.trace(samples, SenseVoiceOptions(), StageFilter("*"))
     frames = len(trace["frontend.features"])
     assert trace["frontend.fbank"].shape == (98, 80) and trace["frontend.lfr"].shape == (frames, 560)
@@ -197,6 +197,6 @@ def test_trace_has_the_expected_stages_and_shapes(tmp_path: Path) -> None:
 
 
 def test_shortest_recordings_are_transcribed(tmp_path: Path) -> None:
-    model = opened(tiny_sensevoice(tmp_path / "it"))
+    model = open_pipeline(tiny_sensevoice(tmp_path / "it"))
     for length in (1, 2, 399, 400, 401, 560):
         model.recognise(noise(1.0)[0][:length], SenseVoiceOptions())

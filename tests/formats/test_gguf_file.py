@@ -16,7 +16,7 @@ from workbench.formats.gguf_file import GgufFile, read_gguf
 
 
 @pytest.fixture
-def typed(tmp_path: Path) -> GgufFile:
+def typed_file(tmp_path: Path) -> GgufFile:
     def fill(writer: GGUFWriter) -> None:
         writer.add_uint32("whole", 7)
         writer.add_float32("float", 0.25)
@@ -30,17 +30,26 @@ def typed(tmp_path: Path) -> GgufFile:
     return read_gguf(write(tmp_path / "it.gguf", fill))
 
 
-def test_metadata_getters_return_values_and_defaults(typed: GgufFile) -> None:
-    assert (typed.architecture, typed.whole("whole"), typed.number("float")) == ("sensevoice-small", 7, 0.25)
-    assert (typed.number("whole"), typed.flag("flag"), typed.text("text")) == (7.0, True, "it")
-    assert typed.text("long") == "y" * 9000
-    assert (typed.whole("no", 3), typed.number("no", 0.5), typed.flag("no", False), typed.text("no", "x")) == (
+def test_metadata_getters_return_values_and_defaults(typed_file: GgufFile) -> None:
+    assert (typed_file.architecture, typed_file.whole("whole"), typed_file.number("float")) == (
+        "sensevoice-small",
+        7,
+        0.25,
+    )
+    assert (typed_file.number("whole"), typed_file.flag("flag"), typed_file.text("text")) == (7.0, True, "it")
+    assert typed_file.text("long") == "y" * 9000
+    assert (
+        typed_file.whole("no", 3),
+        typed_file.number("no", 0.5),
+        typed_file.flag("no", False),
+        typed_file.text("no", "x"),
+    ) == (
         3,
         0.5,
         False,
         "x",
     )
-    assert typed.texts("no") is None and typed.numbers("no") is None and typed.length("no") is None
+    assert typed_file.texts("no") is None and typed_file.numbers("no") is None and typed_file.length("no") is None
 
 
 @pytest.mark.parametrize(
@@ -62,10 +71,10 @@ def test_metadata_getters_return_values_and_defaults(typed: GgufFile) -> None:
     ],
 )
 def test_metadata_getters_refuse_values_of_another_type(
-    typed: GgufFile, read_value: Callable[[GgufFile], Any], reason: str
+    typed_file: GgufFile, read_value: Callable[[GgufFile], Any], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
-        read_value(typed)
+        read_value(typed_file)
 
 
 def test_missing_rows_and_tensors_are_refused(tmp_path: Path) -> None:
@@ -104,12 +113,12 @@ def test_quantisation_is_the_stated_one_or_that_of_most_matrices(tmp_path: Path)
         writer.add_tensor("w", np.ones((40, 20), np.float16))
         writer.add_tensor("u", np.ones((4, 2), np.float32))
 
-    def stated(writer: GGUFWriter) -> None:
+    def write_file_type(writer: GGUFWriter) -> None:
         fill(writer)
         writer.add_string("workbench.quantization", "q4_0")
 
     assert read_gguf(write(tmp_path / "it.gguf", fill)).quantization == "f16"
-    assert read_gguf(write(tmp_path / "it.gguf", stated)).quantization == "q4_0"
+    assert read_gguf(write(tmp_path / "it.gguf", write_file_type)).quantization == "q4_0"
     assert read_gguf(write(tmp_path / "it.gguf")).quantization == "f32"
 
 

@@ -43,25 +43,25 @@ def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates or ("gguf", "vllm"), **options)  # type: ignore[arg-type]
 
 
-def worse(baseline: ParityRun, current: ParityRun, factor: float = 1.5) -> tuple[Regression, ...]:
+def find_regressions(baseline: ParityRun, current: ParityRun, factor: float = 1.5) -> tuple[Regression, ...]:
     return regressions(json.loads(baseline.to_json()), current.to_dict(), factor)
 
 
 def test_unchanged_known_error_is_not_a_regression(fakes: FakeRegistry) -> None:
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.01 * x}
     with parity(fakes, stages="encoder.*") as known:
-        assert known.status == 1 and worse(known, known) == ()
+        assert known.status == 1 and find_regressions(known, known) == ()
         fakes.faults["gguf"] = {BROKEN: lambda x: 1.014 * x}
         with parity(fakes, stages="encoder.*") as current:
-            assert current.status == 1 and worse(known, current) == ()
-            assert {each.candidate for each in worse(known, current, 1.1)} == {"gguf"}
-            assert worse(current, known, 1.0) == ()
+            assert current.status == 1 and find_regressions(known, current) == ()
+            assert {each.candidate for each in find_regressions(known, current, 1.1)} == {"gguf"}
+            assert find_regressions(current, known, 1.0) == ()
 
 
 def test_larger_error_than_the_baseline_is_a_regression(fakes: FakeRegistry, known: ParityRun) -> None:
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.1 * x}
     with parity(fakes) as current:
-        worsened = worse(known, current)
+        worsened = find_regressions(known, current)
     assert worsened[0].candidate == "gguf" and worsened[0].stage == BROKEN
     assert worsened[0].sentence.startswith(f"{BROKEN} is farther off: relative L2 0.1, limit 0.0001, and was 0.01")
     assert all(each.candidate == "gguf" for each in worsened)
@@ -70,11 +70,11 @@ def test_larger_error_than_the_baseline_is_a_regression(fakes: FakeRegistry, kno
 def test_stage_newly_beyond_tolerance_and_missing_stage_are_regressions(fakes: FakeRegistry, known: ParityRun) -> None:
     fakes.faults["vllm"] = {"encoder.layers.5": lambda x: 1.01 * x}
     with parity(fakes) as current:
-        worsened = [each for each in worse(known, current) if each.candidate == "vllm"]
+        worsened = [each for each in find_regressions(known, current) if each.candidate == "vllm"]
     assert worsened[0].stage == "encoder.layers.5"
     assert worsened[0].sentence.startswith("encoder.layers.5 is beyond tolerance now: relative L2 0.01, limit 0.0001")
     with parity(fakes, "gguf", stages="encoder.layers.3") as less:
-        worsened = worse(known, less)
+        worsened = find_regressions(known, less)
     assert Regression("gguf", "encoder.layers.4", "encoder.layers.4, which the baseline has, is gone") in worsened
 
 
@@ -83,7 +83,7 @@ def test_error_found_only_by_float64_is_a_regression(fakes: FakeRegistry) -> Non
         fakes.faults["gguf"] = {BROKEN: lambda x: x * (1 + 3e-5)}
         with parity(fakes, preset="f16") as current:
             assert current["gguf"].verdict and current["gguf"].verdict.found_by == "float64"
-            assert worse(clean, current)[0].sentence.startswith(f"{BROKEN} is in error now")
+            assert find_regressions(clean, current)[0].sentence.startswith(f"{BROKEN} is in error now")
 
 
 def test_failed_candidate_is_a_regression_and_new_candidate_is_judged_by_its_tolerance(
@@ -91,13 +91,13 @@ def test_failed_candidate_is_a_regression_and_new_candidate_is_judged_by_its_tol
 ) -> None:
     fakes.acts["vllm"] = dies
     with parity(fakes) as current:
-        (regression,) = worse(known, current)
+        (regression,) = find_regressions(known, current)
         assert regression == Regression("vllm", "", "vllm is unusable now: the process of tiny ended")
-        assert worse(current, current) == ()
+        assert find_regressions(current, current) == ()
     del fakes.acts["vllm"]
     fakes.missing["gguf"] = "not here"
     with parity(fakes, "vllm:bfloat16", "gguf:q4_0") as current:
-        assert worse(known, current) == (
+        assert find_regressions(known, current) == (
             Regression("gguf:q4_0", "", "gguf:q4_0, which the baseline lacks, is unavailable: not here"),
         )
 
@@ -118,7 +118,7 @@ def test_comparing_runs_of_another_model_input_or_mode_is_refused(
         regressions({**known.to_dict(), **change}, known.to_dict())
 
 
-def _without(run: dict[str, Any], *path: Any) -> Any:
+def _remove(run: dict[str, Any], *path: Any) -> Any:
     changed = copy.deepcopy(run)
     place: Any = changed
     for key in path[:-1]:
@@ -136,9 +136,9 @@ def test_broken_baseline_raises_an_error(known: ParityRun, tmp_path: Path) -> No
         "[]",
         "3",
         "[" * 100_000,
-        *(json.dumps(_without(run, key)) for key in ("model", "format", "reference", "candidates", "isolated")),
-        *(json.dumps(_without(run, *stage, key)) for key in ("stage", "within", "beyond", "mismatch")),
-        json.dumps(_without(run, "candidates", 0, "status")),
+        *(json.dumps(_remove(run, key)) for key in ("model", "format", "reference", "candidates", "isolated")),
+        *(json.dumps(_remove(run, *stage, key)) for key in ("stage", "within", "beyond", "mismatch")),
+        json.dumps(_remove(run, "candidates", 0, "status")),
         json.dumps({**run, "candidates": [3]}),
         json.dumps({**run, "format": 99}),
     ]

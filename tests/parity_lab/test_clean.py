@@ -35,7 +35,7 @@ def port(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def wrong(tmp_path: Path) -> str:
+def faulty_port(tmp_path: Path) -> str:
     """A port with a fault within the tolerance of bfloat16."""
     trace = computed("bfloat16", reverse=True, faults={"encoder.layers.3": lambda x: 1.02 * x})
     return str(trace.save(tmp_path / "wrong.safetensors"))
@@ -48,14 +48,18 @@ def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, **options)  # type: ignore[arg-type]
 
 
-def test_fault_within_the_tolerance_of_half_precision_is_found(fakes: FakeRegistry, port: str, wrong: str) -> None:
-    with parity(fakes, port, wrong, "vllm:bfloat16") as run:
+def test_fault_within_the_tolerance_of_half_precision_is_found(
+    fakes: FakeRegistry, port: str, faulty_port: str
+) -> None:
+    with parity(fakes, port, faulty_port, "vllm:bfloat16") as run:
         assert [each.status for each in run.outcomes] == ["within", "beyond", "within"]
         assert [settings for _, settings, _ in fakes.traced if settings.get("stepwise")] == ORDERS * [PEER]
-        verdict = run[wrong].verdict
+        verdict = run[faulty_port].verdict
         assert verdict and (verdict.faulty_stage, verdict.found_by) == ("encoder.layers.3", "float64")
-        assert "A bug, not noise: at encoder.layers.3 the candidate's distance from float64 " in run[wrong].sentence
-        assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.00" in run[wrong].sentence
+        assert (
+            "A bug, not noise: at encoder.layers.3 the candidate's distance from float64 " in run[faulty_port].sentence
+        )
+        assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.00" in run[faulty_port].sentence
         assert "Arithmetic noise: at logits the candidate's distance from float64 is " in run[port].sentence
         assert run.to_dict()["same_precision"] == ["pytorch:bfloat16+stepwise=on"]
         noise = run.to_dict()["candidates"][1]["comparison"]["noise"]
@@ -65,8 +69,8 @@ def test_fault_within_the_tolerance_of_half_precision_is_found(fakes: FakeRegist
         assert (
             "the same precision" in text and "this model in bfloat16 in 5 orders of summation is at most 0.00" in text
         )
-    with parity(fakes, wrong, same_precision=False) as run:
-        assert run.status == 0 and "Arithmetic noise" in run[wrong].sentence
+    with parity(fakes, faulty_port, same_precision=False) as run:
+        assert run.status == 0 and "Arithmetic noise" in run[faulty_port].sentence
 
 
 @pytest.mark.parametrize("candidate", ["pytorch:bf16", "gguf:f16", "gguf:q8_0", "gguf", "vllm"])
@@ -80,11 +84,13 @@ def test_same_precision_reference_is_not_computed_without_float64(fakes: FakeReg
         assert len(fakes.traced) == 1 and run.peers == () and run.outcomes[0].no_peer == ""
 
 
-def test_unavailable_same_precision_reference_is_reported(fakes: FakeRegistry, wrong: str) -> None:
+def test_unavailable_same_precision_reference_is_reported(fakes: FakeRegistry, faulty_port: str) -> None:
     fakes.no_steps = "it does not compute in bfloat16"
-    with parity(fakes, wrong) as run:
+    with parity(fakes, faulty_port) as run:
         assert run.status == 0 and run.outcomes[0].no_peer == fakes.no_steps and run.outcomes[0].noise
-        message = f"{wrong} is not compared with this model in the same precision: it does not compute in bfloat16"
+        message = (
+            f"{faulty_port} is not compared with this model in the same precision: it does not compute in bfloat16"
+        )
         assert message in list(lines(run)) and run.to_dict()["candidates"][0]["no_peer"] == fakes.no_steps
         assert "not compared with this model in the same precision: it does not" in page(run)
 

@@ -18,12 +18,12 @@ from workbench.trace.trace import Trace
 def test_isolated_comparison_names_exactly_the_faulty_layers(layers: set[int], seed: int, dtype: str) -> None:
     """For any number of faulty layers, and however much later layers would inherit of the error."""
 
-    def worse(x: np.ndarray) -> np.ndarray:
+    def distort(x: np.ndarray) -> np.ndarray:
         return x + 0.2 * x.std() * np.random.default_rng(seed).standard_normal(x.shape)
 
     faulty = [f"encoder.layers.{layer}" for layer in sorted(layers)]
     reference = computed(seed=seed)
-    candidate = computed(dtype, seed, faults=dict.fromkeys(faulty, worse), given=reference)
+    candidate = computed(dtype, seed, faults=dict.fromkeys(faulty, distort), given=reference)
     exact = computed("float64", seed, given=reference)
     verdict = judge(compare(reference, candidate), noise_or_bug(reference, candidate, exact))
     assert list(verdict.faulty_stages) == faulty
@@ -88,11 +88,11 @@ def test_float64_trace_must_use_the_same_mode_as_the_candidate() -> None:
 def test_candidate_stages_can_be_substituted_into_the_reference(dtype: str) -> None:
     """A port that cannot compute from the reference's stages is compared from its own stages."""
 
-    def worse(x: np.ndarray) -> np.ndarray:
+    def distort(x: np.ndarray) -> np.ndarray:
         return x + 0.2 * x.std() * np.random.default_rng(1).standard_normal(x.shape)
 
     faulty = ["encoder.layers.2", "encoder.layers.5"]
-    port = computed(dtype, reverse=True, faults=dict.fromkeys(faulty, worse))
+    port = computed(dtype, reverse=True, faults=dict.fromkeys(faulty, distort))
     reference, exact = computed(given=port), computed("float64", given=port)
     comparison = compare(reference, port)
     assert comparison.isolated and comparison.inputs == "candidate" and comparison.warnings == ()

@@ -134,14 +134,14 @@ def test_a_wrong_activation_of_one_layer_is_named(
     """The candidate is this project's own model with one activation altered."""
     plain = sensevoice.open_session
 
-    def opened(directory: Path, name: str, settings: Any) -> Any:
+    def open_faulty(directory: Path, name: str, settings: Any) -> Any:
         session = plain(directory, name, settings)
         if settings.threads == 1:  # of the candidate alone
             part = session.recogniser.network.network.encoder.layers[2].feed_forward
             part.forward = lambda x: part.w_2(torch.nn.functional.gelu(part.w_1(x)))
         return session
 
-    monkeypatch.setattr(sensevoice, "open_session", opened)
+    monkeypatch.setattr(sensevoice, "open_session", open_faulty)
     monkeypatch.setattr(commands, "Registry", lambda: registry)
     report = tmp_path / "report.html"
     words = ["parity", "demo/sensevoice", str(SAMPLE), "--candidates", "pytorch+threads=1", "--narrow"]

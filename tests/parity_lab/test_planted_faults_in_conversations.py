@@ -55,7 +55,7 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
         session.close()
 
 
-def judged(reference: Trace, candidate: Trace, exact: Trace | None = None) -> tuple[Comparison, Verdict]:
+def judge_traces(reference: Trace, candidate: Trace, exact: Trace | None = None) -> tuple[Comparison, Verdict]:
     comparison = compare(reference, candidate)
     return comparison, judge(comparison, noise_or_bug(reference, candidate, exact) if exact else None)
 
@@ -70,11 +70,11 @@ def test_planted_fault_in_a_conversation_is_named(sides: Sides, monkeypatch: pyt
     fault.plant(sides.candidate, monkeypatch)
     faulty = sides.candidate.trace(MESSAGES, **options)
     monkeypatch.undo()
-    _, verdict = judged(reference, faulty)
+    _, verdict = judge_traces(reference, faulty)
     assert not verdict.within
     assert verdict.faulty_stage == fault.stage, verdict.sentence
     assert fault.words.casefold() in verdict.sentence.casefold(), verdict.sentence
-    assert judged(reference, sides.candidate.trace(MESSAGES, **options))[1].within, "the fault stayed"
+    assert judge_traces(reference, sides.candidate.trace(MESSAGES, **options))[1].within, "the fault stayed"
 
 
 def test_missing_pads_of_earlier_speech_are_found_in_the_prompt_embeddings(
@@ -85,7 +85,7 @@ def test_missing_pads_of_earlier_speech_are_found_in_the_prompt_embeddings(
     messages = [*MESSAGES, answer, *MESSAGES]
     reference = sides.traced(options, messages)
     stream_pads_are_left_out(sides.candidate, monkeypatch)
-    _, verdict = judged(reference, sides.candidate.trace(messages, **options))
+    _, verdict = judge_traces(reference, sides.candidate.trace(messages, **options))
     assert verdict.faulty_stage == "llm.embeddings", verdict.sentence
 
 
@@ -109,13 +109,13 @@ def test_conversations_without_faults_are_within_noise(sides: Sides) -> None:
     assert len(RUNS) >= 20
     for number, options in enumerate(RUNS):
         reference, exact = sides.traced(options), sides.exact.trace(MESSAGES, **options)
-        comparison, verdict = judged(reference, exact, exact)
+        comparison, verdict = judge_traces(reference, exact, exact)
         assert verdict.within and comparison.first_id is None, (options, verdict.sentence)
         if number % 7 == 4:
             torch.set_num_threads(2)
             other = sides.candidate.trace(MESSAGES, **options)
             torch.set_num_threads(1)
-            _, verdict = judged(reference, other, exact)
+            _, verdict = judge_traces(reference, other, exact)
             assert verdict.within, (options, verdict.sentence)
 
 
@@ -124,7 +124,7 @@ def test_verdict_names_row_and_stream_of_the_first_different_id(sides: Sides) ->
     trace = sides.traced(options)
     rows = np.array(trace["codec.rows"])
     rows[7, 3] += 1 if rows[7, 3] + 1 < sides.reference.network.layout.interval(3)[1] else -1
-    comparison, verdict = judged(trace, Trace({**trace, "codec.rows": rows}, trace.meta))
+    comparison, verdict = judge_traces(trace, Trace({**trace, "codec.rows": rows}, trace.meta))
     assert comparison.first_id and (comparison.first_id.row, comparison.first_id.stream) == (7, 3)
     assert not comparison.first_id.near_tie and verdict.faulty_stage == "codec.rows"
     assert "The answers differ from row 7 of the audio, stream 3 on" in verdict.sentence

@@ -26,7 +26,7 @@ from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork, open_sensev
 from workbench.trace.trace import StageFilter
 
 
-def counted(network: torch.nn.Module) -> tuple[int, int]:
+def count_values(network: torch.nn.Module) -> tuple[int, int]:
     """Returns the number of tensors, and of values in them."""
     state = network.state_dict()
     return len(state), sum(value.numel() for value in state.values())
@@ -35,7 +35,7 @@ def counted(network: torch.nn.Module) -> tuple[int, int]:
 def test_full_size_sensevoice_has_the_published_tensor_and_parameter_counts() -> None:
     size = SenseVoiceSize()
     encoder = SanmConfig(560, 512, 4, 2048, size.encoder.blocks, size.tp_blocks, 11, 0, 1e-5)
-    assert counted(build(SenseVoiceNetwork, encoder, size.vocabulary)) == (917, 233_999_167)
+    assert count_values(build(SenseVoiceNetwork, encoder, size.vocabulary)) == (917, 233_999_167)
 
 
 @pytest.mark.parametrize(("fine", "expected"), [({}, (956, 220_084_533)), ({"upsample": 3}, (968, 225_074_998))])
@@ -46,7 +46,7 @@ def test_full_size_paraformer_has_the_published_tensor_and_parameter_counts(
     encoder = SanmConfig(560, 512, 4, 2048, size.encoder.blocks, 0, 11, 0, 1e-12)
     predictor = CifConfig(512, 1, 1, 0.45, 1.0, 0.0, blstm=bool(fine), **fine)
     decoder = DecoderConfig(4, 2048, size.decoder_blocks, size.decoder_attending, 11, 0)
-    tensors, numbers = counted(build(ParaformerNetwork, encoder, predictor, decoder, size.vocabulary))
+    tensors, numbers = count_values(build(ParaformerNetwork, encoder, predictor, decoder, size.vocabulary))
     assert (tensors + 1, numbers + size.vocabulary * 512) == expected  # and the embedding that only training uses
 
 

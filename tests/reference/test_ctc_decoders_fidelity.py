@@ -58,7 +58,7 @@ def problems(count: int, frames: int, columns: int, scale: float = 2.0) -> list[
     return [log_softmax(rng.normal(scale=scale, size=(frames, columns))) for _ in range(count)]
 
 
-def spelled(word: str) -> tuple[int, ...]:
+def spelling_of(word: str) -> tuple[int, ...]:
     return tuple(TOKENS.index(letter) for letter in word)
 
 
@@ -149,7 +149,9 @@ def test_scores_with_words_and_a_word_ngram_equal_those_of_pyctcdecode(word_gram
     decoder = pyctcdecode.build_ctcdecoder(
         list(TOKENS), str(word_grammar), unigrams=list(WORDS), alpha=ALPHA, beta=BONUS
     )
-    spellings = tuple(tuple((*spelled(word), *ends) for ends in ((), (BOUNDARY,), (BOUNDARY,) * 2)) for word in WORDS)
+    spellings = tuple(
+        tuple((*spelling_of(word), *ends) for ends in ((), (BOUNDARY,), (BOUNDARY,) * 2)) for word in WORDS
+    )
     options = SearchOptions(beam_size=WIDE, nbest=WIDE, gamma=ALPHA, word_bonus=BONUS)
     lexicon = Lexicon(WORDS, spellings)
     search = CtcDecoder(len(TOKENS), BLANK, options, lexicon=lexicon, word_lm=read_ngram_model(word_grammar, WORDS))
@@ -189,7 +191,7 @@ def test_ctc_scores_summed_over_alignments_equal_those_of_flashlight() -> None:
     )
     decoder = flashlight.LexiconFreeDecoder(options, flashlight.ZeroLM(), BLANK, BLANK, [])
     for logits in problems(8, FRAMES, len(TOKENS)):
-        expected = add_masses([(collapsed(each), each.score) for each in flashlight_results(decoder, logits)])
+        expected = add_masses([(tokens_of(each), each.score) for each in flashlight_results(decoder, logits)])
         hypotheses = CtcDecoder(len(TOKENS), BLANK, SearchOptions(beam_size=WIDE, nbest=WIDE)).decode([logits])[0]
         assert_equal_scores("flashlight-text", {each.tokens: each.score for each in hypotheses}, expected, 1e-5)
 
@@ -205,7 +207,7 @@ def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashl
     model = model_class(str(word_grammar), dictionary)
     trie = flashlight.Trie(len(TOKENS), BOUNDARY)
     for index, word in enumerate(WORDS):
-        trie.insert([*spelled(word), BOUNDARY], index, model.score(model.start(False), index)[1])
+        trie.insert([*spelling_of(word), BOUNDARY], index, model.score(model.start(False), index)[1])
     trie.smear(flashlight.SmearingMode.MAX)
     options = flashlight.LexiconDecoderOptions(
         beam_size=WIDE,
@@ -219,7 +221,7 @@ def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashl
         criterion_type=flashlight.CriterionType.CTC,
     )
     decoder = flashlight.LexiconDecoder(options, trie, model, BOUNDARY, BLANK, len(WORDS), [], False)
-    lexicon = Lexicon(WORDS, tuple(((*spelled(word), BOUNDARY),) for word in WORDS))
+    lexicon = Lexicon(WORDS, tuple(((*spelling_of(word), BOUNDARY),) for word in WORDS))
     search = CtcDecoder(
         len(TOKENS),
         BLANK,
@@ -233,7 +235,7 @@ def test_best_alignment_scores_with_lexicon_and_word_ngram_equal_those_of_flashl
         for result in flashlight_results(decoder, logits):
             words = tuple(dictionary.get_entry(word) for word in result.words if word >= 0)
             best = hypotheses.get(words)
-            if best is None or collapsed(result) != best.tokens:
+            if best is None or tokens_of(result) != best.tokens:
                 continue
             worst, count = max(worst, abs(result.score - best.score)), count + 1
     log_difference("flashlight-text, lexicon, word 3-gram", count, worst)
@@ -245,7 +247,7 @@ def flashlight_results(decoder: Any, logits: np.ndarray) -> list[Any]:
     return list(decoder.decode(contiguous.ctypes.data, *contiguous.shape))
 
 
-def collapsed(result: Any) -> tuple[int, ...]:
+def tokens_of(result: Any) -> tuple[int, ...]:
     """The tokens of a result, which has a frame of silence at both ends."""
     return tuple(token for token, _ in groupby(result.tokens[1:-1]) if token != BLANK)
 

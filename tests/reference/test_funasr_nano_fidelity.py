@@ -287,13 +287,11 @@ def test_batch_output_equals_the_output_of_each_recording_alone(pair: Pair) -> N
     expected = [pair.compare(samples) for samples in recordings]
     assert [
         list(recognition.ids)
-        for recognition in finished(
-            pair.pipeline.recognise_stream(recordings, FunasrNanoOptions(max_new_tokens=TOKENS))
-        )
+        for recognition in collect(pair.pipeline.recognise_stream(recordings, FunasrNanoOptions(max_new_tokens=TOKENS)))
     ] == expected
 
 
-def finished(stream: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
+def collect(stream: Generator[list[str], None, list[Recognition]]) -> list[Recognition]:
     """Returns what the recogniser returns after its last token."""
     while True:
         try:

@@ -28,7 +28,7 @@ def encode(samples: np.ndarray) -> np.ndarray:
     return np.full((len(samples) // 10, LAYOUT.streams), int(samples[0]))
 
 
-def written(turns: list[Turn]) -> list[object]:
+def expected_positions(turns: list[Turn]) -> list[object]:
     """Returns one entry for each position: its ids, or the recording that covers it."""
     special = {"system": 4, "user": 5, "assistant": 6}
     positions: list[object] = [[1, 0, 0, 0, 0]]
@@ -70,7 +70,7 @@ def turns(draw: st.DrawFn) -> Turn:
 @given(st.lists(turns(), max_size=6))
 def test_conversation_prompt_matches_the_format_definition(dialogue: list[Turn]) -> None:
     parts = prompt_parts(dialogue, LAYOUT, text_ids, 10**6, row_count, encode)
-    assert flat(parts) == written(dialogue)
+    assert flat(parts) == expected_positions(dialogue)
     kinds = [isinstance(part, Recording) for part in parts]
     assert all(one or two for one, two in pairwise(kinds))  # adjacent ids form one array
     assert all(part.dtype == np.int64 for part in parts if isinstance(part, np.ndarray))

@@ -19,7 +19,7 @@ from workbench.speech.sampling import draw
 ROWS = st.lists(st.lists(st.floats(-4, 4, width=32), min_size=6, max_size=6, unique=True), min_size=1, max_size=4)
 
 
-def answered(plan: AnswerPlan) -> list[Step]:
+def answer_of(plan: AnswerPlan) -> list[Step]:
     return list(answer_steps(FakeNetwork(), [np.array([LAYOUT.row(LAYOUT.assistant)])], plan, evidence=True))
 
 
@@ -76,7 +76,7 @@ def test_alternatives_are_the_likeliest_allowed_ids(seed: int, cfg: float) -> No
         cfg=cfg,
         seed=seed,
     )
-    network, steps = FakeNetwork(), answered(plan)
+    network, steps = FakeNetwork(), answer_of(plan)
     fed = [tuple(LAYOUT.row(LAYOUT.assistant).tolist())]
     null: list[tuple[int, ...]] = []
     for step in steps:
@@ -119,6 +119,6 @@ def test_evidence_does_not_change_answers_and_is_given_only_on_request() -> None
     plan = AnswerPlan("text_audio", max_text_tokens=5, max_audio_rows=9, text_temperature=1.0, audio_temperature=1.0)
     prompt = [np.array([LAYOUT.row(LAYOUT.assistant)])]
     plain = list(answer_steps(FakeNetwork(), prompt, plan))
-    assert [step.ids.tolist() for step in plain] == [step.ids.tolist() for step in answered(plan)]
+    assert [step.ids.tolist() for step in plain] == [step.ids.tolist() for step in answer_of(plan)]
     assert all(step.evidence is None for step in plain)
     assert Evidence.nothing(3).alternatives.shape == (3, ALTERNATIVES)

@@ -62,7 +62,7 @@ def test_replay_bundle_round_trips_conversation_and_audio() -> None:
     assert json.loads(files["chat.json"])["turns"][0]["answers"][0]["sound"] == "audio/001.wav"
 
 
-def changed_json(**changed: Any) -> bytes:
+def replay_json(**changed: Any) -> bytes:
     files = files_of(write_bundle(chat(), SOUNDS, {}))
     files["chat.json"] = json.dumps({**json.loads(files["chat.json"]), **changed}).encode()
     return zipped(files)
@@ -95,25 +95,25 @@ HOSTILE = {
     "not a number": (with_file("chat.json", b'{"a": NaN}'), "is not JSON"),
     "deep": (with_file("chat.json", b"[" * 100_000), "is not JSON"),
     "a list": (with_file("chat.json", b"[]"), "is not a JSON object"),
-    "another format": (changed_json(format="else"), f"expected the format {FORMAT}"),
-    "no turns": (changed_json(turns=None), "has no list of turns"),
-    "no columns": (changed_json(columns=[]), "has no columns"),
+    "another format": (replay_json(format="else"), f"expected the format {FORMAT}"),
+    "no turns": (replay_json(turns=None), "has no list of turns"),
+    "no columns": (replay_json(columns=[]), "has no columns"),
     "a sound that is not there": (
-        changed_json(turns=[{"user": {"text": "", "sound": "audio/009.wav"}, "answers": []}]),
+        replay_json(turns=[{"user": {"text": "", "sound": "audio/009.wav"}, "answers": []}]),
         "names a sound that is not in the file",
     ),
     "a path as sound": (
-        changed_json(turns=[{"user": {"text": "", "sound": "/etc/passwd"}, "answers": []}]),
+        replay_json(turns=[{"user": {"text": "", "sound": "/etc/passwd"}, "answers": []}]),
         "names a sound that is not in the file",
     ),
     "ids that are text": (
-        changed_json(
+        replay_json(
             turns=[{"user": {}, "answers": [{"column": COLUMN, "finish": "stop", "answer": {"streams": [["1"]]}}]}]
         ),
         "ids that are not whole numbers",
     ),
     "a finish of its own": (
-        changed_json(turns=[{"user": {}, "answers": [answer_with(finish="<b>")]}]),
+        replay_json(turns=[{"user": {}, "answers": [answer_with(finish="<b>")]}]),
         "has the finish '<b>'",
     ),
     "a size that is not true": (lying_size(), "zip file"),
@@ -146,7 +146,7 @@ def test_damaged_replay_bundle_is_read_or_raises_one_line_error(data: st.DataObj
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(content[: data.draw(st.integers(0, len(content)))])
-    message = refused(damaged)
+    message = error_of(damaged)
     if message is None:
         back, sounds = read_bundle(damaged)
         assert back["turns"] and all(sound.samples.dtype == np.int16 for sound in sounds)
@@ -154,7 +154,7 @@ def test_damaged_replay_bundle_is_read_or_raises_one_line_error(data: st.DataObj
         assert message and "\n" not in message
 
 
-def refused(content: bytes) -> str | None:
+def error_of(content: bytes) -> str | None:
     """Returns the message of the error for a file, or None."""
     try:
         read_bundle(content)

@@ -55,7 +55,7 @@ def parse_srt(content: str) -> list[tuple[float, float, list[str]]]:
         match = re.fullmatch(r"(\d\d+):(\d\d):(\d\d),(\d{3}) --> (\d\d+):(\d\d):(\d\d),(\d{3})", times)
         assert match
         assert lines
-        parsed.append((*_both(match), lines))
+        parsed.append((*_span(match), lines))
     return parsed
 
 
@@ -68,11 +68,11 @@ def parse_vtt(content: str) -> list[tuple[float, float, list[str]]]:
         match = re.fullmatch(r"(\d\d+):(\d\d):(\d\d)\.(\d{3}) --> (\d\d+):(\d\d):(\d\d)\.(\d{3})", times)
         assert match
         assert not any("-->" in line or "<" in line for line in lines)
-        parsed.append((*_both(match), [html.unescape(line) for line in lines]))
+        parsed.append((*_span(match), [html.unescape(line) for line in lines]))
     return parsed
 
 
-def _both(match: re.Match[str]) -> tuple[float, float]:
+def _span(match: re.Match[str]) -> tuple[float, float]:
     h, m, s, ms, h2, m2, s2, ms2 = map(int, match.groups())
     assert max(m, s, m2, s2) < 60
     return h * 3600 + m * 60 + s + ms / 1000, h2 * 3600 + m2 * 60 + s2 + ms2 / 1000

@@ -16,7 +16,7 @@ PROMPT, STEPS, HEADS, WIDTH = 4, 3, 2, 5
 RNG = np.random.default_rng(0)
 
 
-def written(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
+def read_dump(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
     np.savez(folder / "port.npz", **arrays)  # type: ignore[arg-type]
     (folder / "names.toml").write_text(f"[stages]\n{mapping}\n")
     return read_trace(folder / "port.npz", read_mapping(folder / "names.toml"))
@@ -24,14 +24,14 @@ def written(folder: Path, mapping: str, **arrays: np.ndarray) -> Trace:
 
 def test_mapping_reads_step_and_layer_numbers_from_names(tmp_path: Path) -> None:
     arrays = {f"step_{n}_blk_{m:02}": RNG.normal(size=(1, 6)) for n in (1, 2, 10) for m in (1, 2)}
-    trace = written(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
+    trace = read_dump(tmp_path, '"steps.{n}.llm.layers.{m}" = { from = "step_{n}_blk_{m}", first_m = 1 }', **arrays)
     assert list(trace) == [f"steps.{n}.llm.layers.{m}" for n in (1, 2, 10) for m in (0, 1)]
     assert np.array_equal(trace["steps.10.llm.layers.1"], arrays["step_10_blk_02"])
 
 
 def test_steps_counted_from_zero_are_renumbered_by_first(tmp_path: Path) -> None:
     arrays = {f"decode{n}": np.full((1, 2), n) for n in range(3)}
-    trace = written(tmp_path, '"steps.{n}.logits" = { from = "decode{n}", first = -1 }', **arrays)
+    trace = read_dump(tmp_path, '"steps.{n}.logits" = { from = "decode{n}", first = -1 }', **arrays)
     assert {stage: array[0, 0] for stage, array in trace.items()} == {f"steps.{n}.logits": n - 1 for n in (1, 2, 3)}
 
 
@@ -44,7 +44,7 @@ def test_arrays_with_rows_of_all_steps_are_split_by_step(tmp_path: Path) -> None
     "steps.{{n}}.llm.norm" = {{ from = "new_norms", prompt = 0 }}
     "steps.{{n}}.llm.layers.{{m}}.cache.key" = {{ from = "k{{m}}", prompt = {PROMPT}, {layout} }}
     """
-    trace = written(tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1])
+    trace = read_dump(tmp_path, mapping, all_logits=rows, new_norms=rows[PROMPT:], k0=caches[0], k1=caches[1])
     assert len(trace) == 4 * STEPS
     for step in range(1, STEPS + 1):
         for stage in ("logits", "llm.norm"):
@@ -66,7 +66,7 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
     "steps.{n}.beams.parents" = "beam_idx_{n}"
     """
     others = {"norms_1": RNG.normal(size=(3, 6)), "beam_idx_2": np.array([0, 0, 1])}
-    trace = written(tmp_path, mapping, **blocks, **caches, **logits, **others)
+    trace = read_dump(tmp_path, mapping, **blocks, **caches, **logits, **others)
     assert len(trace) == 12 + 6 + 6 + 3 + 1
     for beam in range(3):
         assert np.array_equal(trace[f"steps.2.beams.{beam}.llm.layers.1"], blocks["step_2_blk_1"][beam])
@@ -96,7 +96,7 @@ def test_beam_hypotheses_are_read_from_names_or_from_an_axis(tmp_path: Path) -> 
 )
 def test_invalid_step_mapping_is_refused(tmp_path: Path, mapping: str, message: str) -> None:
     with pytest.raises(BadInput) as error:
-        written(tmp_path, mapping, a=RNG.normal(size=(7, 6)))
+        read_dump(tmp_path, mapping, a=RNG.normal(size=(7, 6)))
     stage = mapping.split('"')[1]
     assert message in str(error.value) and any(
         each in str(error.value) for each in (f"'{stage}' in names", f"of {stage}")

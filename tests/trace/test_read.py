@@ -44,7 +44,7 @@ def foreign(trace: Trace) -> dict[str, np.ndarray]:
     return arrays | {f"l_{n + 1}": trace[f"encoder.layers.{n}"][None] for n in range(8)}
 
 
-def written(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
+def write_dump(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
     path = folder / f"foreign.{kind}"
     if kind == "safetensors":
         save_file(arrays, path)
@@ -61,7 +61,7 @@ def written(folder: Path, kind: str, arrays: dict[str, np.ndarray]) -> Path:
 def test_dumps_of_another_program_compare_by_a_mapping_file(tmp_path: Path, kind: str) -> None:
     (tmp_path / "names.toml").write_text(FOREIGN)
     reference = read_trace(computed().save(tmp_path / "ours.safetensors"))
-    path = written(tmp_path, kind, foreign(computed(reverse=True)))
+    path = write_dump(tmp_path, kind, foreign(computed(reverse=True)))
     candidate = read_trace(path, read_mapping(tmp_path / "names.toml"))
     assert list(reference) == list(candidate) == STAGES
     comparison = compare(reference, candidate)
@@ -95,7 +95,7 @@ def test_trace_without_an_order_is_sorted_in_computation_order(tmp_path: Path) -
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])
 def test_traces_are_compared_in_less_memory_than_a_third_of_one_trace(tmp_path: Path, kind: str) -> None:
     stages = {f"encoder.layers.{n}": np.full((500, 400), n + 1, np.float32) for n in range(24)}
-    path = written(tmp_path, kind, stages)
+    path = write_dump(tmp_path, kind, stages)
     size = sum(array.nbytes for array in stages.values())
     tracemalloc.start()
     compare(read_trace(path), read_trace(path))
@@ -108,7 +108,7 @@ def test_traces_are_compared_in_less_memory_than_a_third_of_one_trace(tmp_path: 
 def test_float16_arrays_set_the_dtype_when_metadata_is_missing(tmp_path: Path, kind: str) -> None:
     reference = computed()
     halves = {f"encoder.layers.{n}": reference[f"encoder.layers.{n}"].astype(np.float16) for n in range(8)}
-    path = written(tmp_path, kind, halves | {"tokens": reference["tokens"]})
+    path = write_dump(tmp_path, kind, halves | {"tokens": reference["tokens"]})
     comparison = compare(reference, read_trace(path))
     assert comparison.within and (comparison.tolerances.preset.name, comparison.reason) == (
         "f16",
@@ -136,12 +136,12 @@ def test_missing_mapped_array_error_names_stage_and_array(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_slashes_in_array_names_become_dots_of_stage_names(tmp_path: Path, kind: str) -> None:
     arrays = dict.fromkeys(("encoder/layers/0", "encoder/layers/1", "mine/own"), SMALL)
-    assert set(read_trace(written(tmp_path, kind, arrays))) == {"encoder.layers.0", "encoder.layers.1", "mine/own"}
+    assert set(read_trace(write_dump(tmp_path, kind, arrays))) == {"encoder.layers.0", "encoder.layers.1", "mine/own"}
 
 
 def test_name_with_slashes_is_kept_if_the_dotted_name_exists(tmp_path: Path) -> None:
     arrays = dict.fromkeys(("encoder/output", "encoder.output"), SMALL)
-    assert set(read_trace(written(tmp_path, "npz", arrays))) == {"encoder/output", "encoder.output"}
+    assert set(read_trace(write_dump(tmp_path, "npz", arrays))) == {"encoder/output", "encoder.output"}
 
 
 @pytest.mark.parametrize(

@@ -142,10 +142,10 @@ SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_damaged_safetensors_file_raises_one_line_error(tmp_path: Path, case: str) -> None:
     write, message = SAFETENSORS[case]
     write(tmp_path / "t.safetensors")
-    refused(tmp_path / "t.safetensors", message)
+    assert_refused(tmp_path / "t.safetensors", message)
 
 
-def refused(path: Path, message: str) -> None:
+def assert_refused(path: Path, message: str) -> None:
     with pytest.raises(BadInput) as caught:
         values(open_stored(path))
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -185,21 +185,23 @@ class Trap:
 def test_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
     trap = np.array([Trap()], dtype=object)
     np.savez(tmp_path / "t.npz", a=trap)
-    refused(tmp_path / "t.npz", "'a.npy' of t.npz holds objects; expected numbers or a string")
+    assert_refused(tmp_path / "t.npz", "'a.npy' of t.npz holds objects; expected numbers or a string")
     np.save(tmp_path / "t.npy", trap, allow_pickle=True)
-    refused(tmp_path / "t.npy", "t.npy holds objects; expected numbers or a string")
+    assert_refused(tmp_path / "t.npy", "t.npy holds objects; expected numbers or a string")
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "x.npy", np.zeros(2, dtype=[("a", "f4"), ("b", "i4")]))
-    refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
+    assert_refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
 
 
 def test_unprintable_or_duplicate_array_names_are_refused(tmp_path: Path) -> None:
     save_file({"a\n\x1b[31m": np.ones(2)}, tmp_path / "t.safetensors")
-    refused(tmp_path / "t.safetensors", "t.safetensors has an array with the name 'a\\n\\x1b[31m'; expected letters")
+    assert_refused(
+        tmp_path / "t.safetensors", "t.safetensors has an array with the name 'a\\n\\x1b[31m'; expected letters"
+    )
     (tmp_path / "dumps" / "a").mkdir(parents=True)
     np.save(tmp_path / "dumps" / "a.b.npy", np.ones(2))
     np.save(tmp_path / "dumps" / "a" / "b.npy", np.ones(2))
-    refused(tmp_path / "dumps", "the directory dumps has two files for a.b; expected one for each stage")
+    assert_refused(tmp_path / "dumps", "the directory dumps has two files for a.b; expected one for each stage")
 
 
 @given(st.data())
@@ -234,13 +236,13 @@ def test_arrays_with_oversized_shapes_are_refused_without_allocating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "t.npy").write_bytes(npy_header((10 << 30,)))
-    refused(tmp_path / "t.npy", "t.npy is truncated: its shape (10737418240,) of float32 is 42949672960 bytes")
+    assert_refused(tmp_path / "t.npy", "t.npy is truncated: its shape (10737418240,) of float32 is 42949672960 bytes")
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("a.npy", npy_header((1 << 50,)))
-    refused(tmp_path / "t.npz", "'a.npy' of t.npz is truncated: its shape (1125899906842624,)")
+    assert_refused(tmp_path / "t.npz", "'a.npy' of t.npz is truncated: its shape (1125899906842624,)")
     monkeypatch.setattr(stored, "LARGEST_ARRAY", 1000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(1000))
-    refused(tmp_path / "bomb.npz", "'a.npy' of bomb.npz is 8000 bytes large; expected at most 1000")
+    assert_refused(tmp_path / "bomb.npz", "'a.npy' of bomb.npz is 8000 bytes large; expected at most 1000")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_arrays_with_oversized_shapes_are_refused_without_allocating(
 )
 def test_impossible_shapes_are_refused(tmp_path: Path, shape: tuple[int, ...], message: str) -> None:
     (tmp_path / "t.npy").write_bytes(npy_header(shape) + bytes(64))
-    refused(tmp_path / "t.npy", message)
+    assert_refused(tmp_path / "t.npy", message)
 
 
 def test_every_version_of_the_header_is_read(tmp_path: Path) -> None:
@@ -269,7 +271,7 @@ def test_a_duplicate_name_in_an_archive_is_refused(tmp_path: Path, name: str) ->
     with zipfile.ZipFile(tmp_path / name, "w") as archive:
         for _ in range(2):
             archive.writestr("a.npy", npy_header((0,)))
-    refused(tmp_path / name, f"{name} has 2 files with the name 'a.npy'; expected one for each")
+    assert_refused(tmp_path / name, f"{name} has 2 files with the name 'a.npy'; expected one for each")
 
 
 def test_non_regular_files_in_a_folder_are_refused_without_waiting(tmp_path: Path) -> None:
@@ -278,7 +280,7 @@ def test_non_regular_files_in_a_folder_are_refused_without_waiting(tmp_path: Pat
         folder.mkdir()
         np.save(folder / "a.npy", np.ones(2))
         make(folder / "b.npy")
-        refused(folder, "b.npy is not a readable file; expected an .npy array")
+        assert_refused(folder, "b.npy is not a readable file; expected an .npy array")
 
 
 def test_macos_metadata_files_are_skipped(tmp_path: Path) -> None:
@@ -297,7 +299,7 @@ def test_oversized_meta_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dumps").mkdir()
     np.save(tmp_path / "dumps" / "a.npy", np.ones(2))
     (tmp_path / "dumps" / "meta.json").write_bytes(b" " * (2 << 20))
-    refused(tmp_path / "dumps", "meta.json of dumps is longer than 1048576 bytes; expected dtype, input_digest")
+    assert_refused(tmp_path / "dumps", "meta.json of dumps is longer than 1048576 bytes; expected dtype, input_digest")
 
 
 def test_plain_safetensors_metadata_is_read(tmp_path: Path) -> None:
@@ -311,27 +313,29 @@ def test_plain_safetensors_metadata_is_read(tmp_path: Path) -> None:
 def test_zip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored, "FREELY_COMPRESSED_BYTES", 100_000)
     np.savez_compressed(tmp_path / "bomb.npz", a=np.zeros(100_000))
-    refused(tmp_path / "bomb.npz", "bytes to 800128; expected numbers, which cannot be packed so much")
+    assert_refused(tmp_path / "bomb.npz", "bytes to 800128; expected numbers, which cannot be packed so much")
     np.savez_compressed(tmp_path / "fair.npz", a=np.random.default_rng(0).standard_normal(100_000))
     assert len(values(open_stored(tmp_path / "fair.npz"))["a"]) == 100_000
 
 
 def test_files_of_other_formats_are_refused_as_traces(tmp_path: Path) -> None:
-    refused(tmp_path / "t.safetensors", "there is no trace ")
+    assert_refused(tmp_path / "t.safetensors", "there is no trace ")
     (tmp_path / "t.bin").write_bytes(b"1")
-    refused(
+    assert_refused(
         tmp_path / "t.bin", "t.bin is not a trace; expected a .safetensors or .npz file, or a directory or .zip of .npy"
     )
     (tmp_path / "port.gguf").write_bytes(b"GGUF")
-    refused(tmp_path / "port.gguf", "port.gguf is a GGUF file and not a trace; `workbench compare MODEL port.gguf` ")
+    assert_refused(
+        tmp_path / "port.gguf", "port.gguf is a GGUF file and not a trace; `workbench compare MODEL port.gguf` "
+    )
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "the directory empty holds no .npy files; expected one for each stage")
+    assert_refused(tmp_path / "empty", "the directory empty holds no .npy files; expected one for each stage")
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("readme.txt", "hello")
-    refused(tmp_path / "t.npz", "t.npz holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
+    assert_refused(tmp_path / "t.npz", "t.npz holds 'readme.txt'; expected arrays only, as numpy.savez writes them")
     (tmp_path / "empty" / "a.npy").write_bytes(npy_header((0,)))
     (tmp_path / "empty" / "meta.json").write_text("[1]")
-    refused(tmp_path / "empty", "meta.json of empty is not a JSON object")
+    assert_refused(tmp_path / "empty", "meta.json of empty is not a JSON object")
 
 
 @pytest.mark.parametrize("outer", ["", "dump of today/"])
@@ -358,9 +362,9 @@ def test_other_files_in_a_zip_are_refused(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "w") as archive:
             for name, data in content.items():
                 archive.writestr(name, data)
-        refused(path, message)
+        assert_refused(path, message)
     path.write_bytes(b"no archive at all")
-    refused(path, "t.zip is truncated or not a .zip file")
+    assert_refused(path, "t.zip is truncated or not a .zip file")
 
 
 def test_damaged_archive_member_is_refused_when_read(tmp_path: Path) -> None:
@@ -369,7 +373,7 @@ def test_damaged_archive_member_is_refused_when_read(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[400_000] ^= 1
     path.write_bytes(content)
-    refused(path, "'a.npy' of t.npz is truncated or damaged: Bad CRC-32")
+    assert_refused(path, "'a.npy' of t.npz is truncated or damaged: Bad CRC-32")
 
 
 def test_file_changed_or_removed_after_opening_raises_one_line_error(tmp_path: Path) -> None:

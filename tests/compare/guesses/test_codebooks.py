@@ -24,7 +24,7 @@ def latents(codes: np.ndarray, books: np.ndarray) -> np.ndarray:
     return sums
 
 
-def explained(
+def hint_of(
     codes: np.ndarray, books: np.ndarray, candidate_books: np.ndarray, candidate_codes: np.ndarray | None = None
 ) -> Hint | None:
     reference, candidate = latents(codes, books), latents(codes, candidate_books)
@@ -46,7 +46,7 @@ def test_wrong_codebook_is_named_with_its_stream(wrong: str, stream: int) -> Non
     codes, books = random_codes(stream)
     changed = books.copy()
     changed[stream] = WRONG[wrong](books, stream)
-    hint = explained(codes, books, changed)
+    hint = hint_of(codes, books, changed)
     assert hint and hint.kind == "codebook" and f"the codebook of stream {stream} is another one" in hint.sentence
 
 
@@ -58,11 +58,11 @@ def test_other_faults_get_no_codebook_hint() -> None:
         two[(seed + 1) % STREAMS] *= 0.5
         noise = books + np.random.default_rng(seed).normal(size=books.shape)
         for changed in (two, noise, books[::-1], books[:, ::-1]):
-            assert explained(codes, books, changed) is None
+            assert hint_of(codes, books, changed) is None
         one = books.copy()
         one[2] *= 2
-        assert explained(codes[:3], books, one) is None  # too few rows repeat a code
-        assert explained(codes, books, one, candidate_codes=codes + 1) is None  # a sum of other codes
+        assert hint_of(codes[:3], books, one) is None  # too few rows repeat a code
+        assert hint_of(codes, books, one, candidate_codes=codes + 1) is None  # a sum of other codes
         same = codes.copy()
         same[:, 1] = same[:, 2]
-        assert explained(same, books, one) is None  # two streams explain it
+        assert hint_of(same, books, one) is None  # two streams explain it

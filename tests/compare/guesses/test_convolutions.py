@@ -23,7 +23,7 @@ def memory(kernel: np.ndarray, shift: int = 0, times: float = 1.0) -> np.ndarray
     return np.asarray(sum(parts) + times * x)
 
 
-def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: float = 1.0) -> Hint | None:
+def hint_of(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: float = 1.0) -> Hint | None:
     entering = stage.replace("fsmn", "attention.value").replace("depthwise", "gate")
     parts = {entering: X if stage.endswith("fsmn") else X.reshape(60, 12)}
     reference, candidate = (each.astype(np.float32) for each in (memory(KERNEL, times=times), candidate))
@@ -43,15 +43,15 @@ def explained(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times
     ],
 )
 def test_changed_memory_kernel_is_named(candidate: np.ndarray, sentence: str) -> None:
-    hint = explained(candidate)
+    hint = hint_of(candidate)
     assert hint is not None and hint.kind == "kernel" and hint.sentence.startswith(sentence)
 
 
 def test_convolution_without_residual_input_is_explained() -> None:
-    hint = explained(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
+    hint = hint_of(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
     assert hint is not None and hint.sentence.startswith("the kernel of its convolution is reversed in time")
 
 
 def test_difference_that_is_no_convolution_gets_no_kernel_hint() -> None:
-    assert explained(np.maximum(memory(KERNEL[:, ::-1]), 0.1)) is None
-    assert explained(memory(KERNEL) + 1e-3 * DRAW.standard_normal((60, 12))) is None
+    assert hint_of(np.maximum(memory(KERNEL[:, ::-1]), 0.1)) is None
+    assert hint_of(memory(KERNEL) + 1e-3 * DRAW.standard_normal((60, 12))) is None

@@ -26,7 +26,7 @@ def sound() -> np.ndarray:
     return np.asarray(0.1 * loud * voice + 0.01 * draw.standard_normal(16000) + 0.02, np.float32)
 
 
-def explained(candidate: np.ndarray) -> tuple[Hint | None, str]:
+def hint_and_sentence(candidate: np.ndarray) -> tuple[Hint | None, str]:
     reference, changed = (
         Trace({"frontend.fbank": each.astype(np.float32)}, {}) for each in (fbank(sound()), candidate)
     )
@@ -35,7 +35,7 @@ def explained(candidate: np.ndarray) -> tuple[Hint | None, str]:
     return verdict.explanation, verdict.sentence
 
 
-def banked(**choices: Any) -> np.ndarray:
+def filter_bank(**choices: Any) -> np.ndarray:
     return replace(Bank(), **choices)(sound(), np.arange(98), 80)
 
 
@@ -53,7 +53,7 @@ def banked(**choices: Any) -> np.ndarray:
     ],
 )
 def test_different_fbank_options_are_named(candidate: Any, expected: str) -> None:
-    hint, sentence = explained(fbank(sound(), FbankOptions(**candidate)))
+    hint, sentence = hint_and_sentence(fbank(sound(), FbankOptions(**candidate)))
     assert hint is not None and hint.kind == "filter bank" and expected.casefold() in sentence.casefold()
 
 
@@ -71,17 +71,19 @@ def test_different_fbank_options_are_named(candidate: Any, expected: str) -> Non
     ],
 )
 def test_options_that_kaldi_lacks_are_named(choices: Any, expected: str) -> None:
-    hint, sentence = explained(banked(**choices))
+    hint, sentence = hint_and_sentence(filter_bank(**choices))
     assert hint is not None and hint.kind == "filter bank" and expected.casefold() in sentence.casefold()
 
 
 def test_unknown_changes_of_fbank_features_get_no_hint() -> None:
     noisy = fbank(sound()) * (1 + 1e-3 * np.random.default_rng(1).standard_normal((98, 80)))
-    assert explained(noisy)[0] is None
-    assert explained(fbank(sound()[::-1].copy()))[0] is None
-    assert explained(np.maximum(banked(), 0.3 * banked()[:, :1]))[0] is None
+    assert hint_and_sentence(noisy)[0] is None
+    assert hint_and_sentence(fbank(sound()[::-1].copy()))[0] is None
+    assert hint_and_sentence(np.maximum(filter_bank(), 0.3 * filter_bank()[:, :1]))[0] is None
 
 
 def test_fbank_options_are_not_guessed_without_the_recording() -> None:
-    reference, candidate = (Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), banked(window="povey")))
+    reference, candidate = (
+        Trace({"frontend.fbank": each}, {}) for each in (fbank(sound()), filter_bank(window="povey"))
+    )
     assert judge(with_hints(compare(reference, candidate), None, reference, candidate)).explanation is None

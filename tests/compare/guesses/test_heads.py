@@ -16,7 +16,7 @@ DRAW = np.random.default_rng(9)
 Q, K, V = (DRAW.standard_normal((14, heads, 8)).astype(np.float32) for heads in (4, 2, 2))
 
 
-def attended(scale: float = 8**-0.5, sees: int = 0, in_turn: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def attention(scale: float = 8**-0.5, sees: int = 0, in_turn: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Returns attention weights, and the weights times the values."""
     k, v = (np.tile(x, (1, 2, 1)) if in_turn else np.repeat(x, 2, axis=1) for x in (K, V))
     scores = np.einsum("qhd,khd->hqk", Q, k, dtype=np.float64) * scale
@@ -25,7 +25,7 @@ def attended(scale: float = 8**-0.5, sees: int = 0, in_turn: bool = False) -> tu
     return weights.astype(np.float32), context.astype(np.float32)
 
 
-def explained(stage: str, reference: np.ndarray, candidate: np.ndarray, parts: dict[str, np.ndarray]) -> Hint | None:
+def hint_of(stage: str, reference: np.ndarray, candidate: np.ndarray, parts: dict[str, np.ndarray]) -> Hint | None:
     stages = {f"{LAYER}{name}": each for name, each in parts.items()}
     return explain(Scene(f"{LAYER}{stage}", reference, candidate, 1e-6, stages, stages, tuple(stages)), 1.0)
 
@@ -43,18 +43,18 @@ PARTS = {"query": Q, "query_rope": Q, "key": K, "key_rope": K, "value": V}
     ],
 )
 def test_attention_fault_is_named_from_the_context(wrong: Any, sentence: str) -> None:
-    hint = explained("context", attended()[1], attended(**wrong)[1], PARTS)
+    hint = hint_of("context", attention()[1], attention(**wrong)[1], PARTS)
     assert hint is not None and hint.kind == "attention" and hint.sentence.startswith(sentence)
 
 
 def test_key_heads_shared_in_turn_are_named_from_the_weights() -> None:
-    hint = explained("weights", attended()[0], attended(in_turn=True)[0], PARTS)
+    hint = hint_of("weights", attention()[0], attention(in_turn=True)[0], PARTS)
     assert hint is not None and hint.sentence.startswith("key heads are shared in turn")
 
 
 def test_attention_fault_is_not_guessed_from_queries_before_rope() -> None:
     turned = {**PARTS, "query_rope": Q[::-1], "key_rope": K[::-1]}
-    assert explained("context", attended()[1], attended(sees=14)[1], turned) is None
+    assert hint_of("context", attention()[1], attention(sees=14)[1], turned) is None
 
 
 def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
@@ -65,11 +65,11 @@ def test_a_fused_projection_that_is_laid_out_by_head_is_named() -> None:
         (0, "query", "query 0, key 0, value 0, query 1"),
         (2, "value", "value 2, query 3, key 3"),
     ):
-        hint = explained(name, named_parts[name], by_head[:, 4 * number : 4 * number + 4], named_parts)
+        hint = hint_of(name, named_parts[name], by_head[:, 4 * number : 4 * number + 4], named_parts)
         assert hint is not None and hint.kind == "fused projection"
         assert hint.sentence.startswith(f"its heads are the reference's {first}")
 
 
 def test_head_missing_from_the_reference_gets_no_fused_projection_hint() -> None:
     other = np.concatenate([Q[:, :2], K[:, :1], DRAW.standard_normal((14, 1, 8))], axis=1).astype(np.float32)
-    assert explained("query", Q, other, PARTS) is None
+    assert hint_of("query", Q, other, PARTS) is None

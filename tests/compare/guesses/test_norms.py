@@ -16,7 +16,7 @@ REFERENCE = stages()
 NORM = "llm.layers.1.input_norm"
 
 
-def explained(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> Hint | None:
+def hint_of(candidate: dict[str, np.ndarray], reference: dict[str, np.ndarray]) -> Hint | None:
     return judge(compare(Trace(reference, {}), Trace(candidate, {}))).explanation
 
 
@@ -34,14 +34,14 @@ def weight_of(stage: str, entering: str) -> np.ndarray:
 )
 def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, source: str, entering: str, norm: str) -> None:
     other: Any = {step: lambda x, w: rms(x) * weight_of(source, entering)}
-    hint = explained(stages(noise=1e-7, **other), REFERENCE)
+    hint = hint_of(stages(noise=1e-7, **other), REFERENCE)
     assert hint is not None and (hint.stage, hint.kind) == (norm, "norm")
     assert f" with another weight, that of {source};" in hint.sentence
 
 
 def test_unknown_norm_weight_is_reported_as_another_weight() -> None:
     weight = 1 + np.random.default_rng(1).random(32)
-    hint = explained(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * weight), REFERENCE)
+    hint = hint_of(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * weight), REFERENCE)
     assert hint is not None and hint.sentence.startswith("it is the norm of llm.layers.0 with another weight; a diff")
 
 
@@ -66,13 +66,13 @@ def test_layer_norm_with_weight_and_bias_of_another_names_that_norm(aside: tuple
     }
     reference = {name: each.astype(np.float32) for name, each in reference.items()}
     candidate = {**reference, names[0]: norm("encoder.layers.0", 1).astype(np.float32)}
-    hint = explained(candidate, reference)
+    hint = hint_of(candidate, reference)
     assert hint is not None and f"with another weight and bias, those of {names[1]};" in hint.sentence
 
 
 @pytest.mark.parametrize("size, sentence", [(1.0, "has 1e-06"), (3.0, "has a smaller one")])
 def test_exact_reference_epsilon_is_not_stated_when_large_values_hide_it(size: float, sentence: str) -> None:
     wrong = stages(size=size, at=0, noise=1e-8, input_norm=lambda x, w: rms(x, 1e-2) * w)
-    hint = explained(wrong, stages(size=size))
+    hint = hint_of(wrong, stages(size=size))
     assert hint is not None
     assert hint.sentence.startswith(f"the norm of llm.embeddings has the epsilon 0.01, where the reference {sentence};")

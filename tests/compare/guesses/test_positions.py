@@ -18,7 +18,7 @@ def positions(first: int = 1, less: int = 1) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
-def explained(candidate: np.ndarray) -> Hint | None:
+def hint_of(candidate: np.ndarray) -> Hint | None:
     reference, other = ((X + each).astype(np.float32) for each in (positions(), candidate))
     return explain(Scene("encoder.input", reference, other, 1e-6), 0.1)
 
@@ -38,11 +38,11 @@ def explained(candidate: np.ndarray) -> Hint | None:
     ],
 )
 def test_changed_sinusoidal_positions_are_named(candidate: np.ndarray, sentence: str) -> None:
-    hint = explained(candidate)
+    hint = hint_of(candidate)
     assert hint is not None and hint.kind == "positions" and hint.sentence.startswith(sentence)
 
 
 def test_noise_and_scaled_positions_get_no_positions_hint() -> None:
     rng = np.random.default_rng(3)
-    assert explained(positions() + 0.1 * rng.standard_normal(X.shape)) is None
-    assert explained(0.7 * positions(first=0)) is None
+    assert hint_of(positions() + 0.1 * rng.standard_normal(X.shape)) is None
+    assert hint_of(0.7 * positions(first=0)) is None

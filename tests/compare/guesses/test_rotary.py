@@ -14,7 +14,7 @@ from workbench.trace.trace import Trace
 REFERENCE = stages()
 
 
-def scaled(x: np.ndarray, factor: float) -> np.ndarray:
+def scale_positions(x: np.ndarray, factor: float) -> np.ndarray:
     pairs = x.shape[-1] // 2
     angles = factor * np.arange(len(x))[:, None] * 1e6 ** (-np.arange(pairs) / pairs)
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
@@ -28,8 +28,11 @@ def scaled(x: np.ndarray, factor: float) -> np.ndarray:
         (lambda x: turned(x, base=8e6), "RoPE has the base 8000000, where the reference has 1000000"),
         (lambda x: turned(x, base=32000.0), "RoPE has the base 32000, where the reference has 1000000"),
         (lambda x: turned(x, base=1e4), "RoPE has the base 10000, where the reference has 1000000"),
-        (lambda x: scaled(x, 0.25), "RoPE turns by 0.25 times the reference's angles, as when positions are scaled"),
-        (lambda x: scaled(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
+        (
+            lambda x: scale_positions(x, 0.25),
+            "RoPE turns by 0.25 times the reference's angles, as when positions are scaled",
+        ),
+        (lambda x: scale_positions(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
     ],
 )
 def test_wrong_rope_base_or_scale_is_named(rope: Any, sentence: str) -> None:

@@ -13,7 +13,7 @@ X = DRAW.standard_normal((20, 32)).astype(np.float32) + 2
 FACTORS, CONSTANTS = 0.5 + DRAW.random(32), DRAW.standard_normal(32)
 
 
-def explained(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> str:
+def hint_sentence(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> str:
     hint = explain(Scene(stage, reference, candidate.astype(np.float32), 1e-6), 0.1)
     return hint.sentence if hint else ""
 
@@ -37,14 +37,16 @@ def explained(stage: str, candidate: np.ndarray, reference: np.ndarray = X) -> s
     ],
 )
 def test_factor_and_constant_hint_names_a_cause_for_the_stage(stage: str, candidate: np.ndarray, words: str) -> None:
-    assert words in explained(stage, candidate)
+    assert words in hint_sentence(stage, candidate)
 
 
 def test_missing_bias_is_found_from_three_rows_not_two() -> None:
-    assert explained("logits", X[:3] + CONSTANTS, X[:3]).startswith("each channel is the reference's plus a constant")
-    assert explained("logits", X[:2] + CONSTANTS, X[:2]) == ""
+    assert hint_sentence("logits", X[:3] + CONSTANTS, X[:3]).startswith(
+        "each channel is the reference's plus a constant"
+    )
+    assert hint_sentence("logits", X[:2] + CONSTANTS, X[:2]) == ""
 
 
 def test_identical_rows_get_no_bias_hint() -> None:
     alike = np.repeat(X[:1], 9, axis=0)
-    assert explained("logits", alike + CONSTANTS, alike) == ""
+    assert hint_sentence("logits", alike + CONSTANTS, alike) == ""

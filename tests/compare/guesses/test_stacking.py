@@ -14,12 +14,12 @@ BANK = (np.random.default_rng(1).standard_normal((50, 8)) + 9).astype(np.float32
 RIGHT = stack_frames(BANK, 7, 6)
 
 
-def explained(stacks: np.ndarray, bank: np.ndarray = BANK) -> Hint | None:
+def hint_of(stacks: np.ndarray, bank: np.ndarray = BANK) -> Hint | None:
     reference, candidate = ({"frontend.fbank": x, "frontend.lfr": y} for x, y in ((BANK, RIGHT), (bank, stacks)))
     return judge(compare(Trace(reference, {}), Trace(candidate, {}))).explanation
 
 
-def padded(copies: int) -> np.ndarray:
+def stack_with_copies(copies: int) -> np.ndarray:
     places = np.arange(9)[:, None] * 6 + np.arange(7) - copies
     return np.asarray(BANK[places.clip(0, 49)].reshape(9, -1))
 
@@ -33,19 +33,19 @@ def zeros(front: bool, end: bool) -> np.ndarray:
 @pytest.mark.parametrize(
     "stacks, sentence",
     [
-        (padded(4), "4 copies of the first frame stand before the first, where the reference has 3"),
-        (padded(0), "0 copies of the first frame stand before the first, where the reference has 3"),
-        (padded(1), "1 copy of the first frame stands before the first, where the reference has 3"),
+        (stack_with_copies(4), "4 copies of the first frame stand before the first, where the reference has 3"),
+        (stack_with_copies(0), "0 copies of the first frame stand before the first, where the reference has 3"),
+        (stack_with_copies(1), "1 copy of the first frame stands before the first, where the reference has 3"),
         (zeros(True, False), "its padding at the front is zeros, where the reference repeats a frame"),
         (zeros(True, True), "its padding at the front and end is zeros"),
         (stack_frames(BANK, 7, 5)[:9], "a stack begins every 5 frames, where the reference's begins every 6"),
     ],
 )
 def test_different_frame_stacking_is_named(stacks: np.ndarray, sentence: str) -> None:
-    hint = explained(stacks)
+    hint = hint_of(stacks)
     assert hint is not None and hint.kind == "stacking" and hint.sentence.startswith(sentence)
 
 
 def test_fbank_error_gets_no_stacking_hint() -> None:
     other = BANK + np.float32(5e-5) * np.random.default_rng(3).standard_normal(BANK.shape).astype(np.float32)
-    assert explained(stack_frames(other, 7, 6), other) is None
+    assert hint_of(stack_frames(other, 7, 6), other) is None

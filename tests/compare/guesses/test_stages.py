@@ -15,7 +15,7 @@ SHIFT, SCALE = DRAW.standard_normal(12) - 9, 0.1 + DRAW.random(12)
 RIGHT = {"frontend.lfr": LFR.astype(np.float32), "frontend.features": ((LFR + SHIFT) * SCALE).astype(np.float32)}
 
 
-def explained(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]) -> Hint | None:
+def hint_of(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]) -> Hint | None:
     return judge(compare(Trace(reference, {}), Trace(candidate, {}))).explanation
 
 
@@ -30,7 +30,7 @@ def explained(reference: dict[str, np.ndarray], candidate: dict[str, np.ndarray]
     ],
 )
 def test_wrong_normalisation_of_features_is_named(features: np.ndarray, sentence: str) -> None:
-    hint = explained(RIGHT, {**RIGHT, "frontend.features": features.astype(np.float32)})
+    hint = hint_of(RIGHT, {**RIGHT, "frontend.features": features.astype(np.float32)})
     assert hint is not None and hint.kind == "CMVN" and sentence in hint.sentence
 
 
@@ -38,7 +38,7 @@ def test_wrong_normalisation_of_features_is_named(features: np.ndarray, sentence
 def test_layers_counted_from_one_are_named(part: str) -> None:
     layers = {f"encoder.layers.{n}{part}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(3)}
     late = dict(zip((f"encoder.layers.{n}{part}" for n in range(1, 4)), layers.values()))
-    hint = explained(layers, late)
+    hint = hint_of(layers, late)
     assert hint is not None and hint.kind == "stages shifted"
     assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in hint.sentence
 
@@ -46,7 +46,7 @@ def test_layers_counted_from_one_are_named(part: str) -> None:
 def test_missing_layer_is_named_without_a_guess_at_layer_numbering() -> None:
     layers = {f"encoder.layers.{n}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(4)}
     wrong = {"encoder.layers.0": layers["encoder.layers.0"], "encoder.layers.2": layers["encoder.layers.1"]}
-    hint = explained(layers, wrong)
+    hint = hint_of(layers, wrong)
     assert hint is not None and hint.sentence.startswith(
         "it equals the reference's encoder.layers.1; nothing else differs"
     )

@@ -50,7 +50,7 @@ WRAPPED = "llm.base_model.model."
 Tensors = dict[str, Tensor]
 
 
-def served(checkpoint: Path, out: Path) -> Path:
+def vllm_directory(checkpoint: Path, out: Path) -> Path:
     """Writes a checkpoint's directory for vLLM; returns it."""
     write_directory(plan_of(checkpoint, "fireredasr"), out)
     return out
@@ -100,7 +100,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def converted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return served(checkpoint, tmp_path_factory.mktemp("served") / "firered")
+    return vllm_directory(checkpoint, tmp_path_factory.mktemp("served") / "firered")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def own(tmp_path: Path) -> Path:
 
 def refusal(directory: Path, out: Path) -> str:
     with pytest.raises(BadInput) as caught:
-        served(directory, out)
+        vllm_directory(directory, out)
     text = str(caught.value)
     assert "\n" not in text and 20 < len(text) < 500
     assert not out.exists() and not list(out.parent.glob(f".{out.name}*"))
@@ -124,7 +124,7 @@ def refusal(directory: Path, out: Path) -> str:
 @pytest.mark.parametrize("name", ["tiny", "demo"])
 def test_vllm_tensors_equal_those_of_the_pytorch_runtime(name: str, checkpoint: Path, tmp_path: Path) -> None:
     directory = checkpoint if name == "tiny" else assets() / "demo-fireredasr"
-    assert_same(tensors_of(served(directory, tmp_path / "out")), expected_tensors(directory))
+    assert_same(tensors_of(vllm_directory(directory, tmp_path / "out")), expected_tensors(directory))
 
 
 def test_lora_is_merged_in_float32_according_to_its_definition(checkpoint: Path, converted: Path) -> None:
@@ -156,7 +156,7 @@ def test_weights_written_in_chunks_and_shards_are_equal(
 ) -> None:
     monkeypatch.setattr(writing, "CHUNK_VALUES", rows * SHAPE["hidden_size"])
     monkeypatch.setattr(directories, "SHARD_BYTES", 40_000)
-    out = served(checkpoint, tmp_path / "out")
+    out = vllm_directory(checkpoint, tmp_path / "out")
     assert len(list(out.glob("model-*.safetensors"))) > 2 and not (out / "model.safetensors").exists()
     expected, pieces = tensors_of(converted), tensors_of(out)
     assert set(pieces) == set(expected)
@@ -170,7 +170,7 @@ def test_tensors_without_lora_keep_their_dtype(own: Path, tmp_path: Path) -> Non
     save_file({name: value.bfloat16() for name, value in base_of(own).items()}, weights, {"format": "pt"})
     half = {name: value.half() for name, value in stored_in(own).items() if "encoder" in name}
     change_weights(own, lambda tensors: {**tensors, **half})
-    written = tensors_of(served(own, tmp_path / "out"))
+    written = tensors_of(vllm_directory(own, tmp_path / "out"))
     assert written["llm.model.embed_tokens.weight"].dtype == torch.bfloat16
     assert written["llm.model.layers.0.self_attn.q_proj.bias"].dtype == torch.bfloat16
     assert written["llm.model.layers.0.self_attn.q_proj.weight"].dtype == torch.float32
@@ -182,7 +182,7 @@ def test_encoder_weights_are_read_from_the_separate_encoder_file(own: Path, tmp_
     moved = {name: value for name, value in stored_in(own).items() if name.startswith("encoder.")}
     change_weights(own, lambda tensors: {name: value for name, value in tensors.items() if name not in moved})
     change_weights(own, lambda _: {**moved, "decoder.tgt_word_emb.weight": torch.zeros(3, 3)}, ENCODER_WEIGHTS)
-    assert_same(tensors_of(served(own, tmp_path / "out")), expected_tensors(own))
+    assert_same(tensors_of(vllm_directory(own, tmp_path / "out")), expected_tensors(own))
 
 
 # Language halves of other forms -----------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_complete_language_weights_need_no_base_model(lora: bool, own: Path, tmp
         stored = {name: value for name, value in expected.items() if name.startswith("llm.")}
         change_weights(own, lambda tensors: {**{n: v for n, v in tensors.items() if n[:4] != "llm."}, **stored})
     weights.unlink()
-    assert_same(tensors_of(served(own, tmp_path / "out")), expected)
+    assert_same(tensors_of(vllm_directory(own, tmp_path / "out")), expected)
 
 
 @pytest.mark.parametrize("output", ["same", "other"])
@@ -221,7 +221,7 @@ def test_output_matrix_is_omitted_only_if_equal_to_the_embeddings(
     else:
         save_file(base, language / "model.safetensors", {"format": "pt"})
     change_json(language / "config.json", tie_word_embeddings=True)
-    out = served(own, tmp_path / "out")
+    out = vllm_directory(own, tmp_path / "out")
     written = tensors_of(out)
     assert ("llm.lm_head.weight" in written) == (output == "other")
     assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] == (output == "same")
@@ -240,7 +240,7 @@ def test_sharded_pytorch_bin_language_model_is_converted(own: Path, tmp_path: Pa
         torch.save({name: base[name] for name in part}, language / file)
     index = {"weight_map": {name: file for file, part in parts.items() for name in part}}
     (language / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-    assert_same(tensors_of(served(own, tmp_path / "out")), expected)
+    assert_same(tensors_of(vllm_directory(own, tmp_path / "out")), expected)
 
 
 # What else is in it -----------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_audio_placeholder_is_the_first_free_token_id(checkpoint: Path, converte
 def test_placeholder_takes_the_last_row_of_an_embedding_table_without_spare_rows(own: Path, tmp_path: Path) -> None:
     tokens = len(LanguageTokenizer.read(own / LANGUAGE_DIRECTORY)) + 1
     write_language(own / LANGUAGE_DIRECTORY, vocab_size=tokens)
-    after = read_served_fireredasr(served(own, tmp_path / "out"))
+    after = read_served_fireredasr(vllm_directory(own, tmp_path / "out"))
     assert after.speech_id == tokens - 1 and after.language.vocabulary == tokens
 
 

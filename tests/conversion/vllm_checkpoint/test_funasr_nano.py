@@ -32,13 +32,13 @@ from workbench.families.language import AUDIO  # noqa: E402
 DEMO = Path(__file__).resolve().parents[3] / "assets" / "demo-funasr-nano"
 
 
-def served(directory: Path, tmp_path: Path) -> Path:
+def vllm_directory(directory: Path, tmp_path: Path) -> Path:
     out = tmp_path / "served"
     write_directory(plan_of(directory, "funasr_nano"), out)
     return out
 
 
-def described(model: FunasrNanoModel) -> tuple[Any, ...]:
+def description(model: FunasrNanoModel) -> tuple[Any, ...]:
     frontend = replace(model.frontend, cmvn_file=None)
     language = replace(model.language, directory=Path(), pad_id=None)
     return frontend, model.encoder, model.adaptor, language, model.do_think, model.sys_prompt, model.stop_ids
@@ -50,9 +50,9 @@ def tensors_of(directory: Path) -> Mapping[str, Any]:
 
 
 def test_demo_vllm_directory_reads_back_as_the_checkpoint(tmp_path: Path) -> None:
-    out = served(DEMO, tmp_path)
+    out = vllm_directory(DEMO, tmp_path)
     before, after = read_funasr_nano(DEMO), read_served_funasr_nano(out)
-    assert described(before) == described(after) and after.cmvn_file is None
+    assert description(before) == description(after) and after.cmvn_file is None
     options = FunasrNanoOptions(language="en", itn=False, hotwords=("one", "two"))
     assert prompt_ids(before, options).tolist() == prompt_ids(after, options).tolist()
     expected = tensors_of(DEMO)
@@ -80,11 +80,11 @@ def test_checkpoint_with_cmvn_ctc_decoder_and_custom_prompt_is_converted(tmp_pat
     (directory / "am.mvn").write_text(f"{text}<Rescale> 560 560\n<LearnRateCoef> 0 [ {vector} ]\n</Nnet>\n")
     tensors = {**tensors_of(directory), "ctc.ctc_lo.weight": torch.ones(2, 3)}
     torch.save({"state_dict": tensors}, directory / "model.pt")
-    out = served(directory, tmp_path)
+    out = vllm_directory(directory, tmp_path)
     before, after = read_funasr_nano(directory), read_served_funasr_nano(out)
     assert before.cmvn_file is not None and after.cmvn_file == out / "am.mvn"
     assert after.cmvn_file.read_bytes() == before.cmvn_file.read_bytes()
-    assert described(before) == described(after) and not after.do_think and not after.sys_prompt
+    assert description(before) == description(after) and not after.do_think and not after.sys_prompt
     written, _ = read_language_weights(out)
     assert not any(name.startswith("ctc") for name in written)
     assert {value.dtype for value in written.values()} == {torch.bfloat16}
@@ -99,7 +99,7 @@ def test_audio_token_of_a_full_vocabulary_gets_the_next_id(tmp_path: Path) -> No
     for name in ("llm.model.embed_tokens.weight", "llm.lm_head.weight"):
         tensors[name] = tensors[name][:tokens].clone()
     torch.save(tensors, directory / "model.pt")
-    model = read_served_funasr_nano(served(directory, tmp_path))
+    model = read_served_funasr_nano(vllm_directory(directory, tmp_path))
     assert model.tokenizer.id_of(AUDIO) == tokens == model.language.vocabulary
 
 
@@ -111,7 +111,7 @@ def test_output_matrix_is_stored_only_if_different_from_the_embeddings(tied: boo
     if tied:
         tensors["llm.lm_head.weight"] = tensors["llm.model.embed_tokens.weight"].clone()
     torch.save(tensors, directory / "model.pt")
-    out = served(directory, tmp_path)
+    out = vllm_directory(directory, tmp_path)
     assert json.loads((out / "config.json").read_text())["tie_word_embeddings"] is tied
     assert ("llm.lm_head.weight" in read_language_weights(out)[0]) is not tied
 
@@ -132,5 +132,5 @@ def test_missing_extra_and_non_finite_tensors_are_refused(tmp_path: Path) -> Non
     ):
         torch.save(changed, directory / "model.pt")
         with pytest.raises(BadInput, match=message):
-            served(directory, tmp_path)
+            vllm_directory(directory, tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["tiny"]

@@ -20,7 +20,7 @@ def model() -> TableModel:
     return TableModel(1, np.random.default_rng(0))
 
 
-def spoilt(frame: int, value: float) -> np.ndarray:
+def with_value(frame: int, value: float) -> np.ndarray:
     logits = np.zeros((100, 4), dtype=np.float32)
     logits[frame, 1:3] = value
     return logits
@@ -37,8 +37,8 @@ def spoilt(frame: int, value: float) -> np.ndarray:
         (np.full((2, 4), "x"), "type <U1"),
         (np.zeros((2, 4), dtype=bool), "type bool"),
         (np.full((2, 4), None), "type object"),
-        (spoilt(70, np.nan), "NaN in frame 70"),
-        (spoilt(0, np.inf), r"\+inf in frame 0"),
+        (with_value(70, np.nan), "NaN in frame 70"),
+        (with_value(0, np.inf), r"\+inf in frame 0"),
         (np.vstack([np.zeros((65, 4)), np.full((1, 4), -np.inf)]), "-inf everywhere in frame 65"),
     ],
 )

@@ -20,7 +20,7 @@ SEEDS = st.integers(0, 10_000)
 BEAMS = st.integers(1, 12)
 
 
-def narrow(seed: int, beam_size: int, frames: int = 0) -> Problem:
+def narrow_problem(seed: int, beam_size: int, frames: int = 0) -> Problem:
     """A problem with a beam that cannot hold everything, and longer recordings if `frames` is more than 0."""
     problem = random_problem(seed)
     options = replace(problem.options, beam_size=beam_size, nbest=min(problem.options.nbest, 3))
@@ -39,7 +39,7 @@ def fresh(problem: Problem) -> list[list[Hypothesis]]:
 @example(2354, 1)  # the full beam has a hypothesis with an unfinished word
 def test_decoding_in_any_batch_equals_decoding_alone(seed: int, beam_size: int) -> None:
     """Bit for bit: the order of the batch, its other members and their lengths change nothing."""
-    problem = narrow(seed, beam_size, frames=20)
+    problem = narrow_problem(seed, beam_size, frames=20)
     decoder = problem.decoder()
     batched = decoder.decode(problem.batch)
     backwards = decoder.decode(problem.batch[::-1])
@@ -68,7 +68,7 @@ def test_decoding_with_a_large_vocabulary_is_independent_of_the_batch(seed: int)
 @given(SEEDS, BEAMS, st.data())
 def test_decoding_in_chunks_equals_decoding_the_whole_recording(seed: int, beam_size: int, data: st.DataObject) -> None:
     """Also if the search drops prefixes on the way, and if the result is requested in between."""
-    problem = narrow(seed, beam_size, frames=25)
+    problem = narrow_problem(seed, beam_size, frames=25)
     decoder = problem.decoder()
     logits = problem.batch[0]
     at_once, chunked = decoder.begin(), decoder.begin()
@@ -120,7 +120,7 @@ def test_the_order_of_the_vocabulary_does_not_matter(seed: int, random: st.DataO
 @given(SEEDS, BEAMS)
 def test_score_terms_equal_those_of_the_complete_texts(seed: int, beam_size: int) -> None:
     """Look-ahead and the credit for unfinished phrases do not change the terms, however narrow the beam."""
-    problem = narrow(seed, beam_size, frames=20)
+    problem = narrow_problem(seed, beam_size, frames=20)
     options, parts = problem.options, problem.parts
     for hypotheses in fresh(problem):
         assert len({(each.tokens, each.words) for each in hypotheses}) == len(hypotheses)

@@ -13,7 +13,7 @@ from workbench.decoding.ctc_beam import CtcDecoder, SearchOptions
 from workbench.decoding.ctc_beam.record import MOST_FRAMES, SearchRecord
 
 
-def narrow(seed: int) -> Problem:
+def narrow_problem(seed: int) -> Problem:
     problem = random_problem(seed)
     return replace(problem, options=replace(problem.options, beam_size=3, nbest=2))
 
@@ -21,7 +21,7 @@ def narrow(seed: int) -> Problem:
 @pytest.mark.parametrize("seed", range(60))
 def test_recorded_search_gives_the_same_hypotheses_as_the_search(seed: int) -> None:
     """The candidates that the search leaves out early could not have reached the beam."""
-    problem = narrow(seed)
+    problem = narrow_problem(seed)
     decoder = problem.decoder()
     for logits in problem.batch:
         record = decoder.explain(logits)

@@ -15,7 +15,7 @@ SCORES = st.sampled_from([-np.inf, -5.0, -4.0, -3.0, -2.5, -1.0, 0.0])
 THRESHOLDS = st.sampled_from([None, 0.0, 1.0, 2.5, 100.0])
 
 
-def living(scores: list[float], size: int, threshold: float | None) -> list[int]:
+def surviving_places(scores: list[float], size: int, threshold: float | None) -> list[int]:
     """Returns the places of the best scores, the earlier of equal ones, and none below the threshold."""
     order = sorted(range(len(scores)), key=lambda place: (-scores[place], place))
     floor = -np.inf if threshold is None or not scores else max(scores) - threshold
@@ -34,13 +34,13 @@ def test_best_hypotheses_within_the_threshold_are_selected(
     chosen = choose(np.array(old), flat, of, size, threshold)
     first = 0
     for number, (olds, news) in enumerate(zip(old, new)):
-        expected = living([*olds, *news], size, threshold)
+        expected = surviving_places([*olds, *news], size, threshold)
         assert np.flatnonzero(chosen.stays[number]).tolist() == [place for place in expected if place < rows]
         comes = [place - first for place in chosen.comes.tolist() if first <= place < first + len(news)]
         assert comes == [place - rows for place in expected if place >= rows]
         first += len(news)
         alone = staying(np.array([olds]), size, threshold, None, 0)[0]
-        assert np.flatnonzero(alone).tolist() == living(olds, size, threshold)
+        assert np.flatnonzero(alone).tolist() == surviving_places(olds, size, threshold)
         # Every accepted new hypothesis has reached the floor of the old ones.
         floor = floor_of(np.array([olds]), size, threshold)[0]
         assert all(news[place] >= floor for place in comes)

@@ -38,7 +38,7 @@ ngram 2=2
 """
 
 
-def written(folder: Path, text: str | bytes, name: str = "lm.arpa") -> Path:
+def write_model(folder: Path, text: str | bytes, name: str = "lm.arpa") -> Path:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
@@ -76,8 +76,8 @@ def assert_good(path: Path) -> None:
     ids=range(15),
 )
 def test_arpa_variants_of_other_programs_are_read(tmp_path: Path, text: str):
-    assert_good(written(tmp_path, text))
-    assert_good(written(tmp_path, gzip.compress(text.encode()), "lm.arpa.gz"))
+    assert_good(write_model(tmp_path, text))
+    assert_good(write_model(tmp_path, gzip.compress(text.encode()), "lm.arpa.gz"))
 
 
 @pytest.mark.parametrize("size", [1, 7, 64])
@@ -86,9 +86,9 @@ def test_block_boundary_at_any_position_does_not_affect_reading(
 ):
     monkeypatch.setattr(line_blocks, "BLOCK", size)
     for end in ("\n", "\r\n", "\r"):
-        assert_good(written(tmp_path, GOOD.replace("\n", end)))
+        assert_good(write_model(tmp_path, GOOD.replace("\n", end)))
         with pytest.raises(BadInput, match=r"line 9 of lm\.arpa has 1 field"):
-            read_arpa(written(tmp_path, GOOD.replace("-0.75\tb", "-0.75").replace("\n", end)))
+            read_arpa(write_model(tmp_path, GOOD.replace("-0.75\tb", "-0.75").replace("\n", end)))
 
 
 def test_words_are_split_at_ascii_blanks_only(tmp_path: Path):
@@ -96,7 +96,7 @@ def test_words_are_split_at_ascii_blanks_only(tmp_path: Path):
         GOOD.replace("a", "a\u3000b\u00a0").replace("\\d\u0061t", "").replace("da\u3000b\u00a0ta\u3000b\u00a0", "data")
     )
     text = text.replace("gra\u3000b\u00a0m", "gram")
-    assert read_arpa(written(tmp_path, text)).words == ("<s>", "</s>", "a\u3000b\u00a0", "b")
+    assert read_arpa(write_model(tmp_path, text)).words == ("<s>", "</s>", "a\u3000b\u00a0", "b")
 
 
 @given(entries_of_models(), st.sampled_from(["\n", "\r\n", "\n \n"]), st.sampled_from(["\t", " "]))
@@ -161,7 +161,7 @@ FAULTS = [
 @pytest.mark.parametrize("text, sentence", FAULTS, ids=range(len(FAULTS)))
 def test_arpa_fault_raises_one_line_error_with_its_line_number(tmp_path: Path, text: str | bytes, sentence: str):
     with pytest.raises(BadInput) as caught:
-        read_arpa(written(tmp_path, text))
+        read_arpa(write_model(tmp_path, text))
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -170,12 +170,12 @@ def test_truncated_gzip_raises_an_error_with_the_last_whole_line(tmp_path: Path)
     text = f"\\data\\\nngram 1=20000\n\\1-grams:\n{lines}\\end\\\n"
     compressed = gzip.compress(text.encode())
     with pytest.raises(BadInput) as caught:
-        read_arpa(written(tmp_path, compressed[: len(compressed) // 2]))
+        read_arpa(write_model(tmp_path, compressed[: len(compressed) // 2]))
     match = re.search(r"of lm\.arpa are damaged or cut off after line (\d+);", str(caught.value))
     assert match and 5_000 < int(match[1]) < 15_000
     damaged = compressed[:-8] + b"\0\0\0\0" + compressed[-4:]  # the checksum
     with pytest.raises(BadInput, match="compressed data of"):
-        read_arpa(written(tmp_path, damaged))
+        read_arpa(write_model(tmp_path, damaged))
 
 
 def test_missing_arpa_file_and_directory_raise_an_error(tmp_path: Path):
@@ -188,7 +188,7 @@ def test_missing_arpa_file_and_directory_raise_an_error(tmp_path: Path):
 @settings(max_examples=80, deadline=None)
 def test_damaged_arpa_gives_a_model_or_a_one_line_error(tmp_path_factory, start, end, inserted):
     raw = GOOD.encode()
-    path = written(tmp_path_factory.getbasetemp(), raw[:start] + inserted + raw[max(start, end) :], "damaged.arpa")
+    path = write_model(tmp_path_factory.getbasetemp(), raw[:start] + inserted + raw[max(start, end) :], "damaged.arpa")
     message = "a model in damaged.arpa"
     try:
         read_arpa(path)
@@ -201,7 +201,7 @@ def test_ninety_thousand_ngrams_are_read_within_3_seconds(tmp_path: Path):
     lines = [f"-1.5\tw{number % 300} w{number // 300}\t-0.25" for number in range(90_000)]
     words = "\n".join(f"-2.5\tw{number}\t-0.5" for number in range(300))
     text = "\n".join(["\\data\\\nngram 1=300\nngram 2=90000\n\\1-grams:", words, "\\2-grams:", *lines, "\\end\\"])
-    path = written(tmp_path, text)
+    path = write_model(tmp_path, text)
     before = time.process_time()
     assert len(read_arpa(path).orders[1]) == 90_000
     assert time.process_time() - before < 3.0  # a fifth of a second on an idle machine

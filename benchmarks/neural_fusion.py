@@ -151,7 +151,7 @@ def main() -> None:
     passes.clear()
     few = sounds[: arguments.alone]
     if few:
-        uncached, seconds = decode(NeuralModel(one_by_one(session), words, most=1), few, options, 1)
+        uncached, seconds = decode(NeuralModel(one_by_one(session), words, capacity=1), few, options, 1)
         same = [one.words for one in uncached] == [other.words for other in best[: len(few)]]
         largest_difference = max(abs(one.score - other.score) for one, other in zip(uncached, best))
         print(f"alone, {len(few)} utterances: {1000 * seconds / len(few):.0f} ms an utterance and {len(passes)} passes")

@@ -69,7 +69,7 @@ def test_alternatives_with_beam_search_are_refused() -> None:
     "changes", [{"temperature": 0.5}, {"beam_size": 2}, {"repetition_penalty": 1.1}, {"min_new_tokens": 1}]
 )
 def test_decoding_is_plain_only_with_greedy_defaults(changes: dict[str, float]) -> None:
-    assert Decoding((1,), max_new_tokens=3).plain and not Decoding((1,), **changes).plain  # type: ignore[arg-type]
+    assert Decoding((1,), max_new_tokens=3).is_greedy and not Decoding((1,), **changes).is_greedy  # type: ignore[arg-type]
 
 
 def test_recorded_alternatives_become_stages() -> None:

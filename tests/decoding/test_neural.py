@@ -53,7 +53,7 @@ def batch_scores(model: LanguageModel, histories: Sequence[Sequence[int]]) -> li
 def test_sum_of_word_scores_equals_the_whole_text_score(histories: list[list[int]], most: int) -> None:
     """For any size of the cache."""
     texts = Texts()
-    model = NeuralModel(texts, WORDS, most=most)
+    model = NeuralModel(texts, WORDS, capacity=most)
     for _ in range(2):
         expected = [texts.score(" ".join(WORDS[word] for word in history), True).total for history in histories]
         assert batch_scores(model, histories) == pytest.approx(expected, abs=1e-12)
@@ -91,7 +91,7 @@ def test_empty_input_makes_no_model_call() -> None:
 
 def test_cache_is_bounded_and_evicted_states_stay_valid() -> None:
     texts = Texts()
-    model = NeuralModel(texts, WORDS, most=10)
+    model = NeuralModel(texts, WORDS, capacity=10)
     state = np.array([model.start])
     first, first_state = model.advance(state, np.array([1]))
     for word in range(100):

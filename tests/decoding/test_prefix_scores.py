@@ -36,8 +36,8 @@ class Counted(PrefixScorer):
         self.forgotten += 1
 
     def compute(self, nodes: Sequence[int]) -> bool:
-        needed = self.needed(nodes)
-        if self.prefixes and len(self.prefixes) + len(needed) > self._room:
+        needed = self.missing_ancestors(nodes)
+        if self.prefixes and len(self.prefixes) + len(needed) > self._capacity:
             return False
         tree = self.tree
         for node in needed:

@@ -33,19 +33,19 @@ def likeliest(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """
     rows, vocabulary = logits.shape
     count = min(count, vocabulary)
-    ids, found = np.empty((rows, count), dtype=np.int64), np.empty((rows, count), dtype=np.float64)
+    ids, logprobs = np.empty((rows, count), dtype=np.int64), np.empty((rows, count), dtype=np.float64)
     for row, row_logits in enumerate(logits):
         scores = np.where(np.isnan(row_logits), -np.inf, row_logits.astype(np.float64))
-        edge = np.partition(scores, vocabulary - count)[vocabulary - count] if count else np.inf
-        among = np.flatnonzero(scores >= edge)
-        ids[row] = among[np.argsort(-scores[among], kind="stable")[:count]]
-        found[row] = scores[ids[row]] - _log_sum_exp(scores) if np.isfinite(scores.max()) else -np.inf
-    return ids, found
+        threshold = np.partition(scores, vocabulary - count)[vocabulary - count] if count else np.inf
+        candidates = np.flatnonzero(scores >= threshold)
+        ids[row] = candidates[np.argsort(-scores[candidates], kind="stable")[:count]]
+        logprobs[row] = scores[ids[row]] - _log_sum_exp(scores) if np.isfinite(scores.max()) else -np.inf
+    return ids, logprobs
 
 
 def _log_sum_exp(scores: np.ndarray) -> float:
-    most = scores.max()
-    return float(most + np.log(np.exp(scores - most).sum()))
+    maximum = scores.max()
+    return float(maximum + np.log(np.exp(scores - maximum).sum()))
 
 
 def check_alternatives(decoding: Decoding) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.decoding.choosing import forbid, penalise
 from workbench.decoding.generation import Decoding
 
-NEVER = -1e9  # the score of a forbidden continuation; finite, as in transformers
+FORBIDDEN_SCORE = -1e9  # the score of a forbidden continuation; finite, as in transformers
 
 
 @dataclass(frozen=True)
@@ -49,29 +49,29 @@ class BeamSearch:
         self.best: list[int] = []  # the likeliest hypothesis so far; after the search, its result
         beams = decoding.beam_size
         self._tokens = np.empty((beams, 0), dtype=np.int64)
-        self._scores = np.full(beams, NEVER, dtype=np.float32)
+        self._scores = np.full(beams, FORBIDDEN_SCORE, dtype=np.float32)
         self._scores[0] = 0.0  # all hypotheses start equal, so only the first continues
-        self._ended: list[tuple[float, list[int]]] = []  # the best finished hypotheses, best first
-        self._before: tuple[np.ndarray, np.ndarray] | None = None  # tokens and all scores of the last choice
+        self._finished: list[tuple[float, list[int]]] = []  # the best finished hypotheses, best first
+        self._last_choice: tuple[np.ndarray, np.ndarray] | None = None  # tokens and all scores of the last choice
         self.candidates: Candidates | None = None  # the likeliest continuations of the last choice
 
     @property
     def finished(self) -> np.ndarray:
         """The scores of the best finished hypotheses, with the length penalty, best first: float64 [at most beams]."""
-        return np.array([score for score, _ in self._ended], dtype=np.float64)
+        return np.array([score for score, _ in self._finished], dtype=np.float64)
 
-    def continue_with(self, going: Continuation) -> None:
+    def continue_with(self, hypotheses: Continuation) -> None:
         """Continues with these hypotheses in place of those that the last `take` returned."""
-        assert self._before is not None
-        tokens, scores = self._before
-        self._tokens = np.column_stack([tokens[going.parents], going.tokens])
-        self._scores = scores[going.parents, going.tokens]
+        assert self._last_choice is not None
+        tokens, scores = self._last_choice
+        self._tokens = np.column_stack([tokens[hypotheses.parents], hypotheses.tokens])
+        self._scores = scores[hypotheses.parents, hypotheses.tokens]
 
     def take(self, logits: np.ndarray) -> Continuation | None:
         """Returns the next hypotheses, from the logits [beams, vocabulary] of the present ones; None at the end."""
         beams, vocabulary = logits.shape
         table = self._next_scores(logits)
-        self._before = self._tokens, table
+        self._last_choice = self._tokens, table
         scores = table.ravel()
         # Enough candidates remain even if every hypothesis ends with every stop token.
         count = min(max(2, 1 + len(self.decoding.stop_ids)) * beams, scores.size)
@@ -84,12 +84,12 @@ class BeamSearch:
         ends = np.isin(tokens, self.decoding.stop_ids) | (length >= self.limit)
         self.best = sequences[0].tolist()
         for score, sequence in zip(scores[:beams][ends[:beams]], sequences[:beams][ends[:beams]], strict=True):
-            self._end(float(score) / length**self.decoding.length_penalty, sequence.tolist())
-        scores = np.where(ends, scores + np.float32(NEVER), scores)
+            self._add_finished(float(score) / length**self.decoding.length_penalty, sequence.tolist())
+        scores = np.where(ends, scores + np.float32(FORBIDDEN_SCORE), scores)
         running = np.argsort(-scores, kind="stable")[:beams]
         self._scores, self._tokens = scores[running], sequences[running]
         if ends.all() or not self._may_improve(length):
-            self.best = self._ended[0][1]
+            self.best = self._finished[0][1]
             return None
         return Continuation(parents[running], tokens[running])
 
@@ -106,13 +106,13 @@ class BeamSearch:
         total: np.ndarray = scores + self._scores[:, None]
         return total
 
-    def _end(self, score: float, sequence: list[int]) -> None:
+    def _add_finished(self, score: float, sequence: list[int]) -> None:
         """Stores a finished hypothesis if it is one of the best."""
-        self._ended.append((score, sequence))
-        self._ended.sort(key=lambda each: -each[0])  # a stable sort: equal scores keep their order
-        del self._ended[self.decoding.beam_size :]
+        self._finished.append((score, sequence))
+        self._finished.sort(key=lambda each: -each[0])  # a stable sort: equal scores keep their order
+        del self._finished[self.decoding.beam_size :]
 
     def _may_improve(self, length: int) -> bool:
         """Returns whether the likeliest running hypothesis would be among the best if it ended now."""
-        worst = self._ended[-1][0] if len(self._ended) == self.decoding.beam_size else NEVER
+        worst = self._finished[-1][0] if len(self._finished) == self.decoding.beam_size else FORBIDDEN_SCORE
         return float(self._scores[0]) / length**self.decoding.length_penalty > worst

@@ -23,7 +23,7 @@ class TokenSampler:
         scores = self.scores(generated, logits)
         if self._draw is None:
             return scores.argmax(axis=1)
-        return np.array([_drawn(row, number) for row, number in zip(scores, self._draw.random(len(scores)))])
+        return np.array([_token_at(row, number) for row, number in zip(scores, self._draw.random(len(scores)))])
 
     def scores(self, generated: np.ndarray, logits: np.ndarray) -> np.ndarray:
         """Returns logits [batch, vocabulary] after all options except the draw: impossible tokens get minus infinity.
@@ -53,9 +53,11 @@ def penalise(scores: np.ndarray, generated: np.ndarray, penalty: float) -> None:
     """
     if not generated.size:
         return
-    found = np.take_along_axis(scores, generated, axis=1)
+    chosen_scores = np.take_along_axis(scores, generated, axis=1)
     factor = np.float32(penalty)
-    np.put_along_axis(scores, generated, np.where(found < 0, found * factor, found / factor), axis=1)
+    np.put_along_axis(
+        scores, generated, np.where(chosen_scores < 0, chosen_scores * factor, chosen_scores / factor), axis=1
+    )
 
 
 def forbid(scores: np.ndarray, ids: tuple[int, ...]) -> None:
@@ -77,11 +79,11 @@ def _keep_likeliest(row: np.ndarray, top_k: int, top_p: float) -> None:
 
 def _probabilities(scores: np.ndarray) -> np.ndarray:
     weights = np.exp(scores - scores.max(), dtype=np.float64)
-    found: np.ndarray = weights / weights.sum()
-    return found
+    probabilities: np.ndarray = weights / weights.sum()
+    return probabilities
 
 
-def _drawn(scores: np.ndarray, number: float) -> int:
+def _token_at(scores: np.ndarray, number: float) -> int:
     """Returns the token at which the cumulative probability passes a number between 0 and 1."""
     possible = np.flatnonzero(scores > -np.inf)
     reached = np.cumsum(_probabilities(scores[possible]))

@@ -19,10 +19,10 @@ def fire(hidden: np.ndarray, alphas: np.ndarray, tokens: int) -> np.ndarray:
         hidden: [T, D].
         alphas: weight of each frame [T].
     """
-    after = alphas.cumsum(dtype=np.float64)
-    before = np.concatenate([[0.0], after])[:-1]
+    sums = alphas.cumsum(dtype=np.float64)
+    previous_sums = np.concatenate([[0.0], sums])[:-1]
     number = np.arange(tokens)[:, None]
-    share = np.minimum(after, number + 1) - np.maximum(before, number)
+    share = np.minimum(sums, number + 1) - np.maximum(previous_sums, number)
     embeddings: np.ndarray = share.clip(min=0).astype(hidden.dtype) @ hidden
     return embeddings
 
@@ -34,10 +34,10 @@ def peaks(alphas: np.ndarray, threshold: float) -> np.ndarray:
     type of the weights.
     """
     value = 0.0
-    found = []
+    values = []
     for alpha in alphas.tolist():
         value += alpha
-        found.append(value)
+        values.append(value)
         if value >= threshold:
             value -= threshold
-    return np.array(found, dtype=alphas.dtype)
+    return np.array(values, dtype=alphas.dtype)

@@ -15,10 +15,10 @@ def probabilities(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
     top = logits.max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
         shares = np.exp(logits - top)
-        found: np.ndarray = shares[np.arange(len(ids)), ids] / shares.sum(axis=1)
-    return found
+        result: np.ndarray = shares[np.arange(len(ids)), ids] / shares.sum(axis=1)
+    return result
 
 
-def known(probability: float) -> float | None:
+def finite_or_none(probability: float) -> float | None:
     """Returns the probability, or None if it is not finite."""
     return probability if math.isfinite(probability) else None

@@ -24,28 +24,28 @@ def best_alignment(log_probs: np.ndarray, tokens: Sequence[int], blank: int = 0)
     skips = np.zeros(len(path), dtype=bool)
     skips[3::2] = path[3::2] != path[1:-2:2]
     best = np.full(len(path), -np.inf)
-    came = np.zeros((frames, len(path)), dtype=np.int8)  # places back
+    steps_back = np.zeros((frames, len(path)), dtype=np.int8)  # places back
     for frame in range(frames):
         if frame == 0:
             best[:2] = log_probs[0, path[:2]]
             continue
-        ways = np.full((3, len(path)), -np.inf)
-        ways[0] = best
-        ways[1, 1:] = best[:-1]
-        ways[2, 2:] = np.where(skips[2:], best[:-2], -np.inf)
-        came[frame] = ways.argmax(axis=0)
-        best = ways.max(axis=0) + log_probs[frame, path]
+        predecessors = np.full((3, len(path)), -np.inf)
+        predecessors[0] = best
+        predecessors[1, 1:] = best[:-1]
+        predecessors[2, 2:] = np.where(skips[2:], best[:-2], -np.inf)
+        steps_back[frame] = predecessors.argmax(axis=0)
+        best = predecessors.max(axis=0) + log_probs[frame, path]
     if not frames:
         return None if len(tokens) else []
-    place = len(path) - 1 if len(path) == 1 or best[-1] >= best[-2] else len(path) - 2
-    if best[place] == -np.inf:
+    state = len(path) - 1 if len(path) == 1 or best[-1] >= best[-2] else len(path) - 2
+    if best[state] == -np.inf:
         return None
-    places = np.zeros(frames, dtype=np.int64)
+    states = np.zeros(frames, dtype=np.int64)
     for frame in range(frames - 1, -1, -1):
-        places[frame] = place
-        place -= int(came[frame, place])
-    found = []
+        states[frame] = state
+        state -= int(steps_back[frame, state])
+    aligned_tokens = []
     for number, token in enumerate(tokens):
-        inside = np.flatnonzero(places == 2 * number + 1)
-        found.append(CtcToken(int(token), int(inside[0]), int(inside[-1]) + 1))
-    return found
+        token_frames = np.flatnonzero(states == 2 * number + 1)
+        aligned_tokens.append(CtcToken(int(token), int(token_frames[0]), int(token_frames[-1]) + 1))
+    return aligned_tokens

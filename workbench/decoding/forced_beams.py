@@ -26,8 +26,8 @@ class ForcedBeamSearch(TracedPasses):
     """The traced steps of a forced beam search: a runtime follows given hypotheses and not its own choices.
 
     A runtime reads the prompt and calls `choose` with the logits of every hypothesis. It reorders its caches by the
-    parents that it gets, asks `at(n)` for a recorder, feeds the tokens in one pass, says `done(n)`, and calls `choose`
-    again.
+    parents that it gets, calls `recorder_of(n)`, feeds the tokens in one pass, calls `end_pass(n)`, and calls
+    `choose` again.
 
     Args:
         ancestry: the hypotheses to follow.
@@ -69,24 +69,24 @@ class ForcedBeamSearch(TracedPasses):
         """
         assert self._search is not None
         self._step += 1
-        own = self._search.take(logits)
+        own_choice = self._search.take(logits)
         if self._step in self.steps:
-            self._record(own)
+            self._record(own_choice)
         if self._step > self.passes:
             return None
         rows = (each[self._step - 1] for each in (self.ancestry.parents, self.ancestry.tokens))
-        going = Continuation(*(np.array(row, dtype=np.int64) for row in rows))
-        self._search.continue_with(going)
-        return going
+        followed = Continuation(*(np.array(row, dtype=np.int64) for row in rows))
+        self._search.continue_with(followed)
+        return followed
 
-    def _record(self, own: Continuation | None) -> None:
+    def _record(self, own_choice: Continuation | None) -> None:
         assert self._search is not None and self._search.candidates is not None
         recorder, best, finished = self._recorder(), self._search.candidates, self._search.finished
-        none = np.empty(0, dtype=np.int64)  # no hypothesis lives on after the end
+        no_ids = np.empty(0, dtype=np.int64)  # no hypothesis lives on after the end
         recorder.put(SCORES, best.scores)
         recorder.put(CANDIDATES, np.column_stack([best.parents, best.tokens]))
-        recorder.put(PARENTS, none if own is None else own.parents)
-        recorder.put(TOKENS, none if own is None else own.tokens)
+        recorder.put(PARENTS, no_ids if own_choice is None else own_choice.parents)
+        recorder.put(TOKENS, no_ids if own_choice is None else own_choice.tokens)
         if len(finished):
             recorder.put(FINISHED, finished)
 
@@ -134,8 +134,8 @@ class BeamsRecorder(Recorder):
 
     def given(self, stage: str, shape: tuple[int, ...]) -> np.ndarray | None:
         """Returns the substituted rows [beams, ...]; None unless all hypotheses have one."""
-        found = [row.given(stage, (1, *shape[1:])) for row in self._rows]
-        return None if any(each is None for each in found) else np.concatenate(found)  # type: ignore[arg-type]
+        rows = [row.given(stage, (1, *shape[1:])) for row in self._rows]
+        return None if any(each is None for each in rows) else np.concatenate(rows)  # type: ignore[arg-type]
 
     def share(self) -> None:
         """Records the arrays that were filled, row by row."""

@@ -65,7 +65,7 @@ class Decoding:
         return self.temperature > 0
 
     @property
-    def plain(self) -> bool:
+    def is_greedy(self) -> bool:
         """Whether every token is the likeliest of the model's own logits: nothing is drawn, penalised or forbidden."""
         likeliest = not self.samples and self.beam_size == 1
         return likeliest and self.repetition_penalty == 1.0 and not self.min_new_tokens

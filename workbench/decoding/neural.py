@@ -22,7 +22,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 START = 0  # the state of the empty history
-MOST = 1 << 16  # histories whose scores are remembered
+MOST_HISTORIES = 1 << 16  # histories whose scores are remembered
 
 
 class ScoreTexts(Protocol):
@@ -45,12 +45,12 @@ class NeuralModel:
 
     start = START
 
-    def __init__(self, score_texts: ScoreTexts, words: Sequence[str], most: int = MOST):
+    def __init__(self, score_texts: ScoreTexts, words: Sequence[str], capacity: int = MOST_HISTORIES):
         self._score_texts = score_texts
         self._words = words
-        self._most = most
+        self._capacity = capacity
         # For each state: the state before its last word, and that word. Never forgotten, as a search may come back.
-        self._before, self._last = array("q", [START]), array("q", [-1])
+        self._previous, self._last_words = array("q", [START]), array("q", [-1])
         self._states: OrderedDict[tuple[int, int], int] = OrderedDict()  # by the state before and the word
         self._sums: OrderedDict[int, float] = OrderedDict()  # ln P of a history's text, without its end
         self._ends: OrderedDict[int, float] = OrderedDict()  # ln P of the end after it
@@ -60,74 +60,76 @@ class NeuralModel:
 
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `LanguageModel.advance`."""
-        before, words = np.asarray(states).tolist(), np.asarray(symbols).tolist()
-        after = [self._state(*pair) for pair in zip(before, words, strict=True)]
-        sums = self._sums_of([*before, *after])
-        found = np.array([_difference(sums[start], sums[end]) for start, end in zip(before, after)], dtype=np.float64)
-        return found, np.array(after, dtype=np.int64)
+        histories, words = np.asarray(states).tolist(), np.asarray(symbols).tolist()
+        extended = [self._state(*pair) for pair in zip(histories, words, strict=True)]
+        sums = self._sums_of([*histories, *extended])
+        scores = np.array(
+            [_difference(sums[start], sums[end]) for start, end in zip(histories, extended)], dtype=np.float64
+        )
+        return scores, np.array(extended, dtype=np.int64)
 
     def final(self, states: np.ndarray) -> np.ndarray:
         """See `LanguageModel.final`."""
         requested_states = np.asarray(states).tolist()
         ends = {state: self._ends[state] for state in requested_states if state in self._ends}
         missing = [state for state in dict.fromkeys(requested_states) if state not in ends]
-        for state, score in self._scored(missing, end=True).items():
+        for state, score in self._scores_of(missing, end=True).items():
             ends[state] = float(score.end or 0.0)
-        _remember(self._ends, ends, self._most)
+        _remember(self._ends, ends, self._capacity)
         return np.array([ends[state] for state in requested_states], dtype=np.float64)
 
     def words_of(self, state: int) -> list[str]:
         """Returns the words of a history."""
-        found = []
+        words = []
         while state != START:
-            found.append(self._words[self._last[state]])
-            state = self._before[state]
-        return found[::-1]
+            words.append(self._words[self._last_words[state]])
+            state = self._previous[state]
+        return words[::-1]
 
-    def _state(self, before: int, word: int) -> int:
+    def _state(self, history: int, word: int) -> int:
         """Returns the state of a history with one more word."""
-        found = self._states.get((before, word))
-        if found is None:
+        state = self._states.get((history, word))
+        if state is None:
             if not 0 <= word < len(self._words):
                 raise IndexError(f"the symbol is {word}; expected 0 to {len(self._words) - 1}")
-            found = len(self._before)
-            self._before.append(before)
-            self._last.append(word)
-        _remember(self._states, {(before, word): found}, self._most)
-        return found
+            state = len(self._previous)
+            self._previous.append(history)
+            self._last_words.append(word)
+        _remember(self._states, {(history, word): state}, self._capacity)
+        return state
 
     def _sums_of(self, states: Sequence[int]) -> Mapping[int, float]:
         """Returns ln P of the texts of histories, without their ends."""
         sums = {state: self._sums[state] for state in states if state in self._sums}
         sums[START] = 0.0
         missing = [state for state in dict.fromkeys(states) if state not in sums]
-        for state, score in self._scored(missing, end=False).items():
+        for state, score in self._scores_of(missing, end=False).items():
             sums[state] = score.total
-        _remember(self._sums, sums, self._most)
+        _remember(self._sums, sums, self._capacity)
         return sums
 
-    def _scored(self, states: Sequence[int], end: bool) -> Mapping[int, TextScore]:
+    def _scores_of(self, states: Sequence[int], end: bool) -> Mapping[int, TextScore]:
         """Returns the scores of histories, by one call for all; equal texts are sent once."""
         if not states:
             return {}
         texts = {state: " ".join(self.words_of(state)) for state in states}
         unique_texts = list(dict.fromkeys(texts.values()))
-        found = dict(zip(unique_texts, self._score_texts(unique_texts, end=end), strict=True))
+        scores = dict(zip(unique_texts, self._score_texts(unique_texts, end=end), strict=True))
         self.calls += 1
         self.sequences += len(unique_texts)
-        self.tokens += sum(len(score.ids) for score in found.values())
-        return {state: found[text] for state, text in texts.items()}
+        self.tokens += sum(len(score.ids) for score in scores.values())
+        return {state: scores[text] for state, text in texts.items()}
 
 
-def _remember(memory: OrderedDict[Key, Value], values: Mapping[Key, Value], most: int) -> None:
-    """Remembers values, and forgets those that were not used for longest where there are more than `most`."""
+def _remember(memory: OrderedDict[Key, Value], values: Mapping[Key, Value], capacity: int) -> None:
+    """Remembers values, and forgets those that were not used for longest where there are more than `capacity`."""
     for key, value in values.items():
         memory[key] = value
         memory.move_to_end(key)
-    while len(memory) > most:
+    while len(memory) > capacity:
         memory.popitem(last=False)
 
 
-def _difference(before: float, after: float) -> float:
+def _difference(total_before: float, total_after: float) -> float:
     """Returns what a word adds; minus infinity stays so, whatever comes after."""
-    return before if np.isneginf(before) else after - before
+    return total_before if np.isneginf(total_before) else total_after - total_before

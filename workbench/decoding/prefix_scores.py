@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-ASKED_PER_NODE = 16  # nodes of the tree for each node of the room; most are asked for and never computed
+TREE_NODES_PER_REMEMBERED = 16  # nodes of the tree for each node of the room; most are asked for and never computed
 
 
 class PrefixTree:
@@ -30,24 +30,24 @@ class PrefixTree:
         """Returns the nodes of all beginnings of a row, the shortest first; adds those that are new."""
         node, path = -1, []
         for depth, token in enumerate(row):
-            found = self._nodes.get((node, token))
-            if found is None:
-                found = self._nodes[node, token] = len(self.tokens)
+            next_node = self._nodes.get((node, token))
+            if next_node is None:
+                next_node = self._nodes[node, token] = len(self.tokens)
                 self.tokens.append(token)
                 self.parents.append(node)
                 self.depths.append(depth)
                 self.logprobs.append(math.nan)
-            node = found
+            node = next_node
             path.append(node)
         return path
 
     def path(self, node: int) -> list[int]:
         """Returns the nodes from the first one to this one."""
-        found = []
+        nodes = []
         while node >= 0:
-            found.append(node)
+            nodes.append(node)
             node = self.parents[node]
-        return found[::-1]
+        return nodes[::-1]
 
 
 class PrefixScorer(ABC):
@@ -61,18 +61,18 @@ class PrefixScorer(ABC):
         most_rows: rows that are computed together at most.
     """
 
-    def __init__(self, room: int, most_rows: int):
+    def __init__(self, capacity: int, most_rows: int):
         self.tree = PrefixTree()
         self.passes = 0  # number of passes of the network
         self.positions = 0  # number of positions that these passes have computed
-        self._room = room
+        self._capacity = capacity
         self._most_rows = most_rows
         self._lock = threading.Lock()
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Returns for each row ln P of every token but the first, given the tokens before it: float64 [tokens - 1]."""
         with self._lock:
-            return [scores for group in self._groups(rows) for scores in self._scored(group)]
+            return [scores for group in self._groups(rows) for scores in self._score_group(group)]
 
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         """Yields the rows in groups whose new nodes fit into the room, and all their nodes into twice the room.
@@ -80,38 +80,41 @@ class PrefixScorer(ABC):
         If the new nodes of a group do not fit beside the remembered ones, the scorer computes all its nodes again.
         """
         group: list[Sequence[int]] = []
-        new, needed = set[int](), set[int]()
+        new_nodes, all_nodes = set[int](), set[int]()
         for row in rows:
-            path, missing = self._needed_by(row)
-            full = len(new) + len(missing - new) > self._room or len(needed) + len(path - needed) > 2 * self._room
-            if group and (full or len(group) == self._most_rows):
+            path, missing = self._nodes_of(row)
+            is_full = (
+                len(new_nodes) + len(missing - new_nodes) > self._capacity
+                or len(all_nodes) + len(path - all_nodes) > 2 * self._capacity
+            )
+            if group and (is_full or len(group) == self._most_rows):
                 yield group
-                group, new, needed = [], set(), set()
-                path, missing = self._needed_by(row)  # of another tree, if all was forgotten
+                group, new_nodes, all_nodes = [], set(), set()
+                path, missing = self._nodes_of(row)  # of another tree, if all was forgotten
             group.append(row)
-            new |= missing
-            needed |= path
+            new_nodes |= missing
+            all_nodes |= path
         if group:
             yield group
 
-    def _needed_by(self, row: Sequence[int]) -> tuple[set[int], set[int]]:
+    def _nodes_of(self, row: Sequence[int]) -> tuple[set[int], set[int]]:
         """Returns the nodes that score a row (of all tokens but the last), and those of them that are not computed."""
         path = set(self.tree.add(row)[:-1])
         return path, {node for node in path if not self.computed(node)}
 
-    def _scored(self, group: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    def _score_group(self, group: Sequence[Sequence[int]]) -> list[np.ndarray]:
         try:
-            full = len(self.tree.tokens) > ASKED_PER_NODE * self._room
-            if full or not self._computes(group):
+            is_full = len(self.tree.tokens) > TREE_NODES_PER_REMEMBERED * self._capacity
+            if is_full or not self._compute_group(group):
                 self._restart()
-                self._computes(group)
+                self._compute_group(group)
         except BaseException:
             self._restart()  # nodes may be half computed
             raise
         logprobs, add = self.tree.logprobs, self.tree.add
         return [np.array([logprobs[node] for node in add(row)[1:]], dtype=np.float64) for row in group]
 
-    def _computes(self, group: Sequence[Sequence[int]]) -> bool:
+    def _compute_group(self, group: Sequence[Sequence[int]]) -> bool:
         tree = self.tree
         nodes = {node for row in group for node in tree.add(row)[1:] if math.isnan(tree.logprobs[node])}
         return not nodes or self.compute(sorted(nodes))
@@ -120,15 +123,15 @@ class PrefixScorer(ABC):
         self.tree = PrefixTree()
         self.forget()
 
-    def needed(self, nodes: Sequence[int]) -> list[int]:
+    def missing_ancestors(self, nodes: Sequence[int]) -> list[int]:
         """Returns the ancestors of these nodes that are not computed yet, in the order of their numbers."""
-        found: set[int] = set()
+        ancestors: set[int] = set()
         for node in nodes:
-            above = self.tree.parents[node]
-            while above >= 0 and above not in found and not self.computed(above):
-                found.add(above)
-                above = self.tree.parents[above]
-        return sorted(found)
+            ancestor = self.tree.parents[node]
+            while ancestor >= 0 and ancestor not in ancestors and not self.computed(ancestor):
+                ancestors.add(ancestor)
+                ancestor = self.tree.parents[ancestor]
+        return sorted(ancestors)
 
     @abstractmethod
     def computed(self, node: int) -> bool:
@@ -139,7 +142,7 @@ class PrefixScorer(ABC):
         """Forgets all nodes. The tree is empty by then."""
 
     @abstractmethod
-    def compute(self, asked: Sequence[int]) -> bool:
+    def compute(self, nodes: Sequence[int]) -> bool:
         """Computes and remembers the missing ancestors of these nodes, and sets the nodes' log-probabilities.
 
         Returns False, without any work, if there is no room for the new nodes. If nothing is remembered, there is room.

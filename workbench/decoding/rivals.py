@@ -67,10 +67,10 @@ def find_rival(hypotheses: Sequence[Hypothesis], words: Sequence[Sequence[str]],
         ).get_opcodes():
             if kind == "equal" or not start <= place < end:
                 continue
-            found = list(rival_words[first:last])
+            rival_part = list(rival_words[first:last])
             if kind == "replace" and last - first == end - start:  # as many words: each stands for its own
-                found = [rival_words[first + place - start]]
-            if found == [best_words[place]]:
+                rival_part = [rival_words[first + place - start]]
+            if rival_part == [best_words[place]]:
                 continue
-            return Rival(place, best_words[place], tuple(found), tuple(rival_words), hypotheses[0], hypothesis)
+            return Rival(place, best_words[place], tuple(rival_part), tuple(rival_words), hypotheses[0], hypothesis)
     return None

@@ -24,9 +24,9 @@ def spoken_log_probabilities(logits: np.ndarray, width: int, blank: int, unspoke
 
     Raises `BadInput` as `workbench.decoding.ctc_beam.logits.log_probabilities` does.
     """
-    found = log_probabilities(logits, width)
-    silent = sorted(set(unspoken) - {blank})
-    if silent:
-        found[:, blank] = np.logaddexp.reduce(found[:, [blank, *silent]], axis=1)
-        found[:, silent] = -np.inf
-    return found
+    log_probs = log_probabilities(logits, width)
+    non_speech = sorted(set(unspoken) - {blank})
+    if non_speech:
+        log_probs[:, blank] = np.logaddexp.reduce(log_probs[:, [blank, *non_speech]], axis=1)
+        log_probs[:, non_speech] = -np.inf
+    return log_probs

@@ -58,8 +58,8 @@ class WeightSweep:
     @property
     def rates(self) -> np.ndarray:
         """Errors per unit of the references, float64 [first, second]."""
-        found: np.ndarray = self.errors / max(self.units, 1)
-        return found
+        rates_per_unit: np.ndarray = self.errors / max(self.units, 1)
+        return rates_per_unit
 
     @property
     def rate(self) -> float:
@@ -69,9 +69,9 @@ class WeightSweep:
     @property
     def on_edge(self) -> bool:
         """Whether no pair inside the grid is as good as the best one, so that a wider grid may have a better one."""
-        inner = self.errors[1:-1, 1:-1] if min(self.errors.shape) > 2 else self.errors
-        flat = self.errors.min() == self.errors.max()
-        return not flat and bool(inner.min() > self.errors[self.best])
+        inner_errors = self.errors[1:-1, 1:-1] if min(self.errors.shape) > 2 else self.errors
+        is_flat = self.errors.min() == self.errors.max()
+        return not is_flat and bool(inner_errors.min() > self.errors[self.best])
 
     @property
     def doubt(self) -> str:
@@ -81,8 +81,8 @@ class WeightSweep:
         than half of all pairs although their rates differ.
         """
         if self.recordings < FEWEST_RECORDINGS:
-            some = counted(self.recordings, "recording")
-            return f"the set is too small: {some}, and the interval needs at least {FEWEST_RECORDINGS}"
+            recordings_text = counted(self.recordings, "recording")
+            return f"the set is too small: {recordings_text}, and the interval needs at least {FEWEST_RECORDINGS}"
         if self.errors.min() == self.errors.max():
             return "every pair of weights gives the same rate, so this set says nothing about them"
         share = float(self.alike.mean())
@@ -107,7 +107,7 @@ def sweep_weights(
     table = np.stack([_errors(each, np.asarray(first, float), np.asarray(second, float)) for each in lists])
     units = np.array([each.units for each in lists])
     total = table.sum(axis=0)
-    best = _middle(np.argwhere(total == total.min()))
+    best = _nearest_to_mean(np.argwhere(total == total.min()))
     cells = table.reshape(len(lists), -1)
     draw_counts = np.random.default_rng(SEED).multinomial(len(lists), np.full(len(lists), 1 / len(lists)), size=draws)
     lengths = np.maximum(draw_counts @ units, 1)[:, None]
@@ -133,12 +133,12 @@ def _errors(n_best: NBestList, first: np.ndarray, second: np.ndarray) -> np.ndar
     parts = np.array([(each.fixed, each.first, each.second) for each in n_best.candidates])
     errors = np.array([each.errors for each in n_best.candidates])
     lines = parts[:, 0, None] + parts[:, 1, None] * first  # [candidates, first]
-    picked = (lines[:, :, None] + (parts[:, 2, None] * second)[:, None, :]).argmax(axis=0)
-    found: np.ndarray = errors[picked]
-    return found
+    chosen = (lines[:, :, None] + (parts[:, 2, None] * second)[:, None, :]).argmax(axis=0)
+    chosen_errors: np.ndarray = errors[chosen]
+    return chosen_errors
 
 
-def _middle(places: np.ndarray) -> tuple[int, int]:
+def _nearest_to_mean(places: np.ndarray) -> tuple[int, int]:
     """Returns the place among [places, 2] that is nearest to their mean: the safest among equals."""
     nearest = np.abs(places - places.mean(axis=0)).sum(axis=1).argmin()
     row, column = places[nearest]

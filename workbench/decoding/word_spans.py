@@ -35,7 +35,9 @@ def word_spans(tokens: Sequence[int], words: Sequence[str], lexicon: Lexicon) ->
         raise ValueError(f"the tokens {list(all_tokens)} do not spell the words {list(words)}")
     starts = [0]
     for each, ends in zip(spellings, places[1:], strict=True):
-        begin = starts[-1]
-        fitting = [begin + len(s) for s in each if begin + len(s) in ends and all_tokens[begin : begin + len(s)] == s]
-        starts.append(max(fitting))
+        start = starts[-1]
+        possible_ends = [
+            start + len(s) for s in each if start + len(s) in ends and all_tokens[start : start + len(s)] == s
+        ]
+        starts.append(max(possible_ends))
     return list(pairwise(starts))

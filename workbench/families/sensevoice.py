@@ -17,7 +17,7 @@ from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import TimedOptions, option
 from workbench.core.phrases import enumerated
-from workbench.decoding.confidence import known
+from workbench.decoding.confidence import finite_or_none
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
@@ -178,6 +178,8 @@ def timed_tokens(
             continue
         start = max((token.first - QUERY_FRAMES - PEAK_DELAY) * frame_seconds, 0.0)
         end = min(token.end - QUERY_FRAMES - PEAK_DELAY, frames - PEAK_DELAY) * frame_seconds
-        confidence = None if probabilities is None else known(float(probabilities[token.first : token.end].mean()))
+        confidence = (
+            None if probabilities is None else finite_or_none(float(probabilities[token.first : token.end].mean()))
+        )
         tokens.append(Token(token.id, piece.replace(WORD_START, " "), start, max(end, start), confidence))
     return tuple(tokens)

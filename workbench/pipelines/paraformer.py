@@ -11,7 +11,7 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.core.finite import check_logits
 from workbench.core.resources import close
-from workbench.decoding.confidence import known, probabilities
+from workbench.decoding.confidence import finite_or_none, probabilities
 from workbench.families.paraformer import (
     MARKERS,
     PEAK_SHIFT,
@@ -154,7 +154,7 @@ class ParaformerPipeline:
         if decoded.logits is not None:
             best = decoded.logits.argmax(axis=1)
             check_logits(decoded.logits[np.arange(len(best)), best])
-            best_probabilities = [*map(known, probabilities(decoded.logits, best).tolist())]
+            best_probabilities = [*map(finite_or_none, probabilities(decoded.logits, best).tolist())]
         ids = tuple(best.tolist())
         spoken_ids = [number for number in ids if number not in self.markers]
         spoken_probabilities = [

@@ -296,7 +296,7 @@ def traced_choices(decoding: Decoding, requested_stages: StageFilter) -> tuple[D
     Alternatives are recorded if `tokens` are wanted and the decoding takes the likeliest token by the model's own
     logits. For other ways to choose a token, the alternatives would not explain the choice.
     """
-    if not requested_stages("tokens") or not decoding.plain:
+    if not requested_stages("tokens") or not decoding.is_greedy:
         return decoding, None
     return replace(decoding, alternatives=TRACED), AlternativesRecorder()
 

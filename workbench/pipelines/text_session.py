@@ -239,7 +239,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
             substituted is None and (requested_stages("tokens") or requested_stages("text"))
         ) or requested_steps.needs_ids:
             watched = AlternativesRecorder()
-            alternatives = TRACED if requested_stages("tokens") and decoding_of(model_options, ()).plain else 0
+            alternatives = TRACED if requested_stages("tokens") and decoding_of(model_options, ()).is_greedy else 0
             try:
                 generation = last_generation(self._written(prompt, model_options, WorkClock(), alternatives, watched))
             except NotFinite:  # then there is no text, and the stages of the prompt show why

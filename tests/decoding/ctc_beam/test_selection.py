@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.decoding.ctc_beam.test_bounds import peaked_problem
 from workbench.decoding.ctc_beam import CtcDecoder, SearchOptions
-from workbench.decoding.ctc_beam.selection import choose, floor_of, staying
+from workbench.decoding.ctc_beam.selection import choose, floor_of, surviving
 
 SCORES = st.sampled_from([-np.inf, -5.0, -4.0, -3.0, -2.5, -1.0, 0.0])
 THRESHOLDS = st.sampled_from([None, 0.0, 1.0, 2.5, 100.0])
@@ -35,11 +35,11 @@ def test_best_hypotheses_within_the_threshold_are_selected(
     first = 0
     for number, (olds, news) in enumerate(zip(old, new)):
         expected = surviving_places([*olds, *news], size, threshold)
-        assert np.flatnonzero(chosen.stays[number]).tolist() == [place for place in expected if place < rows]
-        comes = [place - first for place in chosen.comes.tolist() if first <= place < first + len(news)]
+        assert np.flatnonzero(chosen.kept[number]).tolist() == [place for place in expected if place < rows]
+        comes = [place - first for place in chosen.added.tolist() if first <= place < first + len(news)]
         assert comes == [place - rows for place in expected if place >= rows]
         first += len(news)
-        alone = staying(np.array([olds]), size, threshold, None, 0)[0]
+        alone = surviving(np.array([olds]), size, threshold, None, 0)[0]
         assert np.flatnonzero(alone).tolist() == surviving_places(olds, size, threshold)
         # Every accepted new hypothesis has reached the floor of the old ones.
         floor = floor_of(np.array([olds]), size, threshold)[0]
@@ -49,9 +49,9 @@ def test_best_hypotheses_within_the_threshold_are_selected(
 def test_hypotheses_with_whole_words_are_retained_beyond_the_beam_size() -> None:
     """The best hypotheses without an unfinished word stay in any case, up to the stated count."""
     old, complete = np.array([[0.0, -1.0, -2.0, -3.0]]), np.array([[False, False, True, True]])
-    assert staying(old, 1, None, complete, 1).tolist() == [[True, False, True, False]]
-    assert staying(old, 1, 0.5, complete, 2).tolist() == [[True, False, True, True]]
-    assert choose(old, np.array([1.0]), np.array([0]), 1, None, complete, 1).stays.tolist() == [
+    assert surviving(old, 1, None, complete, 1).tolist() == [[True, False, True, False]]
+    assert surviving(old, 1, 0.5, complete, 2).tolist() == [[True, False, True, True]]
+    assert choose(old, np.array([1.0]), np.array([0]), 1, None, complete, 1).kept.tolist() == [
         [False, False, True, False]
     ]
 

@@ -20,20 +20,20 @@ class UnextendedRows:
     @property
     def blank_mass(self) -> np.ndarray:
         """ln P of the alignments that end in a blank."""
-        found: np.ndarray = self.masses[BLANK_MASS]
-        return found
+        values: np.ndarray = self.masses[BLANK_MASS]
+        return values
 
     @property
     def token_mass(self) -> np.ndarray:
         """ln P of the alignments that end in the last token."""
-        found: np.ndarray = self.masses[TOKEN_MASS]
-        return found
+        values: np.ndarray = self.masses[TOKEN_MASS]
+        return values
 
     @property
     def mass(self) -> np.ndarray:
         """ln P of all alignments."""
-        found: np.ndarray = self.masses[MASS]
-        return found
+        values: np.ndarray = self.masses[MASS]
+        return values
 
     def of(self, utterances: np.ndarray) -> UnextendedRows:
         """Returns the rows of some utterances."""
@@ -74,7 +74,7 @@ class Extensions:
         return len(self.parents)
 
 
-def among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
+def is_among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
     """Returns which keys are in a sorted array, bool [n]."""
     if not len(sorted_keys):
         return np.zeros(len(keys), dtype=bool)

@@ -68,9 +68,9 @@ class CtcDecoder:
         self.phrases = phrases
         _check(self)
         self._knowledge = Knowledge(vocabulary, self.options, token_lm, lexicon, word_lm, neural_lm, phrases)
-        self._search = self._searching(max(self.options.beam_size, self.options.nbest))
+        self._search = self._new_search(max(self.options.beam_size, self.options.nbest))
 
-    def _searching(self, size: int) -> Search:
+    def _new_search(self, size: int) -> Search:
         return Search(self.vocabulary, self.blank, self.options, self._knowledge, size)
 
     def decode(self, batch: Sequence[np.ndarray]) -> list[list[Hypothesis]]:
@@ -94,25 +94,25 @@ class CtcDecoder:
         self._search.run(rows, [recordings[number] for number in order])
         ask_ends(rows, self._knowledge)
         results: list[list[Hypothesis]] = [[] for _ in order]
-        for place, number in enumerate(order):
-            found = hypotheses(rows, place, self._knowledge, self.options.nbest)
-            if len(found) < self.options.nbest and rows.crowded[place]:
-                found = self._wider(recordings[number], found)
-            results[number] = found
+        for utterance, number in enumerate(order):
+            n_best = hypotheses(rows, utterance, self._knowledge, self.options.nbest)
+            if len(n_best) < self.options.nbest and rows.crowded[utterance]:
+                n_best = self._search_wider(recordings[number], n_best)
+            results[number] = n_best
         return results
 
-    def _wider(self, recording: Frames, found: list[Hypothesis]) -> list[Hypothesis]:
+    def _search_wider(self, recording: Frames, n_best: list[Hypothesis]) -> list[Hypothesis]:
         """Returns the hypotheses of a search with wider beams, because the first beam ended with too few whole ones."""
         size = max(self.options.beam_size, self.options.nbest)
         for _ in range(MOST_WIDER):
             size *= 4
-            search = self._searching(size)
+            search = self._new_search(size)
             rows = search.begin(1)
             search.run(rows, [recording])
-            found = hypotheses(rows, 0, self._knowledge, self.options.nbest)
-            if len(found) == self.options.nbest or not rows.crowded[0]:
+            n_best = hypotheses(rows, 0, self._knowledge, self.options.nbest)
+            if len(n_best) == self.options.nbest or not rows.crowded[0]:
                 break
-        return found
+        return n_best
 
     def begin(self) -> SearchState:
         """Returns a search for one recording that comes in chunks."""

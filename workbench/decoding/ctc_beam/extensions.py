@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows, among
+from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows, is_among
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
 from workbench.decoding.ctc_beam.progress import Progress
@@ -37,7 +37,7 @@ from workbench.decoding.ctc_beam.rows import (
 )
 from workbench.decoding.ctc_beam.selection import LOWEST
 
-BREADTH, BREADTH_ALONE = 2, 3
+BREADTH, BREADTH_WITHOUT_LANGUAGE = 2, 3
 """How many pairs of hypothesis and token are extended, as a multiple of the beam's size; the acoustically best are.
 
 The second number is for a search without language. It is enough to always find the best new hypotheses: among the best
@@ -53,8 +53,8 @@ class Frame:
     """The next frame of some utterances: the beams before it, and the values that their extension needs."""
 
     rows: Rows
-    who: np.ndarray  # int64 [utterances]: the indices of the utterances in `rows`
-    stays: UnextendedRows  # their rows if they gain no token, [utterances, rows]
+    utterances: np.ndarray  # int64 [utterances]: the indices of the utterances in `rows`
+    unextended: UnextendedRows  # their rows if they gain no token, [utterances, rows]
     base: np.ndarray  # float64 [utterances, rows]: their scores before the frame, without look-ahead
     log_probs: np.ndarray  # float64 [utterances, vocabulary]; -inf for tokens that may not be appended
     top: np.ndarray  # float64 [utterances]: the largest log-probability of a token
@@ -68,17 +68,17 @@ class Frame:
 
     def ints(self, column: int) -> np.ndarray:
         """Returns a column of the utterances' rows, flat, int64 [utterances x rows]."""
-        return self.rows.ints[column].take(self.who, axis=0).ravel()
+        return self.rows.ints[column].take(self.utterances, axis=0).ravel()
 
     def floats(self, column: int) -> np.ndarray:
         """Returns a column of the utterances' rows, flat, float64 [utterances x rows]."""
-        return self.rows.floats[column].take(self.who, axis=0).ravel()
+        return self.rows.floats[column].take(self.utterances, axis=0).ravel()
 
     def places(self, parents: np.ndarray, utterances: np.ndarray) -> np.ndarray:
         """Returns flat indices of these utterances' rows as those of all rows."""
-        if len(self.who) == self.rows.utterances:
+        if len(self.utterances) == self.rows.utterances:
             return parents
-        shift = (self.who - np.arange(len(self.who))) * self.capacity
+        shift = (self.utterances - np.arange(len(self.utterances))) * self.capacity
         return parents + shift.take(utterances)
 
 
@@ -94,8 +94,10 @@ class Extender:
     def __init__(self, vocabulary: int, knowledge: Knowledge, size: int):
         self._vocabulary = vocabulary
         self._knowledge = knowledge
-        judged = knowledge.token_lm is not None or knowledge.spelling is not None or knowledge.phrases is not None
-        self._most = max((BREADTH if judged else BREADTH_ALONE) * size, LEAST_PAIRS)
+        has_language_score = (
+            knowledge.token_lm is not None or knowledge.spelling is not None or knowledge.phrases is not None
+        )
+        self._pair_limit = max((BREADTH if has_language_score else BREADTH_WITHOUT_LANGUAGE) * size, LEAST_PAIRS)
         # The columns that a token or a word may change.
         self._ints, self._floats = [LENGTH], []
         if knowledge.phrases is not None:
@@ -115,41 +117,47 @@ class Extender:
         """Returns the floors minus the most that language may add."""
         return np.maximum(floor - self._knowledge.gain, LOWEST)
 
-    def quiet(self, rows: Rows, progress: Progress, stays: UnextendedRows, floor: np.ndarray) -> np.ndarray:
+    def quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns for each next frame whether no new hypothesis can reach the floor, bool [active]."""
         if not self._knowledge.bounded:
             return np.zeros(len(floor), dtype=bool)
         best = (rows.floats[MASS, : progress.active] + rows.floats[REACH, : progress.active]).max(axis=1)
-        quiet: np.ndarray = best + progress.top < floor
-        return quiet
+        is_quiet: np.ndarray = best + progress.top < floor
+        return is_quiet
 
     def extend(self, frame: Frame) -> Extensions:
         """Returns the new hypotheses that may reach the beam, by utterance."""
-        pairs = likely_pairs(frame.base, frame.log_probs, frame.cut, self._most)
-        pairs, mass = self._fresh(frame, pairs)
+        pairs = likely_pairs(frame.base, frame.log_probs, frame.cut, self._pair_limit)
+        pairs, mass = self._new_pairs(frame, pairs)
         ints, floats = self._columns(frame.rows, pairs.parents)
         self._knowledge.read_token(ints, floats, pairs.tokens)
         floats[LANGUAGE] = self._knowledge.language(ints, floats)
         score = mass + floats[LANGUAGE]
-        never, none = np.full(len(mass), -np.inf), np.full(len(mass), -1)
-        new = Extensions(pairs.parents, pairs.utterances, pairs.tokens, never, mass, mass, ints, floats, none, score)
-        return new if (score >= frame.floor.take(pairs.utterances)).any() else new.take(np.empty(0, dtype=np.int64))
+        impossible, no_word = np.full(len(mass), -np.inf), np.full(len(mass), -1)
+        extensions = Extensions(
+            pairs.parents, pairs.utterances, pairs.tokens, impossible, mass, mass, ints, floats, no_word, score
+        )
+        return (
+            extensions
+            if (score >= frame.floor.take(pairs.utterances)).any()
+            else extensions.take(np.empty(0, dtype=np.int64))
+        )
 
-    def _fresh(self, frame: Frame, pairs: Pairs) -> tuple[Pairs, np.ndarray]:
+    def _new_pairs(self, frame: Frame, pairs: Pairs) -> tuple[Pairs, np.ndarray]:
         """Returns the pairs whose prefix is not in the beam yet and may reach the floor, and the prefixes' masses.
 
         The parents are then flat indices of all rows.
         """
         rows, tokens = frame.rows, pairs.tokens
         parents = frame.places(pairs.parents, pairs.utterances)
-        repeated = rows.ints[LAST].take(parents) == tokens
-        mass = np.where(repeated, rows.floats[BLANK_MASS].take(parents), rows.floats[MASS].take(parents))
+        repeats_last = rows.ints[LAST].take(parents) == tokens
+        mass = np.where(repeats_last, rows.floats[BLANK_MASS].take(parents), rows.floats[MASS].take(parents))
         mass += pairs.log_probs
-        beam_arcs = np.sort(rows.arcs.take(frame.who, axis=0), axis=None)
-        fresh = ~among(rows.arc(rows.ints[PREFIX].take(parents), tokens), beam_arcs)
+        beam_arcs = np.sort(rows.arcs.take(frame.utterances, axis=0), axis=None)
+        is_new = ~is_among(rows.arc(rows.ints[PREFIX].take(parents), tokens), beam_arcs)
         if self._knowledge.bounded:
-            fresh &= mass + rows.floats[REACH].take(parents) >= frame.floor.take(pairs.utterances)
-        indices = fresh.nonzero()[0]
+            is_new &= mass + rows.floats[REACH].take(parents) >= frame.floor.take(pairs.utterances)
+        indices = is_new.nonzero()[0]
         pairs = Pairs(parents, tokens, pairs.utterances, pairs.log_probs)
         return pairs.take(indices), mass.take(indices)
 

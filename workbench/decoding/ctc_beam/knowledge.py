@@ -33,10 +33,10 @@ Columns = dict[int, np.ndarray]  # of some hypotheses: a column's name in `rows.
 
 def weighed(weight: float, values: np.ndarray) -> np.ndarray:
     """Returns values of ln P times a weight, float64 [n]. Minus infinity stays so, also with a weight below 0."""
-    found: np.ndarray = weight * values
+    weighted: np.ndarray = weight * values
     if weight < 0:
-        found[np.isneginf(values)] = -np.inf
-    return found
+        weighted[np.isneginf(values)] = -np.inf
+    return weighted
 
 
 class Knowledge:

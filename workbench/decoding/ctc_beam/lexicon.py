@@ -56,15 +56,15 @@ def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lex
     ids = token_ids(tokens)
     spellings: dict[str, list[tuple[int, ...]]] = {}
     for number, line in text_lines(path, "lexicon"):
-        where = f"line {number} of the lexicon {Path(path).name}"
+        place = f"line {number} of the lexicon {Path(path).name}"
         word, tab, spelled = line.partition("\t")
         word, names = VARIANT.sub("", word.strip(BLANKS)), words_of(spelled)
         if not tab or not word or not names:
-            raise BadInput(f"{where} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
+            raise BadInput(f"{place} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
         for name in names:
             if name not in ids or ids[name] == blank:
                 fault = "the blank" if name in ids else "not a token of the vocabulary"
-                raise BadInput(f"{where} spells {word} with {name!r:.40}, which is {fault}")
+                raise BadInput(f"{place} spells {word} with {name!r:.40}, which is {fault}")
         spelling = tuple(ids[name] for name in names)
         pronunciations = spellings.setdefault(word, [])
         if spelling not in pronunciations:

@@ -42,13 +42,13 @@ class Frames:
     def read(self, start: int, rows: np.ndarray) -> np.ndarray:
         """Writes the frames from `start` on into `rows`, float64 [frames, vocabulary], and returns it."""
         rows[:] = self._logits[start : start + len(rows)]
-        most = rows.max(axis=1, keepdims=True)
-        if not np.isfinite(most).all():
-            frame = int(np.flatnonzero(~np.isfinite(most))[0])
-            bad = {np.inf: "+inf", -np.inf: "-inf everywhere"}.get(float(most[frame, 0]), "NaN")
-            where = f"{self._what} have {bad} in frame {start + frame}"
-            raise NotFinite(f"{where}; expected finite numbers (single -inf are fine)")
+        maximum = rows.max(axis=1, keepdims=True)
+        if not np.isfinite(maximum).all():
+            frame = int(np.flatnonzero(~np.isfinite(maximum))[0])
+            fault = {np.inf: "+inf", -np.inf: "-inf everywhere"}.get(float(maximum[frame, 0]), "NaN")
+            clause = f"{self._what} have {fault} in frame {start + frame}"
+            raise NotFinite(f"{clause}; expected finite numbers (single -inf are fine)")
         with np.errstate(over="ignore"):  # a difference beyond float64 is -inf, a probability of 0
-            rows -= most
+            rows -= maximum
         rows -= np.log(np.exp(rows).sum(axis=1, keepdims=True))
         return rows

@@ -31,7 +31,7 @@ class Pairs:
         )
 
 
-def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most: int) -> Pairs:
+def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, limit: int) -> Pairs:
     """Returns the pairs of a row and a token whose sum reaches the cut, by utterance, in a fixed order.
 
     Rows and tokens are sorted, best first and counted from 1. Then at least i x j pairs are as good as the pair of the
@@ -41,56 +41,60 @@ def likely_pairs(base: np.ndarray, log_probs: np.ndarray, cut: np.ndarray, most:
         base: scores of the rows, float64 [utterances, rows].
         log_probs: of the tokens in this frame, float64 [utterances, vocabulary]; -inf for those that may not follow.
         cut: float64 [utterances].
-        most: the number of pairs that are needed for each utterance; the best are returned.
+        limit: the number of pairs that are needed for each utterance; the best are returned.
     """
     count, rows = base.shape
     cut = np.maximum(cut, LOWEST)[:, None]
     order = np.argsort(-base, axis=1, kind="stable")
     order += np.arange(0, count * rows, rows)[:, None]
     base = base.take(order)
-    chances, tokens = _best_tokens(log_probs, cut - base[:, :1], most)
+    chances, tokens = _best_tokens(log_probs, cut - base[:, :1], limit)
     # Rows that reach the cut with the best token, and tokens that reach it with the best row.
     needed_rows = int(np.count_nonzero((base >= cut - chances[:, :1]).any(axis=0)))
     needed_tokens = int(np.count_nonzero((chances >= cut - base[:, :1]).any(axis=0)))
-    i, j = _early_pairs(min(_rounded(needed_rows), rows), min(_rounded(needed_tokens), chances.shape[1]), most)
+    i, j = _early_pairs(min(_rounded(needed_rows), rows), min(_rounded(needed_tokens), chances.shape[1]), limit)
     sums = base.take(i, axis=1) + chances.take(j, axis=1)
-    found = (sums >= cut).ravel().nonzero()[0]
-    utterances = found // len(i)
-    if len(found) > most:
-        wide = (np.bincount(utterances, minlength=count) > most).nonzero()[0]
-        if len(wide):
-            cut[wide, 0] = np.partition(sums.take(wide, axis=0), len(i) - most, axis=1)[:, len(i) - most]
-            found = (sums >= cut).ravel().nonzero()[0]
-            utterances = found // len(i)
-    at = found - utterances * len(i)
-    j = j.take(at) + utterances * chances.shape[1]
+    indices = (sums >= cut).ravel().nonzero()[0]
+    utterances = indices // len(i)
+    if len(indices) > limit:
+        above_limit = (np.bincount(utterances, minlength=count) > limit).nonzero()[0]
+        if len(above_limit):
+            cut[above_limit, 0] = np.partition(sums.take(above_limit, axis=0), len(i) - limit, axis=1)[
+                :, len(i) - limit
+            ]
+            indices = (sums >= cut).ravel().nonzero()[0]
+            utterances = indices // len(i)
+    positions = indices - utterances * len(i)
+    j = j.take(positions) + utterances * chances.shape[1]
     tokens = tokens.take(j)
-    return Pairs(order.take(i.take(at) + utterances * rows), tokens, utterances, chances.take(j))
+    return Pairs(order.take(i.take(positions) + utterances * rows), tokens, utterances, chances.take(j))
 
 
-def _best_tokens(log_probs: np.ndarray, limit: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+def _best_tokens(log_probs: np.ndarray, minimum: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the log-probabilities of the best tokens in falling order, and the tokens.
 
-    Both have the shape [utterances, n] for an n from 1 to `most`. In a large vocabulary, -inf may follow the last token
-    that reaches a limit, float64 [utterances, 1].
+    Both have the shape [utterances, n] for an n from 1 to `limit`. In a large vocabulary, -inf may follow the last
+    token that reaches the minimum, float64 [utterances, 1].
     """
     count, vocabulary = log_probs.shape
-    if vocabulary <= SAMPLED * most:
-        tokens = np.argsort(-log_probs, axis=1)[:, :most]
+    if vocabulary <= SAMPLED * limit:
+        tokens = np.argsort(-log_probs, axis=1)[:, :limit]
         return log_probs.take(tokens + np.arange(0, count * vocabulary, vocabulary)[:, None]), tokens
     sample = log_probs[:, ::SAMPLED]
-    rank = sample.shape[1] - 1 - 2 * most // SAMPLED
+    rank = sample.shape[1] - 1 - 2 * limit // SAMPLED
     suggested = np.partition(sample, rank, axis=1)[:, rank : rank + 1]
-    limit = np.maximum(limit, LOWEST)
-    found, utterances, counts = _reaching(log_probs, np.maximum(limit, suggested))
-    is_short = (counts < most)[:, None] & (limit < suggested)
+    minimum = np.maximum(minimum, LOWEST)
+    places_reached, utterances, counts = _reaching(log_probs, np.maximum(minimum, suggested))
+    is_short = (counts < limit)[:, None] & (minimum < suggested)
     if is_short.any():
-        found, utterances, counts = _reaching(log_probs, np.where(is_short, limit, np.maximum(limit, suggested)))
+        places_reached, utterances, counts = _reaching(
+            log_probs, np.where(is_short, minimum, np.maximum(minimum, suggested))
+        )
     width = _rounded(int(counts.max(initial=0)))
-    places = np.arange(len(found)) + (np.arange(count) * width - counts.cumsum() + counts).take(utterances)
+    targets = np.arange(len(places_reached)) + (np.arange(count) * width - counts.cumsum() + counts).take(utterances)
     chances, tokens = np.full(count * width, -np.inf), np.zeros(count * width, dtype=np.int64)
-    chances[places], tokens[places] = log_probs.take(found), found - utterances * vocabulary
-    order = np.argsort(-chances.reshape(count, width), axis=1)[:, :most]
+    chances[targets], tokens[targets] = log_probs.take(places_reached), places_reached - utterances * vocabulary
+    order = np.argsort(-chances.reshape(count, width), axis=1)[:, :limit]
     order += np.arange(0, count * width, width)[:, None]
     return chances.take(order), tokens.take(order)
 
@@ -99,9 +103,9 @@ def _reaching(values: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.nda
     """Returns the flat places of values [utterances, n] that reach a limit [utterances, 1], and their utterances, both
     int64 [m], and how many they are in each utterance.
     """
-    found = (values >= limit).ravel().nonzero()[0]
-    utterances = found // values.shape[1]
-    return found, utterances, np.bincount(utterances, minlength=len(values))
+    places = (values >= limit).ravel().nonzero()[0]
+    utterances = places // values.shape[1]
+    return places, utterances, np.bincount(utterances, minlength=len(values))
 
 
 def _rounded(number: int) -> int:
@@ -110,8 +114,8 @@ def _rounded(number: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _early_pairs(rows: int, tokens: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the pairs (row, token), counted from 0, with (row + 1) * (token + 1) <= `most`: two arrays int64 [n]."""
-    wide = np.minimum(most // np.arange(1, rows + 1), tokens)
-    i = np.repeat(np.arange(rows), wide)
-    return i, np.arange(len(i)) - np.repeat(np.cumsum(wide) - wide, wide)
+def _early_pairs(rows: int, tokens: int, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the pairs (row, token), counted from 0, with (row + 1) * (token + 1) <= `limit`: two arrays int64 [n]."""
+    widths = np.minimum(limit // np.arange(1, rows + 1), tokens)
+    i = np.repeat(np.arange(rows), widths)
+    return i, np.arange(len(i)) - np.repeat(np.cumsum(widths) - widths, widths)

@@ -73,11 +73,13 @@ class PhraseCounter:
         children, ends = _trie(phrases)
         nodes = len(children)
         self.depth = np.zeros(nodes, dtype=np.int64)  # symbols on the way from the root
-        self._lost_earned = np.zeros(nodes, dtype=np.int64)  # earned when the text no longer grows into a phrase
-        self._lost_node = np.zeros(nodes, dtype=np.int64)  # the node where the search continues then
+        self._earned_on_failure = np.zeros(nodes, dtype=np.int64)  # earned when the text no longer grows into a phrase
+        self._failure_node = np.zeros(nodes, dtype=np.int64)  # the node where the search continues then
         self.at_end = np.zeros(nodes, dtype=np.int64)  # earned by the state's text if nothing follows
         arcs = sorted(
-            (node * symbols + symbol, child) for node, to in enumerate(children) for symbol, child in to.items()
+            (node * symbols + symbol, child)
+            for node, targets in enumerate(children)
+            for symbol, child in targets.items()
         )
         self._keys = np.array([key for key, _ in arcs], dtype=np.int64)
         self._children = np.array([child for _, child in arcs], dtype=np.int64)
@@ -88,11 +90,11 @@ class PhraseCounter:
         queue: list[tuple[int, list[int], int]] = [(0, [], 0)]  # node, its text, length of its longest whole phrase
         for node, text, phrase_length in queue:
             if node:
-                decided = max(phrase_length, 1)
-                next_node, earned = self.advance_one(0, text[decided:])
-                self._lost_earned[node] = phrase_length + earned
-                self._lost_node[node] = next_node
-                self.at_end[node] = self._lost_earned[node] + self.at_end[next_node]
+                decided_length = max(phrase_length, 1)
+                next_node, earned = self.advance_one(0, text[decided_length:])
+                self._earned_on_failure[node] = phrase_length + earned
+                self._failure_node[node] = next_node
+                self.at_end[node] = self._earned_on_failure[node] + self.at_end[next_node]
             for symbol, child in children[node].items():
                 self.depth[child] = len(text) + 1
                 queue.append((child, [*text, symbol], len(text) + 1 if ends[child] else phrase_length))
@@ -108,20 +110,20 @@ class PhraseCounter:
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the states int64 [n] after one more symbol each, and how many symbols it earned each, int64 [n]."""
         earned = np.zeros(len(states), dtype=np.int64)
-        after = np.zeros(len(states), dtype=np.int64)
+        next_states = np.zeros(len(states), dtype=np.int64)
         if not len(self._keys):
-            return after, earned
+            return next_states, earned
         rows, nodes = np.arange(len(states)), states
         while len(rows):
             keys = nodes * self._symbols + symbols[rows]
-            found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-            grows = self._keys[found] == keys
-            after[rows[grows]] = self._children[found[grows]]
-            lost = ~grows & (nodes > 0)  # from the root, a symbol that starts no phrase leads to the root
-            rows, nodes = rows[lost], nodes[lost]
-            earned[rows] += self._lost_earned[nodes]
-            nodes = self._lost_node[nodes]
-        return after, earned
+            indices = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+            grows = self._keys[indices] == keys
+            next_states[rows[grows]] = self._children[indices[grows]]
+            fails = ~grows & (nodes > 0)  # from the root, a symbol that starts no phrase leads to the root
+            rows, nodes = rows[fails], nodes[fails]
+            earned[rows] += self._earned_on_failure[nodes]
+            nodes = self._failure_node[nodes]
+        return next_states, earned
 
 
 def _trie(phrases: Phrases) -> tuple[list[dict[int, int]], list[bool]]:

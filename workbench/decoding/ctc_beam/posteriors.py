@@ -29,8 +29,8 @@ def posteriors(hypotheses: Sequence[Hypothesis]) -> list[float]:
     shares = np.exp(scores - scores.max())
     shares /= shares.sum()
     best, *_ = units = [each.tokens if each.words is None else each.words for each in hypotheses]
-    found = np.zeros(len(best))
+    totals = np.zeros(len(best))
     for share, other_units in zip(shares, units, strict=True):
         for block in SequenceMatcher(None, best, other_units, autojunk=False).get_matching_blocks():
-            found[block.a : block.a + block.size] += share
-    return np.minimum(found, 1.0).tolist()
+            totals[block.a : block.a + block.size] += share
+    return np.minimum(totals, 1.0).tolist()

@@ -29,27 +29,27 @@ class Progress:
         self._blocks = np.zeros((count, size, vocabulary))
         self._blanks = np.zeros(count * size)
         self._tops = np.zeros(count * size)  # the best log-probability of a token in each frame
-        self._done = np.zeros(count, dtype=np.int64)  # frames before the block
+        self._frames_before = np.zeros(count, dtype=np.int64)  # frames before the block
         self._lengths = np.array([len(each) for each in recordings], dtype=np.int64)
         self._starts = np.arange(count) * size
         self._places = self._starts.copy()  # the index of each next frame among the frames of all blocks
         self._ends = self._places.copy()  # where the blocks end
         self.running = np.ones(count, dtype=bool)  # which recordings have a next frame
         self.active = count  # no recording from this one on has a next frame
-        self._certain = 0  # steps that are possible before a block ends
-        self._turn_pages()
+        self._steps_left = 0  # steps that are possible before a block ends
+        self._load_blocks()
 
     @property
     def blank(self) -> np.ndarray:
         """Log-probability of the blank in each next frame, float64 [active]; any number for a finished recording."""
-        found: np.ndarray = self._blanks[self._places[: self.active]]
-        return found
+        values: np.ndarray = self._blanks[self._places[: self.active]]
+        return values
 
     @property
     def top(self) -> np.ndarray:
         """The best log-probability of a token, not the blank, in each next frame, float64 [active]."""
-        found: np.ndarray = self._tops[self._places[: self.active]]
-        return found
+        values: np.ndarray = self._tops[self._places[: self.active]]
+        return values
 
     def of_tokens(self, tokens: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities of tokens [active, n] in the next frames, float64 [active, n].
@@ -58,31 +58,31 @@ class Progress:
         """
         return self._blocks.reshape(-1).take(tokens + self._places[: self.active, None] * self._vocabulary)
 
-    def frames(self, who: np.ndarray) -> np.ndarray:
+    def frames(self, recordings: np.ndarray) -> np.ndarray:
         """Returns the next frames of some recordings, float64 [n, vocabulary]; -inf for the blank."""
-        found: np.ndarray = self._blocks.reshape(-1, self._vocabulary)[self._places[who]]
-        return found
+        values: np.ndarray = self._blocks.reshape(-1, self._vocabulary)[self._places[recordings]]
+        return values
 
-    def step(self, moved: np.ndarray) -> None:
-        """Moves the recordings in which `moved` [active] is true by one frame."""
-        self._places[: self.active] += moved
-        self._certain -= 1
-        if not self._certain:
-            self._turn_pages()
+    def step(self, advances: np.ndarray) -> None:
+        """Moves the recordings in which `advances` [active] is true by one frame."""
+        self._places[: self.active] += advances
+        self._steps_left -= 1
+        if not self._steps_left:
+            self._load_blocks()
 
-    def _turn_pages(self) -> None:
+    def _load_blocks(self) -> None:
         """Computes the next blocks of the recordings that have come to the end of one."""
         for each in np.flatnonzero(self.running & (self._places == self._ends)).tolist():
-            self._done[each] += self._places[each] - self._starts[each]
+            self._frames_before[each] += self._places[each] - self._starts[each]
             start = int(self._starts[each])
-            count = min(self._size, int(self._lengths[each] - self._done[each]))
+            count = min(self._size, int(self._lengths[each] - self._frames_before[each]))
             self._places[each], self._ends[each] = start, start + count
             if not count:
                 self.running[each] = False
                 continue
-            block = self._recordings[each].read(int(self._done[each]), self._blocks[each, :count])
+            block = self._recordings[each].read(int(self._frames_before[each]), self._blocks[each, :count])
             self._blanks[start : start + count] = block[:, self._blank]
             block[:, self._blank] = -np.inf
             self._tops[start : start + count] = block.max(axis=1)
         self.active = int(np.flatnonzero(self.running).max(initial=-1)) + 1
-        self._certain = int((self._ends - self._places)[self.running].min(initial=self._size))
+        self._steps_left = int((self._ends - self._places)[self.running].min(initial=self._size))

@@ -62,8 +62,8 @@ class SearchRecord:
 
     def tokens_of(self, number: int) -> tuple[int, ...]:
         """Returns the tokens of a hypothesis."""
-        found: list[int] = []
+        tokens: list[int] = []
         while self.parents[number] >= 0:
-            found.append(int(self.tokens[number]))
+            tokens.append(int(self.tokens[number]))
             number = int(self.parents[number])
-        return tuple(reversed(found))
+        return tuple(reversed(tokens))

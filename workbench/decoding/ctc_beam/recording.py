@@ -23,7 +23,7 @@ from workbench.decoding.ctc_beam.rows import (
     WORDS,
     Rows,
 )
-from workbench.decoding.ctc_beam.selection import Chosen
+from workbench.decoding.ctc_beam.selection import Selection
 
 INTS, FLOATS = (PREFIX, HISTORY, LENGTH, WORDS, SPELLING, PHRASE, EARNED), (TOKEN_LM, WORD_LM, NEURAL_LM)
 
@@ -47,39 +47,42 @@ class Recorder:
         self._merges = np.zeros((0, 2), dtype=np.int64)
         rows.remember()
 
-    def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
+    def frame(self, rows: Rows, unextended: UnextendedRows, extensions: Extensions, selection: Selection) -> None:
         """Records which hypotheses the frame prunes and merges."""
         ints, floats = rows.ints[:, 0], rows.floats[:, 0]
         numbers = self._numbers_of(ints)
-        joined = rows.joined(np.array([0]))
-        survivors = joined[chosen.stays[0, joined]]
+        rows_with_parents = rows.joined(np.array([0]))
+        survivors = rows_with_parents[selection.kept[0, rows_with_parents]]
         self._merges = np.stack([numbers[survivors], numbers[rows.rows_of(ints[PARENT][survivors])]], axis=1)
-        self._cut = float(chosen.cut[0])
+        self._cut = float(selection.cut[0])
 
-        dropped = np.flatnonzero((stays.score > -np.inf) & ~chosen.stays[0])
-        missed = np.ones(len(new), dtype=bool)
-        missed[chosen.comes] = False
-        lost = np.flatnonzero(missed & (new.score > -np.inf))
-        self._pruned_count = len(dropped) + len(lost)
-        worth = np.concatenate([stays.score[dropped], new.score[lost]])
-        best = np.argsort(-worth, kind="stable")[:MOST_PRUNED]
-        dropped, lost = dropped[best[best < len(dropped)]], lost[best[best >= len(dropped)] - len(dropped)]
+        dropped_rows = np.flatnonzero((unextended.score > -np.inf) & ~selection.kept[0])
+        is_not_chosen = np.ones(len(extensions), dtype=bool)
+        is_not_chosen[selection.added] = False
+        dropped_extensions = np.flatnonzero(is_not_chosen & (extensions.score > -np.inf))
+        self._pruned_count = len(dropped_rows) + len(dropped_extensions)
+        dropped_scores = np.concatenate([unextended.score[dropped_rows], extensions.score[dropped_extensions]])
+        best = np.argsort(-dropped_scores, kind="stable")[:MOST_PRUNED]
+        dropped_rows, dropped_extensions = (
+            dropped_rows[best[best < len(dropped_rows)]],
+            dropped_extensions[best[best >= len(dropped_rows)] - len(dropped_rows)],
+        )
 
-        self._number_new(rows, numbers, new.take(chosen.comes))
-        candidates = new.take(lost)
+        self._number_new(rows, numbers, extensions.take(selection.added))
+        candidates = extensions.take(dropped_extensions)
         new_ints, new_floats = self._columns(rows, candidates)
-        ids = np.concatenate([numbers[dropped], self._number_new(rows, numbers, candidates)])
-        both_ints = {name: np.concatenate([ints[name][dropped], new_ints[name]]) for name in INTS}
-        both_floats = {name: np.concatenate([floats[name][dropped], new_floats[name]]) for name in FLOATS}
+        ids = np.concatenate([numbers[dropped_rows], self._number_new(rows, numbers, candidates)])
+        all_ints = {name: np.concatenate([ints[name][dropped_rows], new_ints[name]]) for name in INTS}
+        all_floats = {name: np.concatenate([floats[name][dropped_rows], new_floats[name]]) for name in FLOATS}
         self._pruned = self._scores(
-            ids, np.concatenate([stays.mass[dropped], candidates.mass]), both_ints, both_floats, MOST_PRUNED
+            ids, np.concatenate([unextended.mass[dropped_rows], candidates.mass]), all_ints, all_floats, MOST_PRUNED
         )
 
     def after(self, rows: Rows) -> None:
         """Records the beam after the frame."""
-        alive = np.flatnonzero(rows.ints[PREFIX, 0] >= 0)
-        ints = rows.ints[:, 0, alive]
-        floats = rows.floats[:, 0, alive]
+        living_rows = np.flatnonzero(rows.ints[PREFIX, 0] >= 0)
+        ints = rows.ints[:, 0, living_rows]
+        floats = rows.floats[:, 0, living_rows]
         living = self._scores(
             self._numbers_of(ints),
             floats[MASS],
@@ -88,7 +91,9 @@ class Recorder:
             MOST_LIVING,
         )
         assert self._pruned is not None
-        self._frames.append(FrameRecord(living, self._pruned, len(alive), self._pruned_count, self._cut, self._merges))
+        self._frames.append(
+            FrameRecord(living, self._pruned, len(living_rows), self._pruned_count, self._cut, self._merges)
+        )
 
     def record(self, log_probs: np.ndarray, hypotheses: list[Hypothesis]) -> SearchRecord:
         """Returns the record of the search."""
@@ -111,40 +116,44 @@ class Recorder:
         pairs = zip(ints[PREFIX].tolist(), ints[HISTORY].tolist(), strict=True)
         return np.array([self._numbers.get(pair, -1) for pair in pairs], dtype=np.int64)
 
-    def _columns(self, rows: Rows, new: Extensions) -> tuple[Columns, Columns]:
+    def _columns(self, rows: Rows, extensions: Extensions) -> tuple[Columns, Columns]:
         """Returns all columns of new hypotheses, with the prefixes and histories that they have or would have."""
-        ints = {name: rows.ints[name, 0][new.parents] for name in INTS}
-        floats = {name: rows.floats[name, 0][new.parents] for name in FLOATS}
-        ints |= {name: new.ints[name] for name in INTS if name in new.ints and name not in (PREFIX, HISTORY)}
-        floats |= {name: new.floats[name] for name in FLOATS if name in new.floats}
-        ints[PREFIX] = rows.prefixes.number(ints[PREFIX], new.tokens)
-        completed = new.word >= 0
-        ints[HISTORY][completed] = rows.histories.number(ints[HISTORY][completed], new.word[completed])
+        ints = {name: rows.ints[name, 0][extensions.parents] for name in INTS}
+        floats = {name: rows.floats[name, 0][extensions.parents] for name in FLOATS}
+        ints |= {
+            name: extensions.ints[name] for name in INTS if name in extensions.ints and name not in (PREFIX, HISTORY)
+        }
+        floats |= {name: extensions.floats[name] for name in FLOATS if name in extensions.floats}
+        ints[PREFIX] = rows.prefixes.number(ints[PREFIX], extensions.tokens)
+        completed = extensions.word >= 0
+        ints[HISTORY][completed] = rows.histories.number(ints[HISTORY][completed], extensions.word[completed])
         return ints, floats
 
-    def _number_new(self, rows: Rows, numbers: np.ndarray, new: Extensions) -> np.ndarray:
+    def _number_new(self, rows: Rows, numbers: np.ndarray, extensions: Extensions) -> np.ndarray:
         """Returns the numbers of new hypotheses; those that never occurred get their own."""
-        ints, _ = self._columns(rows, new)
-        found = []
+        ints, _ = self._columns(rows, extensions)
+        ids = []
         pairs = zip(ints[PREFIX].tolist(), ints[HISTORY].tolist(), strict=True)
-        for pair, parent, token in zip(pairs, numbers[new.parents].tolist(), new.tokens.tolist(), strict=True):
+        for pair, parent, token in zip(
+            pairs, numbers[extensions.parents].tolist(), extensions.tokens.tolist(), strict=True
+        ):
             if pair not in self._numbers:
                 self._numbers[pair] = len(self._parents)
                 self._parents.append(parent)
                 self._tokens.append(token)
-            found.append(self._numbers[pair])
-        return np.array(found, dtype=np.int64)
+            ids.append(self._numbers[pair])
+        return np.array(ids, dtype=np.int64)
 
-    def _scores(self, ids: np.ndarray, mass: np.ndarray, ints: Columns, floats: Columns, most: int) -> Scores:
+    def _scores(self, ids: np.ndarray, mass: np.ndarray, ints: Columns, floats: Columns, limit: int) -> Scores:
         knowledge = self._knowledge
         options = knowledge.options
-        nothing = np.zeros(len(ids))
+        zeros = np.zeros(len(ids))
         bonus = options.beta * ints[LENGTH]
-        ahead = nothing
+        ahead = zeros
         if knowledge.spelling is not None:
             bonus = bonus + options.word_bonus * ints[WORDS]
             ahead = knowledge.spelling.ahead[ints[SPELLING]]
-        boost = nothing if knowledge.phrases is None else knowledge.boost(ints)
+        boost = zeros if knowledge.phrases is None else knowledge.boost(ints)
         scores = Scores(ids, mass, floats[TOKEN_LM], floats[WORD_LM], floats[NEURAL_LM], bonus, boost, ahead)
-        best = np.argsort(-scores.total, kind="stable")[:most]
+        best = np.argsort(-scores.total, kind="stable")[:limit]
         return Scores(*(getattr(scores, name)[best] for name in Scores.__dataclass_fields__))

@@ -36,16 +36,16 @@ def ask_ends(rows: Rows, knowledge: Knowledge) -> None:
         knowledge.neural_lm.final(np.unique(rows.ints[NEURAL_STATE][alive]))
 
 
-def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> list[Hypothesis]:
+def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, limit: int) -> list[Hypothesis]:
     """Returns the best hypotheses of an utterance that end here, best first.
 
     With a lexicon, those with an unfinished word are left out. Equal scores are ordered by tokens, then words.
     """
     ints, floats = rows.ints[:, utterance], rows.floats[:, utterance]
-    alive = (ints[PREFIX] >= 0) & (floats[MASS] > -np.inf)
+    is_complete = (ints[PREFIX] >= 0) & (floats[MASS] > -np.inf)
     if knowledge.spelling is not None:
-        alive &= knowledge.spelling.complete[ints[SPELLING]]
-    ints, floats = ints[:, alive], floats[:, alive]
+        is_complete &= knowledge.spelling.complete[ints[SPELLING]]
+    ints, floats = ints[:, is_complete], floats[:, is_complete]
     options = knowledge.options
     parts = {TOKEN_LM: floats[TOKEN_LM], WORD_LM: floats[WORD_LM], NEURAL_LM: floats[NEURAL_LM]}
     for part, model, state, weight in (
@@ -53,7 +53,7 @@ def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> l
         (WORD_LM, knowledge.word_lm, WORD_STATE, options.gamma),
         (NEURAL_LM, knowledge.neural_lm, NEURAL_STATE, options.gamma),
     ):
-        if model is not None and alive.any():
+        if model is not None and is_complete.any():
             parts[part] = parts[part] + weighed(weight, model.final(ints[state]))
     boost = np.zeros(ints.shape[1])
     if knowledge.phrases is not None:
@@ -63,11 +63,11 @@ def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> l
         bonus = bonus + options.word_bonus * ints[WORDS]
     scores = floats[MASS] + (parts[TOKEN_LM] + parts[WORD_LM] + parts[NEURAL_LM]) + bonus + boost
     possible = np.flatnonzero(scores > -np.inf)
-    if len(possible) > most:
-        last = np.partition(scores[possible], len(possible) - most)[len(possible) - most]
-        possible = possible[scores[possible] >= last]
+    if len(possible) > limit:
+        lowest = np.partition(scores[possible], len(possible) - limit)[len(possible) - limit]
+        possible = possible[scores[possible] >= lowest]
     words = None if knowledge.lexicon is None else knowledge.lexicon.words
-    found = [
+    results = [
         Hypothesis(
             rows.prefixes.sequence(int(ints[PREFIX, row])),
             None if words is None else tuple(words[w] for w in rows.histories.sequence(int(ints[HISTORY, row]))),
@@ -80,5 +80,5 @@ def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, most: int) -> l
         )
         for row in possible.tolist()
     ]
-    found.sort(key=lambda each: (-each.score, each.tokens, each.words or ()))
-    return found[:most]
+    results.sort(key=lambda each: (-each.score, each.tokens, each.words or ()))
+    return results[:limit]

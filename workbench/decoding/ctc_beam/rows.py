@@ -62,11 +62,11 @@ class Rows:
     def grow(self, rows: int) -> None:
         """Makes room for at least so many rows of an utterance."""
         if rows > self.capacity:
-            added = max(rows, self.capacity * 9 // 8) - self.capacity
-            ints = np.zeros((INTS, self.utterances, added), dtype=np.int64)
+            added_rows = max(rows, self.capacity * 9 // 8) - self.capacity
+            ints = np.zeros((INTS, self.utterances, added_rows), dtype=np.int64)
             ints[[PREFIX, PARENT, LAST]] = -1
             self.ints = np.concatenate([self.ints, ints], axis=2)
-            floats = np.full((FLOATS, self.utterances, added), -np.inf)
+            floats = np.full((FLOATS, self.utterances, added_rows), -np.inf)
             self._set_floats(np.concatenate([self.floats, floats], axis=2))
             self.link(np.arange(self.utterances))
 
@@ -82,14 +82,14 @@ class Rows:
         prefixes = self.ints[PARENT].take(utterances, axis=0)
         parents = self._row_of.take(prefixes)
         last = self.ints[LAST]
-        orphan = parents < 0
+        has_no_parent = parents < 0
         places = (utterances * self.capacity)[:, None] + parents  # any row where no parent lives
         tokens = last.take(utterances, axis=0)
         arcs = self.arc(prefixes, tokens)
-        arcs[orphan] = -1
+        arcs[has_no_parent] = -1
         self.arcs[utterances] = arcs
         places += np.where(last.take(places) == tokens, BLANK_MASS * last.size, MASS * last.size)
-        places[orphan] = -1
+        places[has_no_parent] = -1
         self._source[utterances] = places
 
     def arc(self, prefixes: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -109,39 +109,44 @@ class Rows:
 
     def rows_of(self, prefixes: np.ndarray) -> np.ndarray:
         """Returns a row in which each prefix lives (within its utterance), or -1; `prefixes` may hold -1."""
-        found: np.ndarray = self._row_of[prefixes]
-        return found
+        rows: np.ndarray = self._row_of[prefixes]
+        return rows
 
-    def replace(self, who: np.ndarray, stays: np.ndarray, at: np.ndarray, ints: np.ndarray, floats: np.ndarray) -> None:
+    def replace(
+        self, utterances: np.ndarray, is_kept: np.ndarray, owners: np.ndarray, ints: np.ndarray, floats: np.ndarray
+    ) -> None:
         """Empties rows of some utterances, and writes new hypotheses into free ones.
 
         Args:
-            who: the utterances, int64 [n].
-            stays: which of their rows stay, bool [n, rows].
-            at: the index in `who` of each new hypothesis's utterance, ascending, int64 [m].
+            utterances: the utterances, int64 [n].
+            is_kept: which of their rows stay, bool [n, rows].
+            owners: the index in `utterances` of each new hypothesis's utterance, ascending, int64 [m].
             ints: the whole numbers of the new hypotheses, [INTS, m], with the parent's prefix in PARENT.
             floats: their floating-point numbers, [FLOATS, m].
         """
         capacity = self.capacity
-        free = (~stays).ravel().nonzero()[0]
+        free = (~is_kept).ravel().nonzero()[0]
         utterance = free // capacity
-        new_counts, free_counts = np.bincount(at, minlength=len(who)), np.bincount(utterance, minlength=len(who))
-        needed = int((new_counts - free_counts).max())
-        if needed > 0:
-            self.grow(capacity + needed)
-            added = np.zeros((len(who), self.capacity - capacity), dtype=bool)
-            self.replace(who, np.concatenate([stays, added], axis=1), at, ints, floats)
+        new_counts, free_counts = (
+            np.bincount(owners, minlength=len(utterances)),
+            np.bincount(utterance, minlength=len(utterances)),
+        )
+        rows_needed = int((new_counts - free_counts).max())
+        if rows_needed > 0:
+            self.grow(capacity + rows_needed)
+            added_rows = np.zeros((len(utterances), self.capacity - capacity), dtype=bool)
+            self.replace(utterances, np.concatenate([is_kept, added_rows], axis=1), owners, ints, floats)
             return
-        gone = free + ((who - np.arange(len(who))) * capacity).take(utterance)
+        freed = free + ((utterances - np.arange(len(utterances))) * capacity).take(utterance)
         all_ints, all_floats = self.ints.reshape(INTS, -1), self.floats.reshape(FLOATS, -1)
-        self._row_of[all_ints[PREFIX].take(gone)] = -1
-        places = gone
-        if len(free) > len(at):
+        self._row_of[all_ints[PREFIX].take(freed)] = -1
+        places = freed
+        if len(free) > len(owners):
             # The first free rows of each utterance are for its new hypotheses.
-            all_ints[PREFIX, gone] = all_ints[PARENT, gone] = -1
-            all_floats[: MASS + 1, gone] = -np.inf
+            all_ints[PREFIX, freed] = all_ints[PARENT, freed] = -1
+            all_floats[: MASS + 1, freed] = -np.inf
             starts = free_counts.cumsum() - free_counts - new_counts.cumsum() + new_counts
-            places = gone.take(starts.take(at) + np.arange(len(at)))
+            places = freed.take(starts.take(owners) + np.arange(len(owners)))
         ints[PREFIX] = self.prefixes.number(ints[PARENT], ints[LAST])
         if len(self._row_of) <= len(self.prefixes.parents):
             missing = len(self.prefixes.parents) + 1 - len(self._row_of)
@@ -151,7 +156,7 @@ class Rows:
         self._row_of[ints[PREFIX]] = places % capacity
         if self._words:
             self._find_again()
-        self.link(who)
+        self.link(utterances)
 
     def _find_again(self) -> None:
         """Finds a row of every living prefix again, because one of several rows of a prefix may have been dropped."""

@@ -33,14 +33,14 @@ from workbench.decoding.ctc_beam.rows import (
     WORD_STATE,
     Rows,
 )
-from workbench.decoding.ctc_beam.selection import LOWEST, Chosen, choose, floor_of, staying
+from workbench.decoding.ctc_beam.selection import LOWEST, Selection, choose, floor_of, surviving
 from workbench.decoding.ctc_beam.word_extensions import WordExtender
 
 
-class Observer(Protocol):
+class SearchObserver(Protocol):
     """Watches a search. It sees every candidate, so the search is slower, but its result is the same."""
 
-    def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Chosen) -> None:
+    def frame(self, rows: Rows, stays: UnextendedRows, new: Extensions, chosen: Selection) -> None:
         """Is called after the choice of each frame, before the rows change."""
         ...
 
@@ -86,7 +86,7 @@ class Search:
             rows.floats[REACH] = knowledge.reach(dict(enumerate(rows.ints)), rows.floats[LANGUAGE])
         return rows
 
-    def run(self, rows: Rows, recordings: Sequence[Frames], observer: Observer | None = None) -> None:
+    def run(self, rows: Rows, recordings: Sequence[Frames], observer: SearchObserver | None = None) -> None:
         """Takes the beams over all frames of some recordings.
 
         In a quiet frame no new hypothesis can reach the beam, and only the masses change. Each recording goes on over
@@ -102,33 +102,33 @@ class Search:
         crowded = False
         while progress.active:
             running = progress.running[: progress.active]
-            stays = self._stay(rows, progress)
-            floor = floor_of(stays.score, self._size, self._options.threshold)
+            unextended = self._stay(rows, progress)
+            floor = floor_of(unextended.score, self._size, self._options.threshold)
             if not crowded:  # what cannot reach the floor is left out
                 rows.crowded[: progress.active] |= running & (floor > LOWEST)
                 crowded = bool(rows.crowded.all())
             if observer is None:
-                quiet = self._quiet(rows, progress, stays, floor)
+                is_quiet = self._quiet(rows, progress, unextended, floor)
             else:
-                floor[:], quiet = LOWEST, np.zeros(len(floor), dtype=bool)
-            moved, who = running & quiet, (running > quiet).nonzero()[0]
-            changes = len(who) > 0 and len(who) >= self._patience * np.count_nonzero(running)
-            if changes:
-                frame = self._frame(rows, who, progress, stays, floor)
-            if not changes or len(who) < progress.active:
-                self._move(rows, stays, moved)
-            if changes:
+                floor[:], is_quiet = LOWEST, np.zeros(len(floor), dtype=bool)
+            advances, stopped = running & is_quiet, (running > is_quiet).nonzero()[0]
+            has_changes = len(stopped) > 0 and len(stopped) >= self._patience * np.count_nonzero(running)
+            if has_changes:
+                frame = self._frame(rows, stopped, progress, unextended, floor)
+            if not has_changes or len(stopped) < progress.active:
+                self._move(rows, unextended, advances)
+            if has_changes:
                 self._change(rows, frame, observer)
-                moved = running
-            progress.step(moved)
+                advances = running
+            progress.step(advances)
 
-    def _move(self, rows: Rows, stays: UnextendedRows, moved: np.ndarray) -> None:
-        """Moves the utterances in which `moved` [active] is true over a frame without new tokens."""
-        before = rows.floats[: len(stays.masses), : len(moved)]
-        if moved.all():
-            before[:] = stays.masses
+    def _move(self, rows: Rows, unextended: UnextendedRows, advances: np.ndarray) -> None:
+        """Moves the utterances in which `advances` [active] is true over a frame without new tokens."""
+        masses = rows.floats[: len(unextended.masses), : len(advances)]
+        if advances.all():
+            masses[:] = unextended.masses
         else:
-            np.copyto(before, stays.masses, where=moved[:, None])
+            np.copyto(masses, unextended.masses, where=advances[:, None])
 
     def _stay(self, rows: Rows, progress: Progress) -> UnextendedRows:
         """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
@@ -143,14 +143,14 @@ class Search:
         self._add(blank_mass, token_mass, out=mass)
         return UnextendedRows(masses, mass + floats[LANGUAGE])
 
-    def _quiet(self, rows: Rows, progress: Progress, stays: UnextendedRows, floor: np.ndarray) -> np.ndarray:
+    def _quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
         """Returns for each next frame whether the beam keeps the same hypotheses, bool [active]."""
-        quiet = self._extender.quiet(rows, progress, stays, floor)
-        if self._may_drop(rows) and quiet.any():
+        is_quiet = self._extender.quiet(rows, progress, unextended, floor)
+        if self._may_drop(rows) and is_quiet.any():
             complete = self._complete(rows.ints[SPELLING, : progress.active])
-            keep = staying(stays.score, self._size, self._options.threshold, complete, self._options.nbest)
-            quiet &= (keep | (stays.score == -np.inf)).all(axis=1)
-        return quiet
+            is_kept = surviving(unextended.score, self._size, self._options.threshold, complete, self._options.nbest)
+            is_quiet &= (is_kept | (unextended.score == -np.inf)).all(axis=1)
+        return is_quiet
 
     def _may_drop(self, rows: Rows) -> bool:
         """Returns whether hypotheses may be dropped without new ones in their place."""
@@ -161,64 +161,90 @@ class Search:
         return None if self._knowledge.spelling is None else self._knowledge.spelling.complete.take(spelling)
 
     def _frame(
-        self, rows: Rows, who: np.ndarray, progress: Progress, stays: UnextendedRows, floor: np.ndarray
+        self, rows: Rows, utterances: np.ndarray, progress: Progress, unextended: UnextendedRows, floor: np.ndarray
     ) -> Frame:
         """Returns what the extender must know about the next frames of some utterances."""
-        if len(who) < len(floor):
-            stays, floor = stays.of(who), floor.take(who)
-        base = rows.floats[MASS].take(who, axis=0) + rows.floats[LANGUAGE].take(who, axis=0)
+        if len(utterances) < len(floor):
+            unextended, floor = unextended.of(utterances), floor.take(utterances)
+        base = rows.floats[MASS].take(utterances, axis=0) + rows.floats[LANGUAGE].take(utterances, axis=0)
         if self._knowledge.spelling is not None:
-            base -= self._knowledge.spelling.ahead.take(rows.ints[SPELLING].take(who, axis=0))
-        log_probs = self._tokens(progress.frames(who))
-        return Frame(rows, who, stays, base, log_probs, progress.top.take(who), floor, self._extender.cut(floor))
+            base -= self._knowledge.spelling.ahead.take(rows.ints[SPELLING].take(utterances, axis=0))
+        log_probs = self._tokens(progress.frames(utterances))
+        return Frame(
+            rows,
+            utterances,
+            unextended,
+            base,
+            log_probs,
+            progress.top.take(utterances),
+            floor,
+            self._extender.cut(floor),
+        )
 
-    def _change(self, rows: Rows, frame: Frame, observer: Observer | None) -> None:
+    def _change(self, rows: Rows, frame: Frame, observer: SearchObserver | None) -> None:
         """Moves some utterances over a frame that may change which hypotheses are in the beam."""
-        new = self._extender.extend(frame)
-        who, masses = frame.who, frame.stays.masses
-        if not len(new) and observer is None and not self._may_drop(rows):
-            rows.floats[: len(masses), who] = masses
+        extensions = self._extender.extend(frame)
+        utterances, masses = frame.utterances, frame.unextended.masses
+        if not len(extensions) and observer is None and not self._may_drop(rows):
+            rows.floats[: len(masses), utterances] = masses
             return
         complete = None
         if self._knowledge.spelling is not None:
-            complete = self._complete(rows.ints[SPELLING].take(who, axis=0))
+            complete = self._complete(rows.ints[SPELLING].take(utterances, axis=0))
         size, threshold = self._size, self._options.threshold
-        chosen = choose(frame.stays.score, new.score, new.utterances, size, threshold, complete, self._options.nbest)
+        chosen = choose(
+            frame.unextended.score,
+            extensions.score,
+            extensions.utterances,
+            size,
+            threshold,
+            complete,
+            self._options.nbest,
+        )
         if observer is not None:
             observer.frame(
-                rows, UnextendedRows(masses.reshape(len(masses), -1), frame.stays.score.ravel()), new, chosen
+                rows,
+                UnextendedRows(masses.reshape(len(masses), -1), frame.unextended.score.ravel()),
+                extensions,
+                chosen,
             )
-        rows.floats[: len(masses), who] = masses
-        self._replace(rows, who, new.take(chosen.comes), chosen)
+        rows.floats[: len(masses), utterances] = masses
+        self._replace(rows, utterances, extensions.take(chosen.added), chosen)
         if observer is not None:
             observer.after(rows)
 
     def _tokens(self, log_probs: np.ndarray) -> np.ndarray:
         """Returns log-probabilities [utterances, vocabulary] with -inf for tokens that may not be appended."""
-        most = self._options.tokens_per_frame
-        if most is None or most >= self._vocabulary - 1:
+        limit = self._options.tokens_per_frame
+        if limit is None or limit >= self._vocabulary - 1:
             return log_probs
-        best = np.argsort(-log_probs, axis=1, kind="stable")[:, :most]
+        best_tokens = np.argsort(-log_probs, axis=1, kind="stable")[:, :limit]
         allowed = np.full(log_probs.shape, -np.inf)
-        np.put_along_axis(allowed, best, np.take_along_axis(log_probs, best, axis=1), axis=1)
+        np.put_along_axis(allowed, best_tokens, np.take_along_axis(log_probs, best_tokens, axis=1), axis=1)
         return allowed
 
-    def _replace(self, rows: Rows, who: np.ndarray, new: Extensions, chosen: Chosen) -> None:
+    def _replace(self, rows: Rows, utterances: np.ndarray, extensions: Extensions, chosen: Selection) -> None:
         """Drops the hypotheses that were not chosen, and writes the chosen new ones into free rows."""
-        ints = rows.ints.reshape(len(rows.ints), -1).take(new.parents, axis=1)
-        floats = rows.floats.reshape(len(rows.floats), -1).take(new.parents, axis=1)
-        ints[PARENT], ints[LAST] = ints[PREFIX], new.tokens
+        ints = rows.ints.reshape(len(rows.ints), -1).take(extensions.parents, axis=1)
+        floats = rows.floats.reshape(len(rows.floats), -1).take(extensions.parents, axis=1)
+        ints[PARENT], ints[LAST] = ints[PREFIX], extensions.tokens
         if self._knowledge.spelling is not None:
-            completed = np.flatnonzero(new.word >= 0)
-            new.ints[HISTORY] = ints[HISTORY].copy()
-            new.ints[HISTORY][completed] = rows.histories.number(ints[HISTORY][completed], new.word[completed])
-        for name, column in new.ints.items():
+            completed = np.flatnonzero(extensions.word >= 0)
+            extensions.ints[HISTORY] = ints[HISTORY].copy()
+            extensions.ints[HISTORY][completed] = rows.histories.number(
+                ints[HISTORY][completed], extensions.word[completed]
+            )
+        for name, column in extensions.ints.items():
             ints[name] = column
-        for name, column in new.floats.items():
+        for name, column in extensions.floats.items():
             floats[name] = column
-        floats[BLANK_MASS], floats[TOKEN_MASS], floats[MASS] = new.blank_mass, new.token_mass, new.mass
+        floats[BLANK_MASS], floats[TOKEN_MASS], floats[MASS] = (
+            extensions.blank_mass,
+            extensions.token_mass,
+            extensions.mass,
+        )
         if self._knowledge.bounded:
             floats[REACH] = self._knowledge.reach(dict(enumerate(ints)), floats[LANGUAGE])
-        rows.replace(who, chosen.stays, new.utterances, ints, floats)
-        rows.crowded[who] |= chosen.cut > -np.inf
+        rows.replace(utterances, chosen.kept, extensions.utterances, ints, floats)
+        rows.crowded[utterances] |= chosen.cut > -np.inf
         rows.forget()

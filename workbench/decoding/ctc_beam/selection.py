@@ -13,21 +13,21 @@ LOWEST = float(np.finfo(np.float64).min)  # every possible score is at least thi
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """Which of the old hypotheses stay, and which of the new ones come.
 
     Args:
-        stays: bool [utterances, rows].
-        comes: indices of new hypotheses, in their order, int64 [n].
+        kept: bool [utterances, rows].
+        added: indices of new hypotheses, in their order, int64 [n].
         cut: the lowest score chosen by rank in each utterance, float64 [utterances]; -inf if all fit.
     """
 
-    stays: np.ndarray
-    comes: np.ndarray
+    kept: np.ndarray
+    added: np.ndarray
     cut: np.ndarray
 
 
-def below(bound: np.ndarray) -> np.ndarray:
+def slightly_below(bound: np.ndarray) -> np.ndarray:
     """Returns numbers a little below some bounds, because bounds and the numbers below them are rounded differently."""
     return np.maximum(bound - 1e-9 * (1.0 + np.abs(bound)), LOWEST)
 
@@ -51,7 +51,7 @@ def floor_of(scores: np.ndarray, size: int, threshold: float | None) -> np.ndarr
         floor = np.partition(scores, rows - size, axis=1)[:, rows - size]
     if threshold is not None:
         floor = np.maximum(floor, scores.max(axis=1) - threshold)
-    return below(floor)
+    return slightly_below(floor)
 
 
 def choose(
@@ -62,7 +62,7 @@ def choose(
     threshold: float | None = None,
     complete: np.ndarray | None = None,
     complete_size: int = 0,
-) -> Chosen:
+) -> Selection:
     """Returns the best `size` hypotheses of each utterance.
 
     Args:
@@ -75,26 +75,26 @@ def choose(
         complete_size: the number of these that stay in any case.
     """
     count, rows = old.shape
-    news = np.bincount(utterances, minlength=count)
-    width = rows + int(news.max(initial=0))
-    first = np.arange(count) * width + rows - news.cumsum() + news
-    places = np.arange(len(new)) + first.take(utterances)
+    new_counts = np.bincount(utterances, minlength=count)
+    width = rows + int(new_counts.max(initial=0))
+    first_new = np.arange(count) * width + rows - new_counts.cumsum() + new_counts
+    places = np.arange(len(new)) + first_new.take(utterances)
     scores = np.full((count, width), -np.inf)
     scores[:, :rows] = old
     scores.put(places, new)
-    chosen, cut = _best_within(scores, size, threshold)
-    stays = chosen[:, :rows]
+    is_chosen, cut = _best_within(scores, size, threshold)
+    kept = is_chosen[:, :rows]
     if complete is not None:
-        stays = stays | _best(np.where(complete, old, -np.inf), complete_size)[0]
-    return Chosen(stays, chosen.take(places).nonzero()[0], cut)
+        kept = kept | _best(np.where(complete, old, -np.inf), complete_size)[0]
+    return Selection(kept, is_chosen.take(places).nonzero()[0], cut)
 
 
-def staying(
+def surviving(
     old: np.ndarray, size: int, threshold: float | None, complete: np.ndarray | None, complete_size: int
 ) -> np.ndarray:
     """Returns which old hypotheses stay in `choose` without new ones, bool [utterances, rows]."""
-    stays = _best_within(old, size, threshold)[0]
-    return stays if complete is None else stays | _best(np.where(complete, old, -np.inf), complete_size)[0]
+    kept = _best_within(old, size, threshold)[0]
+    return kept if complete is None else kept | _best(np.where(complete, old, -np.inf), complete_size)[0]
 
 
 def _best_within(scores: np.ndarray, size: int, threshold: float | None) -> tuple[np.ndarray, np.ndarray]:
@@ -115,12 +115,12 @@ def _best(scores: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     if last <= 0:
         return scores > -np.inf, np.full(len(scores), -np.inf)
     ordered = np.sort(scores, axis=1)  # quicker than to part them, as they are few
-    left_out, cut = ordered[:, last - 1], ordered[:, last]
-    chosen = scores >= np.maximum(cut, LOWEST)[:, None]
-    tied = (left_out == cut) & (cut > -np.inf)
-    if tied.any():
-        above = scores > cut[:, None]
-        room = size - above.sum(axis=1)
-        equal = chosen & ~above
-        chosen = above | (equal & (equal.cumsum(axis=1) <= room[:, None]))
-    return chosen, np.where(left_out > -np.inf, cut, -np.inf)
+    best_omitted, last_score = ordered[:, last - 1], ordered[:, last]
+    is_chosen = scores >= np.maximum(last_score, LOWEST)[:, None]
+    has_tie = (best_omitted == last_score) & (last_score > -np.inf)
+    if has_tie.any():
+        is_above = scores > last_score[:, None]
+        places_left = size - is_above.sum(axis=1)
+        is_tied = is_chosen & ~is_above
+        is_chosen = is_above | (is_tied & (is_tied.cumsum(axis=1) <= places_left[:, None]))
+    return is_chosen, np.where(best_omitted > -np.inf, last_score, -np.inf)

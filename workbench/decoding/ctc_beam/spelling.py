@@ -41,23 +41,23 @@ class Spelling:
         self._word_counts = counts
         self._word_starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         self._words = np.array([word for words in ends for word in words], dtype=np.int64)
-        inner = np.zeros(nodes, dtype=bool)
-        inner[keys // vocabulary] = True
+        has_arcs = np.zeros(nodes, dtype=bool)
+        has_arcs[keys // vocabulary] = True
         # The same state without the nodes at which no word goes on; -1 if none is left.
-        self._open = np.where(inner, np.arange(nodes), -1)
+        self._without_leaves = np.where(has_arcs, np.arange(nodes), -1)
         self.complete = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
         self.complete[0] = True
         self.ahead = self._look_ahead(scores, ends, depths) if scores is not None else np.zeros(nodes)
         # The look-ahead after each arc. Where it completes a word, that word's own score counts, which is at most 0.
-        still = self._open[self._targets]
-        self._arc_ahead = np.where(still >= 0, self.ahead[still], -np.inf)
+        targets_without_leaves = self._without_leaves[self._targets]
+        self._arc_ahead = np.where(targets_without_leaves >= 0, self.ahead[targets_without_leaves], -np.inf)
         self._arc_ahead[counts[self._targets] > 0] = 0.0
         # The same for a word's first token; -inf for a token with which no word begins.
         self.first_ahead = np.full(vocabulary, -np.inf)
-        first = slice(self._arc_counts[0])
-        self.first_ahead[self._arc_tokens[first]] = self._arc_ahead[first]
+        root_arcs = slice(self._arc_counts[0])
+        self.first_ahead[self._arc_tokens[root_arcs]] = self._arc_ahead[root_arcs]
         # Whether tokens alone decide the words: each either goes on with a word or completes one, never both.
-        self.certain = bool((counts + inner <= 1).all())
+        self.certain = bool((counts + has_arcs <= 1).all())
         # For each state: the largest look-ahead after an arc that completes no word; whether an arc completes one.
         from_states, completing = self._keys // vocabulary, counts[self._targets] > 0
         self.best_inside = np.full(nodes, -np.inf)
@@ -84,17 +84,17 @@ class Spelling:
         keys = states * self._vocabulary + tokens
         if not self._sets:
             return self._arc(keys)
-        single = states < self._nodes
-        result = self._arc(np.where(single, keys, 0))
-        for index in np.flatnonzero(~single).tolist():
+        is_single = states < self._nodes
+        result = self._arc(np.where(is_single, keys, 0))
+        for index in np.flatnonzero(~is_single).tolist():
             result[index] = self._set_step(int(states[index]), int(tokens[index]))
         return result
 
     def _arc(self, keys: np.ndarray) -> np.ndarray:
         if self._table is not None:
             return self._table[keys].astype(np.int64)
-        found = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        return np.where(self._keys[found] == keys, self._targets[found], -1)
+        indices = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[indices] == keys, self._targets[indices], -1)
 
     def _set_step(self, state: int, token: int) -> int:
         if (state, token) not in self._set_steps:
@@ -113,7 +113,7 @@ class Spelling:
             self._sets.append(key)
             nodes = np.array(key)
             words = sorted({int(word) for node in key for word in self._words_at(node)})
-            self._open = np.append(self._open, state)
+            self._without_leaves = np.append(self._without_leaves, state)
             self.complete = np.append(self.complete, 0 in members)
             self.ahead = np.append(self.ahead, self.ahead[nodes].max())
             self._word_starts = np.append(self._word_starts, len(self._words))
@@ -124,8 +124,8 @@ class Spelling:
             self._arc_counts = np.append(self._arc_counts, len(next_tokens))
             self._arc_tokens = np.append(self._arc_tokens, np.array(next_tokens, dtype=np.int64))
             self._arc_ahead = np.append(self._arc_ahead, np.zeros(len(next_tokens)))
-            still = self._open[nodes]
-            self._open[state] = self._state(set(still[still >= 0].tolist()))
+            unfinished_nodes = self._without_leaves[nodes]
+            self._without_leaves[state] = self._state(set(unfinished_nodes[unfinished_nodes >= 0].tolist()))
         return self._set_states[key]
 
     def _words_at(self, node: int) -> np.ndarray:
@@ -146,8 +146,8 @@ class Spelling:
 
     def unfinished(self, states: np.ndarray) -> np.ndarray:
         """Returns the states inside of words, int64 [n]: without the nodes at which no word goes on; -1 without any."""
-        found: np.ndarray = self._open[states]
-        return found
+        states_inside: np.ndarray = self._without_leaves[states]
+        return states_inside
 
     def words(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the words that are complete in some states: for each its position in `states`, and the word."""

@@ -26,13 +26,16 @@ class Tree:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; new ones get new numbers."""
         free = range(self.size, self.size + len(parents))  # a sequence that has a number leaves a gap here
         keys = (parents * self.symbols + symbols).tolist()
-        found = np.fromiter(map(self._numbers.setdefault, keys, free), dtype=np.int64, count=len(keys))
-        self.size = max(self.size, int(found.max(initial=-1)) + 1)
+        numbers_found = np.fromiter(map(self._numbers.setdefault, keys, free), dtype=np.int64, count=len(keys))
+        self.size = max(self.size, int(numbers_found.max(initial=-1)) + 1)
         if self.size > len(self.parents):
-            added = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
-            self.parents, self.last = np.concatenate([self.parents, added]), np.concatenate([self.last, added])
-        self.parents[found], self.last[found] = parents, symbols
-        return found
+            added_entries = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
+            self.parents, self.last = (
+                np.concatenate([self.parents, added_entries]),
+                np.concatenate([self.last, added_entries]),
+            )
+        self.parents[numbers_found], self.last[numbers_found] = parents, symbols
+        return numbers_found
 
     def find(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; -1 for those without one."""
@@ -41,25 +44,25 @@ class Tree:
 
     def sequence(self, number: int) -> tuple[int, ...]:
         """Returns the symbols of a sequence."""
-        found: list[int] = []
+        symbols: list[int] = []
         while number >= self.roots:
-            found.append(int(self.last[number]))
+            symbols.append(int(self.last[number]))
             number = int(self.parents[number])
-        return tuple(reversed(found))
+        return tuple(reversed(symbols))
 
     def keep(self, numbers: np.ndarray) -> tuple[Tree, np.ndarray]:
         """Returns a tree of these sequences and their beginnings alone, and the new number of each old one (or -1)."""
-        needed = np.zeros(self.size, dtype=bool)
-        needed[: self.roots] = True
+        is_kept = np.zeros(self.size, dtype=bool)
+        is_kept[: self.roots] = True
         while len(numbers):
             numbers = numbers[numbers >= 0]
-            numbers = np.unique(numbers[~needed[numbers]])
-            needed[numbers] = True
+            numbers = np.unique(numbers[~is_kept[numbers]])
+            is_kept[numbers] = True
             numbers = self.parents[numbers]
-        old_numbers = np.flatnonzero(needed)  # a parent has a lower number than its children
+        old_numbers = np.flatnonzero(is_kept)  # a parent has a lower number than its children
         renamed = np.full(self.size, -1, dtype=np.int64)
         renamed[old_numbers] = np.arange(len(old_numbers))
-        smaller = Tree(self.roots, self.symbols)
-        inner = old_numbers[self.roots :]
-        smaller.number(renamed[self.parents[inner]], self.last[inner])
-        return smaller, renamed
+        smaller_tree = Tree(self.roots, self.symbols)
+        kept_children = old_numbers[self.roots :]
+        smaller_tree.number(renamed[self.parents[kept_children]], self.last[kept_children])
+        return smaller_tree, renamed

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from workbench.decoding.ctc_beam.candidates import Extensions, among
+from workbench.decoding.ctc_beam.candidates import Extensions, is_among
 from workbench.decoding.ctc_beam.extensions import Extender, Frame
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
 from workbench.decoding.ctc_beam.pairs import Pairs, likely_pairs
@@ -29,82 +29,90 @@ class WordExtender(Extender):
         self._word_gain = knowledge.gain - knowledge.options.beta  # the most that a further word adds
 
     def extend(self, frame: Frame) -> Extensions:
-        new, prefixes, reached = self._with_tokens(frame)
+        extensions, prefixes, reached = self._with_tokens(frame)
         knowledge, spelling, rows = self._knowledge, self._spelling, frame.rows
-        new.ints[SPELLING] = np.zeros(len(new), dtype=np.int64)
-        self._judge(new)
-        floor = frame.floor.take(new.utterances)
-        still = spelling.unfinished(reached)
-        inside = ((still >= 0) & (new.score + spelling.ahead.take(still) >= floor)).nonzero()[0]
-        hopeful = ((new.score >= floor - self._word_gain) & (new.score > -np.inf)).nonzero()[0]
-        at, words = spelling.words(reached.take(hopeful))
-        at = hopeful.take(at)
-        history = np.full(len(at), -1)
+        extensions.ints[SPELLING] = np.zeros(len(extensions), dtype=np.int64)
+        self._score(extensions)
+        floor = frame.floor.take(extensions.utterances)
+        unfinished = spelling.unfinished(reached)
+        inside = ((unfinished >= 0) & (extensions.score + spelling.ahead.take(unfinished) >= floor)).nonzero()[0]
+        may_complete = ((extensions.score >= floor - self._word_gain) & (extensions.score > -np.inf)).nonzero()[0]
+        completing, words = spelling.words(reached.take(may_complete))
+        completing = may_complete.take(completing)
+        history = np.full(len(completing), -1)
         if not spelling.certain:
-            alive = np.sort(_slots(rows.ints[PREFIX], rows.ints[HISTORY], rows.histories.size), axis=None)
-            inside = inside[~self._living(frame, prefixes[inside], new.ints[HISTORY][inside], alive)]
-            history = rows.histories.find(new.ints[HISTORY][at], words)
-            fresh = ~self._living(frame, prefixes[at], history, alive)
-            at, words, history = at[fresh], words[fresh], history[fresh]
+            living_slots = np.sort(_slots(rows.ints[PREFIX], rows.ints[HISTORY], rows.histories.size), axis=None)
+            inside = inside[~self._is_in_beam(frame, prefixes[inside], extensions.ints[HISTORY][inside], living_slots)]
+            history = rows.histories.find(extensions.ints[HISTORY][completing], words)
+            is_new = ~self._is_in_beam(frame, prefixes[completing], history, living_slots)
+            completing, words, history = completing[is_new], words[is_new], history[is_new]
 
-        new = new.take(np.concatenate([inside, at]))
-        new.ints[SPELLING][: len(inside)] = still.take(inside)
-        new.ints[HISTORY][len(inside) :] = history
-        new.word[len(inside) :] = words
+        extensions = extensions.take(np.concatenate([inside, completing]))
+        extensions.ints[SPELLING][: len(inside)] = unfinished.take(inside)
+        extensions.ints[HISTORY][len(inside) :] = history
+        extensions.word[len(inside) :] = words
         first = len(inside)
-        if len(at):
-            self._read_words(new, first, knowledge.read_word)
-        self._judge(new)
+        if len(completing):
+            self._read_words(extensions, first, knowledge.read_word)
+        self._score(extensions)
         if knowledge.neural_lm is not None:
             if knowledge.gain < np.inf:
-                hope = (new.score >= frame.floor.take(new.utterances)).nonzero()[0]
-                new, first = new.take(hope), int(np.searchsorted(hope, first))
-            self._read_words(new, first, knowledge.read_word_neural)
-            self._judge(new)
-        remain = True if spelling.certain else self._merge(frame, new, first)
-        chosen = (remain & (new.score >= frame.floor.take(new.utterances))).nonzero()[0]
-        return new.take(chosen.take(np.argsort(new.utterances.take(chosen), kind="stable")))
+                above_floor = (extensions.score >= frame.floor.take(extensions.utterances)).nonzero()[0]
+                extensions, first = extensions.take(above_floor), int(np.searchsorted(above_floor, first))
+            self._read_words(extensions, first, knowledge.read_word_neural)
+            self._score(extensions)
+        remains = True if spelling.certain else self._merge(frame, extensions, first)
+        selected = (remains & (extensions.score >= frame.floor.take(extensions.utterances))).nonzero()[0]
+        return extensions.take(selected.take(np.argsort(extensions.utterances.take(selected), kind="stable")))
 
-    def _living(self, frame: Frame, prefixes: np.ndarray, histories: np.ndarray, alive: np.ndarray) -> np.ndarray:
+    def _is_in_beam(
+        self, frame: Frame, prefixes: np.ndarray, histories: np.ndarray, living_slots: np.ndarray
+    ) -> np.ndarray:
         """Returns which pairs of prefix and history are in the beam, bool [n]; -1 means without a number."""
         slots = _slots(prefixes, histories, frame.rows.histories.size)
-        return (prefixes >= 0) & (histories >= 0) & among(slots, alive)
+        return (prefixes >= 0) & (histories >= 0) & is_among(slots, living_slots)
 
     def _with_tokens(self, frame: Frame) -> tuple[Extensions, np.ndarray, np.ndarray]:
         """Returns legal extensions by a token, and for each its prefix if that lives already (else -1), and the state
         of the lexicon that it reaches, in which words may be complete.
         """
-        pairs, mass = self._fresh(frame, self._legal_pairs(frame))
+        pairs, mass = self._new_pairs(frame, self._legal_pairs(frame))
         parents, utterances, tokens = pairs.parents, pairs.utterances, pairs.tokens
         prefixes, blank_mass, token_mass = np.full(len(mass), -1), np.full(len(mass), -np.inf), mass
         rows = frame.rows
         if not self._spelling.certain:
             rejoined, children = self._existing(frame)
-            at, stays = frame.places(children, children // frame.capacity), frame.stays
+            rows_joined, unextended = frame.places(children, children // frame.capacity), frame.unextended
             parents = np.concatenate([parents, frame.places(rejoined, children // frame.capacity)])
             utterances = np.concatenate([utterances, children // frame.capacity])
-            tokens = np.concatenate([tokens, rows.ints[LAST].take(at)])
-            prefixes = np.concatenate([prefixes, rows.ints[PREFIX].take(at)])
-            blank_mass = np.concatenate([blank_mass, stays.blank_mass.take(children)])
-            token_mass = np.concatenate([token_mass, stays.token_mass.take(children)])
-            mass = np.concatenate([mass, stays.mass.take(children)])
+            tokens = np.concatenate([tokens, rows.ints[LAST].take(rows_joined)])
+            prefixes = np.concatenate([prefixes, rows.ints[PREFIX].take(rows_joined)])
+            blank_mass = np.concatenate([blank_mass, unextended.blank_mass.take(children)])
+            token_mass = np.concatenate([token_mass, unextended.token_mass.take(children)])
+            mass = np.concatenate([mass, unextended.mass.take(children)])
         reached = self._spelling.step(rows.ints[SPELLING].take(parents), tokens)
         columns, values = self._columns(rows, parents)
         word = np.full(len(parents), -1)
-        new = Extensions(parents, utterances, tokens, blank_mass, token_mass, mass, columns, values, word, mass)
-        legal = (reached >= 0).nonzero()[0]
-        if len(legal) < len(new):
-            new, prefixes, reached = new.take(legal), prefixes[legal], reached[legal]
-        self._knowledge.read_token(new.ints, new.floats, new.tokens)
-        return new, prefixes, reached
+        extensions = Extensions(parents, utterances, tokens, blank_mass, token_mass, mass, columns, values, word, mass)
+        legal_indices = (reached >= 0).nonzero()[0]
+        if len(legal_indices) < len(extensions):
+            extensions, prefixes, reached = (
+                extensions.take(legal_indices),
+                prefixes[legal_indices],
+                reached[legal_indices],
+            )
+        self._knowledge.read_token(extensions.ints, extensions.floats, extensions.tokens)
+        return extensions, prefixes, reached
 
     def _legal_pairs(self, frame: Frame) -> Pairs:
         """Returns the pairs of `likely_pairs` that the lexicon allows."""
         spelling, base, capacity = frame.ints(SPELLING), frame.base, frame.capacity
         # Between words many tokens may follow. A look-ahead that is sure to come counts at once.
         root = (spelling == 0).reshape(base.shape)
-        between = np.where(root, base, -np.inf)
-        first = likely_pairs(between, frame.log_probs + self._spelling.first_ahead, frame.cut, self._most)
+        base_between_words = np.where(root, base, -np.inf)
+        word_starts = likely_pairs(
+            base_between_words, frame.log_probs + self._spelling.first_ahead, frame.cut, self._pair_limit
+        )
         # Inside of words few may follow.
         limit, reach = frame.cut - frame.top, base
         if self._knowledge.bounded:
@@ -116,11 +124,14 @@ class WordExtender(Extender):
         chances = frame.log_probs.take(utterances * self._vocabulary + tokens)
         reaching = (base.take(rows) + chances + ahead >= np.maximum(frame.cut, LOWEST).take(utterances)).nonzero()[0]
         return Pairs(
-            np.concatenate([first.parents, rows.take(reaching)]),
-            np.concatenate([first.tokens, tokens.take(reaching)]),
-            np.concatenate([first.utterances, utterances.take(reaching)]),
+            np.concatenate([word_starts.parents, rows.take(reaching)]),
+            np.concatenate([word_starts.tokens, tokens.take(reaching)]),
+            np.concatenate([word_starts.utterances, utterances.take(reaching)]),
             np.concatenate(
-                [frame.log_probs.take(first.utterances * self._vocabulary + first.tokens), chances.take(reaching)]
+                [
+                    frame.log_probs.take(word_starts.utterances * self._vocabulary + word_starts.tokens),
+                    chances.take(reaching),
+                ]
             ),
         )
 
@@ -129,60 +140,60 @@ class WordExtender(Extender):
 
         The row may lead to words that the child's rows do not have.
         """
-        capacity, mass = frame.capacity, frame.stays.mass.ravel()
-        all_prefixes, joined = frame.ints(PREFIX), frame.rows.joined(frame.who)
+        capacity, mass = frame.capacity, frame.unextended.mass.ravel()
+        all_prefixes, joined = frame.ints(PREFIX), frame.rows.joined(frame.utterances)
         # One row for each prefix.
         children = joined[frame.rows.rows_of(all_prefixes[joined]) == joined % capacity]
         by_prefix = np.argsort(all_prefixes, kind="stable")
         prefixes, parent_prefixes = all_prefixes[by_prefix], frame.ints(PARENT)[children]
-        first = np.searchsorted(prefixes, parent_prefixes, "left")
-        counts = np.searchsorted(prefixes, parent_prefixes, "right") - first
+        starts = np.searchsorted(prefixes, parent_prefixes, "left")
+        counts = np.searchsorted(prefixes, parent_prefixes, "right") - starts
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        parents, children = by_prefix[np.repeat(first, counts) + offsets], np.repeat(children, counts)
+        parents, children = by_prefix[np.repeat(starts, counts) + offsets], np.repeat(children, counts)
         language = frame.floats(LANGUAGE) - self._spelling.ahead[frame.ints(SPELLING)]
         mass = mass[children]
-        hopeful = (mass + language[parents] >= frame.cut[parents // capacity]) & (mass > -np.inf)
-        return parents[hopeful], children[hopeful]
+        may_reach = (mass + language[parents] >= frame.cut[parents // capacity]) & (mass > -np.inf)
+        return parents[may_reach], children[may_reach]
 
-    def _read_words(self, new: Extensions, first: int, read: Reader) -> None:
+    def _read_words(self, extensions: Extensions, first: int, read: Reader) -> None:
         """Adds their words to the hypotheses from the index `first` on."""
-        ints: Columns = {name: column[first:] for name, column in new.ints.items()}
-        floats: Columns = {name: column[first:] for name, column in new.floats.items()}
-        read(ints, floats, new.word[first:])
-        for columns, changed in ((new.ints, ints), (new.floats, floats)):
-            for name, column in changed.items():
+        ints: Columns = {name: column[first:] for name, column in extensions.ints.items()}
+        floats: Columns = {name: column[first:] for name, column in extensions.floats.items()}
+        read(ints, floats, extensions.word[first:])
+        for columns, changed_columns in ((extensions.ints, ints), (extensions.floats, floats)):
+            for name, column in changed_columns.items():
                 columns[name][first:] = column
 
-    def _judge(self, new: Extensions) -> None:
+    def _score(self, extensions: Extensions) -> None:
         """Computes the scores of hypotheses from their columns."""
-        new.floats[LANGUAGE] = self._knowledge.language(new.ints, new.floats)
-        new.score = new.mass + new.floats[LANGUAGE]
+        extensions.floats[LANGUAGE] = self._knowledge.language(extensions.ints, extensions.floats)
+        extensions.score = extensions.mass + extensions.floats[LANGUAGE]
 
-    def _merge(self, frame: Frame, new: Extensions, first: int) -> np.ndarray:
+    def _merge(self, frame: Frame, extensions: Extensions, first: int) -> np.ndarray:
         """Joins pairs of equal tokens and words: one has just completed a word, the other is inside of the next one.
 
         Returns which hypotheses remain, bool [n]: of a pair, the one inside, which is now at both places.
 
         Args:
             frame: the frame.
-            new: hypotheses inside of words, then those that complete one.
+            extensions: hypotheses inside of words, then those that complete one.
             first: the index of the first that completes one.
         """
-        remain = np.ones(len(new), dtype=bool)
-        if not 0 < first < len(new):
-            return remain
-        prefixes = frame.rows.ints[PREFIX].take(new.parents) * self._vocabulary + new.tokens
-        keys = _slots(prefixes, new.ints[HISTORY], frame.rows.histories.size)
+        remains = np.ones(len(extensions), dtype=bool)
+        if not 0 < first < len(extensions):
+            return remains
+        prefixes = frame.rows.ints[PREFIX].take(extensions.parents) * self._vocabulary + extensions.tokens
+        keys = _slots(prefixes, extensions.ints[HISTORY], frame.rows.histories.size)
         order = np.argsort(keys[:first], kind="stable")
         inside = keys[order]
-        found = np.minimum(np.searchsorted(inside, keys[first:]), first - 1)
-        same = (inside[found] == keys[first:]) & (new.ints[HISTORY][first:] >= 0)
-        if same.any():
-            partners = order[found[same]]
-            new.ints[SPELLING][partners] = self._spelling.with_root(new.ints[SPELLING][partners])
-            remain[first:] = ~same
-            self._judge(new)
-        return remain
+        indices = np.minimum(np.searchsorted(inside, keys[first:]), first - 1)
+        is_same = (inside[indices] == keys[first:]) & (extensions.ints[HISTORY][first:] >= 0)
+        if is_same.any():
+            partners = order[indices[is_same]]
+            extensions.ints[SPELLING][partners] = self._spelling.with_root(extensions.ints[SPELLING][partners])
+            remains[first:] = ~is_same
+            self._score(extensions)
+        return remains
 
 
 def _slots(prefixes: np.ndarray, histories: np.ndarray, count: int) -> np.ndarray:

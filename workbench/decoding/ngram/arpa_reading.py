@@ -55,15 +55,15 @@ class _Reader:
                 orders.append(self._section(order, count))
                 command = self._line()
             elif count:
-                raise self._fault(
-                    f"is {_shown(command)}",
+                raise self._error(
+                    f"is {_quoted(command)}",
                     f"\\{order}-grams:, as the head promises {count} of them",
                     self._lines.number,
                 )
             else:
                 orders.append(_join([], order))  # a file may leave out the section of no n-grams
         if command != b"\\end\\":
-            raise self._fault(f"is {_shown(command)}", f"\\end\\ after the {len(counts)}-grams", self._lines.number)
+            raise self._error(f"is {_quoted(command)}", f"\\end\\ after the {len(counts)}-grams", self._lines.number)
         for _ in self._lines.blocks():
             pass  # what follows belongs to no model, but a damaged end of the file must not go unnoticed
         return NgramTables(tuple(word.decode("utf-8") for word in self._ids), tuple(orders), self._name)
@@ -81,20 +81,20 @@ class _Reader:
             )
         counts: list[int] = []
         while (line := self._line()).startswith(b"ngram"):
-            found = _COUNT.fullmatch(line)
-            if found is None:
-                raise self._fault(f"is {_shown(line)}", "a count such as ngram 1=5000", self._lines.number)
-            if int(found[1]) != len(counts) + 1:
-                raise self._fault(
-                    f"counts the {int(found[1])}-grams", f"the {len(counts) + 1}-grams", self._lines.number
+            match = _COUNT.fullmatch(line)
+            if match is None:
+                raise self._error(f"is {_quoted(line)}", "a count such as ngram 1=5000", self._lines.number)
+            if int(match[1]) != len(counts) + 1:
+                raise self._error(
+                    f"counts the {int(match[1])}-grams", f"the {len(counts) + 1}-grams", self._lines.number
                 )
-            counts.append(int(found[2]))
+            counts.append(int(match[2]))
         if not 1 <= len(counts) <= HIGHEST_ORDER:
-            raise self._fault(
+            raise self._error(
                 f"ends the head of a model of order {len(counts)}", f"order 1 to {HIGHEST_ORDER}", self._lines.number
             )
         if not counts[0]:
-            raise self._fault("ends the head of a model without 1-grams", "at least one", self._lines.number)
+            raise self._error("ends the head of a model without 1-grams", "at least one", self._lines.number)
         return counts, line
 
     def _line(self) -> bytes:
@@ -111,7 +111,7 @@ class _Reader:
         for first, block in self._lines.blocks(end=b"\\"):
             part, lines = self._block(order, first, block)
             if read_count + len(part) > count:
-                raise self._fault(
+                raise self._error(
                     f"holds one {order}-gram more than the head promises",
                     f"{count} of them",
                     int(lines[count - read_count]),
@@ -121,14 +121,14 @@ class _Reader:
             places.append(lines)
         if read_count < count:
             line = self._line()  # raises if the file ends here
-            raise self._fault(
-                f"is {_shown(line)} after {read_count} {order}-grams",
+            raise self._error(
+                f"is {_quoted(line)} after {read_count} {order}-grams",
                 f"{count} of them, as the head promises",
                 self._lines.number,
             )
         ngrams = _join(parts, order)
         if order > 1 and (repeated := _find_repeated(ngrams.words)) is not None:
-            raise self._fault(
+            raise self._error(
                 f"repeats a {order}-gram of an earlier line", "each once", int(np.concatenate(places)[repeated])
             )
         return ngrams
@@ -140,27 +140,29 @@ class _Reader:
             first: number of the first line.
         """
         lengths = _fields_per_line(block)
-        filled = np.flatnonzero(lengths)
-        lines, lengths = filled + first, lengths[filled]
-        wrong = np.flatnonzero((lengths != order + 1) & (lengths != order + 2))
-        if len(wrong):
-            raise self._fault(
-                f"has {counted(int(lengths[wrong[0]]), 'field')}",
+        nonblank = np.flatnonzero(lengths)
+        lines, lengths = nonblank + first, lengths[nonblank]
+        wrong_lines = np.flatnonzero((lengths != order + 1) & (lengths != order + 2))
+        if len(wrong_lines):
+            raise self._error(
+                f"has {counted(int(lengths[wrong_lines[0]]), 'field')}",
                 f"a log-probability, {counted(order, 'word')} and perhaps a back-off weight",
-                int(lines[wrong[0]]),
+                int(lines[wrong_lines[0]]),
             )
         fields = np.array(block.split(), dtype=object)
         starts = np.cumsum(lengths) - lengths
         log10 = self._numbers(fields[starts], lines, "log-probability")
-        if len(above := np.flatnonzero(log10 > 0)):
-            raise self._fault(
-                f"has the log-probability {fields[starts[above[0]]].decode()}", "0 or less", int(lines[above[0]])
+        if len(positive := np.flatnonzero(log10 > 0)):
+            raise self._error(
+                f"has the log-probability {fields[starts[positive[0]]].decode()}", "0 or less", int(lines[positive[0]])
             )
         backoff = np.zeros(len(lines))
-        ending = np.flatnonzero(lengths == order + 2)
-        backoff[ending] = self._numbers(fields[starts[ending] + order + 1], lines[ending], "back-off weight")
+        has_backoff = np.flatnonzero(lengths == order + 2)
+        backoff[has_backoff] = self._numbers(
+            fields[starts[has_backoff] + order + 1], lines[has_backoff], "back-off weight"
+        )
         names = fields[(starts[:, None] + np.arange(1, order + 1)).ravel()].tolist()
-        words = self._new(names, lines) if order == 1 else self._word_indices(names, lines, order)
+        words = self._unigram_indices(names, lines) if order == 1 else self._word_indices(names, lines, order)
         return Ngrams(words.reshape(-1, order), log10, backoff), lines
 
     def _numbers(self, texts: np.ndarray, lines: np.ndarray, field: str) -> np.ndarray:
@@ -172,43 +174,45 @@ class _Reader:
             numbers = np.fromiter(map(float, text_list), np.float64, len(text_list))
         except ValueError:
             numbers = np.array([_number_or_nan(text) for text in text_list])
-        if len(bad := np.flatnonzero(~(numbers < np.inf))):
-            raise self._fault(f"has the {field} {_shown(texts[bad[0]])}", "a finite number", int(lines[bad[0]]))
+        if len(not_finite := np.flatnonzero(~(numbers < np.inf))):
+            raise self._error(
+                f"has the {field} {_quoted(texts[not_finite[0]])}", "a finite number", int(lines[not_finite[0]])
+            )
         return numbers
 
-    def _new(self, names: Sequence[bytes], lines: np.ndarray) -> np.ndarray:
+    def _unigram_indices(self, names: Sequence[bytes], lines: np.ndarray) -> np.ndarray:
         """Returns the new indices of the words of 1-grams."""
-        before = len(self._ids)
+        first_index = len(self._ids)
         for number, name in enumerate(names):
             if name in self._ids:
-                raise self._fault(f"repeats the word {_shown(name)}", "each word once", int(lines[number]))
+                raise self._error(f"repeats the word {_quoted(name)}", "each word once", int(lines[number]))
             if not _is_utf8(name):
-                raise self._fault(f"has the word {_shown(name)}", "text in UTF-8", int(lines[number]))
-            self._ids[name] = before + number
-        return np.arange(before, before + len(names), dtype=np.int32)
+                raise self._error(f"has the word {_quoted(name)}", "text in UTF-8", int(lines[number]))
+            self._ids[name] = first_index + number
+        return np.arange(first_index, first_index + len(names), dtype=np.int32)
 
     def _word_indices(self, names: Sequence[bytes], lines: np.ndarray, order: int) -> np.ndarray:
         """Returns the indices of the words of longer n-grams."""
         try:
             return np.fromiter(map(self._ids.__getitem__, names), np.int32, len(names))
         except KeyError:
-            place = next(place for place, name in enumerate(names) if name not in self._ids)
-            raise self._fault(
-                f"has the word {_shown(names[place])}", "a word of the 1-grams", int(lines[place // order])
+            index = next(index for index, name in enumerate(names) if name not in self._ids)
+            raise self._error(
+                f"has the word {_quoted(names[index])}", "a word of the 1-grams", int(lines[index // order])
             ) from None
 
-    def _fault(self, fault: str, expected: str, line: int) -> BadInput:
+    def _error(self, fault: str, expected: str, line: int) -> BadInput:
         return BadInput(f"line {line} of {self._name} {fault}; expected {expected}")
 
 
 def _fields_per_line(block: bytes) -> np.ndarray:
     """Returns the number of fields of each line int64 [lines], 0 for a blank line."""
-    raw = np.frombuffer(block, np.uint8)
-    space = _SPACE[raw]
-    first = ~space  # the first byte of a field
-    first[1:] &= space[:-1]
-    lines = np.append(0, np.flatnonzero(raw[:-1] == _NEWLINE) + 1)
-    return np.add.reduceat(first, lines, dtype=np.int64)
+    byte_values = np.frombuffer(block, np.uint8)
+    is_space = _SPACE[byte_values]
+    is_first = ~is_space  # the first byte of a field
+    is_first[1:] &= is_space[:-1]
+    lines = np.append(0, np.flatnonzero(byte_values[:-1] == _NEWLINE) + 1)
+    return np.add.reduceat(is_first, lines, dtype=np.int64)
 
 
 def _number_or_nan(text: bytes) -> float:
@@ -233,13 +237,13 @@ def _find_repeated(words: np.ndarray) -> int | None:
         keys = (keys ^ column.astype(np.uint64)) * _MIXER
         keys ^= keys >> np.uint64(29)
     ordered = np.sort(keys)
-    doubtful = ordered[1:][ordered[1:] == ordered[:-1]]  # repeated n-grams, or different ones with one key
-    seen: set[tuple[int, ...]] = set()
-    for row in np.flatnonzero(np.isin(keys, doubtful)) if len(doubtful) else ():
+    repeated_keys = ordered[1:][ordered[1:] == ordered[:-1]]  # repeated n-grams, or different ones with one key
+    earlier_ngrams: set[tuple[int, ...]] = set()
+    for row in np.flatnonzero(np.isin(keys, repeated_keys)) if len(repeated_keys) else ():
         ngram = tuple(words[row].tolist())
-        if ngram in seen:
+        if ngram in earlier_ngrams:
             return int(row)
-        seen.add(ngram)
+        earlier_ngrams.add(ngram)
     return None
 
 
@@ -254,6 +258,6 @@ def _join(parts: Sequence[Ngrams], order: int) -> Ngrams:
     )
 
 
-def _shown(text: bytes) -> str:
+def _quoted(text: bytes) -> str:
     """Returns text of the file as a message quotes it."""
     return repr(text[:40].decode("utf-8", "replace"))

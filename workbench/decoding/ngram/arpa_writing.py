@@ -22,15 +22,15 @@ def write_arpa(tables: NgramTables, path: Path, zipped: bool = False) -> None:
 
     Raises `BadInput` or `Unavailable` if the file cannot be written.
     """
-    with explained_file_errors(path), path.open("wb") as raw:
+    with explained_file_errors(path), path.open("wb") as target:
         if zipped:
             # Without a time in the file, the same model gives the same bytes.
-            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file:
+            with gzip.GzipFile(filename="", fileobj=target, mode="wb", mtime=0) as file:
                 for text in _texts(tables):
                     file.write(text.encode())
         else:
             for text in _texts(tables):
-                raw.write(text.encode())
+                target.write(text.encode())
 
 
 def _texts(tables: NgramTables) -> Iterator[str]:

@@ -77,13 +77,13 @@ class Automaton:
         """
         ln = np.where(mask[self._keys % self._vocabulary], self._ln, -np.inf)
         starts = np.searchsorted(self._keys, np.arange(self.states + 1) * self._vocabulary)
-        having = np.flatnonzero(np.diff(starts))
-        found = np.full(self.states, -np.inf)
-        found[having] = np.maximum.reduceat(ln, starts[having])
+        with_arcs = np.flatnonzero(np.diff(starts))
+        bounds = np.full(self.states, -np.inf)
+        bounds[with_arcs] = np.maximum.reduceat(ln, starts[with_arcs])
         for first, end in zip(self._levels, self._levels[1:]):  # a state backs off to a shorter history
-            backed_off = self._backoff[first:end] + found[self._link[first:end]]
-            np.maximum(found[first:end], backed_off, out=found[first:end])
-        return found
+            backed_off = self._backoff[first:end] + bounds[self._link[first:end]]
+            np.maximum(bounds[first:end], backed_off, out=bounds[first:end])
+        return bounds
 
     def follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ln P(word | state) float64 [n], and the states int64 [n] after the words.
@@ -98,8 +98,8 @@ class Automaton:
         if len(states) <= AT_ONCE:
             return self._follow(states, words)
         blocks = [slice(start, start + AT_ONCE) for start in range(0, len(states), AT_ONCE)]
-        found = [self._follow(states[block], words[block]) for block in blocks]
-        return np.concatenate([ln for ln, _ in found]), np.concatenate([after for _, after in found])
+        results = [self._follow(states[block], words[block]) for block in blocks]
+        return np.concatenate([ln for ln, _ in results]), np.concatenate([next_states for _, next_states in results])
 
     def _follow(self, states: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Looks up the word's arc in each state and in all its back-off states at once, and takes the first arc."""
@@ -117,9 +117,9 @@ class Automaton:
     def _find(self, keys: np.ndarray) -> np.ndarray:
         """Returns the places of arcs; -1 if a pair of state and word has no arc."""
         if self._table is not None:
-            longer = np.flatnonzero(keys >= self._vocabulary)
+            beyond_root = np.flatnonzero(keys >= self._vocabulary)
             places = keys.copy()  # the root's arcs come first, one for each word
-            places[longer] = self._table.find(keys[longer])
+            places[beyond_root] = self._table.find(keys[beyond_root])
             return places
         places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[places] == keys, places, -1)
@@ -136,10 +136,10 @@ class Automaton:
         result = np.full(len(states), ROOT)
         pending = np.arange(len(states))
         while len(pending):
-            found, hit = self._context(states * self._vocabulary + words)
-            result[pending[hit]] = found[hit]
-            on = ~hit & (states != ROOT)
-            pending, states, words = pending[on], link[states[on]], words[on]
+            contexts, exists = self._context(states * self._vocabulary + words)
+            result[pending[exists]] = contexts[exists]
+            continues = ~exists & (states != ROOT)
+            pending, states, words = pending[continues], link[states[continues]], words[continues]
         return result
 
     def _make_links(self) -> np.ndarray:
@@ -162,28 +162,28 @@ class Automaton:
         for entry_keys, ngrams in zip(entries, orders):
             ln[np.searchsorted(keys, entry_keys)] = ngrams.log10 * LN10
         states, words = np.divmod(keys, self._vocabulary)
-        after = self._longest_context(states, words, self._link)
+        next_states = self._longest_context(states, words, self._link)
         missing = np.isnan(ln)
         if missing.any():
-            self._keys, self._ln, self._next = keys[~missing], ln[~missing], after[~missing]
+            self._keys, self._ln, self._next = keys[~missing], ln[~missing], next_states[~missing]
             states, words = states[missing], words[missing]
             ln[missing] = self._backoff[states] + self.follow(self._link[states], words)[0]
-        return keys, ln, after
+        return keys, ln, next_states
 
     def _make_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns ln P and the next state of all pairs, flat: a state's row is its link's row with its own arcs."""
         ln = np.empty((self.states, self._vocabulary))
-        after = np.empty((self.states, self._vocabulary), np.int64)
+        next_states = np.empty((self.states, self._vocabulary), np.int64)
         bounds = np.searchsorted(self._keys, np.array([0, 1, *self._levels[1:]]) * self._vocabulary)
         for level, (first, end) in enumerate(zip([0, *self._levels], self._levels)):
             if level:
                 links = self._link[first:end]
                 ln[first:end] = ln[links] + self._backoff[first:end, None]
-                after[first:end] = after[links]
+                next_states[first:end] = next_states[links]
             arcs = slice(bounds[level], bounds[level + 1])
             ln.reshape(-1)[self._keys[arcs]] = self._ln[arcs]
-            after.reshape(-1)[self._keys[arcs]] = self._next[arcs]
-        return ln.reshape(-1), after.reshape(-1)
+            next_states.reshape(-1)[self._keys[arcs]] = self._next[arcs]
+        return ln.reshape(-1), next_states.reshape(-1)
 
 
 def _find_contexts(orders: Sequence[Ngrams], vocabulary: int) -> tuple[list[np.ndarray], np.ndarray, list[int]]:
@@ -195,21 +195,21 @@ def _find_contexts(orders: Sequence[Ngrams], vocabulary: int) -> tuple[list[np.n
         the keys of the n-grams of each order; the keys of the states 1, 2, ...; the number of the first state of each
         length from 1, and the number of states.
     """
-    before = [np.zeros(len(ngrams), np.int64) for ngrams in orders]  # the state of the words read so far
+    previous_states = [np.zeros(len(ngrams), np.int64) for ngrams in orders]  # the state of the words read so far
     entries, contexts, levels = [], [], [1]
     for length in range(1, len(orders) + 1):
         keys = [
             state * vocabulary + ngrams.words[:, length - 1]
-            for state, ngrams in zip(before[length - 1 :], orders[length - 1 :])
+            for state, ngrams in zip(previous_states[length - 1 :], orders[length - 1 :])
         ]
         entries.append(keys[0])
         if length == len(orders):
             break
-        weighted = keys[0][orders[length - 1].backoff != 0]
-        found = _distinct([weighted, *keys[1:]])
-        before[length:] = [np.searchsorted(found, each) + levels[-1] for each in keys[1:]]
-        contexts.append(found)
-        levels.append(levels[-1] + len(found))
+        keys_with_backoff = keys[0][orders[length - 1].backoff != 0]
+        context_keys = _distinct([keys_with_backoff, *keys[1:]])
+        previous_states[length:] = [np.searchsorted(context_keys, each) + levels[-1] for each in keys[1:]]
+        contexts.append(context_keys)
+        levels.append(levels[-1] + len(context_keys))
     return entries, np.concatenate([np.empty(0, np.int64), *contexts]), levels
 
 

@@ -20,7 +20,7 @@ from workbench.formats.text_files import check_stored
 
 MAGIC = b"mmap lm http://kheafield.com/code"
 """The bytes at the beginning of KenLM's binary files."""
-MOST_KEPT = 1 << 20  # answers
+MOST_CACHED = 1 << 20  # answers
 
 
 def is_kenlm_binary(path: Path) -> bool:
@@ -51,11 +51,11 @@ class KenlmModel:
                 f"{path.name} is a binary model of KenLM, and the package kenlm is not installed; run: "
                 "pip install kenlm, or give the model as ARPA"
             ) from error
-        quiet = kenlm.Config()
-        quiet.show_progress = False
-        quiet.arpa_complain = kenlm.ARPALoadComplain.NONE
+        config = kenlm.Config()
+        config.show_progress = False
+        config.arpa_complain = kenlm.ARPALoadComplain.NONE
         try:
-            self._model: Any = kenlm.Model(str(path), quiet)
+            self._model: Any = kenlm.Model(str(path), config)
         except (OSError, RuntimeError) as error:
             raise BadInput(
                 f"{path.name} begins as a binary model of KenLM and cannot be read on; it is cut off, damaged, or of "
@@ -86,9 +86,9 @@ class KenlmModel:
             states: int64 [n].
             symbols: int64 [n], indices into the list of symbols.
         """
-        found = [self._advance(*pair) for pair in zip(states.tolist(), symbols.tolist(), strict=True)]
-        ln = np.array([each[0] for each in found], np.float64)
-        return ln, np.array([each[1] for each in found], np.int64)
+        results = [self._advance(*pair) for pair in zip(states.tolist(), symbols.tolist(), strict=True)]
+        ln = np.array([each[0] for each in results], np.float64)
+        return ln, np.array([each[1] for each in results], np.int64)
 
     def final(self, states: np.ndarray) -> np.ndarray:
         """Returns ln P(end of the sentence | state) float64 [n]."""
@@ -96,11 +96,11 @@ class KenlmModel:
 
     def _advance(self, state: int, symbol: int) -> tuple[float, int]:
         if (state, symbol) not in self._cache:
-            if len(self._cache) == MOST_KEPT:
+            if len(self._cache) == MOST_CACHED:
                 self._cache.clear()
-            after = self._new_state()
-            log10 = self._model.BaseScore(self._states[state], self._symbols[symbol], after)
-            self._cache[state, symbol] = log10 * LN10, self._number(after)
+            next_state = self._new_state()
+            log10 = self._model.BaseScore(self._states[state], self._symbols[symbol], next_state)
+            self._cache[state, symbol] = log10 * LN10, self._number(next_state)
         return self._cache[state, symbol]
 
     def _final(self, state: int) -> float:

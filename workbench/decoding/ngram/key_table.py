@@ -24,27 +24,31 @@ class KeyTable:
         pending = np.arange(len(keys), dtype=np.int32)
         slots = self._first_slots(keys)
         while len(pending):
-            free = self._keys[slots] == _EMPTY
-            self._keys[slots[free]] = keys[pending[free]]  # of several keys for one slot, one is kept
-            stored = self._keys[slots] == keys[pending]
-            self._places[slots[stored]] = pending[stored]
-            pending = pending[~stored]
-            slots = (slots[~stored] + 1) & self._last
+            is_free = self._keys[slots] == _EMPTY
+            self._keys[slots[is_free]] = keys[pending[is_free]]  # of several keys for one slot, one is kept
+            is_stored = self._keys[slots] == keys[pending]
+            self._places[slots[is_stored]] = pending[is_stored]
+            pending = pending[~is_stored]
+            slots = (slots[~is_stored] + 1) & self._last
         self._filled = self._keys != _EMPTY  # small, so that most keys that are not in the set are told quickly
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Returns the places of keys int64 [m] in the set, int64 [m]; -1 for a key that is not in it."""
-        found = np.full(len(keys), -1)
+        places = np.full(len(keys), -1)
         slots = self._first_slots(keys)
-        open_ = self._filled.take(slots).nonzero()[0]
-        slots, keys = slots.take(open_), keys.take(open_)
-        while len(open_):
+        open_indices = self._filled.take(slots).nonzero()[0]
+        slots, keys = slots.take(open_indices), keys.take(open_indices)
+        while len(open_indices):
             slot_keys = self._keys.take(slots)
-            hit = slot_keys == keys
-            found[open_[hit]] = self._places[slots[hit]]
-            on = (~hit & (slot_keys != _EMPTY)).nonzero()[0]
-            open_, slots, keys = open_.take(on), (slots.take(on) + 1) & self._last, keys.take(on)
-        return found
+            is_hit = slot_keys == keys
+            places[open_indices[is_hit]] = self._places[slots[is_hit]]
+            continuing = (~is_hit & (slot_keys != _EMPTY)).nonzero()[0]
+            open_indices, slots, keys = (
+                open_indices.take(continuing),
+                (slots.take(continuing) + 1) & self._last,
+                keys.take(continuing),
+            )
+        return places
 
     def _first_slots(self, keys: np.ndarray) -> np.ndarray:
         return ((keys.astype(np.uint64) * _MIXER) >> self._shift).astype(np.int64)

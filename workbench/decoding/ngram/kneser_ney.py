@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.decoding.ngram.counts import Counted
+from workbench.decoding.ngram.counts import NgramCounts
 from workbench.decoding.ngram.tables import Ngrams
 
 FALLBACK = (0.5, 1.0, 1.5)
 """The discounts where counts are too few or too regular to estimate them; lmplz has the same."""
-NEVER = -99.0
+IMPOSSIBLE_LOG10 = -99.0
 """log10 of the probability of `<s>`, which no word is predicted as."""
 
 
@@ -30,7 +30,7 @@ class Estimate:
     """The orders whose discounts are the fallback's."""
 
 
-def estimate(counts: Sequence[Counted], words: int, start: int) -> Estimate:
+def estimate(counts: Sequence[NgramCounts], words: int, start: int) -> Estimate:
     """Returns the model of the n-grams of order 1, 2, ... that were counted.
 
     Args:
@@ -38,14 +38,14 @@ def estimate(counts: Sequence[Counted], words: int, start: int) -> Estimate:
         start: the index of `<s>`.
     """
     orders: list[Ngrams] = []
-    guessed = []
-    lower = np.full(1, 1.0 / (words - 1))  # P of each word after no history and without counts; never <s>
+    orders_without_estimate = []
+    lower_probability = np.full(1, 1.0 / (words - 1))  # P of each word after no history and without counts; never <s>
     for order, counted in enumerate(counts, 1):
-        longer = counts[order] if order < len(counts) else None
-        adjusted = _adjusted(counted, longer, start)
+        next_counts = counts[order] if order < len(counts) else None
+        adjusted = _adjusted(counted, next_counts, start)
         discounts = _discounts(adjusted)
         if discounts is None:
-            guessed.append(order)
+            orders_without_estimate.append(order)
         discount = np.array([0.0, *(discounts or FALLBACK)])[np.minimum(adjusted, 3)]
         histories = 1 if order == 1 else len(orders[-1])
         totals = np.bincount(counted.prefix, adjusted, histories)
@@ -53,27 +53,27 @@ def estimate(counts: Sequence[Counted], words: int, start: int) -> Estimate:
         # For the shorter history.
         backoff_weight = np.divide(discount_sums, totals, out=np.ones(histories), where=totals > 0)
         own_share = (adjusted - discount) / totals[counted.prefix]
-        probability = own_share + backoff_weight[counted.prefix] * lower[counted.suffix]
+        probability = own_share + backoff_weight[counted.prefix] * lower_probability[counted.suffix]
         log10 = np.log10(probability)
         if order == 1:
-            log10[start] = NEVER
+            log10[start] = IMPOSSIBLE_LOG10
         else:
             orders[-1].backoff[:] = np.log10(backoff_weight)
         orders.append(Ngrams(counted.words, log10, np.zeros(len(log10))))
-        lower = probability
-    return Estimate(tuple(orders), tuple(guessed))
+        lower_probability = probability
+    return Estimate(tuple(orders), tuple(orders_without_estimate))
 
 
-def _adjusted(counted: Counted, longer: Counted | None, start: int) -> np.ndarray:
+def _adjusted(counted: NgramCounts, next_counts: NgramCounts | None, start: int) -> np.ndarray:
     """Returns the counts that are smoothed, int64 [n-grams].
 
     For the highest order, and for n-grams after the start of a sentence, these are the numbers of occurrences. For the
     other n-grams, these are the numbers of distinct words before them.
     """
-    if longer is None:
+    if next_counts is None:
         adjusted = counted.count.copy()
     else:
-        preceding = np.bincount(longer.suffix, minlength=len(counted.count))
+        preceding = np.bincount(next_counts.suffix, minlength=len(counted.count))
         adjusted = np.where(counted.words[:, 0] == start, counted.count, preceding)
     if counted.words.shape[1] == 1:
         adjusted[start] = 0

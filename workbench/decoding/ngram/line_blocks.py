@@ -32,23 +32,25 @@ class LineBlocks:
         self.number = 0
         """The number of the line that was returned last, counted from 1."""
         self._name = name
-        self._rest = b""
-        self._returned = False  # whether the bytes so far ended in a carriage return, which may begin a line's end
+        self._buffer = b""
+        self._ends_in_return = (
+            False  # whether the bytes so far ended in a carriage return, which may begin a line's end
+        )
         self._fault: Exception | None = None
         self._file: BufferedReader | gzip.GzipFile = file
         with self._errors_as_bad_input():
             if file.peek(len(GZIP))[: len(GZIP)] == GZIP:
                 self._file = gzip.GzipFile(fileobj=file, mode="rb")
             self._fill()
-        self._rest = self._rest.removeprefix(codecs.BOM_UTF8)
+        self._buffer = self._buffer.removeprefix(codecs.BOM_UTF8)
 
     def next(self) -> bytes | None:
         """Returns the next line that is not blank, without white space around it; None at the end of the file."""
         while True:
-            end = self._rest.find(b"\n") + 1
+            end = self._buffer.find(b"\n") + 1
             if not end and self._fill():
                 continue
-            line, self._rest = (self._rest[:end], self._rest[end:]) if end else (self._rest, b"")
+            line, self._buffer = (self._buffer[:end], self._buffer[end:]) if end else (self._buffer, b"")
             if not line:
                 return None
             self.number += 1
@@ -61,25 +63,25 @@ class LineBlocks:
         Args:
             end: the lines before the next one that starts with these bytes; all lines if it is empty.
         """
-        while self._rest or self._fill():
-            if end and self._rest.startswith(end):
+        while self._buffer or self._fill():
+            if end and self._buffer.startswith(end):
                 return
-            cut = self._rest.find(b"\n" + end) + 1 if end else 0
-            last = bool(cut)
-            cut = cut or self._rest.rfind(b"\n") + 1
-            if not cut and self._fill():
+            end_index = self._buffer.find(b"\n" + end) + 1 if end else 0
+            is_last = bool(end_index)
+            end_index = end_index or self._buffer.rfind(b"\n") + 1
+            if not end_index and self._fill():
                 continue
-            cut = cut or len(self._rest)
-            block, self._rest = self._rest[:cut], self._rest[cut:]
+            end_index = end_index or len(self._buffer)
+            block, self._buffer = self._buffer[:end_index], self._buffer[end_index:]
             first = self.number + 1
             self.number += block.count(b"\n") + (not block.endswith(b"\n"))
             yield first, block
-            if last:
+            if is_last:
                 return
 
     def _fill(self) -> bool:
         """Reads on; returns False at the end of the file."""
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._buffer) > LONGEST_LINE:
             raise BadInput(
                 f"line {self.number + 1} of {self._name} is longer than {LONGEST_LINE} bytes; expected a text of lines"
             )
@@ -97,14 +99,14 @@ class LineBlocks:
                 if not size:
                     raise
         content = self._unified(b"".join(pieces))
-        self._rest += content
+        self._buffer += content
         return bool(content) or (size > 0 and self._fill())
 
     def _unified(self, content: bytes) -> bytes:
         """Returns the next bytes of the file with a line feed at the end of each line."""
-        if self._returned:
+        if self._ends_in_return:
             content = content.removeprefix(b"\n")
-        self._returned = content.endswith(b"\r")
+        self._ends_in_return = content.endswith(b"\r")
         return content.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in content else content
 
     @contextlib.contextmanager
@@ -115,7 +117,7 @@ class LineBlocks:
         except (OSError, EOFError, zlib.error) as error:
             if not isinstance(self._file, gzip.GzipFile):
                 raise BadInput(f"{self._name} cannot be read: {message_of(error)}") from error
-            line = self.number + self._rest.count(b"\n")
+            line = self.number + self._buffer.count(b"\n")
             raise BadInput(
                 f"the compressed data of {self._name} are damaged or cut off after line {line}; expected a whole file"
             ) from error

@@ -40,7 +40,7 @@ class NgramModel:
         symbol_words = tables.find(symbols)
         used_words = np.unique(np.concatenate([symbol_words, end, [] if start is None else [start]]).astype(np.int64))
         self._words = np.searchsorted(used_words, symbol_words)
-        self._automaton = Automaton(_only(orders, used_words), len(used_words), dense)
+        self._automaton = Automaton(_restricted(orders, used_words), len(used_words), dense)
         self._start = ROOT
         if start is not None:
             first = np.searchsorted(used_words, [start])
@@ -82,8 +82,8 @@ class NgramModel:
 
     def largest(self, states: np.ndarray) -> np.ndarray:
         """Returns for each state a bound float64 [n]: no symbol has a larger ln P(symbol | state)."""
-        found: np.ndarray = self._largest[states]
-        return found
+        bounds: np.ndarray = self._largest[states]
+        return bounds
 
     def final(self, states: np.ndarray) -> np.ndarray:
         """Returns ln P(end of the sentence | state) float64 [n]."""
@@ -105,22 +105,22 @@ def _notes(tables: NgramTables) -> list[str]:
 
 def _with_unknown(tables: NgramTables) -> tuple[Ngrams, ...]:
     """Returns the n-grams with one more word, the unknown one."""
-    ones = tables.orders[0]
-    added = Ngrams(
-        np.append(ones.words, np.array([[len(tables.words)]], np.int32), axis=0),
-        np.append(ones.log10, MISSING_UNKNOWN),
-        np.append(ones.backoff, 0.0),
+    unigrams = tables.orders[0]
+    extended = Ngrams(
+        np.append(unigrams.words, np.array([[len(tables.words)]], np.int32), axis=0),
+        np.append(unigrams.log10, MISSING_UNKNOWN),
+        np.append(unigrams.backoff, 0.0),
     )
-    return (added, *tables.orders[1:])
+    return (extended, *tables.orders[1:])
 
 
-def _only(orders: Sequence[Ngrams], used_words: np.ndarray) -> list[Ngrams]:
+def _restricted(orders: Sequence[Ngrams], used_words: np.ndarray) -> list[Ngrams]:
     """Returns the n-grams whose words are all in `used_words` (ascending); their words become places in it."""
-    place = np.full(max(int(used_words[-1]), *(int(each.words.max(initial=0)) for each in orders)) + 1, -1, np.int64)
-    place[used_words] = np.arange(len(used_words))
-    found = []
+    index_of = np.full(max(int(used_words[-1]), *(int(each.words.max(initial=0)) for each in orders)) + 1, -1, np.int64)
+    index_of[used_words] = np.arange(len(used_words))
+    restricted = []
     for ngrams in orders:
-        words = place[ngrams.words]
+        words = index_of[ngrams.words]
         rows = np.flatnonzero((words >= 0).all(axis=1))
-        found.append(Ngrams(words[rows], ngrams.log10[rows], ngrams.backoff[rows]))
-    return found
+        restricted.append(Ngrams(words[rows], ngrams.log10[rows], ngrams.backoff[rows]))
+    return restricted

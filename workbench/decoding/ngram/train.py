@@ -18,7 +18,7 @@ UNKNOWN_ID, START_ID, END_ID = range(3)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """A model, what it was trained on, and sentences for the user about what is not as expected."""
 
     tables: NgramTables
@@ -30,7 +30,7 @@ class Trained:
 
 def train(
     sentences: Iterable[Sequence[str]], order: int, vocabulary: Sequence[str] | None = None, source: str = "the text"
-) -> Trained:
+) -> TrainingResult:
     """Returns the model of sentences, by modified Kneser-Ney smoothing. Empty sentences are left out.
 
     Args:
@@ -48,15 +48,17 @@ def train(
     ids.default_factory = lambda: len(ids) - 1  # one word has two names
     for word in vocabulary or ():
         ids[word]
-    closed = list(ids)
+    vocabulary_words = list(ids)
     if vocabulary is not None:
         ids.default_factory = lambda: UNKNOWN_ID
     text, count = _numbered(sentences, ids, source)
     if not count:
         raise BadInput(f"{source} has no words; expected sentences, one a line")
-    words = [word for word in (ids if vocabulary is None else closed) if word != UNKNOWNS[1]]
-    if (odd := next((word for word in words if len(word.encode().split()) != 1), None)) is not None:
-        raise BadInput(f"{source} has the word {odd!r:.40}; expected words without white space, as in ARPA files")
+    words = [word for word in (ids if vocabulary is None else vocabulary_words) if word != UNKNOWNS[1]]
+    if (split_word := next((word for word in words if len(word.encode().split()) != 1), None)) is not None:
+        raise BadInput(
+            f"{source} has the word {split_word!r:.40}; expected words without white space, as in ARPA files"
+        )
     counts = count_ngrams(text, END_ID, len(words), order)
     model = estimate(counts, len(words), START_ID)
     notes = []
@@ -70,7 +72,7 @@ def train(
         )
     tables = NgramTables(tuple(words), model.orders, source)
     unknown = int((text == UNKNOWN_ID).sum())
-    return Trained(tables, count, len(text) - 2 * count, unknown, tuple(notes))
+    return TrainingResult(tables, count, len(text) - 2 * count, unknown, tuple(notes))
 
 
 def _numbered(sentences: Iterable[Sequence[str]], ids: Mapping[str, int], source: str) -> tuple[np.ndarray, int]:

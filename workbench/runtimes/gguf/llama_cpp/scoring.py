@@ -44,7 +44,7 @@ class SequenceScorer(PrefixScorer):
         self._used_positions = 0  # positions, those included that no sequence has any more
         if self._context is None:
             return
-        if self._context.positions > self._room + STEP:  # made for a text that is longer than usual
+        if self._context.positions > self._capacity + STEP:  # made for a text that is longer than usual
             self.close()
         else:
             self._context.clear()
@@ -65,11 +65,11 @@ class SequenceScorer(PrefixScorer):
         children: dict[int, list[int]] = {}
         for node in target_nodes:
             children.setdefault(tree.parents[node], []).append(node)
-        branches = self._branches({*self.needed(target_nodes), *children})
+        branches = self._branches({*self.missing_ancestors(target_nodes), *children})
         nodes = sorted({node for branch in branches for node in branch.added})
         new_sequences = sum(not branch.takes_over for branch in branches)
         if self._used_positions and (
-            self._used_positions + len(nodes) > self._room or len(self._ends) + new_sequences > SEQUENCES
+            self._used_positions + len(nodes) > self._capacity or len(self._ends) + new_sequences > SEQUENCES
         ):
             return False
         context = self._context_for(len(nodes))
@@ -145,7 +145,7 @@ class SequenceScorer(PrefixScorer):
             context.close()
         self._context = Context(
             self._model,
-            max(self._room, positions),
+            max(self._capacity, positions),
             SEQUENCES,
             longest=self._at_once,
             outputs=self._at_once,

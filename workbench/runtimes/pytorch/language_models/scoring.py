@@ -47,8 +47,8 @@ class TreeScorer(PrefixScorer):
     @torch.inference_mode()
     def compute(self, target_nodes: Sequence[int]) -> bool:
         """See `PrefixScorer.compute`."""
-        needed = self.needed(target_nodes)
-        if self._slots and len(self._slots) + len(needed) > self._room:
+        needed = self.missing_ancestors(target_nodes)
+        if self._slots and len(self._slots) + len(needed) > self._capacity:
             return False
         if needed:
             self._extend(needed)

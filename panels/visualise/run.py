@@ -31,9 +31,9 @@ from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.visualise.options import ViewOptions
 
 if TYPE_CHECKING:
-    from workbench.visualise.drawn import Drawn
     from workbench.visualise.picture import Picture
     from workbench.visualise.scene import Scene
+    from workbench.visualise.view_content import ViewContent
     from workbench.visualise.views import View
 
 TASKS = ("transcribe", "converse", "generate")
@@ -209,7 +209,7 @@ def compute(
     return PictureSet(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
 
 
-def add_together(pictures: list[Picture], titles: list[str], drawn: Drawn) -> None:
+def add_together(pictures: list[Picture], titles: list[str], drawn: ViewContent) -> None:
     """Adds what a view draws of two models at once, under a title of its own: it is not a difference."""
     first, second = pictures[:2]
     title = f"{drawn.title}: {first.side} and {second.side}"
@@ -219,7 +219,7 @@ def add_together(pictures: list[Picture], titles: list[str], drawn: Drawn) -> No
 
 def add_difference(pictures: list[Picture], titles: list[str]) -> None:
     """Adds the difference of the first two pictures; where it has no meaning, a note at the second says why."""
-    from workbench.visualise.beside import difference
+    from workbench.visualise.comparison import difference
 
     first, second = pictures[:2]
     try:

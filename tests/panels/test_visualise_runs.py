@@ -27,8 +27,8 @@ from tests.support.made_pictures import NASTY, WORDS, every_kind, picture_set
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.session.values import Token
-from workbench.visualise.drawn import Drawn
 from workbench.visualise.picture import Picture
+from workbench.visualise.view_content import ViewContent
 
 TYPES = {"f4": np.dtype("<f4"), "u2": np.dtype("<u2"), "u1": np.dtype("<u1")}
 
@@ -173,7 +173,7 @@ def test_a_stopped_run_ends_and_a_failed_one_raises(pool: Any, monkeypatch: pyte
 
 def test_joint_layers_of_both_sides_are_separate_from_the_difference() -> None:
     left, right = every_kind("pytorch"), every_kind("gguf", shift=1.0)
-    joint = Drawn(
+    joint = ViewContent(
         "Alike", (Layer("both", "image", "both", np.ones((2, 2)), Axis("layer"), Axis("layer")),), notes=("n",)
     )
     pictures, titles = [left, right], ["a", "b"]

@@ -89,9 +89,9 @@ def test_characters_without_an_installed_font_become_boxes(monkeypatch: pytest.M
 
 def test_text_that_does_not_fit_is_omitted() -> None:
     axes = style.time_axes(style.new_figure(6, 2), 0.1, 1.0)
-    assert style.place_text(axes, 0, 0, "three seven", room=0.1) is None
-    assert style.place_text(axes, 0, 0, "three seven", room=-1.0) is None
-    assert style.place_text(axes, 0, 0, "ok", room=0.3) is not None
+    assert style.place_text(axes, 0, 0, "three seven", max_inches=0.1) is None
+    assert style.place_text(axes, 0, 0, "three seven", max_inches=-1.0) is None
+    assert style.place_text(axes, 0, 0, "ok", max_inches=0.3) is not None
     assert not [text for text in axes.texts if text.get_text() != "ok"]
 
 

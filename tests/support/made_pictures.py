@@ -10,7 +10,7 @@ import numpy as np
 from panels.visualise.run import DIFFERENCE, PictureSet
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.session.values import Token
-from workbench.visualise.beside import difference
+from workbench.visualise.comparison import difference
 from workbench.visualise.picture import Picture
 
 NASTY = "<img src=x onerror=window.stolen=1>"

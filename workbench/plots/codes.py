@@ -33,8 +33,8 @@ def codes_figure(
         raise ValueError(f"expected whole numbers [rows, streams], got {codes.dtype} {codes.shape}")
     rows, streams = codes.shape
     height = height or _TOP_INCHES + style.BOTTOM_INCHES + _STREAM_INCHES * max(streams, 2)
-    along = "row" if seconds is None else "seconds"
-    figure, axes = style.plain_axes(along, "stream", _TOP_INCHES, width, height)
+    x_label = "row" if seconds is None else "seconds"
+    figure, axes = style.plain_axes(x_label, "stream", _TOP_INCHES, width, height)
     if not codes.size:
         style.place_text(axes, 0.5, 0.5, "no codes", transform=axes.transAxes, ha="center", va="center")
         return figure

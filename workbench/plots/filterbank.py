@@ -42,13 +42,13 @@ def filterbank_figure(
         raise ValueError(f"expected features [frames, mels] and a positive frame shift, got {features.shape}")
     frames, mels = features.shape
     figure = style.new_figure(width, height)
-    inner = width - style.LEFT_INCHES - style.RIGHT_INCHES
+    inner_width = width - style.LEFT_INCHES - style.RIGHT_INCHES
     seconds = frames * frame_shift_seconds if seconds is None else seconds
     axes = style.time_axes(figure, _TOP_INCHES, seconds)
     axes.set_ylim(0, mels)
     axes.set_yticks(range(0, mels + 1, 20) if mels > 30 else range(0, mels + 1, 10))
     style.label(axes, y="mel bin")
-    image, drawn_frames = column_means(features, round(inner * style.DOTS_PER_INCH))
+    image, drawn_frames = column_means(features, round(inner_width * style.DOTS_PER_INCH))
     finite = image[np.isfinite(image)]
     if not finite.size:
         axes.set_xticks([])
@@ -67,8 +67,8 @@ def filterbank_figure(
     )
     axes.set_xlim(0, seconds)
     axes.set_ylim(0, mels)
-    clipped = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}
-    extend = clipped[bool(finite.min() < low), bool(finite.max() > high)]
+    extensions = {(True, True): "both", (True, False): "min", (False, True): "max", (False, False): "neither"}
+    extend = extensions[bool(finite.min() < low), bool(finite.max() > high)]
     style.colour_scale(figure, colour_image, "log energy", extend)
     return figure
 

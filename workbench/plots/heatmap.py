@@ -34,15 +34,15 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
 
     if not errors.size or errors.shape != (len(stages), len(sides)) or limits.shape != errors.shape:
         raise ValueError(f"errors {errors.shape} and limits {limits.shape} of {len(stages)} stages, {len(sides)} sides")
-    stages, sides = ([style.legible(name) for name in names] for names in (stages, sides))
-    names = max(style.text_inches(each, style.SMALL_POINTS) for each in stages) + 0.15
+    stages, sides = ([style.legible(name) for name in name_inches] for name_inches in (stages, sides))
+    name_inches = max(style.text_inches(each, style.SMALL_POINTS) for each in stages) + 0.15
     widest = max(style.text_inches(each, style.SMALL_POINTS) for each in sides) + 0.15
     column = max(_COLUMN_INCHES, widest)
-    width = max(names + column * len(sides) + 0.1, style.NARROWEST_INCHES)
+    width = max(name_inches + column * len(sides) + 0.1, style.NARROWEST_INCHES)
     height = _TOP_INCHES + _ROW_INCHES * len(stages) + 0.05
     figure = style.new_figure(width, height)
-    width_share, height_share = column * len(sides) / width, _ROW_INCHES * len(stages) / height
-    axes = figure.add_axes((names / width, 0.05 / height, width_share, height_share), facecolor="none")
+    axes_width, axes_height = column * len(sides) / width, _ROW_INCHES * len(stages) / height
+    axes = figure.add_axes((name_inches / width, 0.05 / height, axes_width, axes_height), facecolor="none")
     colours = colormaps[COLOURS]
     axes.set_xlim(0, len(sides))
     axes.set_ylim(len(stages), 0)
@@ -64,15 +64,15 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
     axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS, length=0, pad=2)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    broad = column * len(sides) > 2.3  # inches; otherwise the line has the whole width
+    is_wide = column * len(sides) > 2.3  # inches; otherwise the line has the whole width
     figure.text(
-        names / width if broad else 0.5,
+        name_inches / width if is_wide else 0.5,
         1 - 0.12 / height,
         "relative L2; blue within the limit, red beyond",
         color=style.INK,
         fontsize=style.SMALL_POINTS - 1,
         va="center",
-        ha="left" if broad else "center",
+        ha="left" if is_wide else "center",
     )
     return figure
 

@@ -17,12 +17,12 @@ from workbench.plots.stages import DIFFERENCE_MAP, shrunk
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-IMAGE_COLUMNS, IMAGE_ROWS = 1400, 700  # cells of an image
+MOST_COLUMNS, MOST_ROWS = 1400, 700  # cells of an image
 COLOURS = (style.SIGNAL, style.ACCENT, "#12b886", "#b26fd0", "#d0506f", "#8a8f3a", "#3fb8d2", style.QUIET)
-_WORD = 0.05  # inches between a text and the edge of its room
+_TEXT_MARGIN = 0.05  # inches between a text and the edge of its room
 
 
-def draw_image(axes: Axes, layer: Layer, wide: float) -> None:
+def draw_image(axes: Axes, layer: Layer, axes_width: float) -> None:
     """Draws an image [y, x]. If it has more cells than the figure has dots, draws means over neighbours."""
     if not layer.values.size:
         return
@@ -31,8 +31,8 @@ def draw_image(axes: Axes, layer: Layer, wide: float) -> None:
     extent = (x.start, x.end(columns), y.start, y.end(rows))
     axes.imshow(
         np.ma.masked_invalid(
-            shrunk(layer.values, "mean", IMAGE_ROWS, IMAGE_COLUMNS)
-            if layer.values.size > IMAGE_ROWS * IMAGE_COLUMNS
+            shrunk(layer.values, "mean", MOST_ROWS, MOST_COLUMNS)
+            if layer.values.size > MOST_ROWS * MOST_COLUMNS
             else layer.values
         ),
         origin="lower",
@@ -52,12 +52,12 @@ def colours_of(scale: Scale | None) -> dict[str, Any]:
 
 def _places(layer: Layer) -> np.ndarray:
     """Returns the horizontal places of the points of lines: the middles of their cells on a time axis."""
-    middle = 0.5 if layer.x.unit == "seconds" or layer.x.ticks else 0.0
-    found: np.ndarray = layer.x.start + (np.arange(layer.cells) + middle) * layer.x.step
-    return found
+    cell_offset = 0.5 if layer.x.unit == "seconds" or layer.x.ticks else 0.0
+    places: np.ndarray = layer.x.start + (np.arange(layer.cells) + cell_offset) * layer.x.step
+    return places
 
 
-def _lines(axes: Axes, layer: Layer, wide: float) -> None:
+def _lines(axes: Axes, layer: Layer, axes_width: float) -> None:
     places = _places(layer)
     marker = "." if len(places) < 40 else ""
     for line, colour in zip(layer.values, line_colours(len(layer.values)), strict=True):
@@ -76,7 +76,7 @@ def line_colours(count: int) -> list[str]:
     return [COLOURS[number % len(COLOURS)] for number in range(count)]
 
 
-def _band(axes: Axes, layer: Layer, wide: float) -> None:
+def _band(axes: Axes, layer: Layer, axes_width: float) -> None:
     low, high = layer.values
     axes.fill_between(_places(layer), low, high, color=style.SIGNAL, linewidth=0.6, step="mid")
     peak = max(float(np.abs(layer.values[np.isfinite(layer.values)]).max(initial=0.0)), 0.02)
@@ -84,13 +84,13 @@ def _band(axes: Axes, layer: Layer, wide: float) -> None:
     axes.locator_params(axis="y", nbins=4, symmetric=True)
 
 
-def _bars(axes: Axes, layer: Layer, wide: float) -> None:
+def _bars(axes: Axes, layer: Layer, axes_width: float) -> None:
     starts = layer.x.start + np.arange(layer.cells) * layer.x.step
     axes.bar(starts, layer.values, width=layer.x.step * 0.92, align="edge", color=style.SIGNAL, linewidth=0)
     _few_ticks(axes)
 
 
-def _marks(axes: Axes, layer: Layer, wide: float) -> None:
+def _marks(axes: Axes, layer: Layer, axes_width: float) -> None:
     axes.vlines(
         layer.values, 0, 1, transform=axes.get_xaxis_transform(), color=style.ACCENT, linewidth=0.9, linestyles="dashed"
     )
@@ -98,62 +98,64 @@ def _marks(axes: Axes, layer: Layer, wide: float) -> None:
         style.place_text(axes, float(place), 1.0, text, transform=axes.get_xaxis_transform(), va="top", clip_on=True)
 
 
-def _spans(axes: Axes, layer: Layer, wide: float) -> None:
+def _spans(axes: Axes, layer: Layer, axes_width: float) -> None:
     low, high = axes.get_xlim()
     frame = axes.get_xaxis_transform()
-    alone = not layer.over
-    ends = (0.0, max(float(layer.values.max()), 1e-3)) if layer.values.size and alone else (low, high)
+    is_own_panel = not layer.over
+    ends = (0.0, max(float(layer.values.max()), 1e-3)) if layer.values.size and is_own_panel else (low, high)
     for number, (start, end) in enumerate(layer.values):
-        colour = line_colours(number + 1)[-1] if alone else style.ACCENT
-        axes.axvspan(start, end, color=colour, alpha=0.25 if alone else 0.12, linewidth=0)
+        colour = line_colours(number + 1)[-1] if is_own_panel else style.ACCENT
+        axes.axvspan(start, end, color=colour, alpha=0.25 if is_own_panel else 0.12, linewidth=0)
         axes.vlines([start], 0, 1, transform=frame, color=colour, linewidth=0.8)
         text = layer.labels[number] if number < len(layer.labels) else ""
-        room = (end - start) / max(ends[1] - ends[0], 1e-9) * wide - _WORD
+        span_inches = (end - start) / max(ends[1] - ends[0], 1e-9) * axes_width - _TEXT_MARGIN
         style.place_text(
             axes,
             float(start + end) / 2,
-            0.5 if alone else 0.99,
+            0.5 if is_own_panel else 0.99,
             text,
-            max(room, 0.0),
+            max(span_inches, 0.0),
             transform=frame,
             ha="center",
-            va="center" if alone else "top",
+            va="center" if is_own_panel else "top",
             clip_on=True,
         )
 
 
-def _points(axes: Axes, layer: Layer, wide: float) -> None:
+def _points(axes: Axes, layer: Layer, axes_width: float) -> None:
     x, y = layer.values.reshape(-1, 2).T
     if layer.over and not layer.labels:
         axes.plot(x, y, color="#ffffff", linewidth=2.2, alpha=0.8)
         axes.plot(x, y, color=style.ACCENT, linewidth=1.2)
         return
     axes.scatter(x, y, s=12, color=style.SIGNAL if layer.labels else style.QUIET, linewidths=0)
-    for at, text in zip(layer.values, layer.labels, strict=False):
-        style.place_text(axes, float(at[0]), float(at[1]), f" {text}", fontsize=style.SMALL_POINTS - 1, clip_on=True)
+    for point, text in zip(layer.values, layer.labels, strict=False):
+        style.place_text(
+            axes, float(point[0]), float(point[1]), f" {text}", fontsize=style.SMALL_POINTS - 1, clip_on=True
+        )
 
 
-def _table(axes: Axes, layer: Layer, wide: float) -> None:
+def _table(axes: Axes, layer: Layer, axes_width: float) -> None:
     from matplotlib import colormaps
 
-    draw_image(axes, layer, wide)
+    draw_image(axes, layer, axes_width)
     rows, columns = layer.values.shape
     x, y, scale = layer.x, layer.y, layer.scale
-    room = wide / max(columns, 1) - 0.03
-    if room < 0.12 or not layer.labels:
+    cell_inches = axes_width / max(columns, 1) - 0.03
+    if cell_inches < 0.12 or not layer.labels:
         return
     colours = colormaps[colours_of(scale)["cmap"]]
     low, high = (scale.low, scale.high) if scale else (0.0, 1.0)
     for row, column in np.ndindex(rows, columns):
         red, green, blue, _ = colours((float(layer.values[row, column]) - low) / max(high - low, 1e-12))
-        dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+        is_dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
         style.place_text(
             axes,
             x.start + (column + 0.5) * x.step,
             y.start + (row + 0.5) * y.step,
             layer.labels[row * columns + column],
-            room,
-            color="#ffffff" if dark else "#14202c",
+            cell_inches,
+            color="#ffffff" if is_dark else "#14202c",
             fontsize=style.SMALL_POINTS - 1,
             ha="center",
             va="center",

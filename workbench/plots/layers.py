@@ -84,9 +84,9 @@ def scale_of(name: str, *arrays: np.ndarray, low: float | None = None, high: flo
     """Returns a scale from the least to the greatest finite value of some arrays; `low` and `high` override them."""
     finite = [array[np.isfinite(array)] for array in arrays]
     parts = [each for each in finite if each.size]
-    minimum = low if low is not None else float(min((each.min() for each in parts), default=0.0))
-    greatest = high if high is not None else float(max((each.max() for each in parts), default=1.0))
-    return Scale(name, minimum, greatest if greatest > minimum else minimum + 1.0)
+    lowest = low if low is not None else float(min((each.min() for each in parts), default=0.0))
+    highest = high if high is not None else float(max((each.max() for each in parts), default=1.0))
+    return Scale(name, lowest, highest if highest > lowest else lowest + 1.0)
 
 
 def diverging_scale(name: str, *arrays: np.ndarray) -> Scale:

@@ -38,24 +38,24 @@ class Panel:
     over: tuple[Layer, ...]
 
     @property
-    def square(self) -> bool:
+    def is_square(self) -> bool:
         """Whether it is a square image whose two axes are the same rows, without times."""
         layer = self.base
-        timed = "seconds" in (layer.x.unit, layer.y.unit)
-        return layer.kind == "image" and layer.values.ndim == 2 and layer.x.unit == layer.y.unit and not timed
+        has_times = "seconds" in (layer.x.unit, layer.y.unit)
+        return layer.kind == "image" and layer.values.ndim == 2 and layer.x.unit == layer.y.unit and not has_times
 
     @property
-    def inches(self) -> float:
+    def height_inches(self) -> float:
         """The height of its axes in inches."""
         layer = self.base
         if layer.kind == "image" and layer.values.ndim == 3:
             return SMALL_INCHES * -(-len(layer.values) // _columns(layer))
-        if self.square:
+        if self.is_square:
             return SQUARE_INCHES
         if layer.kind in ("image", "table"):
             rows = layer.values.shape[0] if layer.values.ndim else 1
-            tall = ROW_INCHES * rows if layer.y.ticks or layer.kind == "table" else 1.6
-            return float(np.clip(tall, SHORTEST if layer.kind == "image" else 0.3, TALLEST))
+            row_inches = ROW_INCHES * rows if layer.y.ticks or layer.kind == "table" else 1.6
+            return float(np.clip(row_inches, SHORTEST if layer.kind == "image" else 0.3, TALLEST))
         return HEIGHTS[layer.kind]
 
 
@@ -85,7 +85,7 @@ def layers_figure(
     if not panels:
         raise ValueError("a figure needs a layer")
     head = 0.35 if title else 0.05
-    height = head + sum(panel.inches + TITLE_INCHES + FOOT_INCHES for panel in panels)
+    height = head + sum(panel.height_inches + TITLE_INCHES + FOOT_INCHES for panel in panels)
     figure = style.new_figure(width, height)
     if title:
         words = style.shortened(style.legible(title), style.TEXT_POINTS + 1, width - 0.3)
@@ -103,9 +103,9 @@ def layers_figure(
     top = height - head
     for panel in panels:
         top -= TITLE_INCHES
-        place = (LEFT_INCHES, top - panel.inches, width - LEFT_INCHES - style.RIGHT_INCHES, panel.inches)
+        place = (LEFT_INCHES, top - panel.height_inches, width - LEFT_INCHES - style.RIGHT_INCHES, panel.height_inches)
         _draw_panel(figure, panel, place, end)
-        top -= panel.inches + FOOT_INCHES
+        top -= panel.height_inches + FOOT_INCHES
     return figure
 
 
@@ -118,36 +118,41 @@ def _end(layer: Layer) -> float:
 def _draw_panel(figure: Figure, panel: Panel, place: tuple[float, float, float, float], end: float) -> None:
     layer = panel.base
     width, height = figure.get_size_inches()
-    left, bottom, wide, high = place
-    words = style.shortened(style.legible(layer.title), style.SMALL_POINTS, wide - 3.3 if layer.scale else wide)
+    left, bottom, panel_width, panel_height = place
+    title = style.shortened(
+        style.legible(layer.title), style.SMALL_POINTS, panel_width - 3.3 if layer.scale else panel_width
+    )
     figure.text(
         left / width,
-        (bottom + high + 0.07) / height,
-        words,
+        (bottom + panel_height + 0.07) / height,
+        title,
         color=style.INK,
         fontsize=style.SMALL_POINTS,
-        fontfamily=list(style.families(words)),
+        fontfamily=list(style.families(title)),
         parse_math=False,
     )
     if layer.kind == "image" and layer.values.ndim == 3:
         _draw_small(figure, layer, place)
     else:
-        axes = _axes(figure, (left, bottom, min(wide, high * 1.3) if panel.square else wide, high))
-        DRAW[layer.kind](axes, layer, wide)
-        _limits(axes, layer, end, wide)
+        axes = _axes(
+            figure,
+            (left, bottom, min(panel_width, panel_height * 1.3) if panel.is_square else panel_width, panel_height),
+        )
+        DRAW[layer.kind](axes, layer, panel_width)
+        _limits(axes, layer, end, panel_width)
         for each in panel.over:
-            DRAW[each.kind](axes, each, wide)
+            DRAW[each.kind](axes, each, panel_width)
             if each.kind not in ("marks", "spans"):
-                _limits(axes, layer, end, wide)
+                _limits(axes, layer, end, panel_width)
         _legend(figure, panel, place)
     if layer.scale is not None:
-        _scale(figure, layer.scale, (left + wide - 1.3, bottom + high + 0.09))
+        _scale(figure, layer.scale, (left + panel_width - 1.3, bottom + panel_height + 0.09))
 
 
 def _axes(figure: Figure, place: tuple[float, float, float, float]) -> Axes:
     width, height = figure.get_size_inches()
-    left, bottom, wide, high = place
-    axes = figure.add_axes((left / width, bottom / height, wide / width, high / height), facecolor="none")
+    left, bottom, axes_width, axes_height = place
+    axes = figure.add_axes((left / width, bottom / height, axes_width / width, axes_height / height), facecolor="none")
     axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=3, width=0.8, which="both")
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
@@ -156,7 +161,7 @@ def _axes(figure: Figure, place: tuple[float, float, float, float]) -> Axes:
     return axes
 
 
-def _limits(axes: Axes, layer: Layer, end: float, wide: float) -> None:
+def _limits(axes: Axes, layer: Layer, end: float, axes_width: float) -> None:
     """Sets the ends and the ticks of both axes."""
     x, y, values = layer.x, layer.y, layer.values
     if x.unit == "seconds":
@@ -172,30 +177,30 @@ def _limits(axes: Axes, layer: Layer, end: float, wide: float) -> None:
         axes.set_ylim(0, 1)
         axes.spines["left"].set_visible(False)
     if layer.cells:
-        _tick_words(axes, x, layer.cells, wide, "x")
+        _tick_words(axes, x, layer.cells, axes_width, "x")
     axes.set_xlabel(x.label, color=style.INK, fontsize=style.SMALL_POINTS - 1, labelpad=1)
     if y.label:
         axes.set_ylabel(y.label, color=style.INK, fontsize=style.SMALL_POINTS - 1)
-        axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.14) / wide, 0.5)
+        axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.14) / axes_width, 0.5)
 
 
 def _tick_words(axes: Axes, axis: Axis, cells: int, inches: float, side: str) -> None:
     """Writes the words of an axis in the middles of their cells, as many as fit."""
     if not axis.ticks:
         return
-    upright = side == "y"
-    room = inches / max(cells, 1)
-    step = max(1, int(np.ceil(0.12 / max(room, 1e-6)))) if upright else 1
-    if not upright:
+    is_vertical = side == "y"
+    cell_inches = inches / max(cells, 1)
+    step = max(1, int(np.ceil(0.12 / max(cell_inches, 1e-6)))) if is_vertical else 1
+    if not is_vertical:
         longest = max(style.text_inches(style.legible(word), style.SMALL_POINTS - 1) for word in axis.ticks) + 0.06
-        step = max(1, int(np.ceil(min(longest, 0.8) / max(room, 1e-6))))
-    step = max(step, -(-cells // _MOST_TICKS)) if upright else step
+        step = max(1, int(np.ceil(min(longest, 0.8) / max(cell_inches, 1e-6))))
+    step = max(step, -(-cells // _MOST_TICKS)) if is_vertical else step
     places = [axis.start + (cell + 0.5) * axis.step for cell in range(0, cells, step)]
-    most_inches = LEFT_INCHES - 0.35 if upright else max(room * step - 0.04, 0.1)
+    most_inches = LEFT_INCHES - 0.35 if is_vertical else max(cell_inches * step - 0.04, 0.1)
     words = [_fitting(style.legible(word), most_inches) for word in axis.ticks[:cells:step]]
     families = list(style.families("".join(words)))
-    (axes.set_yticks if upright else axes.set_xticks)(places[: len(words)])
-    (axes.set_yticklabels if upright else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
+    (axes.set_yticks if is_vertical else axes.set_xticks)(places[: len(words)])
+    (axes.set_yticklabels if is_vertical else axes.set_xticklabels)(words, fontfamily=families, parse_math=False)
 
 
 def _fitting(word: str, most_inches: float) -> str:
@@ -214,26 +219,26 @@ def _columns(layer: Layer) -> int:
 
 def _draw_small(figure: Figure, layer: Layer, place: tuple[float, float, float, float]) -> None:
     """Draws several small images side by side, each with its name."""
-    left, bottom, wide, high = place
+    left, bottom, total_width, total_height = place
     columns = _columns(layer)
     rows = -(-len(layer.values) // columns)
-    cell_wide, cell_high = wide / columns, high / rows
+    cell_width, cell_height = total_width / columns, total_height / rows
     for number, values in enumerate(layer.values):
         row, column = divmod(number, columns)
-        inside = (
-            left + column * cell_wide,
-            bottom + high - (row + 1) * cell_high + 0.28,
-            cell_wide - 0.25,
-            cell_high - 0.45,
+        cell_place = (
+            left + column * cell_width,
+            bottom + total_height - (row + 1) * cell_height + 0.28,
+            cell_width - 0.25,
+            cell_height - 0.45,
         )
-        axes = _axes(figure, inside)
+        axes = _axes(figure, cell_place)
         x, y = layer.x, layer.y
-        draw_image(axes, Layer(layer.name, "image", "", values, x, y, scale=layer.scale), inside[2])
+        draw_image(axes, Layer(layer.name, "image", "", values, x, y, scale=layer.scale), cell_place[2])
         axes.set_xlim(x.start, x.end(values.shape[1]))
         axes.set_ylim((y.end(len(values)), y.start) if y.down else (y.start, y.end(len(values))))
         axes.locator_params(nbins=4)
         name = layer.labels[number] if number < len(layer.labels) else str(number)
-        style.place_text(axes, 0.0, 1.02, name, cell_wide - 0.3, transform=axes.transAxes, va="bottom")
+        style.place_text(axes, 0.0, 1.02, name, cell_width - 0.3, transform=axes.transAxes, va="bottom")
         if row == rows - 1:
             axes.set_xlabel(x.label, color=style.INK, fontsize=style.SMALL_POINTS - 1, labelpad=1)
         if column == 0:
@@ -246,14 +251,14 @@ def _legend(figure: Figure, panel: Panel, place: tuple[float, float, float, floa
     if layer.kind != "lines" or len(layer.labels) < 2:
         return
     width, height = figure.get_size_inches()
-    left, bottom, wide, high = place
-    right = left + wide
+    left, bottom, panel_width, panel_height = place
+    right = left + panel_width
     for name, colour in reversed([*zip(layer.labels, line_colours(len(layer.labels)), strict=True)][:8]):
         text = style.shortened(style.legible(name), style.SMALL_POINTS - 1, 1.6)
-        at = (bottom + high + 0.07) / height
+        baseline = (bottom + panel_height + 0.07) / height
         right -= style.text_inches(text, style.SMALL_POINTS - 1)
         font = {"fontsize": style.SMALL_POINTS - 1, "fontfamily": list(style.families(text)), "parse_math": False}
-        figure.text(right / width, at, text, color=colour, **font)  # type: ignore[arg-type]
+        figure.text(right / width, baseline, text, color=colour, **font)  # type: ignore[arg-type]
         right -= 0.15
         if right < left + 2:
             break
@@ -264,11 +269,13 @@ def _scale(figure: Figure, scale: Scale, place: tuple[float, float]) -> None:
     width, height = figure.get_size_inches()
     left, bottom = place
     low, high = f"{scale.low:.3g}", f"{scale.high:.3g}"
-    small = style.SMALL_POINTS - 1
-    bar = 1.3 - style.text_inches(high, small) - 0.05
+    font_points = style.SMALL_POINTS - 1
+    bar = 1.3 - style.text_inches(high, font_points) - 0.05
     axes = figure.add_axes((left / width, bottom / height, bar / width, 0.08 / height))
     axes.imshow(np.linspace(0, 1, 128)[None], aspect="auto", cmap=colours_of(scale)["cmap"])
     axes.set_axis_off()
-    name = style.shortened(scale.name, small, 1.5)
-    figure.text((left - 0.05) / width, bottom / height, f"{name}   {low}", color=style.INK, fontsize=small, ha="right")
-    figure.text((left + 1.3) / width, bottom / height, high, color=style.INK, fontsize=small, ha="right")
+    name = style.shortened(scale.name, font_points, 1.5)
+    figure.text(
+        (left - 0.05) / width, bottom / height, f"{name}   {low}", color=style.INK, fontsize=font_points, ha="right"
+    )
+    figure.text((left + 1.3) / width, bottom / height, high, color=style.INK, fontsize=font_points, ha="right")

@@ -26,14 +26,16 @@ WIDE_INCHES = 7.0
 NOT_FINITE = "#12b886"  # colour of infinite and NaN values, which neither colour map contains
 DIFFERENCE_MAP = "RdBu_r"  # blue below, red above
 _TOP_INCHES = 0.42  # space for the colour scale
-_COLUMNS, _ROWS = 400, 220  # cells of a figure
+_MOST_COLUMNS, _MOST_ROWS = 400, 220  # cells of a figure
 _CLIPPED_PERCENT = 0.2  # clipped at either end, so that an outlier does not take the contrast from other values
 
-How = Literal["mean", "largest"]
+Reduction = Literal["mean", "largest"]
 
 
-def shrunk(table: np.ndarray, how: How = "mean", across: int = _COLUMNS, up: int = _ROWS) -> np.ndarray:
-    """Returns the values [positions, channels] as at most `across` by `up` cells of float64.
+def shrunk(
+    table: np.ndarray, reduction: Reduction = "mean", most_columns: int = _MOST_COLUMNS, most_rows: int = _MOST_ROWS
+) -> np.ndarray:
+    """Returns the values [positions, channels] as at most `most_columns` by `most_rows` cells of float64.
 
     A cell is the mean of its values, or the one with the largest magnitude. One infinite or NaN value makes its cell
     NaN.
@@ -41,19 +43,19 @@ def shrunk(table: np.ndarray, how: How = "mean", across: int = _COLUMNS, up: int
     rows, columns = table.shape
     row_edges, column_edges = (
         np.linspace(0, size, min(size, most_cells) + 1).astype(int)
-        for size, most_cells in ((rows, across), (columns, up))
+        for size, most_cells in ((rows, most_columns), (columns, most_rows))
     )
     cells = np.empty((len(row_edges) - 1, len(column_edges) - 1))
     for number, (start, end) in enumerate(itertools.pairwise(row_edges)):
         block = table[start:end].astype(np.float64)
         block[~np.isfinite(block)] = np.nan
-        if how == "mean":
+        if reduction == "mean":
             sums = np.add.reduceat(block.sum(axis=0), column_edges[:-1])
             cells[number] = sums / (np.diff(column_edges) * (end - start))
         else:
-            high = np.maximum.reduceat(block.max(axis=0), column_edges[:-1])
-            low = np.minimum.reduceat(block.min(axis=0), column_edges[:-1])
-            cells[number] = np.where(-low > high, low, high)
+            highest = np.maximum.reduceat(block.max(axis=0), column_edges[:-1])
+            lowest = np.minimum.reduceat(block.min(axis=0), column_edges[:-1])
+            cells[number] = np.where(-lowest > highest, lowest, highest)
     return cells
 
 
@@ -70,16 +72,16 @@ def value_limits(table: np.ndarray) -> tuple[float, float]:
 def array_figure(
     table: np.ndarray,
     limits: tuple[float, float] | None = None,
-    along: str = "position",
+    position_name: str = "position",
     width: float = WIDTH_INCHES,
     height: float = HEIGHT_INCHES,
 ) -> Figure:
     """Returns an array [positions, channels] as an image with colours between `limits` (by default, its own).
 
-    `along` names its positions.
+    `position_name` names its positions.
     """
-    ends = limits or value_limits(table)
-    return _image(shrunk(table), table.shape, style.COLOUR_MAP, ends, "value", along, width, height)
+    colour_limits = limits or value_limits(table)
+    return _image(shrunk(table), table.shape, style.COLOUR_MAP, colour_limits, "value", position_name, width, height)
 
 
 def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
@@ -99,25 +101,25 @@ class _Difference:
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         with np.errstate(invalid="ignore", over="ignore"):
-            found: np.ndarray = self._candidate[rows].astype(np.float64) - self._reference[rows].astype(np.float64)
-        return found
+            difference: np.ndarray = self._candidate[rows].astype(np.float64) - self._reference[rows].astype(np.float64)
+        return difference
 
 
 def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     """Returns the curves of two arrays [positions, 1] over their positions."""
     figure, axes = style.plain_axes("position", "value", 0.25, WIDTH_INCHES, HEIGHT_INCHES)
     for values, colour, thickness in ((reference, style.SIGNAL, 1.8), (candidate, style.ACCENT, 0.9)):
-        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _COLUMNS, 1)[:, 0]
+        cells = shrunk(values.reshape(-1, 1), "largest", 4 * _MOST_COLUMNS, 1)[:, 0]
         places = np.linspace(0, max(values.size - 1, 0), len(cells))
         axes.plot(places, cells, color=colour, linewidth=thickness)
     style.legend(figure, (("reference", style.SIGNAL), ("candidate", style.ACCENT)))
     return figure
 
 
-def error_figure(errors: np.ndarray, along: str) -> Figure:
+def error_figure(errors: np.ndarray, position_name: str) -> Figure:
     """Returns root mean square errors [positions or channels] on a logarithmic scale; zeros are not drawn."""
-    figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
-    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _COLUMNS, 1)[:, 0] if errors.size else np.zeros(0)
+    figure, axes = style.plain_axes(position_name, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
+    cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _MOST_COLUMNS, 1)[:, 0] if errors.size else np.zeros(0)
     positive = np.where(cells > 0, cells, np.nan)
     places = np.linspace(0, max(errors.size - 1, 0), len(cells))
     if not np.isfinite(positive).any():
@@ -147,8 +149,8 @@ def distances_figure(
     for _, colour, values, dash in (*lines, ("bound", style.QUIET, bound, "--")):
         positive = np.array([value if 0 < value < np.inf else np.nan for value in values])
         axes.plot(range(len(positive)), positive, dash, color=colour, linewidth=1.1, marker=".", markersize=3)
-    room = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
-    places = range(0, len(stages), max(1, -(-len(stages) // room)))
+    most_names = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
+    places = range(0, len(stages), max(1, -(-len(stages) // most_names)))
     names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in places]
     axes.set_xticks(list(places), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False)
     style.legend(figure, [*((name, colour) for name, colour, _, _ in lines), ("bug above", style.QUIET)])
@@ -161,7 +163,7 @@ def _image(
     colours: str,
     limits: tuple[float, float],
     name: str,
-    along: str = "position",
+    position_name: str = "position",
     width: float = WIDTH_INCHES,
     height: float = HEIGHT_INCHES,
 ) -> Figure:
@@ -169,7 +171,7 @@ def _image(
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = style.plain_axes(along, "channel", _TOP_INCHES, width, height)
+    figure, axes = style.plain_axes(position_name, "channel", _TOP_INCHES, width, height)
     if not cells.size:
         style.place_text(axes, 0.5, 0.5, "empty", transform=axes.transAxes, ha="center", va="center")
         return figure
@@ -212,8 +214,8 @@ def _scale(figure: Figure, image: AxesImage, name: str) -> None:
     scale.outline.set_visible(False)
     low, high = image.get_clim()
     ends = float(low or 0.0), float(high or 0.0)
-    middle = [(ends[0] + ends[1]) / 2] if abs(ends[0] + ends[1]) < 1e-9 * abs(ends[1]) else []
-    ticks = [ends[0], *middle, ends[1]]
+    centre_tick = [(ends[0] + ends[1]) / 2] if abs(ends[0] + ends[1]) < 1e-9 * abs(ends[1]) else []
+    ticks = [ends[0], *centre_tick, ends[1]]
     scale.set_ticks(ticks, labels=[_tick(tick) for tick in ticks])
     scale.ax.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS - 1, length=2, width=0.6, pad=1)
     left = (right - length - 0.3) / width

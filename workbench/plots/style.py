@@ -31,7 +31,7 @@ WIDTH_INCHES = 10.0
 NARROWEST_INCHES = 2.5
 
 _TICK_INCHES = 0.7  # space for one tick label on the time axis
-_MISSING = "\u25a1"  # drawn for a character that no installed font has
+_MISSING_GLYPH = "\u25a1"  # drawn for a character that no installed font has
 _LATIN = "DejaVu Sans"  # comes with matplotlib
 # Fonts with Chinese, Japanese and Korean on Linux, macOS and Windows, then fonts for other scripts.
 _FALLBACKS = (
@@ -74,9 +74,9 @@ def time_axes(figure: Figure, top: float, seconds: float) -> Axes:
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
     width, height = figure.get_size_inches()
-    inner = width - LEFT_INCHES - RIGHT_INCHES
+    inner_width = width - LEFT_INCHES - RIGHT_INCHES
     axes = figure.add_axes(
-        (LEFT_INCHES / width, BOTTOM_INCHES / height, inner / width, (height - BOTTOM_INCHES - top) / height),
+        (LEFT_INCHES / width, BOTTOM_INCHES / height, inner_width / width, (height - BOTTOM_INCHES - top) / height),
         facecolor="none",
     )
     axes.tick_params(colors=INK, labelsize=SMALL_POINTS, length=3, width=0.8)
@@ -85,7 +85,7 @@ def time_axes(figure: Figure, top: float, seconds: float) -> Axes:
         spine.set_color(INK)
         spine.set_linewidth(0.8)
     axes.set_xlim(0, max(seconds, 1e-3))
-    ticks = max(3, int(inner / _TICK_INCHES))
+    ticks = max(3, int(inner_width / _TICK_INCHES))
     if seconds <= 120:
         axes.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10]))
         label(axes, "seconds")
@@ -103,8 +103,8 @@ def plain_axes(
 ) -> tuple[Figure, Axes]:
     """Returns a figure of that size in inches, and axes over all of it without the margins, `top` and `bottom`."""
     figure = new_figure(width, height)
-    inner = width - LEFT_INCHES - RIGHT_INCHES
-    place = (LEFT_INCHES / width, bottom / height, inner / width, (height - bottom - top) / height)
+    inner_width = width - LEFT_INCHES - RIGHT_INCHES
+    place = (LEFT_INCHES / width, bottom / height, inner_width / width, (height - bottom - top) / height)
     axes = figure.add_axes(place, facecolor="none")
     axes.tick_params(colors=INK, labelsize=SMALL_POINTS - 1, length=3, width=0.8, which="both")
     for side, spine in axes.spines.items():
@@ -121,8 +121,8 @@ def label(axes: Axes, x: str = "", y: str = "") -> None:
     if y:
         height = axes.get_position().height * axes.figure.get_size_inches()[1]  # type: ignore[union-attr]
         axes.set_ylabel(y, color=INK, fontsize=SMALL_POINTS if height > 0.9 else SMALL_POINTS - 1)
-        inner = axes.get_position().width * axes.figure.get_size_inches()[0]  # type: ignore[union-attr]
-        axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.17) / inner, 0.5)
+        inner_width = axes.get_position().width * axes.figure.get_size_inches()[0]  # type: ignore[union-attr]
+        axes.yaxis.set_label_coords(-(LEFT_INCHES - 0.17) / inner_width, 0.5)
 
 
 def colour_scale(figure: Figure, image: AxesImage, name: str, extend: str) -> None:
@@ -170,48 +170,48 @@ def clock(seconds: float, hours: bool = False) -> str:
 
 
 def place_text(
-    axes: Axes, x: float, y: float, text: str, room: float | None = None, **properties: object
+    axes: Axes, x: float, y: float, text: str, max_inches: float | None = None, **properties: object
 ) -> Text | None:
-    """Writes a text at a point of the axes in fonts that have its characters, shortened with "…" to `room` inches.
+    """Writes a text at a point of the axes in fonts that have its characters, shortened with "…" to `max_inches`.
 
     Characters that no installed font has become boxes. `$` is a dollar sign, not mathematics. If not even two
     characters fit, writes nothing and returns None.
     """
-    if room is not None and room <= 0:
+    if max_inches is not None and max_inches <= 0:
         return None
     size = float(properties.pop("fontsize", SMALL_POINTS))  # type: ignore[arg-type]
-    shown_text = legible(text)
-    if room is not None:
-        shown_text = shortened(shown_text, size, room)
-        if len(shown_text) < min(3, len(text)):
+    fitted_text = legible(text)
+    if max_inches is not None:
+        fitted_text = shortened(fitted_text, size, max_inches)
+        if len(fitted_text) < min(3, len(text)):
             return None
     all_properties = {
         "color": INK,
         "fontsize": size,
-        "fontfamily": list(families(shown_text)),
+        "fontfamily": list(families(fitted_text)),
         "parse_math": False,
     } | properties
-    return axes.text(x, y, shown_text, **all_properties)  # type: ignore[arg-type]
+    return axes.text(x, y, fitted_text, **all_properties)  # type: ignore[arg-type]
 
 
 def legible(text: str) -> str:
     """Returns the text on one line with a box for each character that no installed font has."""
     fonts = families(text)
     return "".join(
-        char if char == " " or any(ord(char) in _glyphs(name) for name in fonts) else _MISSING
+        char if char == " " or any(ord(char) in _glyphs(name) for name in fonts) else _MISSING_GLYPH
         for char in " ".join(text.split())
         if unicodedata.category(char) not in ("Cc", "Cf")
     )
 
 
-def shortened(text: str, points: float, room: float) -> str:
-    """Returns the text, or as much of its beginning as fits into `room` inches, followed by an ellipsis."""
-    if text_inches(text, points) <= room:
+def shortened(text: str, points: float, max_inches: float) -> str:
+    """Returns the text, or as much of its beginning as fits into `max_inches` inches, followed by an ellipsis."""
+    if text_inches(text, points) <= max_inches:
         return text
     names, width, count = families(text), text_inches("…", points), 0
     for char in text:
         width += _advance(char, names) * points / 72
-        if width > room:
+        if width > max_inches:
             break
         count += 1
     return f"{text[:count].rstrip()}…" if count else ""
@@ -226,11 +226,11 @@ def text_inches(text: str, points: float) -> float:
 @lru_cache(maxsize=512)
 def families(text: str) -> tuple[str, ...]:
     """Returns the fonts that draw the text: matplotlib's own, and installed ones for characters that it lacks."""
-    fonts, lacking = [_LATIN], {ord(char) for char in text if char.isprintable()} - _glyphs(_LATIN)
-    for name in _installed() if lacking else ():
-        if lacking & _glyphs(name):
+    fonts, missing_characters = [_LATIN], {ord(char) for char in text if char.isprintable()} - _glyphs(_LATIN)
+    for name in _installed() if missing_characters else ():
+        if missing_characters & _glyphs(name):
             fonts.append(name)
-            lacking -= _glyphs(name)
+            missing_characters -= _glyphs(name)
     return tuple(fonts)
 
 

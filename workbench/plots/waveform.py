@@ -41,11 +41,11 @@ def waveform_figure(
         raise ValueError(f"expected samples [n] and a positive rate, got shape {samples.shape} at {sample_rate} Hz")
     seconds = len(samples) / sample_rate
     figure = style.new_figure(width, height)
-    labelled = any(text.strip() for _, _, text in segments)
-    axes = style.time_axes(figure, _LABEL_INCHES if labelled else 0.1, seconds)
-    inner = width - style.LEFT_INCHES - style.RIGHT_INCHES
+    has_labels = any(text.strip() for _, _, text in segments)
+    axes = style.time_axes(figure, _LABEL_INCHES if has_labels else 0.1, seconds)
+    inner_width = width - style.LEFT_INCHES - style.RIGHT_INCHES
 
-    times, low, high = envelope(samples, round(inner * style.DOTS_PER_INCH))
+    times, low, high = envelope(samples, round(inner_width * style.DOTS_PER_INCH))
     times = times / sample_rate
     is_voiced = np.zeros(len(times), dtype=bool)
     for start, end in voiced:
@@ -58,7 +58,7 @@ def waveform_figure(
         fill(times, low, high, where=is_voiced if voiced else None, color=style.SIGNAL, **line_style)
     if voiced and not is_voiced.all():
         fill(times, low, high, where=~is_voiced, color=style.QUIET, **line_style)
-    _label_segments(axes, segments, seconds, inner)
+    _label_segments(axes, segments, seconds, inner_width)
 
     finite = np.concatenate([low, high])
     finite = np.abs(finite[np.isfinite(finite)])
@@ -91,14 +91,14 @@ def _label_segments(axes: Axes, segments: Sequence[tuple[float, float, str]], se
     from matplotlib.transforms import ScaledTranslation
 
     labels = sorted((start, text) for start, _, text in segments if text.strip())
-    transform = axes.get_xaxis_transform()  # x in seconds, y as share of the height
+    axis_transform = axes.get_xaxis_transform()  # x in seconds, y as share of the height
     figure = axes.get_figure(root=True)
     assert figure is not None
     shift = ScaledTranslation(_LABEL_GAP_INCHES / 2, 0, figure.dpi_scale_trans)
-    marked = []
+    label_starts = []
     for index, (start, text) in enumerate(labels):
-        following = labels[index + 1][0] if index + 1 < len(labels) else seconds
-        room = (following - start) / max(seconds, 1e-3) * inches - _LABEL_GAP_INCHES
-        if style.place_text(axes, start, 1.03, text, room, transform=transform + shift, va="bottom"):
-            marked.append(start)
-    axes.vlines(marked, 1.0, 1.12, transform=transform, color=style.ACCENT, linewidth=1, clip_on=False)
+        next_start = labels[index + 1][0] if index + 1 < len(labels) else seconds
+        label_inches = (next_start - start) / max(seconds, 1e-3) * inches - _LABEL_GAP_INCHES
+        if style.place_text(axes, start, 1.03, text, label_inches, transform=axis_transform + shift, va="bottom"):
+            label_starts.append(start)
+    axes.vlines(label_starts, 1.0, 1.12, transform=axis_transform, color=style.ACCENT, linewidth=1, clip_on=False)

@@ -54,6 +54,6 @@ def _sound_rows(prompt: np.ndarray, sound: np.ndarray | None) -> tuple[int, int]
         return 0, 0
     first = int(np.abs(prompt - sound[0]).sum(axis=1).argmin())
     count = min(len(sound), len(prompt) - first)
-    near = np.abs(prompt[first : first + count] - sound[:count]).max(axis=1) <= 1e-2 * np.abs(sound[:count]).max()
-    ends = np.flatnonzero(~near)  # the prompt may hold only the first rows of the adaptor
+    is_equal = np.abs(prompt[first : first + count] - sound[:count]).max(axis=1) <= 1e-2 * np.abs(sound[:count]).max()
+    ends = np.flatnonzero(~is_equal)  # the prompt may hold only the first rows of the adaptor
     return first, first + (int(ends[0]) if len(ends) else count)

@@ -17,13 +17,13 @@ def picture_html(picture: Picture) -> str:
 
         return layers_figure(picture.layers, picture.seconds)
 
-    drawn = image(draw, f"{picture.title}: {picture.side}")
+    drawing = image(draw, f"{picture.title}: {picture.side}")
     length = f"{picture.seconds:.2f} s" if picture.seconds is not None else None
     code = [folded("The Python that makes it again", element("pre", picture.code))] if picture.code else []
     return card(
         f"{picture.title}: {picture.side}",
         element("p", picture.sentence, class_="quiet"),
-        drawn,
+        drawing,
         facts(f"view {picture.view}", length),
         notes(picture.notes),
         *code,

@@ -101,8 +101,8 @@ def _npz(picture: Picture) -> bytes:
 
 
 def _places(axis: Axis, cells: int) -> np.ndarray:
-    found: np.ndarray = axis.start + np.arange(cells) * axis.step
-    return found
+    places: np.ndarray = axis.start + np.arange(cells) * axis.step
+    return places
 
 
 def _described(layer: Layer) -> dict[str, Any]:

@@ -18,12 +18,12 @@ def rollout(layers: Iterable[np.ndarray]) -> np.ndarray:
 
     Raises `ValueError` if there is no layer.
     """
-    found: np.ndarray | None = None
+    product: np.ndarray | None = None
     for weights in layers:
         mean = weights.astype(np.float64).mean(axis=0)
         mean /= mean.sum(axis=1, keepdims=True)  # half precision leaves sums beside 1
         step = RESIDUAL * np.eye(len(mean)) + (1 - RESIDUAL) * mean
-        found = step if found is None else step @ found
-    if found is None:
+        product = step if product is None else step @ product
+    if product is None:
         raise ValueError("rollout needs a layer")
-    return found
+    return product

@@ -16,7 +16,7 @@ from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.session.values import RECORDING
-from workbench.visualise.beside import side_by_side
+from workbench.visualise.comparison import side_by_side
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
 from workbench.visualise.scene import Scene
@@ -74,7 +74,7 @@ def visualise(
                 side.runtime,
                 on_progress=on_progress,
                 options=second_options,
-                **{**_shared(settings), **side.settings},
+                **{**_shared_settings(settings), **side.settings},
             )
             with opening as second_session:
                 picture = pictures_beside(
@@ -86,7 +86,7 @@ def visualise(
                 return replace(picture, code=code_of(scene, selected_view, view_options, against))
 
 
-def _shared(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings of one side that the other side shares, unless the other side sets them itself."""
     return {name: value for name, value in settings.items() if name in ("threads",)}
 
@@ -151,17 +151,17 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
     view = find_view(view) if isinstance(view, str) else view
     session = scene.session
     check_view(view, scene.card, session.runtime)
-    drawn = view.build(scene, options)
+    content = view.build(scene, options)
     return Picture(
         view=view.name,
         model=session.model,
         runtime=session.runtime,
-        title=drawn.title,
+        title=content.title,
         sentence=view.sentence,
-        layers=drawn.layers,
+        layers=content.layers,
         seconds=scene.seconds,
-        tokens=drawn.tokens,
-        notes=(*drawn.notes, *filter(None, [scene.overflow])),
+        tokens=content.tokens,
+        notes=(*content.notes, *filter(None, [scene.overflow])),
         code=code_of(scene, view, options),
         quantization=session.quantization,
     )

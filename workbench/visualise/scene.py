@@ -31,7 +31,7 @@ from workbench.text.prompts import messages_of
 from workbench.trace.times import RowTimes, row_times
 from workbench.trace.trace import StageFilter, Trace
 
-WHOLE = {"vad": "none"}  # a trace covers the whole recording, so its transcript must, too
+WHOLE_RECORDING = {"vad": "none"}  # a trace covers the whole recording, so its transcript must, too
 
 
 class Scene:
@@ -91,9 +91,9 @@ class Scene:
 
         The result leaves out stages that the model does not have.
         """
-        new = [glob for glob in globs if glob not in self._traced_globs and glob not in self._stages]
-        if new:
-            self._trace(new)
+        missing_globs = [glob for glob in globs if glob not in self._traced_globs and glob not in self._stages]
+        if missing_globs:
+            self._trace(missing_globs)
         requested = StageFilter(",".join(globs))
         return {stage: array for stage, array in self._stages.items() if requested(stage)}
 
@@ -102,17 +102,17 @@ class Scene:
 
         A model in which values overflow has no tokens: `NotFinite` says so.
         """
-        found = self.stages(name).get(name)
-        if found is None:
+        array = self.stages(name).get(name)
+        if array is None:
             if name == "logits":
                 self.stage("tokens")
                 self.check_written()
             if name == "tokens":
                 if self.transcribes:
-                    self._transcribed()
+                    self._transcribe()
                 raise nan_logits()
             raise self.lacks(description or "that", name)
-        return found
+        return array
 
     def check_written(self) -> None:
         """Raises `BadInput` if the decoder of a CIF model had nothing to do, because the predictor fired no token."""
@@ -127,7 +127,7 @@ class Scene:
         session = self.session
         return BadInput(f"{session.model} on {session.runtime} does not show {description} (the stage {stage})")
 
-    def resumed(self, substituted: Mapping[str, np.ndarray], glob: str) -> dict[str, np.ndarray]:
+    def stages_resumed_from(self, substituted: Mapping[str, np.ndarray], glob: str) -> dict[str, np.ndarray]:
         """Returns stages of a pass that continues with the values of `substituted` at some stages.
 
         Raises `Unavailable` if the runtime cannot do that.
@@ -135,7 +135,7 @@ class Scene:
         trace = self.session.trace(self.source, glob, given=Trace(substituted, {}), **self.options)
         return {stage: np.asarray(array) for stage, array in trace.items()}
 
-    def filed(self, glob: str, place: Path, substituted: Mapping[str, np.ndarray] | None = None) -> Trace:
+    def trace_to_file(self, glob: str, place: Path, substituted: Mapping[str, np.ndarray] | None = None) -> Trace:
         """Returns stages in a file at `place`, which are read one at a time; `substituted` as in `resumed`."""
         substituted_trace = Trace(substituted, {}) if substituted else None
         trace = self.session.trace(self.source, glob, given=substituted_trace, out=place, **self.options)
@@ -145,7 +145,7 @@ class Scene:
     def _trace(self, globs: Sequence[str]) -> None:
         """Traces and stores the stages that match the globs. A glob that matches nothing does not affect the others."""
         try:
-            self._take(self.session.trace(self.source, ",".join(globs), **self.options))
+            self._store(self.session.trace(self.source, ",".join(globs), **self.options))
         except BadInput as error:
             if not str(error).startswith(NO_STAGE):
                 raise
@@ -153,7 +153,7 @@ class Scene:
                 self._trace([glob])
         self._traced_globs.update(globs)
 
-    def _take(self, trace: Trace) -> None:
+    def _store(self, trace: Trace) -> None:
         self.meta.update(trace.meta)
         self._stages.update({stage: np.asarray(array) for stage, array in trace.items()})
 
@@ -169,11 +169,11 @@ class Scene:
     @property
     def transcript(self) -> Transcript:
         """The transcript of the whole recording."""
-        return self._transcribed()
+        return self._transcribe()
 
-    def _transcribed(self) -> Transcript:
+    def _transcribe(self) -> Transcript:
         if self._transcript is None:
-            self._transcript = self.session.transcribe(self.source, **{**WHOLE, **self.options})
+            self._transcript = self.session.transcribe(self.source, **{**WHOLE_RECORDING, **self.options})
         return self._transcript
 
     @property

@@ -28,9 +28,9 @@ def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
     side_text = text.strip()
     if side_text in TYPES:
         side_text = f"gguf:{side_text}"
-    model, at, behind = side_text.rpartition(AT)
-    if at and _runs(behind):
-        card, side_text = registry.card(model), behind
+    model, separator, place = side_text.rpartition(AT)
+    if separator and _runs(place):
+        card, side_text = registry.card(model), place
     elif not _runs(side_text):
         return _model(registry, side_text), Side(side_text)
     side = read_side(side_text, FAMILIES[card.family].options_class, card.id)

@@ -12,15 +12,15 @@ import numpy as np
 MOST_ROWS = 512  # rows of a layer that are compared; more take seconds and change the third digit
 
 
-def cka_matrix(ones: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> np.ndarray:
+def cka_matrix(first_layers: Sequence[np.ndarray], second_layers: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the linear CKA of each layer [rows, width] of one list with each of the other, float64 [ones, others].
 
     Each is from 0 to 1. A rotation, a scale or a shift of a layer does not change it. It is NaN where the rows of a
     layer are all equal. Raises `ValueError` if they do not all have the same number of rows.
     """
-    if len({len(layer) for layer in (*ones, *others)}) != 1:
+    if len({len(layer) for layer in (*first_layers, *second_layers)}) != 1:
         raise ValueError("CKA needs the same rows in every layer")
-    first, second = ([_unit_gram(layer) for layer in layers] for layers in (ones, others))
+    first, second = ([_unit_gram(layer) for layer in layers] for layers in (first_layers, second_layers))
     return np.array([[float((a * b).sum()) for b in second] for a in first])
 
 
@@ -36,5 +36,5 @@ def _unit_gram(layer: np.ndarray) -> np.ndarray:
     largest = np.abs(centred).max(initial=0.0)
     gram = (centred / largest if largest else centred) @ (centred / largest if largest else centred).T
     size = np.linalg.norm(gram)
-    found: np.ndarray = gram / size if size else np.full_like(gram, np.nan)
-    return found
+    unit_gram: np.ndarray = gram / size if size else np.full_like(gram, np.nan)
+    return unit_gram

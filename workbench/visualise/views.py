@@ -28,12 +28,12 @@ from workbench.visualise.builders import (
     quantised,
     sound,
 )
-from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent
 
-Build = Callable[[Scene, ViewOptions], Drawn]
-Between = Callable[[Scene, Scene, ViewOptions], Drawn]
+ViewBuilder = Callable[[Scene, ViewOptions], ViewContent]
+PairBuilder = Callable[[Scene, Scene, ViewOptions], ViewContent]
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class View:
     label: str  # as the page shows it
     sentence: str  # what one sees
     needs: tuple[str, ...]  # globs of the stages that it is made of; empty for the recording alone
-    build: Build
+    build: ViewBuilder
     options: tuple[str, ...] = ()  # fields of `ViewOptions` that it uses
     absent: Mapping[str, str] = field(default_factory=dict)  # by family, why its models do not have the view
     not_on: Mapping[str, str] = field(default_factory=dict)  # by runtime, why it is not there
-    between: Between | None = None  # for two models: one more picture of both together
+    between: PairBuilder | None = None  # for two models: one more picture of both together
 
     def why_not(self, family: Family, runtime: str) -> str:
         """Returns why a family's models do not have the view on a runtime; empty if they may have it."""
@@ -56,7 +56,7 @@ class View:
         return reason and f"{reason[0].lower()}{reason[1:]}"
 
 
-def _without(part: str, reason: str) -> Mapping[str, str]:
+def _reasons_without_part(part: str, reason: str) -> Mapping[str, str]:
     """Returns the reason for every family of this project that lacks a part; other packages' families may have it."""
     return {name: reason for name, f in FAMILIES.items() if part not in f.parts and not f.package}
 
@@ -92,7 +92,7 @@ VIEWS: Mapping[str, View] = {
             ("ctc.posteriors", "tokens"),
             ctc.ctc,
             absent={
-                **_without("ctc", "It has no CTC head"),
+                **_reasons_without_part("ctc", "It has no CTC head"),
                 "funasr_nano": "It writes with its language model, and only a beam search reads its CTC branch",
             },
         ),
@@ -103,7 +103,7 @@ VIEWS: Mapping[str, View] = {
             "whole number.",
             ("predictor.alphas", "predictor.fine_alphas", "tokens"),
             cif.cif,
-            absent=_without("cif", "It has no CIF predictor"),
+            absent=_reasons_without_part("cif", "It has no CIF predictor"),
         ),
         View(
             "attention",
@@ -123,7 +123,7 @@ VIEWS: Mapping[str, View] = {
             memory.memory,
             ("stack", "layer"),
             absent={
-                **_without("fsmn", "It has no FSMN memory"),
+                **_reasons_without_part("fsmn", "It has no FSMN memory"),
                 "fsmn_vad": "It shows no stages between its features and its scores",
             },
         ),
@@ -162,7 +162,7 @@ VIEWS: Mapping[str, View] = {
             ("gradients.fbank.N", "frontend.fbank", "tokens"),
             gradient.gradient,
             ("token",),
-            absent={**_without("gradients", "It shows no gradients of tokens"), **_READS_TEXT},
+            absent={**_reasons_without_part("gradients", "It shows no gradients of tokens"), **_READS_TEXT},
             not_on={name: runtime.no_gradients for name, runtime in RUNTIMES.items() if runtime.no_gradients},
         ),
         View(
@@ -179,7 +179,7 @@ VIEWS: Mapping[str, View] = {
             "The streams of codes that the model writes, delayed as it writes them and aligned as frames of sound.",
             ("codec.rows", "codec.codes"),
             codec.codec,
-            absent=_without("codec", "It writes no codes of a codec"),
+            absent=_reasons_without_part("codec", "It writes no codes of a codec"),
         ),
         View(
             "embeddings",
@@ -205,8 +205,8 @@ def find_view(name: str) -> View:
 
     if name in VIEWS:
         return VIEWS[name]
-    near = difflib.get_close_matches(str(name), VIEWS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(VIEWS)}"
+    close_names = difflib.get_close_matches(str(name), VIEWS, 1)
+    hint = f"did you mean {close_names[0]}?" if close_names else f"expected one of {', '.join(VIEWS)}"
     raise BadInput(f"there is no view {str(name)!r:.60}; {hint}")
 
 

@@ -18,11 +18,11 @@ from workbench.system.tempdirs import tempdir
 from workbench.trace.times import RowTimes
 from workbench.visualise.answers import AUDIO_EMBEDDINGS, EMBEDDINGS, Answered, answered
 from workbench.visualise.builders.ctc import blank_of
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.rollout import rollout
 from workbench.visualise.scene import Scene, token_number
 from workbench.visualise.stacks import PREFIXES, layer_of, stack_of
+from workbench.visualise.view_content import ViewContent, token_spans
 
 WEIGHTS, CROSS = "attention.weights", "cross_attention.weights"
 CROSSED = f"decoder.layers.*.{CROSS}"
@@ -45,7 +45,7 @@ class Side:
         return weights[..., first:end], axis
 
 
-def attention(scene: Scene, options: ViewOptions) -> Drawn:
+def attention(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the picture that the options ask for: each head, the mean, rollout, or from a token back to the sound."""
     if options.attention == "token":
         return _back_to_the_sound(scene, options)
@@ -96,7 +96,7 @@ def _of_language(scene: Scene, stage: str) -> tuple[np.ndarray, Side, tuple[str,
     """Returns the weights of a layer of a language model over prompt and answer, the axis of its positions, notes."""
     try:
         answer = answered(scene)
-        weights = scene.resumed({EMBEDDINGS: answer.embeddings}, stage)[stage]
+        weights = scene.stages_resumed_from({EMBEDDINGS: answer.embeddings}, stage)[stage]
     except Unavailable:
         weights, answer = scene.stage(stage, "the weights of attention"), None
     side = _positions(scene, answer, weights.shape[-1])
@@ -107,14 +107,14 @@ def _positions(scene: Scene, answer: Answered | None, count: int) -> Side:
     """Returns the axis of the positions of a language model, with the text of each that holds a token."""
     if answer is None:
         return Side(Axis("position", "tokens", down=True))
-    before = scene.stages("prompt.tokens").get("prompt.tokens")
+    prompt_tokens = scene.stages("prompt.tokens").get("prompt.tokens")
     words = ["♪"] * count
     first, end = answer.sound_rows
-    if before is not None:
-        texts = scene.texts(before)
+    if prompt_tokens is not None:
+        texts = scene.texts(prompt_tokens)
         words[:first] = texts[:first]
-        after = answer.prompt - end
-        words[end : answer.prompt] = texts[len(texts) - after :] if after else ()
+        count_after_sound = answer.prompt - end
+        words[end : answer.prompt] = texts[len(texts) - count_after_sound :] if count_after_sound else ()
     elif first == end:
         words[: answer.prompt] = [""] * answer.prompt
     words[answer.prompt :] = scene.texts(answer.ids[:-1])
@@ -130,7 +130,7 @@ def _matrix(
     queries: Side,
     keys: Side,
     notes: tuple[str, ...] = (),
-) -> Drawn:
+) -> ViewContent:
     """Returns the weights [heads, queries, keys] of all heads, of one, or their mean."""
     heads = len(weights)
     if options.head is not None and options.head >= heads:
@@ -150,19 +150,19 @@ def _matrix(
     tokens = scene.tokens()
     spans = token_spans(tokens)
     timed = x.unit == "seconds" and len(spans.values) > 0
-    return Drawn("Attention", (image, *((spans,) if timed else ())), tokens, notes)
+    return ViewContent("Attention", (image, *((spans,) if timed else ())), tokens, notes)
 
 
 def _scale(weights: np.ndarray) -> Scale:
     return scale_of("attention", weights, low=0.0)
 
 
-def _rolled(scene: Scene, prefix: str, count: int) -> Drawn:
+def _rolled(scene: Scene, prefix: str, count: int) -> ViewContent:
     """Returns the rollout of a stack. Reads the weights from a file, one layer at a time."""
     weights, side, notes = rolled(scene, prefix, count)
     x, y = replace(side.axis, down=False), replace(side.axis, down=True)
     title = f"rollout through {count} layers of {prefix.partition('.')[0]}"
-    return Drawn(
+    return ViewContent(
         "Attention", (Layer("rollout", "image", title, weights, x, y, scale=_scale(weights)),), scene.tokens(), notes
     )
 
@@ -183,7 +183,7 @@ def rolled(scene: Scene, prefix: str, count: int) -> tuple[np.ndarray, Side, tup
 
 def _one_by_one(scene: Scene, substituted: dict[str, np.ndarray], stages: list[str]) -> Iterator[np.ndarray]:
     with tempdir() as folder:
-        trace = scene.filed(",".join(stages), folder / "weights.safetensors", substituted)
+        trace = scene.trace_to_file(",".join(stages), folder / "weights.safetensors", substituted)
         for stage in stages:
             if stage not in trace:
                 raise scene.lacks("the weights of attention", stage)
@@ -193,7 +193,7 @@ def _one_by_one(scene: Scene, substituted: dict[str, np.ndarray], stages: list[s
 # From a token back to the sound.
 
 
-def _back_to_the_sound(scene: Scene, options: ViewOptions) -> Drawn:
+def _back_to_the_sound(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the attention of one token's choice to the recording: each head, their mean, and all tokens."""
     if options.stack in ("auto", "cross"):
         scene.check_written()
@@ -207,7 +207,7 @@ def _back_to_the_sound(scene: Scene, options: ViewOptions) -> Drawn:
         answer = answered(scene)
         if answer.sound_rows[0] == answer.sound_rows[1]:
             raise BadInput(f"{scene.session.model} was given no recording, so no token goes back to a sound")
-        weights = scene.resumed({EMBEDDINGS: answer.embeddings}, stage)[stage][:, answer.rows]
+        weights = scene.stages_resumed_from({EMBEDDINGS: answer.embeddings}, stage)[stage][:, answer.rows]
         return _arrow(scene, options, stage, weights, _positions(scene, answer, weights.shape[-1]), list(answer.ids))
     ids, rows = _frames(scene)
     weights = scene.stage(stage, "the weights of attention")[:, rows]
@@ -227,7 +227,9 @@ def _frames(scene: Scene) -> tuple[list[int], np.ndarray]:
     return ids.tolist(), frames
 
 
-def _arrow(scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, keys: Side, ids: list[int]) -> Drawn:
+def _arrow(
+    scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, keys: Side, ids: list[int]
+) -> ViewContent:
     """Returns the picture of weights [heads, tokens, keys], with one row for each token of the output."""
     words = scene.texts(ids)
     number = token_number(options.token, words)
@@ -258,6 +260,6 @@ def _arrow(scene: Scene, options: ViewOptions, stage: str, weights: np.ndarray, 
     if keys.sound is not None:
         share = float(weights[:, number].mean(axis=0)[keys.sound[0] : keys.sound[1]].sum())
         notes.append(f"{share:.0%} of the attention of this token falls on the sound, the rest on the text around it")
-    return Drawn(
+    return ViewContent(
         "Attention back to the sound", (*layers, *((spans,) if len(spans.values) else ())), tokens, tuple(notes)
     )

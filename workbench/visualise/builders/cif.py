@@ -11,27 +11,27 @@ import numpy as np
 from workbench.decoding.cif import peaks
 from workbench.families.paraformer import MARKERS, PEAK, token_times
 from workbench.plots.layers import Axis, Layer
-from workbench.visualise.drawn import SECONDS, Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import SECONDS, ViewContent, token_spans
 
-ALPHAS, FINE = "predictor.alphas", "predictor.fine_alphas"
+ALPHAS, FINE_ALPHAS = "predictor.alphas", "predictor.fine_alphas"
 
 
-def cif(scene: Scene, options: ViewOptions) -> Drawn:
+def cif(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns weights, running sum, integrator, fires and token borders."""
     alphas = scene.stage(ALPHAS, "the weights of a CIF predictor")
     ids = scene.stage("tokens")
-    fine = scene.stages(FINE).get(FINE)
+    fine_alphas = scene.stages(FINE_ALPHAS).get(FINE_ALPHAS)
     words = [word for word in scene.texts(ids) if word not in MARKERS]
     tokens = scene.tokens()
     layers = _integration(alphas, scene.rows(ALPHAS), "", "")
-    finest = scene.rows(ALPHAS)
-    if fine is not None:
-        finest = scene.rows(FINE)
-        layers += _integration(fine, finest, "fine_", " of the finer head, which times the tokens")
-    weights = alphas if fine is None else fine
-    firing = token_times(weights, len(words), finest.step, fine is not None) if words else None
+    finest_axis = scene.rows(ALPHAS)
+    if fine_alphas is not None:
+        finest_axis = scene.rows(FINE_ALPHAS)
+        layers += _integration(fine_alphas, finest_axis, "fine_", " of the finer head, which times the tokens")
+    weights = alphas if fine_alphas is None else fine_alphas
+    firing = token_times(weights, len(words), finest_axis.step, fine_alphas is not None) if words else None
     times = firing.times if firing else None
     notes = []
     if words and times is None:
@@ -43,26 +43,32 @@ def cif(scene: Scene, options: ViewOptions) -> Drawn:
         "borders", "spans", "tokens, from border to border", borders, SECONDS, labels=tuple(words[: len(borders)])
     )
     spans = token_spans(tokens, "transcript", "tokens of the transcript")
-    return Drawn("CIF integration", (*layers, marks, spans), tokens, tuple(notes))
+    return ViewContent("CIF integration", (*layers, marks, spans), tokens, tuple(notes))
 
 
-def _integration(alphas: np.ndarray, x: Axis, prefix: str, of: str) -> list[Layer]:
+def _integration(alphas: np.ndarray, x: Axis, prefix: str, title_suffix: str) -> list[Layer]:
     """Returns weights [frames] as bars, their running sum, the integrator, and where it fires."""
     values = peaks(alphas, PEAK if prefix else 1.0)
     fires = np.flatnonzero(values >= PEAK)
     return [
-        Layer(f"{prefix}weights", "bars", f"weights{of}", alphas, x, Axis("weight")),
+        Layer(f"{prefix}weights", "bars", f"weights{title_suffix}", alphas, x, Axis("weight")),
         Layer(
             f"{prefix}sum",
             "lines",
-            f"running sum of the weights{of}",
+            f"running sum of the weights{title_suffix}",
             alphas.cumsum(dtype=np.float64)[None],
             x,
             Axis("tokens so far"),
             labels=("sum",),
         ),
         Layer(
-            f"{prefix}integrator", "lines", f"integrator{of}", values[None], x, Axis("value"), labels=("integrator",)
+            f"{prefix}integrator",
+            "lines",
+            f"integrator{title_suffix}",
+            values[None],
+            x,
+            Axis("value"),
+            labels=("integrator",),
         ),
-        Layer(f"{prefix}fires", "marks", f"fires{of}", x.start + fires * x.step, SECONDS, over=True),
+        Layer(f"{prefix}fires", "marks", f"fires{title_suffix}", x.start + fires * x.step, SECONDS, over=True),
     ]

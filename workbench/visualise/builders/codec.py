@@ -10,12 +10,12 @@ import numpy as np
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.speech.delay import aligned
 from workbench.speech.layout import SpeechLayout
-from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent
 
 
-def codec(scene: Scene, options: ViewOptions) -> Drawn:
+def codec(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the streams as written, and the codes frame by frame. It requests an answer in speech from the model."""
     scene = Scene(scene.session, scene.card, scene.source, {"modalities": "audio", **scene.options})
     rows = scene.stage("codec.rows", "an answer with speech")
@@ -45,4 +45,6 @@ def codec(scene: Scene, options: ViewOptions) -> Drawn:
             scale=scale,
         ),
     ]
-    return Drawn("Codec streams", tuple(layers), notes=("times count in the answer's audio, not in the recording",))
+    return ViewContent(
+        "Codec streams", tuple(layers), notes=("times count in the answer's audio, not in the recording",)
+    )

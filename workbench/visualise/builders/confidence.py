@@ -6,23 +6,25 @@ import numpy as np
 
 from workbench.plots.layers import Axis, Layer
 from workbench.visualise.answers import EMBEDDINGS, answered
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent, token_spans
 
 
-def confidence(scene: Scene, options: ViewOptions) -> Drawn:
+def confidence(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the probability of the likeliest token and the entropy, in bits, of each frame or token."""
     tokens = scene.tokens()
     spans = token_spans(tokens)
-    below = (spans,) if len(spans.values) else ()
+    span_layers = (spans,) if len(spans.values) else ()
     for stage in ("ctc.posteriors", "vad.scores"):
         if (posteriors := scene.stages(stage).get(stage)) is not None:
             x = scene.rows(stage)
-            return Drawn("Confidence and entropy", (*_curves(posteriors.astype(np.float64), x), *below), tokens)
+            return ViewContent(
+                "Confidence and entropy", (*_curves(posteriors.astype(np.float64), x), *span_layers), tokens
+            )
     if EMBEDDINGS in scene.stages(EMBEDDINGS):
         answer = answered(scene)
-        logits = scene.resumed({EMBEDDINGS: answer.embeddings}, "logits")["logits"][answer.rows]
+        logits = scene.stages_resumed_from({EMBEDDINGS: answer.embeddings}, "logits")["logits"][answer.rows]
         names = scene.texts(answer.ids)
     else:
         logits = scene.stage("logits", "logits")
@@ -30,23 +32,23 @@ def confidence(scene: Scene, options: ViewOptions) -> Drawn:
     x = Axis("token", "tokens", ticks=names)
     layers = _curves(softmax(logits), x)
     bars = [Layer(layer.name, "bars", layer.title, layer.values[0], x, layer.y) for layer in layers]
-    return Drawn("Confidence and entropy", (*bars, *below), tokens)
+    return ViewContent("Confidence and entropy", (*bars, *span_layers), tokens)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns probabilities of logits [rows, vocabulary] in float64; impossible tokens (minus infinity) get 0."""
     shifted = logits.astype(np.float64)
     shifted -= shifted.max(axis=1, keepdims=True, initial=-np.inf, where=np.isfinite(shifted))
-    found = np.exp(shifted)
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    probabilities = np.exp(shifted)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def entropy(probabilities: np.ndarray) -> np.ndarray:
     """Returns the entropy in bits of each row of probabilities [rows, choices]: 0 if one is certain."""
     logs = np.log2(probabilities, out=np.zeros_like(probabilities), where=probabilities > 0)
-    found: np.ndarray = -(probabilities * logs).sum(axis=1) + 0.0
-    return found
+    bits: np.ndarray = -(probabilities * logs).sum(axis=1) + 0.0
+    return bits
 
 
 def _curves(probabilities: np.ndarray, x: Axis) -> tuple[Layer, Layer]:

@@ -10,18 +10,18 @@ import numpy as np
 
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.plots.layers import Axis, Layer, Scale
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent, token_spans
 
 MOST_ROWS = 24  # tokens in the image of posteriors
-LEAST = 0.01  # a token that never reaches this probability is left out
+LEAST_PEAK = 0.01  # a token that never reaches this probability is left out
 MOST_STATES = 121  # rows of a lattice: sixty tokens; a longer one would be read as a slope
 BLANK = "∅"
 PROBABILITY = Scale("probability", 0.0, 1.0)
 
 
-def ctc(scene: Scene, options: ViewOptions) -> Drawn:
+def ctc(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns posteriors, lattice with alignment, and blanks over time."""
     posteriors = scene.stage("ctc.posteriors", "posteriors of a CTC head")
     ids = scene.stage("tokens").tolist()
@@ -57,7 +57,7 @@ def ctc(scene: Scene, options: ViewOptions) -> Drawn:
     else:
         notes.append(f"the lattice of {len(ids)} tokens is too tall to read and is left out; expected at most 60")
     spans = token_spans(tokens)
-    return Drawn("CTC lattice", (*layers, blanks, *([spans] if len(spans.values) else [])), tokens, tuple(notes))
+    return ViewContent("CTC lattice", (*layers, blanks, *([spans] if len(spans.values) else [])), tokens, tuple(notes))
 
 
 def blank_of(posteriors: np.ndarray, ids: list[int]) -> int:
@@ -77,7 +77,7 @@ def _peak_tokens(posteriors: np.ndarray, ids: list[int], blank: int) -> list[int
     peak = posteriors.max(axis=0)
     peak[blank] = 0.0
     by_height = np.argsort(-peak, kind="stable")[: MOST_ROWS - 1]
-    likely_ids = [int(number) for number in by_height if peak[number] >= LEAST or number in ids]
+    likely_ids = [int(number) for number in by_height if peak[number] >= LEAST_PEAK or number in ids]
     return [blank, *sorted(likely_ids, key=lambda number: (int(posteriors[:, number].argmax()), number))]
 
 

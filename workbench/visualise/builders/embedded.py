@@ -8,14 +8,14 @@ from workbench.embeddings.components import principal
 from workbench.embeddings.nearest import directions
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.answers import AUDIO_EMBEDDINGS, EMBEDDINGS
-from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent
 
 MOST_NAMED = 200  # rows whose nearest tokens are written; the table of more could not be read
 
 
-def embedded(scene: Scene, options: ViewOptions) -> Drawn:
+def embedded(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the plane in which rows and vocabulary vary most, and the nearest tokens of each row.
 
     The plane shows directions (vectors of length 1), like the cosine of the nearest tokens. The rows may be many times
@@ -24,10 +24,10 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
     stages = scene.stages(AUDIO_EMBEDDINGS, EMBEDDINGS)
     stage = AUDIO_EMBEDDINGS if AUDIO_EMBEDDINGS in stages else EMBEDDINGS
     rows = scene.stage(stage, "embeddings in front of a language model")
-    near = scene.session.neighbours(rows, options.count)
-    plane = principal(directions(rows), directions(near.sample))
+    neighbours = scene.session.neighbours(rows, options.count)
+    plane = principal(directions(rows), directions(neighbours.sample))
     first, second = (f"component {number} ({share:.0%} of variance)" for number, share in enumerate(plane.shares, 1))
-    words = tuple(texts[0] if texts else "" for texts in near.texts)
+    words = tuple(texts[0] if texts else "" for texts in neighbours.texts)
     x, y = Axis(first), Axis(second)
     named_rows = min(len(rows), MOST_NAMED)
     columns = (
@@ -39,11 +39,13 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
         "nearest",
         "table",
         "nearest tokens of each row",
-        near.cosines[:named_rows].T,
+        neighbours.cosines[:named_rows].T,
         columns,
-        Axis("nearest", "rows", ticks=tuple(str(place + 1) for place in range(near.ids.shape[1])), down=True),
-        labels=tuple(near.texts[row][place] for place in range(near.ids.shape[1]) for row in range(named_rows)),
-        scale=Scale("cosine", float(min(near.cosines.min(initial=0.0), 0.0)), 1.0),
+        Axis("nearest", "rows", ticks=tuple(str(place + 1) for place in range(neighbours.ids.shape[1])), down=True),
+        labels=tuple(
+            neighbours.texts[row][place] for place in range(neighbours.ids.shape[1]) for row in range(named_rows)
+        ),
+        scale=Scale("cosine", float(min(neighbours.cosines.min(initial=0.0), 0.0)), 1.0),
     )
     layers = (
         Layer("vocabulary", "points", "rows (blue) among tokens of the vocabulary", plane.others, x, y),
@@ -59,4 +61,4 @@ def embedded(scene: Scene, options: ViewOptions) -> Drawn:
         ),
     )
     notes = (f"the table names the first {named_rows} of {len(rows)} rows",) if named_rows < len(rows) else ()
-    return Drawn("Embeddings and nearest tokens", layers, scene.tokens(), notes)
+    return ViewContent("Embeddings and nearest tokens", layers, scene.tokens(), notes)

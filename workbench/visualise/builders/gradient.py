@@ -11,14 +11,14 @@ import numpy as np
 from workbench.plots.layers import Axis, Layer, diverging_scale
 from workbench.trace.gradients import gradient_stage
 from workbench.visualise.builders.sound import energies
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene, token_number
+from workbench.visualise.view_content import ViewContent, token_spans
 
 FBANK = "frontend.fbank"
 
 
-def gradient(scene: Scene, options: ViewOptions) -> Drawn:
+def gradient(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the gradient of one token, its size in each frame, and the filter bank beside it."""
     number = options.token
     if number is None:
@@ -50,4 +50,4 @@ def gradient(scene: Scene, options: ViewOptions) -> Drawn:
     tokens = scene.tokens()
     spans = token_spans(tokens)
     bank = energies(scene, FBANK, "log-mel filter bank", "log energy", scene.stage(FBANK, "its filter bank"))
-    return Drawn("Gradient of a token", (image, size, bank, *((spans,) if len(spans.values) else ())), tokens)
+    return ViewContent("Gradient of a token", (image, size, bank, *((spans,) if len(spans.values) else ())), tokens)

@@ -6,26 +6,26 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
-from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.similarity import MOST_ROWS, cka_matrix, sampled
 from workbench.visualise.stacks import stack_of
+from workbench.visualise.view_content import ViewContent
 
 CKA = Scale("linear CKA", 0.0, 1.0)
 
 
-def similarity(scene: Scene, options: ViewOptions) -> Drawn:
+def similarity(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the similarity of every layer of a stack with every other."""
     prefix, layers = _layers(scene, options)
     rows = sampled(len(layers[0]))
     values = cka_matrix(*[[layer[rows] for layer in layers]] * 2)
     axis = _axis(prefix, len(layers))
     image = Layer("cka", "image", f"similarity of {prefix}", values, axis, axis, scale=CKA)
-    return Drawn("Layer similarity", (image,), notes=_notes(len(layers[0]), values))
+    return ViewContent("Layer similarity", (image,), notes=_notes(len(layers[0]), values))
 
 
-def similarity_between(first: Scene, second: Scene, options: ViewOptions) -> Drawn:
+def similarity_between(first: Scene, second: Scene, options: ViewOptions) -> ViewContent:
     """Returns the similarity of every layer of one model with every layer of another that heard the same recording.
 
     Rows are compared at the same time where both models say when their rows were spoken. Raises `BadInput` if the rows
@@ -48,13 +48,15 @@ def similarity_between(first: Scene, second: Scene, options: ViewOptions) -> Dra
         _axis(first_stack, len(first_layers)),
         scale=CKA,
     )
-    return Drawn("Layer similarity", (image,), notes=_notes(max(len(first_layers[0]), len(second_layers[0])), values))
+    return ViewContent(
+        "Layer similarity", (image,), notes=_notes(max(len(first_layers[0]), len(second_layers[0])), values)
+    )
 
 
 def _layers(scene: Scene, options: ViewOptions) -> tuple[str, list[np.ndarray]]:
     prefix, count = stack_of(scene, options.stack)
-    found = scene.stages(f"{prefix}.*")
-    return prefix, [found[f"{prefix}.{number}"] for number in range(count)]
+    stages = scene.stages(f"{prefix}.*")
+    return prefix, [stages[f"{prefix}.{number}"] for number in range(count)]
 
 
 def _axis(prefix: str, count: int) -> Axis:
@@ -62,9 +64,9 @@ def _axis(prefix: str, count: int) -> Axis:
 
 
 def _notes(rows: int, values: np.ndarray) -> tuple[str, ...]:
-    few = (f"of {rows} rows, {MOST_ROWS} that are evenly spread were compared",) if rows > MOST_ROWS else ()
-    unknown = ("a layer has no similarity (NaN) where all its rows are equal",) if np.isnan(values).any() else ()
-    return few + unknown
+    sample_note = (f"of {rows} rows, {MOST_ROWS} that are evenly spread were compared",) if rows > MOST_ROWS else ()
+    nan_note = ("a layer has no similarity (NaN) where all its rows are equal",) if np.isnan(values).any() else ()
+    return sample_note + nan_note
 
 
 def _matched(
@@ -77,11 +79,11 @@ def _matched(
         return sampled(first_rows), sampled(first_rows)
     if first_times is not None and second_times is not None:
         middles = first_times.start + (np.arange(first_rows) + 0.5) * first_times.step
-        nearest = np.floor((middles - second_times.start) / second_times.step).astype(np.int64)
-        matched = np.flatnonzero((nearest >= 0) & (nearest < second_rows) & (middles >= 0))
-        if len(matched):
-            matched = matched[sampled(len(matched))]
-            return matched, nearest[matched]
+        second_indices = np.floor((middles - second_times.start) / second_times.step).astype(np.int64)
+        first_indices = np.flatnonzero((second_indices >= 0) & (second_indices < second_rows) & (middles >= 0))
+        if len(first_indices):
+            first_indices = first_indices[sampled(len(first_indices))]
+            return first_indices, second_indices[first_indices]
     if first_rows != second_rows:
         raise BadInput(
             f"{first.side} has {first_rows} rows in {first_stack} and {second.side} {second_rows} in {second_stack}, "

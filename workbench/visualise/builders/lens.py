@@ -14,25 +14,27 @@ from workbench.decoding.ctc import greedy
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.answers import EMBEDDINGS, answered
 from workbench.visualise.builders.ctc import BLANK, blank_of
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.stacks import WRITING, stack_of
+from workbench.visualise.view_content import ViewContent, token_spans
 
 MOST_LAYERS = 16  # passes of the model; of more layers, as many that are evenly spread
 PROBABILITY = Scale("probability of the likeliest token", 0.0, 1.0)
 
 
-def lens(scene: Scene, options: ViewOptions) -> Drawn:
+def lens(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the likeliest tokens and their probabilities by layer."""
     prefix, count = stack_of(scene, options.stack, WRITING)
     answer = answered(scene) if prefix == "llm.layers" else None
     ids = answer.ids if answer else scene.stage("tokens")
     substituted = {EMBEDDINGS: answer.embeddings} if answer else {}
-    states = scene.resumed(substituted, f"{prefix}.*") if substituted else scene.stages(f"{prefix}.*")
+    states = scene.stages_resumed_from(substituted, f"{prefix}.*") if substituted else scene.stages(f"{prefix}.*")
     shown_layers = np.unique(np.linspace(0, count - 1, min(count, MOST_LAYERS)).round().astype(int)).tolist()
     logits = [
-        scene.resumed({**substituted, f"{prefix}.{count - 1}": states[f"{prefix}.{number}"]}, "logits")["logits"]
+        scene.stages_resumed_from({**substituted, f"{prefix}.{count - 1}": states[f"{prefix}.{number}"]}, "logits")[
+            "logits"
+        ]
         for number in shown_layers
     ]
     layers = tuple(map(str, shown_layers))
@@ -42,9 +44,9 @@ def lens(scene: Scene, options: ViewOptions) -> Drawn:
     if answer:
         logits = [each[answer.rows] for each in logits]
     words = scene.texts(ids)
-    x = Axis("token that was written", "tokens", ticks=tuple(map(_shown, words)))
+    x = Axis("token that was written", "tokens", ticks=tuple(map(_visible_text, words)))
     table = _table(scene, "lens", "likeliest tokens by layer", logits, layers, x, options.count)
-    return Drawn("Logit lens", (table,), scene.tokens(), tuple(notes))
+    return ViewContent("Logit lens", (table,), scene.tokens(), tuple(notes))
 
 
 def _of_frames(
@@ -54,7 +56,7 @@ def _of_frames(
     layers: tuple[str, ...],
     count: int,
     notes: list[str],
-) -> Drawn:
+) -> ViewContent:
     """Returns the lens of a CTC model: for every frame, and for the frame of each token where it is likeliest."""
     powers = np.exp(logits[-1] - logits[-1].max(axis=1, keepdims=True))
     blank = blank_of(powers, ids.tolist())
@@ -63,10 +65,10 @@ def _of_frames(
     )
     tokens = scene.tokens()
     frames, names = peaks_of(logits[-1], blank)
-    x = Axis("token that was written", "tokens", ticks=tuple(_shown(name) for name in scene.texts(names)))
+    x = Axis("token that was written", "tokens", ticks=tuple(_visible_text(name) for name in scene.texts(names)))
     parts = [each[frames] for each in logits]
     short = _table(scene, "tokens_lens", "likeliest tokens at the frame of each token", parts, layers, x, count, blank)
-    return Drawn("Logit lens", (every, token_spans(tokens), short), tokens, tuple(notes))
+    return ViewContent("Logit lens", (every, token_spans(tokens), short), tokens, tuple(notes))
 
 
 def peaks_of(scores: np.ndarray, blank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,13 +99,13 @@ def _table(
         words = iter(scene.texts(ids.ravel()))
         values.append(np.exp(logprobs[:, 0]) if len(each) else np.empty(0))
         labels += [
-            " ".join(BLANK if number == blank else _shown(word) for number, word in zip(row, words))
+            " ".join(BLANK if number == blank else _visible_text(word) for number, word in zip(row, words))
             for row in ids.tolist()
         ]
     y = Axis("layer", "layers", ticks=layers, down=True)
     return Layer(name, "table", title, np.stack(values), x, y, labels=tuple(labels), scale=PROBABILITY)
 
 
-def _shown(text: str) -> str:
+def _visible_text(text: str) -> str:
     """Returns a token's text with its spaces visible."""
     return text.replace(" ", "␣").replace("\n", "↵") or "·"

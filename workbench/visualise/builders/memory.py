@@ -9,17 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.plots.layers import Axis, Layer, diverging_scale
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
 from workbench.visualise.stacks import layer_of, stack_of
+from workbench.visualise.view_content import ViewContent, token_spans
 
-WIDEST = 15  # frames on either side that a kernel may reach
-FITS = 5e-3  # relative L2 of what a kernel leaves unexplained; weights in 16 bits stay below
-REPEATED = 2  # rows for each tap that make the fit certain
+MOST_REACH = 15  # frames on either side that a kernel may reach
+FIT_TOLERANCE = 5e-3  # relative L2 of what a kernel leaves unexplained; weights in 16 bits stay below
+ROWS_PER_TAP = 2  # rows for each tap that make the fit certain
 
 
-def memory(scene: Scene, options: ViewOptions) -> Drawn:
+def memory(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the output of a layer's memory over time, and its kernels."""
     prefix, count = stack_of(scene, options.stack, ("encoder", "decoder"))
     layer = layer_of(scene, options.layer, prefix, count)
@@ -66,8 +66,8 @@ def memory(scene: Scene, options: ViewOptions) -> Drawn:
         layers.append(Layer("strength", "bars", "mean magnitude of the taps", strength, tap_axis, Axis("tap")))
     tokens = scene.tokens()
     spans = token_spans(tokens)
-    below = (spans,) if len(spans.values) and x is None else ()
-    return Drawn("FSMN memory", (layers[0], *below, *layers[1:]), tokens, tuple(notes))
+    span_layers = (spans,) if len(spans.values) and x is None else ()
+    return ViewContent("FSMN memory", (layers[0], *span_layers, *layers[1:]), tokens, tuple(notes))
 
 
 def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:
@@ -79,14 +79,14 @@ def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:
     rows, channels = value.shape
     difference = (output.astype(np.float64) - value).T[..., None]
     size = np.linalg.norm(difference)
-    for reach in range(WIDEST + 1):
+    for reach in range(MOST_REACH + 1):
         taps = 2 * reach + 1
-        if rows < REPEATED * taps:
+        if rows < ROWS_PER_TAP * taps:
             return None
         padded = np.pad(value.astype(np.float64), ((reach, reach), (0, 0)))
-        around = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=0).transpose(1, 0, 2)
-        solution = np.linalg.pinv(around, rcond=1e-10) @ difference
-        if np.linalg.norm(around @ solution - difference) <= FITS * size:
+        windows = np.lib.stride_tricks.sliding_window_view(padded, taps, axis=0).transpose(1, 0, 2)
+        solution = np.linalg.pinv(windows, rcond=1e-10) @ difference
+        if np.linalg.norm(windows @ solution - difference) <= FIT_TOLERANCE * size:
             kernel: np.ndarray = solution[..., 0].reshape(channels, taps)
             return kernel
     return None

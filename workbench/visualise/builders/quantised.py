@@ -15,26 +15,26 @@ from workbench.registry.registry import Registry
 from workbench.system.tempdirs import make_tempdir
 from workbench.trace.order import computation_order, kind_of
 from workbench.trace.trace import Trace
-from workbench.visualise.drawn import Drawn
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent
 
 DEFAULT_TYPES = ("f16", "q8_0", "q4_0")
 STAGES = "*.*,logits"
 SMALLEST = 1e-9  # drawn for errors below it, 0 among them
 
 
-def quantised(scene: Scene, options: ViewOptions) -> Drawn:
+def quantised(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the relative L2 error of every stage of the model in GGUF files of some types."""
     registry, card = scene.registry, scene.card
     if registry is None:
         raise BadInput("the view quantisation opens the model in several types; expected a registry to open it with")
     types = options.types or DEFAULT_TYPES
-    wrong = [each for each in types if each not in TYPES]
-    if wrong:
-        raise BadInput(f"{wrong[0]!r:.40} is not a type of weights; expected some of {', '.join(TYPES)}")
+    unknown_types = [each for each in types if each not in TYPES]
+    if unknown_types:
+        raise BadInput(f"{unknown_types[0]!r:.40} is not a type of weights; expected some of {', '.join(TYPES)}")
     errors: dict[str, dict[str, float]] = {}  # of each stage, by type
-    failed: dict[str, str] = {}
+    errors_by_type: dict[str, str] = {}
     folder = make_tempdir()
     try:
         with registry.open(card.id, runtime="pytorch", dtype="float64") as session:
@@ -46,17 +46,17 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
             except Cancelled:
                 raise
             except WorkbenchError as error:
-                failed[each] = str(error)
+                errors_by_type[each] = str(error)
                 continue
             for stage, error_of_stage in stage_errors.items():
                 errors.setdefault(stage, {})[each] = error_of_stage
         stages = [stage for stage in computation_order(list(reference), recorded=True) if stage in errors]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if len(failed) == len(types):
-        raise BadInput(f"{card.id} cannot be compared in these types: {failed[types[0]]}")
-    shown = [each for each in types if any(each in errors[stage] for stage in stages)]
-    values = np.array([[errors[stage].get(each, np.nan) for stage in stages] for each in shown])
+    if len(errors_by_type) == len(types):
+        raise BadInput(f"{card.id} cannot be compared in these types: {errors_by_type[types[0]]}")
+    compared_types = [each for each in types if any(each in errors[stage] for stage in stages)]
+    values = np.array([[errors[stage].get(each, np.nan) for stage in stages] for each in compared_types])
     logs = np.log10(np.maximum(values, SMALLEST))
     x = Axis("stage, in the order of the computation", "layers", ticks=tuple(stages))
     scale = Scale("log10", float(np.nanmin(logs, initial=0.0)), float(np.nanmax(logs, initial=-9.0)))
@@ -66,15 +66,21 @@ def quantised(scene: Scene, options: ViewOptions) -> Drawn:
         "log10 of the relative L2 error of each stage, against float64",
         logs,
         x,
-        Axis("type", "rows", ticks=tuple(shown), down=True),
+        Axis("type", "rows", ticks=tuple(compared_types), down=True),
         labels=tuple(f"{value:.1f}" for value in logs.flat),
         scale=scale,
     )
     lines = Layer(
-        "growth", "lines", "growth of the error through the model", logs, x, Axis("log10 error"), labels=tuple(shown)
+        "growth",
+        "lines",
+        "growth of the error through the model",
+        logs,
+        x,
+        Axis("log10 error"),
+        labels=tuple(compared_types),
     )
-    notes = tuple(f"{each}: {reason}" for each, reason in failed.items())
-    return Drawn("Where quantisation error enters", (lines, table), notes=notes)
+    notes = tuple(f"{each}: {reason}" for each, reason in errors_by_type.items())
+    return ViewContent("Where quantisation error enters", (lines, table), notes=notes)
 
 
 def _errors(scene: Scene, registry: Registry, reference: Trace, kind: str, folder: Path) -> dict[str, float]:

@@ -7,15 +7,15 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, scale_of
 from workbench.plots.waveform import envelope
-from workbench.visualise.drawn import Drawn, token_spans
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
+from workbench.visualise.view_content import ViewContent, token_spans
 
 COLUMNS = 4000  # of a waveform: more than a screen has
 QUIETEST, LOUDEST = 2.0, 99.8  # percentiles at which colours of energies are clipped
 
 
-def waveform(scene: Scene, options: ViewOptions) -> Drawn:
+def waveform(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the waveform, and the tokens where they were spoken."""
     recording = scene.recording
     if recording is None:
@@ -33,10 +33,10 @@ def waveform(scene: Scene, options: ViewOptions) -> Drawn:
     )
     tokens = scene.tokens()
     spans = token_spans(tokens, over=True)
-    return Drawn("Waveform", (band, spans) if len(spans.values) else (band,), tokens, recording.notes)
+    return ViewContent("Waveform", (band, spans) if len(spans.values) else (band,), tokens, recording.notes)
 
 
-def filterbank(scene: Scene, options: ViewOptions) -> Drawn:
+def filterbank(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the filter bank, and the frames that enter the encoder."""
     stages = scene.stages("frontend.*", "tower.mel")
     layers = []
@@ -50,13 +50,13 @@ def filterbank(scene: Scene, options: ViewOptions) -> Drawn:
             layers.append(energies(scene, stage, title, values, stages[stage]))
     if not layers:
         raise scene.lacks("its filter bank", "frontend.fbank")
-    return Drawn("Filter bank", tuple(layers), scene.tokens())
+    return ViewContent("Filter bank", tuple(layers), scene.tokens())
 
 
 def _repeats(stage: str, stages: dict[str, np.ndarray]) -> bool:
     """Returns whether a stage has the same values as the one before it, as without stacking or CMVN."""
-    before = {"frontend.lfr": "frontend.fbank", "frontend.features": "frontend.lfr"}.get(stage)
-    return before in stages and np.array_equal(stages[stage], stages[before or ""])
+    previous_stage = {"frontend.lfr": "frontend.fbank", "frontend.features": "frontend.lfr"}.get(stage)
+    return previous_stage in stages and np.array_equal(stages[stage], stages[previous_stage or ""])
 
 
 def energies(scene: Scene, stage: str, title: str, values: str, array: np.ndarray) -> Layer:

@@ -14,7 +14,7 @@ SECONDS = Axis("seconds", "seconds")
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class ViewContent:
     """The part of a picture that depends on its view."""
 
     title: str
@@ -25,6 +25,14 @@ class Drawn:
 
 def token_spans(tokens: Sequence[Token], name: str = "tokens", title: str = "tokens", over: bool = False) -> Layer:
     """Returns the tokens that have times as spans in seconds."""
-    timed = [token for token in tokens if token.start is not None and token.end is not None]
-    values = np.array([(token.start, token.end) for token in timed], dtype=np.float64).reshape(-1, 2)
-    return Layer(name, "spans", title, values, SECONDS, labels=tuple(token.text.strip() for token in timed), over=over)
+    tokens_with_times = [token for token in tokens if token.start is not None and token.end is not None]
+    values = np.array([(token.start, token.end) for token in tokens_with_times], dtype=np.float64).reshape(-1, 2)
+    return Layer(
+        name,
+        "spans",
+        title,
+        values,
+        SECONDS,
+        labels=tuple(token.text.strip() for token in tokens_with_times),
+        over=over,
+    )

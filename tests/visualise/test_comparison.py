@@ -11,7 +11,7 @@ from tests.visualise.conftest import SAMPLE, SceneOf
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
 from workbench.registry.registry import Registry
-from workbench.visualise.beside import difference, side_by_side
+from workbench.visualise.comparison import difference, side_by_side
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
 from workbench.visualise.run import picture_of, pictures_beside, split_options, visualise

@@ -18,7 +18,7 @@ COMPARED = ("image", "lines", "bars", "table")
 """Kinds of layers that have a difference, cell by cell."""
 
 
-def check_alike(first: Picture, second: Picture) -> None:
+def check_comparable(first: Picture, second: Picture) -> None:
     """Raises `BadInput` for pictures of two different views."""
     if first.view != second.view:
         raise BadInput(f"pictures of {first.view} and of {second.view} are given; expected two of one view")
@@ -30,7 +30,7 @@ def difference(first: Picture, second: Picture) -> Picture:
     Layers of other shapes are left out, and a note names them. Raises `BadInput` for pictures of two views, and where
     no layer can be compared.
     """
-    check_alike(first, second)
+    check_comparable(first, second)
     second_layers = {layer.name: layer for layer in second.layers}
     layers, notes = [], []
     for layer in first.layers:
@@ -38,7 +38,7 @@ def difference(first: Picture, second: Picture) -> Picture:
         if layer.kind not in COMPARED or layer.over:
             continue
         if counterpart is None or counterpart.values.shape != layer.values.shape:
-            notes.append(_why(layer, counterpart))
+            notes.append(_difference_reason(layer, counterpart))
             continue
         values = counterpart.values.astype(np.float64) - layer.values.astype(np.float64)
         coloured = layer.kind in ("image", "table")
@@ -62,7 +62,7 @@ def difference(first: Picture, second: Picture) -> Picture:
     )
 
 
-def _why(layer: Layer, counterpart: Layer | None) -> str:
+def _difference_reason(layer: Layer, counterpart: Layer | None) -> str:
     if counterpart is None:
         return f"only the first has {layer.title}"
     shapes = [dimensions(each.values.shape) for each in (layer, counterpart)]
@@ -74,9 +74,9 @@ def side_by_side(first: Picture, second: Picture) -> Picture:
 
     Layers of one name share the scale of their colours. Raises `BadInput` for pictures of two views.
     """
-    check_alike(first, second)
+    check_comparable(first, second)
     shared = _shared_scales(first, second)
-    layers = [*_named(first, "a", shared), *_named(second, "b", shared)]
+    layers = [*_prefixed_layers(first, "a", shared), *_prefixed_layers(second, "b", shared)]
     notes = [*first.notes, *(note for note in second.notes if note not in first.notes)]
     try:
         difference_picture = difference(first, second)
@@ -93,7 +93,7 @@ def side_by_side(first: Picture, second: Picture) -> Picture:
     )
 
 
-def _named(picture: Picture, prefix: str, scales: dict[str, Scale]) -> list[Layer]:
+def _prefixed_layers(picture: Picture, prefix: str, scales: dict[str, Scale]) -> list[Layer]:
     return [
         replace(
             layer,

@@ -152,18 +152,23 @@ def _object(greedy: Row, best: Row, pieces: Sequence[str], count: int) -> dict[s
     error = best.error or greedy.error
     if error:
         return {"file": best.recording, "error": error}
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "file": best.recording,
         "greedy": text_of(greedy.hypotheses[0], pieces),
         "hypotheses": [_hypothesis(each, pieces) for each in best.hypotheses[:count]],
     }
     if greedy.score and best.score:
-        found |= {"score_of_greedy": score_dict(greedy.score), "score_of_best": score_dict(best.score)}
-    return found
+        values |= {"score_of_greedy": score_dict(greedy.score), "score_of_best": score_dict(best.score)}
+    return values
 
 
-def _hypothesis(found: Hypothesis, pieces: Sequence[str]) -> dict[str, Any]:
-    words = {} if found.words is None else {"words": list(found.words)}
+def _hypothesis(hypothesis: Hypothesis, pieces: Sequence[str]) -> dict[str, Any]:
+    words = {} if hypothesis.words is None else {"words": list(hypothesis.words)}
     parts = ("score", "acoustic", "lm", "token_lm", "word_lm", "neural_lm", "bonus", "boost")
-    tokens = [pieces[token] for token in found.tokens]
-    return {"text": text_of(found, pieces), "tokens": tokens, **words, **{name: getattr(found, name) for name in parts}}
+    tokens = [pieces[token] for token in hypothesis.tokens]
+    return {
+        "text": text_of(hypothesis, pieces),
+        "tokens": tokens,
+        **words,
+        **{name: getattr(hypothesis, name) for name in parts},
+    }

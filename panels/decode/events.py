@@ -60,13 +60,15 @@ class DecodeActions(RecordingActions):
         """Returns the models that can be chosen now, without changing the choice."""
         heads = [(each.title, each.cell.value) for each in headed_offers(self.pool.registry) if each.possible]
         texts = [(each.title, each.cell.value) for each in offers(self.pool.registry, TASK) if each.possible]
-        chosen = model if model in [value for _, value in heads] else heads[0][1] if heads else None
-        return gr.update(choices=heads, value=chosen), gr.update(choices=[("none", ""), *texts], value=neural or "")
+        chosen_model = model if model in [value for _, value in heads] else heads[0][1] if heads else None
+        return gr.update(choices=heads, value=chosen_model), gr.update(
+            choices=[("none", ""), *texts], value=neural or ""
+        )
 
     def examples_html(self) -> str:
         """Returns the examples as buttons; empty if none ship."""
-        listed = read_examples()
-        return render(VIEW, "examples", listed) if listed else ""
+        examples = read_examples()
+        return render(VIEW, "examples", examples) if examples else ""
 
     def pick_sample(self, event: gr.EventData) -> tuple[Any, ...]:
         """Uses a sample, or all of them; also returns the reference text, the credit, the sample's text, and no logits,
@@ -78,17 +80,17 @@ class DecodeActions(RecordingActions):
         """Fills in an example: files, neural model, options, logits, tokens, blank, recordings, reference, credit and
         the text that the example brought.
         """
-        found = find_example(datum(event._data, "example"))
-        files = [found.path(found.files.get(option, "")) for option in FILES]
-        offered = [each.cell.value for each in offers(self.pool.registry, TASK) if each.possible]
-        neural = found.neural if found.neural in offered else ""
-        options = [found.options.get(each.spec.name, _default(each)) for each in self.options]
-        logits = [found.path(name) for name in found.logits] or None
-        reference = "\n".join(found.references)
+        example = find_example(datum(event._data, "example"))
+        files = [example.path(example.files.get(option, "")) for option in FILES]
+        available = [each.cell.value for each in offers(self.pool.registry, TASK) if each.possible]
+        neural = example.neural if example.neural in available else ""
+        options = [example.options.get(each.spec.name, _default(each)) for each in self.options]
+        logits = [example.path(name) for name in example.logits] or None
+        reference = "\n".join(example.references)
         inputs: tuple[Any, ...] = (None, reference, "", reference)
-        if found.samples:
-            inputs = sample_values([each for name in found.samples for each in samples_named(self.samples, name)])
-        return (*files, neural, *options, logits, found.path(found.tokens), "0", *inputs)
+        if example.samples:
+            inputs = sample_values([each for name in example.samples for each in samples_named(self.samples, name)])
+        return (*files, neural, *options, logits, example.path(example.tokens), "0", *inputs)
 
     def check(
         self,
@@ -108,11 +110,11 @@ class DecodeActions(RecordingActions):
         )
         lexicon = path_of_option["lexicon"]
         if isinstance(layout, Checked):
-            found = [layout if path_of_option[option] else None for option in checked_options]
+            results = [layout if path_of_option[option] else None for option in checked_options]
         else:
-            found = [check_file(option, path_of_option[option], layout, lexicon) for option in checked_options]
-        shown = ["" if each is None else render(VIEW, "checked", each.message, each.wrong) for each in found]
-        return shown if len(shown) > 1 else shown[0]
+            results = [check_file(option, path_of_option[option], layout, lexicon) for option in checked_options]
+        html = ["" if each is None else render(VIEW, "checked", each.message, each.wrong) for each in results]
+        return html if len(html) > 1 else html[0]
 
     def _layout(
         self, model: str | None, logits: list[str] | None, tokens: str | None, blank: str
@@ -159,12 +161,12 @@ class DecodeActions(RecordingActions):
             values: the inputs' values, then the HTML of the table, the progress, and the answer to why.
         """
         decodings = self.last_runs.get(user)
-        found = [row for row in decodings.state.rows if row.searched] if decodings else []
-        if not found:
+        searched_rows = [row for row in decodings.state.rows if row.searched] if decodings else []
+        if not searched_rows:
             return gr.skip()
-        names = list(dict.fromkeys(row.recording for row in found))
+        names = list(dict.fromkeys(row.recording for row in searched_rows))
         recordings = names[0] if len(names) == 1 else f"{len(names)} recordings"
-        title = f"{recordings} · {', '.join(dict.fromkeys(row.title for row in found))}"
+        title = f"{recordings} · {', '.join(dict.fromkeys(row.title for row in searched_rows))}"
         return views.keep(title, values[: views.inputs], values[views.inputs :])
 
     def cancel(self, request: gr.Request) -> Update:
@@ -206,14 +208,14 @@ class DecodeActions(RecordingActions):
             yield gr.skip(), gr.skip(), gr.skip()
             return
         self._followed[user] = row
-        shown = gr.update(elem_classes=visibility_classes(True, "card"))
+        visible = gr.update(elem_classes=visibility_classes(True, "card"))
         heading = element("h3", text(f"{row.title}, frame by frame ") + element("span", text(row.recording), "muted"))
         waiting = element("p", "Searching once more, step by step…", "muted small", role="status")
         try:
-            yield shown, heading + waiting, None
-            found = follow(decodings, row)
+            yield visible, heading + waiting, None
+            view_value = follow(decodings, row)
             if self._followed.get(user) is row:
-                yield shown, heading, found
+                yield visible, heading, view_value
         finally:
             if self._followed.get(user) is row:
                 del self._followed[user]
@@ -238,27 +240,27 @@ class DecodeActions(RecordingActions):
             second: the same for the second weight.
             values: the inputs of a run, in the order of `Form`.
         """
-        swept = _pair(pair)
-        grid = read_grid(first, swept.weight), read_grid(second, swept.bonus)
+        weight_pair = _pair(pair)
+        grid = read_grid(first, weight_pair.weight), read_grid(second, weight_pair.bonus)
         job = job_of(self.pool, self.options, Form.of(values))
-        check_swept(job, swept)
+        check_swept(job, weight_pair)
         user = str(request.session_hash)
         lists, earlier = self.lists.get(user), self.last_runs.get(user)
-        if lists is None or lists.pair != swept or not same_lists(lists.job, job, swept):
-            lists = NBestLists(job, swept)
+        if lists is None or lists.pair != weight_pair or not same_lists(lists.job, job, weight_pair):
+            lists = NBestLists(job, weight_pair)
         if earlier is not None and (earlier.job.sources, earlier.job.offer, earlier.job.layout) != (
             job.sources,
             job.offer,
             job.layout,
         ):
             earlier = None
-        now = (getattr(job.options, swept.weight), getattr(job.options, swept.bonus))
+        used_weights = (getattr(job.options, weight_pair.weight), getattr(job.options, weight_pair.bonus))
         try:
             with self._sweeps.run(user) as stop:
                 for state in run_sweep(self.pool, lists, earlier, *grid, stop):
-                    found = state.result
-                    names = (swept.weight, swept.bonus.replace("_", " "))
-                    heat = gr.skip() if found is None else sweep_html(found, names, now)
+                    result = state.result
+                    names = (weight_pair.weight, weight_pair.bonus.replace("_", " "))
+                    heat = gr.skip() if result is None else sweep_html(result, names, used_weights)
                     yield heat, sweep_status_html(state), *run_buttons(not state.finished)
             self.lists.put(user, lists)
         except Exception:
@@ -267,15 +269,15 @@ class DecodeActions(RecordingActions):
 
     def use(self, pair: str, event: gr.EventData) -> list[Any]:
         """Uses the weights of the pressed cell."""
-        swept = _pair(pair)
+        weight_pair = _pair(pair)
         try:
-            chosen = {
-                swept.weight: float(datum(event._data, "first")),
-                swept.bonus: float(datum(event._data, "second")),
+            pressed_weights = {
+                weight_pair.weight: float(datum(event._data, "first")),
+                weight_pair.bonus: float(datum(event._data, "second")),
             }
         except ValueError:
             raise BadInput("the weights of that cell cannot be read; reload the page") from None
-        return [chosen.get(each.spec.name, gr.skip()) for each in self.options]
+        return [pressed_weights.get(each.spec.name, gr.skip()) for each in self.options]
 
 
 def _pair(pair: str) -> Pair:

@@ -26,19 +26,21 @@ def follow(decodings: Decodings, row: Row) -> dict[str, Any]:
         notes.append(f"The first {MOST_FRAMES} frames are shown, as if the recording ended there.")
     record = decoder.explain(logits)
     text = text_of(record.hypotheses[0], layout.pieces) if record.hypotheses else ""
-    loss = find_loss(record, wider(decoder).decode([logits])[0])
+    loss = find_loss(record, wider_search(decoder).decode([logits])[0])
     followed = Followed(record, layout.pieces, layout.blank, layout.frame_seconds, layout.begin, loss, tuple(notes))
     return search_value(followed, text)
 
 
-def wider(decoder: CtcDecoder) -> CtcDecoder:
+def wider_search(decoder: CtcDecoder) -> CtcDecoder:
     """Returns a search with the same models that keeps more hypotheses and has no threshold for scores."""
     beam = max(decoder.options.beam_size, min(WIDER * decoder.options.beam_size, WIDEST))
-    few = None if decoder.vocabulary <= SMALL_VOCABULARY else max(decoder.options.tokens_per_frame or 0, WIDE_TOKENS)
+    tokens_per_frame = (
+        None if decoder.vocabulary <= SMALL_VOCABULARY else max(decoder.options.tokens_per_frame or 0, WIDE_TOKENS)
+    )
     return CtcDecoder(
         decoder.vocabulary,
         decoder.blank,
-        replace(decoder.options, beam_size=beam, nbest=1, threshold=None, tokens_per_frame=few),
+        replace(decoder.options, beam_size=beam, nbest=1, threshold=None, tokens_per_frame=tokens_per_frame),
         token_lm=decoder.token_lm,
         lexicon=decoder.lexicon,
         word_lm=decoder.word_lm,

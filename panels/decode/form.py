@@ -33,8 +33,8 @@ class Form(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[Any]) -> Form:
         """Returns the form that has these inputs, which are in its order."""
-        last = FIRST_FILE + len(FILES)
-        return cls._make((*values[:FIRST_FILE], values[FIRST_FILE:last], values[last:]))
+        end_of_files = FIRST_FILE + len(FILES)
+        return cls._make((*values[:FIRST_FILE], values[FIRST_FILE:end_of_files], values[end_of_files:]))
 
     @property
     def inputs(self) -> list[Any]:

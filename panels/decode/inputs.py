@@ -81,11 +81,11 @@ def knowledge_card(examples: str) -> Knowledge:
         step_title(2, "Language models, lexicon, phrases", optional=True)
         picked = html_block(examples, "pick", elem_id="decode-examples")
         files, notes = {}, {}
-        for together in PAIRS_OF_FILES:
+        for pair in PAIRS_OF_FILES:
             with gr.Row(elem_classes="pair"):
-                for option in together:
+                for option in pair:
                     files[option] = _knowledge_file(option)
-            for option in together:
+            for option in pair:
                 notes[option] = html_block("", elem_id=f"{_id_of(option)}-note", elem_classes="checked")
         html_block(HOW_WRITTEN)
         neural = gr.Dropdown(

@@ -86,15 +86,15 @@ def _ngrams(path: str, symbols: Sequence[str], units: str) -> str:
         binary = read_ngram_model(Path(path), symbols)
         return f"A KenLM model of order {binary.order} for the {len(symbols)} {units}{_notes(binary.notes)}."
     tables = read_arpa(Path(path))
-    known = sum(symbol in tables.ids for symbol in symbols)
-    if not known:
-        listed = ", ".join(f"{word!r:.30}" for word in tables.words if not word.startswith("<"))[:80]
+    known_count = sum(symbol in tables.ids for symbol in symbols)
+    if not known_count:
+        first_words = ", ".join(f"{word!r:.30}" for word in tables.words if not word.startswith("<"))[:80]
         raise BadInput(
-            f"none of the {len(symbols)} {units} is in {Path(path).name}, which is a model of {listed}; expected a "
-            "model of them"
+            f"none of the {len(symbols)} {units} is in {Path(path).name}, which is a model of {first_words}; expected "
+            "a model of them"
         )
     count = sum(map(len, tables.orders))
-    share = f"{known} of the {len(symbols)} {units} are in it"
+    share = f"{known_count} of the {len(symbols)} {units} are in it"
     return f"Order {tables.order}, {count} n-grams; {share}{_notes(NgramModel(tables, symbols).notes)}."
 
 
@@ -103,15 +103,18 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _lexicon(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
-    found = read_lexicon(path, layout.pieces, layout.blank)
+    words_and_spellings = read_lexicon(path, layout.pieces, layout.blank)
     spellings: dict[tuple[int, ...], int] = {}
-    for each in found.pronunciations:
+    for each in words_and_spellings.pronunciations:
         for spelling in each:
             spellings[spelling] = spellings.get(spelling, 0) + 1
-    shared = sum(count > 1 for count in spellings.values())
-    alike = f"; {shared} spellings stand for several words" if shared > 1 else ""
-    alike = "; 1 spelling stands for several words" if shared == 1 else alike
-    return f"{len(found.words)} words with {sum(map(len, found.pronunciations))} spellings{alike}."
+    shared_count = sum(count > 1 for count in spellings.values())
+    shared_clause = f"; {shared_count} spellings stand for several words" if shared_count > 1 else ""
+    shared_clause = "; 1 spelling stands for several words" if shared_count == 1 else shared_clause
+    return (
+        f"{len(words_and_spellings.words)} words with {sum(map(len, words_and_spellings.pronunciations))} "
+        f"spellings{shared_clause}."
+    )
 
 
 def _boost(path: str, layout: LogitsLayout, lexicon: str | None) -> str:

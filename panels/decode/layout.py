@@ -217,8 +217,8 @@ def _wire_sources(page: Page, actions: DecodeActions, inputs: Inputs, fill: Call
     texts = [sources.reference, credit, sample_text]
     fill(chips.pick, actions.pick_sample, None, [recordings, *texts, sources.logits], **IN_TURN)
     for event in (recordings.upload, recordings.clear):
-        forgotten = fill(event, actions.forget_sample, [sources.reference, sample_text], texts)
-        wire(forgotten.success, unreadable_html, recordings, credit)
+        forgetting = fill(event, actions.forget_sample, [sources.reference, sample_text], texts)
+        wire(forgetting.success, unreadable_html, recordings, credit)
     wire(recordings.delete, unreadable_html, recordings, credit)
     fill(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
 
@@ -243,30 +243,32 @@ def _wire_knowledge(actions: DecodeActions, inputs: Inputs, fill: Callable[..., 
 def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
     """Wires the run, and the runs that are kept."""
     form, table, status = inputs.form.inputs, results.table, results.status
-    shown = [table, status, inputs.start, inputs.cancel, results.why, results.followed]
-    ran = wire(inputs.start.click, actions.start, form, shown, js=SHOW_RESULTS, **COMPUTING)
-    wire(ran.success, actions.look_at_first, None, results.followed_search, **COMPUTING)
-    wire(ran.failure, partial(note_beside, NOTHING_YET), table, status)
+    run_outputs = [table, status, inputs.start, inputs.cancel, results.why, results.followed]
+    decoding = wire(inputs.start.click, actions.start, form, run_outputs, js=SHOW_RESULTS, **COMPUTING)
+    wire(decoding.success, actions.look_at_first, None, results.followed_search, **COMPUTING)
+    wire(decoding.failure, partial(note_beside, NOTHING_YET), table, status)
     outputs = results.stored_outputs
     views = KeptViews(page.runs, page.sent.of(outputs), TAB, len(form), len(outputs), PLACES_OF_FILES)
 
     def keep(request: gr.Request, *values: Any) -> Any:
         return actions.keep(views, str(request.session_hash), values)
 
-    wire(ran.success, keep, [*form, *outputs], results.history)
+    wire(decoding.success, keep, [*form, *outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
     restored = [results.history, *form, *outputs, results.earlier]
-    back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
-    wire(back.success, lambda: gr.update(elem_classes=visibility_classes(False, "card")), None, results.followed)
+    restoring = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
+    wire(restoring.success, lambda: gr.update(elem_classes=visibility_classes(False, "card")), None, results.followed)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
 
 
 def _wire_results(actions: DecodeActions, results: Results) -> None:
     """Wires the buttons in the table: they follow a search, and explain a word."""
-    looked = wire(results.table.look, actions.look, None, results.followed_search, trigger_mode="multiple", **COMPUTING)
-    wire_script(looked.success, show("decode-search"))
-    explained = wire(results.table.why, actions.why, None, results.why, **IN_TURN)
-    wire_script(explained.success, show("decode-why"))
+    following = wire(
+        results.table.look, actions.look, None, results.followed_search, trigger_mode="multiple", **COMPUTING
+    )
+    wire_script(following.success, show("decode-search"))
+    explaining = wire(results.table.why, actions.why, None, results.why, **IN_TURN)
+    wire_script(explaining.success, show("decode-why"))
 
 
 def _wire_sweep(actions: DecodeActions, inputs: Inputs, sweep: Sweep) -> None:

@@ -63,8 +63,8 @@ class Followed:
 def search_value(followed: Followed, text: str) -> dict[str, Any]:
     """Returns the value of the view; `text` is what the search found."""
     record, pieces = followed.record, followed.pieces
-    names = [field for field in RECORDED if field == "acoustic" or _used(record, field)]
-    apart = stand_apart(pieces)
+    names = [field for field in RECORDED if field == "acoustic" or _is_used(record, field)]
+    is_spaced = stand_apart(pieces)
     ids: dict[int, int] = {}
     prefixes: list[list[Any]] = []
 
@@ -77,7 +77,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
         for each in reversed(chain):
             parent = int(record.parents[each])
             ids[each] = len(prefixes)
-            prefixes.append([ids.get(parent, -1), _label(record, each, pieces, apart)])
+            prefixes.append([ids.get(parent, -1), _label(record, each, pieces, is_spaced)])
         return ids[chain[0]] if chain else ids[hypothesis]
 
     number(_root(record))  # comes first
@@ -120,29 +120,33 @@ def _root(record: SearchRecord) -> int:
     return int(np.flatnonzero(record.parents < 0)[0])
 
 
-def _used(record: SearchRecord, name: str) -> bool:
+def _is_used(record: SearchRecord, name: str) -> bool:
     return any(np.any(getattr(each, name)) for frame in record.frames for each in (frame.living, frame.pruned))
 
 
-def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], most: int) -> list[list[float]]:
+def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], limit: int) -> list[list[float]]:
     """Returns hypotheses as [index, terms]; minus infinity, which JSON lacks, becomes a very low number."""
-    terms = [np.maximum(getattr(scores, name)[:most], -1e9).round(4).tolist() for name in names]
-    return [[number(int(hypothesis)), *line] for hypothesis, *line in zip(scores.ids[:most], *terms)]
+    terms = [np.maximum(getattr(scores, name)[:limit], -1e9).round(4).tolist() for name in names]
+    return [[number(int(hypothesis)), *line] for hypothesis, *line in zip(scores.ids[:limit], *terms)]
 
 
-def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str], apart: bool) -> str:
+def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str], is_spaced: bool) -> str:
     """Returns what a hypothesis adds to the one before it: its token, and the word that it completes."""
     token = int(record.tokens[hypothesis])
     token_text = pieces[token].replace(WORD_START, " ") if token >= 0 else ""
-    if token_text and apart:
+    if token_text and is_spaced:
         token_text = f" {token_text}"
     if record.words is None or token < 0:
         return token_text
-    words, before = record.words[hypothesis], record.words[int(record.parents[hypothesis])]
-    done = words[len(before) :]
-    if not done:
+    words, parent_words = record.words[hypothesis], record.words[int(record.parents[hypothesis])]
+    completed_words = words[len(parent_words) :]
+    if not completed_words:
         return token_text
-    return f" {done[-1]}" if done == (token_text.strip(),) else f"{token_text}⟨{' '.join(done)}⟩"
+    return (
+        f" {completed_words[-1]}"
+        if completed_words == (token_text.strip(),)
+        else f"{token_text}⟨{' '.join(completed_words)}⟩"
+    )
 
 
 def _homophones(record: SearchRecord, ids: np.ndarray, number: Callable[[int], int]) -> list[int]:
@@ -163,9 +167,11 @@ def _rows(
     """
     highest = np.exp(record.log_probs.max(axis=0)) if len(record.log_probs) else np.zeros(len(pieces))
     peaks = record.log_probs.argmax(axis=0) if len(record.log_probs) else np.zeros(len(pieces), int)
-    needed = [token for token in dict.fromkeys(best.tokens if best else ()) if token != blank]
-    others = [int(token) for token in np.argsort(-highest) if highest[token] >= WORTH_A_ROW]
-    shown_tokens = [token for token in dict.fromkeys([*needed, *others]) if token != blank][: MOST_LABELS - 1]
+    result_tokens = [token for token in dict.fromkeys(best.tokens if best else ()) if token != blank]
+    likely_tokens = [int(token) for token in np.argsort(-highest) if highest[token] >= WORTH_A_ROW]
+    shown_tokens = [token for token in dict.fromkeys([*result_tokens, *likely_tokens]) if token != blank][
+        : MOST_LABELS - 1
+    ]
     rows = [*sorted(shown_tokens, key=lambda token: int(peaks[token])), blank]
     return rows, [BLANK if token == blank else pieces[token].replace(WORD_START, "") or "␣" for token in rows]
 
@@ -195,16 +201,16 @@ def units_of(tokens: Sequence[int], words: Sequence[str] | None, pieces: Sequenc
     """
     if words is not None:
         return list(words), False
-    listed = [pieces[token] for token in tokens]
+    token_texts = [pieces[token] for token in tokens]
     if not marks_words(pieces):
-        return listed, False
-    found: list[str] = []
-    for piece in listed:
-        if piece.startswith(WORD_START) or not found:
-            found.append(piece.removeprefix(WORD_START))
+        return token_texts, False
+    words_found: list[str] = []
+    for piece in token_texts:
+        if piece.startswith(WORD_START) or not words_found:
+            words_found.append(piece.removeprefix(WORD_START))
         else:
-            found[-1] += piece
-    return found, True
+            words_found[-1] += piece
+    return words_found, True
 
 
 def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
@@ -221,29 +227,30 @@ def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
         leader = int(frame.living.ids[0]) if len(frame.living.ids) else _root(record)
         words = None if record.words is None else record.words[leader]
         leaders.append(units_of(record.tokens_of(leader), words, pieces))
-    found = []
+    moments = []
     for place, word in enumerate(final):
-        wrong = None
+        last_wrong_frame = None
         for number, (units, grows) in enumerate(leaders):
             complete_units = len(units) - (1 if grows else 0)  # the last word may still grow
             if place < complete_units and units[place] != word:
-                wrong = number
-        if wrong is None or wrong + 1 >= len(leaders):
+                last_wrong_frame = number
+        if last_wrong_frame is None or last_wrong_frame + 1 >= len(leaders):
             continue
-        before, after = leaders[wrong][0], leaders[wrong + 1][0]
-        if len(after) <= place + 1 or after[place] != word:
+        units_before, units_after = leaders[last_wrong_frame][0], leaders[last_wrong_frame + 1][0]
+        if len(units_after) <= place + 1 or units_after[place] != word:
             continue
-        found.append(
+        moments.append(
             Moment(
-                wrong + 1, f"“{word}” takes the place of “{before[place]}” as word {place + 1}; “{after[-1]}” decides"
+                last_wrong_frame + 1,
+                f"“{word}” takes the place of “{units_before[place]}” as word {place + 1}; “{units_after[-1]}” decides",
             )
         )
     if leaders[-1][0] != final and not _leads(record, best):
         leading_text = " ".join(leaders[-1][0]) or "nothing"
-        found.append(
+        moments.append(
             Moment(len(leaders) - 1, f"“{leading_text}” leads here; the end of the sentence decides for the result")
         )
-    return sorted(found, key=lambda each: each.frame)
+    return sorted(moments, key=lambda each: each.frame)
 
 
 def _leads(record: SearchRecord, best: Hypothesis) -> bool:
@@ -256,13 +263,13 @@ def _leads(record: SearchRecord, best: Hypothesis) -> bool:
     return False
 
 
-def find_loss(record: SearchRecord, wider: Sequence[Hypothesis]) -> Loss | None:
+def find_loss(record: SearchRecord, wider_hypotheses: Sequence[Hypothesis]) -> Loss | None:
     """Returns the best hypothesis of a wider search with the frame in which this search dropped it; None if the wider
     search found nothing better.
     """
-    if not wider or not record.hypotheses:
+    if not wider_hypotheses or not record.hypotheses:
         return None
-    target, best = wider[0], record.hypotheses[0]
+    target, best = wider_hypotheses[0], record.hypotheses[0]
     if (target.tokens, target.words) == (best.tokens, best.words) or target.score <= best.score + 1e-9:
         return None
     cache: dict[int, bool] = {}
@@ -271,8 +278,8 @@ def find_loss(record: SearchRecord, wider: Sequence[Hypothesis]) -> Loss | None:
         if hypothesis not in cache:
             tokens = record.tokens_of(hypothesis)
             words = () if record.words is None else record.words[hypothesis]
-            aim = () if target.words is None else target.words
-            cache[hypothesis] = target.tokens[: len(tokens)] == tokens and aim[: len(words)] == words
+            target_words = () if target.words is None else target.words
+            cache[hypothesis] = target.tokens[: len(tokens)] == tokens and target_words[: len(words)] == words
         return cache[hypothesis]
 
     for number, frame in enumerate(record.frames):
@@ -281,8 +288,8 @@ def find_loss(record: SearchRecord, wider: Sequence[Hypothesis]) -> Loss | None:
         if frame.living_count > len(frame.living.ids):
             continue  # not all living hypotheses are recorded, and it may be among the others
         rank = next((place for place, each in enumerate(frame.pruned.ids) if leads_there(int(each))), None)
-        found = None if rank is None else int(frame.pruned.ids[rank])
-        return Loss(target, number, found, rank, target.score - best.score)
+        hypothesis_id = None if rank is None else int(frame.pruned.ids[rank])
+        return Loss(target, number, hypothesis_id, rank, target.score - best.score)
     return None
 
 

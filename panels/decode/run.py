@@ -41,7 +41,13 @@ from workbench.text.scripts import mixed_units
 
 GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
 TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with language models, lexicon and phrases"}
-KNOWN = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
+KNOWLEDGE_NAMES = {
+    "lm": "token LM",
+    "lexicon": "lexicon",
+    "word_lm": "word LM",
+    "neural_lm": "neural LM",
+    "boost": "phrases",
+}
 KEPT_HYPOTHESES = 50  # hypotheses of each search, so that a word's rival is among them
 FRAMES_AT_ONCE = 64  # between two looks at whether the run was stopped
 MOST_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
@@ -74,16 +80,18 @@ class Job:
 
     def options_of(self, decoder: str) -> CtcBeamOptions:
         """Returns the options of a search; without knowledge, only beam, n-best and recombination are kept."""
-        own = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
-        own = replace(own, nbest=max(own.nbest, min(KEPT_HYPOTHESES, own.beam_size)))  # more would widen the beam
+        options = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
+        options = replace(
+            options, nbest=max(options.nbest, min(KEPT_HYPOTHESES, options.beam_size))
+        )  # more would widen the beam
         if decoder == GUIDED:
-            return own
-        return CtcBeamOptions(beam_size=own.beam_size, nbest=own.nbest, recombination=own.recombination)
+            return options
+        return CtcBeamOptions(beam_size=options.beam_size, nbest=options.nbest, recombination=options.recombination)
 
     def title(self, decoder: str) -> str:
         """Returns the name of a decoder, with what it knows."""
-        known = [name for option, name in KNOWN.items() if getattr(self.options, option) is not None]
-        return TITLES[decoder] if decoder != GUIDED else " + ".join(["Beam", *(known or ["bonus"])])
+        names = [name for option, name in KNOWLEDGE_NAMES.items() if getattr(self.options, option) is not None]
+        return TITLES[decoder] if decoder != GUIDED else " + ".join(["Beam", *(names or ["bonus"])])
 
     def rows(self) -> tuple[Row, ...]:
         """Returns the table before the run: source by source, the decoders in their order."""
@@ -239,9 +247,11 @@ def _given_up(row: Row) -> Row:
 def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
     """Computes the rows and shows every change."""
     sources = decodings.job.sources
-    if decodings.job.offer and (refused := refusals(source.path for source in sources)):  # no model is loaded then
+    if decodings.job.offer and (
+        refused_sources := refusals(source.path for source in sources)
+    ):  # no model is loaded then
         for row in rows:
-            show(_failed(row, refused[sources[row.place].path]))
+            show(_failed(row, refused_sources[sources[row.place].path]))
         return
     try:
         sessions = Sessions(pool, decodings.job, stop, partial(_show_activity, rows[0], show))
@@ -252,7 +262,7 @@ def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: th
         for row in rows:
             show(_failed(row, error))
         return
-    broken: dict[str, Exception] = {}  # decoders that cannot be made
+    broken_decoders: dict[str, Exception] = {}  # decoders that cannot be made
     for place, source in enumerate(sources):
         source_rows = [row for row in rows if row.place == place]
         try:
@@ -267,11 +277,11 @@ def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: th
             continue
         for row in source_rows:
             try:
-                if row.decoder in broken:
-                    raise broken[row.decoder]
+                if row.decoder in broken_decoders:
+                    raise broken_decoders[row.decoder]
                 if row.decoder != GREEDY and row.decoder not in decodings.decoders:
                     decodings.decoders[row.decoder] = sessions.decoder(
-                        row.decoder, decodings.layout, partial(_show_activity, row, show), broken
+                        row.decoder, decodings.layout, partial(_show_activity, row, show), broken_decoders
                     )
                 _show_activity(row, show, "searching" if row.decoder != GREEDY else "decoding")
                 show(_decoded(row, decodings, stop))
@@ -311,10 +321,10 @@ class Sessions:
         name: str,
         layout: LogitsLayout,
         on_activity: Callable[[str], None],
-        broken: dict[str, Exception],
+        broken_decoders: dict[str, Exception],
         **changes: Any,
     ) -> CtcDecoder:
-        """Returns a search with all that it knows; notes an error in `broken` as well.
+        """Returns a search with all that it knows; notes an error in `broken_decoders` as well.
 
         Args:
             changes: options of this search alone.
@@ -325,7 +335,7 @@ class Sessions:
                 options = replace(self._job.options_of(name), **changes)
                 return build_decoder(options, layout.pieces, layout.blank, partial(self._language_model, on_activity))
         except Exception as error:
-            broken[name] = error
+            broken_decoders[name] = error
             raise
 
     def _language_model(self, on_activity: Callable[[str], None], value: str) -> Any:
@@ -335,20 +345,20 @@ class Sessions:
     def logits(self, source: Source, layout: LogitsLayout, on_activity: Callable[[str], None]) -> np.ndarray:
         """Returns the logits [frames, vocabulary] of the speech in a source."""
         if self._job.offer is None:
-            found = read_logits(source.path)
-            tokens_for(layout.pieces, found.shape[1], source.name, "the list of tokens")
+            values = read_logits(source.path)
+            tokens_for(layout.pieces, values.shape[1], source.name, "the list of tokens")
         else:
             cell: ModelOnRuntime = self._job.offer.cell
             session = opened(self._pool, cell, self._stop, on_activity)
             on_activity("computing the logits")
             with listening(follower(self._stop, on_activity)):
-                found = session.trace(source.path, stages=LOGITS)[LOGITS]
-        if found.size > MOST_VALUES:
+                values = session.trace(source.path, stages=LOGITS)[LOGITS]
+        if values.size > MOST_VALUES:
             raise BadInput(
-                f"{source.name} has {found.shape[0]} frames of {found.shape[1]} tokens, which is too much for this "
+                f"{source.name} has {values.shape[0]} frames of {values.shape[1]} tokens, which is too much for this "
                 "page; decode it with the command `workbench decode`"
             )
-        return layout.spoken(found)
+        return layout.spoken(values)
 
 
 def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
@@ -360,11 +370,13 @@ def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
         hypotheses: tuple[Hypothesis, ...] = (greedy_hypothesis(logits, layout),)
     else:
         hypotheses = tuple(searched(decodings.decoders[row.decoder], logits, stop))
-    took = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     words = tuple(words_of(each, layout.pieces) for each in hypotheses)
     text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""
-    rated = None if row.reference is None else score(row.reference, text)
-    return replace(row, status="done", activity="", hypotheses=hypotheses, words=words, score=rated, seconds=took)
+    row_score = None if row.reference is None else score(row.reference, text)
+    return replace(
+        row, status="done", activity="", hypotheses=hypotheses, words=words, score=row_score, seconds=seconds
+    )
 
 
 def searched(decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event) -> list[Hypothesis]:

@@ -91,9 +91,9 @@ def read_grid(text: str, name: str) -> tuple[float, ...]:
 
     Raises `BadInput` for any other text, and for too many values.
     """
-    found = GRID.fullmatch(text or "")
+    match = GRID.fullmatch(text or "")
     try:
-        first, last, count = (float(found[1]), float(found[2]), int(found[3])) if found else (0.0, 0.0, 0)
+        first, last, count = (float(match[1]), float(match[2]), int(match[3])) if match else (0.0, 0.0, 0)
     except ValueError:
         count = 0
     if not 1 <= count <= MOST_VALUES:
@@ -123,9 +123,9 @@ def check_swept(job: Job, pair: Pair) -> None:
 
 def same_lists(first: Job, second: Job, pair: Pair) -> bool:
     """Returns whether the jobs can share the lists: only the two weights and the length of lists may differ."""
-    free: dict[str, Any] = {pair.weight: 0.0, pair.bonus: 0.0, "nbest": 1}
-    return replace(first, options=replace(first.options, **free), decoders=()) == replace(
-        second, options=replace(second.options, **free), decoders=()
+    neutral: dict[str, Any] = {pair.weight: 0.0, pair.bonus: 0.0, "nbest": 1}
+    return replace(first, options=replace(first.options, **neutral), decoders=()) == replace(
+        second, options=replace(second.options, **neutral), decoders=()
     )
 
 
@@ -179,7 +179,7 @@ def _work(
     def show_activity(activity: str) -> None:
         show(replace(waiting_rows[0], status="running", activity=activity))
 
-    now = waiting_rows[0]
+    current = waiting_rows[0]
     try:
         sessions = Sessions(pool, n_best_lists.job, stop, show_activity)
         layout = sessions.layout()
@@ -189,25 +189,27 @@ def _work(
             decoders.append(
                 (weight, bonus, sessions.decoder(GUIDED, layout, show_activity, {}, nbest=LIST_LENGTH, **weights))
             )
-        for now in waiting_rows:
-            show(replace(now, status="running", activity="searching"))
-            place = int(now.key)
+        for current in waiting_rows:
+            show(replace(current, status="running", activity="searching"))
+            place = int(current.key)
             logits = earlier.logits.get(place) if earlier else None
             if logits is None:
-                logits = sessions.logits(now.source, layout, partial(_show_activity, now, show))
-            found: dict[object, tuple[float, float, int, Hypothesis]] = {}
+                logits = sessions.logits(current.source, layout, partial(_show_activity, current, show))
+            best_by_hypothesis: dict[object, tuple[float, float, int, Hypothesis]] = {}
             for weight, bonus, decoder in decoders:
                 for each in searched(decoder, logits, stop):
                     parts = weightless(each, n_best_lists.pair, weight, bonus)
                     key = (each.tokens, each.words)
-                    if key not in found or parts[0] > found[key][0]:
-                        found[key] = (*parts, each)
-            n_best_lists.lists[now.key] = n_best_list(now.source.reference or "", list(found.values()), layout.pieces)
-            show(replace(now, status="done"))
+                    if key not in best_by_hypothesis or parts[0] > best_by_hypothesis[key][0]:
+                        best_by_hypothesis[key] = (*parts, each)
+            n_best_lists.lists[current.key] = n_best_list(
+                current.source.reference or "", list(best_by_hypothesis.values()), layout.pieces
+            )
+            show(replace(current, status="done"))
     except Cancelled:
         return
     except Exception as error:
-        show(replace(now, status="failed", error=sentence_of(error)))
+        show(replace(current, status="failed", error=sentence_of(error)))
 
 
 def _show_activity(row: SweepRow, show: Callable[[SweepRow], None], activity: str) -> None:
@@ -240,15 +242,15 @@ def weightless(hypothesis: Hypothesis, pair: Pair, weight: float, bonus: float) 
 
 
 def n_best_list(
-    reference: str, found: Sequence[tuple[float, float, int, Hypothesis]], pieces: Sequence[str]
+    reference: str, hypotheses: Sequence[tuple[float, float, int, Hypothesis]], pieces: Sequence[str]
 ) -> NBestList:
     """Returns the list of a recording, with the errors of each hypothesis; an empty text if there is none."""
-    rated: dict[str, int] = {}
+    errors_by_text: dict[str, int] = {}
     units = score(reference, "").counts.reference_units
     candidates = []
-    for fixed, model, count, hypothesis in found:
+    for fixed, model, count, hypothesis in hypotheses:
         text = text_of(hypothesis, pieces)
-        if text not in rated:
-            rated[text] = score(reference, text).counts.errors
-        candidates.append(Candidate(fixed, model, count, rated[text]))
+        if text not in errors_by_text:
+            errors_by_text[text] = score(reference, text).counts.errors
+        candidates.append(Candidate(fixed, model, count, errors_by_text[text]))
     return NBestList(tuple(candidates) or (Candidate(0.0, 0.0, 0, units),), units)

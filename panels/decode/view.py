@@ -25,7 +25,7 @@ from workbench.text.rates import pool_scores
 from workbench.text.scripts import needs_space
 
 VIEW = "decode/view.html"
-LISTED = 10  # hypotheses of a list that are shown
+MOST_LISTED = 10  # hypotheses of a list that are shown
 NOTHING_YET = """<div class="empty">
 <p class="lead">How does a language model change the text of a CTC model?</p>
 <ol>
@@ -49,20 +49,20 @@ class Mark:
 
 def marks(words: Sequence[str], base: Sequence[str] | None) -> list[Mark]:
     """Returns the words with their differences from `base`; case and punctuation make no difference."""
-    written = list(words)
-    keys = _keys(written)
+    word_list = list(words)
+    keys = _keys(word_list)
     opcodes = SequenceMatcher(None, keys if base is None else _keys(base), keys, autojunk=False).get_opcodes()
-    found: list[Mark] = []
+    marked_words: list[Mark] = []
     last = ""
-    for kind, start, end, first, stop in opcodes:
-        own = {"equal": "same", "replace": "changed", "insert": "added", "delete": "missing"}[kind]
-        listed = [(word, first + number) for number, word in enumerate(written[first:stop])]
-        if kind == "delete":
-            listed = [(word, -1) for word in (base or [])[start:end]]
-        for word, place in listed:
-            found.append(Mark(word, own, place, " " if last and needs_space(last, word) else ""))
+    for operation, start, end, first, stop in opcodes:
+        kind_of_mark = {"equal": "same", "replace": "changed", "insert": "added", "delete": "missing"}[operation]
+        words_with_places = [(word, first + number) for number, word in enumerate(word_list[first:stop])]
+        if operation == "delete":
+            words_with_places = [(word, -1) for word in (base or [])[start:end]]
+        for word, place in words_with_places:
+            marked_words.append(Mark(word, kind_of_mark, place, " " if last and needs_space(last, word) else ""))
             last = word
-    return found
+    return marked_words
 
 
 def _keys(words: Sequence[str]) -> list[str]:
@@ -75,10 +75,12 @@ def results_html(state: RunState) -> str:
     if not state.rows:
         return NOTHING_YET
     groups = [list(rows) for _, rows in groupby(state.rows, key=lambda row: row.place)]
-    return render(VIEW, "results", _together(state) if len(groups) > 1 else [], [_recording(rows) for rows in groups])
+    return render(
+        VIEW, "results", _overall_rates(state) if len(groups) > 1 else [], [_recording(rows) for rows in groups]
+    )
 
 
-def _together(state: RunState) -> list[tuple[str, str, str]]:
+def _overall_rates(state: RunState) -> list[tuple[str, str, str]]:
     """Returns the error rate of each decoder over all recordings, as (name, rate, number of recordings in words)."""
     found = []
     for title in dict.fromkeys(row.title for row in state.rows):
@@ -92,35 +94,46 @@ def _recording(rows: Sequence[Row]) -> Markup:
     first = rows[0]
     reference_words = first.reference.split() if first.reference is not None else None
     cards = []
-    last: Row | None = None
+    previous: Row | None = None
     widest = max((abs(each.value) for row in rows for each in parts(row.best)), default=1.0)
     for row in rows:
-        base = reference_words if reference_words is not None else list(last.words[0]) if last and last.words else None
-        against = "the reference" if reference_words is not None else last.title if last else ""
-        cards.append(_card(row, base, against, widest))
-        last = row if row.status == "done" else last
+        base = (
+            reference_words
+            if reference_words is not None
+            else list(previous.words[0])
+            if previous and previous.words
+            else None
+        )
+        base_name = "the reference" if reference_words is not None else previous.title if previous else ""
+        cards.append(_card(row, base, base_name, widest))
+        previous = row if row.status == "done" else previous
     return render(VIEW, "recording", first.recording, first.reference, cards)
 
 
-def _card(row: Row, base: Sequence[str] | None, against: str, widest: float) -> Markup:
+def _card(row: Row, base: Sequence[str] | None, base_name: str, widest: float) -> Markup:
     if row.status == "failed":
         body = render("widgets/parts.html", "failure", row.error)
     elif row.status != "done":
         status_texts = {"waiting": "Waiting", "stopped": "Not run: the run was stopped earlier"}
         body = render(VIEW, "activity", status_texts.get(row.status, row.activity or "Decoding"))
     else:
-        marked = marks(row.words[0] if row.words else (), base)
-        listed = [(place, hypothesis, " ".join(row.words[place])) for place, hypothesis in enumerate(row.hypotheses)]
-        names = used_terms(row.hypotheses[:LISTED])
+        marked_words = marks(row.words[0] if row.words else (), base)
+        listed_hypotheses = [
+            (place, hypothesis, " ".join(row.words[place])) for place, hypothesis in enumerate(row.hypotheses)
+        ]
+        names = used_terms(row.hypotheses[:MOST_LISTED])
         body = render(
             VIEW,
             "decoded",
             row,
-            marked,
-            against if any(each.kind != "same" for each in marked) else "",
+            marked_words,
+            base_name if any(each.kind != "same" for each in marked_words) else "",
             [(each, share(each.value, widest)) for each in parts(row.best)],
             row.best.score if row.best else None,
-            [(text, each.score, [getattr(each, field) for field in names]) for _, each, text in listed[:LISTED]],
+            [
+                (text, each.score, [getattr(each, field) for field in names])
+                for _, each, text in listed_hypotheses[:MOST_LISTED]
+            ],
             [TERMS[field] for field in names],
             len(row.hypotheses),
         )
@@ -140,8 +153,8 @@ def parts(hypothesis: Hypothesis | None) -> list[Part]:
     """Returns the terms of a hypothesis that count: the acoustic one, and the others unless they are 0."""
     if hypothesis is None:
         return []
-    found = [Part(field, name, getattr(hypothesis, field)) for field, name in TERMS.items()]
-    return [each for each in found if each.value or each.field == "acoustic"]
+    terms = [Part(field, name, getattr(hypothesis, field)) for field, name in TERMS.items()]
+    return [each for each in terms if each.value or each.field == "acoustic"]
 
 
 def used_terms(hypotheses: Sequence[Hypothesis]) -> list[str]:
@@ -158,17 +171,19 @@ def status_html(state: RunState) -> str:
     """Returns the progress of a run as a line and a bar; after its end, how long it took."""
     if not state.rows:
         return ""
-    done = sum(row.status == "done" for row in state.rows)
+    done_count = sum(row.status == "done" for row in state.rows)
     total = len(state.rows)
     if state.finished:
-        failed = sum(row.status == "failed" for row in state.rows)
-        count = f"{done} of {total} results" if done < total else f"{total} results"
+        failed_count = sum(row.status == "failed" for row in state.rows)
+        count = f"{done_count} of {total} results" if done_count < total else f"{total} results"
         line = f"{'Stopped: ' if state.stopped else ''}{count} in {duration(state.seconds)}"
-        return render("widgets/parts.html", "progress", line + (f", {failed} failed" if failed else ""), None, True)
-    now = next((row for row in state.rows if row.status == "running"), None)
-    line = f"{now.recording} · {now.title} · {now.activity}" if now else "Starting"
-    settled = sum(row.status in ("done", "failed") for row in state.rows)
-    return render("widgets/parts.html", "progress", line, round(100 * settled / total), bool(settled))
+        return render(
+            "widgets/parts.html", "progress", line + (f", {failed_count} failed" if failed_count else ""), None, True
+        )
+    running = next((row for row in state.rows if row.status == "running"), None)
+    line = f"{running.recording} · {running.title} · {running.activity}" if running else "Starting"
+    ended_count = sum(row.status in ("done", "failed") for row in state.rows)
+    return render("widgets/parts.html", "progress", line, round(100 * ended_count / total), bool(ended_count))
 
 
 def rival_html(row: Row, rival: Rival | None, word: str) -> str:
@@ -213,18 +228,22 @@ def sweep_status_html(state: SweepState) -> str:
         return render("widgets/parts.html", "progress", line, None, True)
     if state.stopped:
         return render("widgets/parts.html", "progress", "Stopped; finished searches are kept", None, True)
-    done = sum(row.status == "done" for row in state.rows)
-    now = next((row for row in state.rows if row.status == "running"), None)
-    line = f"{done + 1} of {len(state.rows)} · {now.source.name} · {now.activity}" if now else "Starting"
-    return render("widgets/parts.html", "progress", line, round(100 * done / max(len(state.rows), 1)), bool(done))
+    done_count = sum(row.status == "done" for row in state.rows)
+    running = next((row for row in state.rows if row.status == "running"), None)
+    line = (
+        f"{done_count + 1} of {len(state.rows)} · {running.source.name} · {running.activity}" if running else "Starting"
+    )
+    return render(
+        "widgets/parts.html", "progress", line, round(100 * done_count / max(len(state.rows), 1)), bool(done_count)
+    )
 
 
-def sweep_html(sweep: WeightSweep, names: tuple[str, str], now: tuple[float, float], note: str = "") -> str:
+def sweep_html(sweep: WeightSweep, names: tuple[str, str], used_weights: tuple[float, float], note: str = "") -> str:
     """Returns the heat map of error rates, with the best pair and the warning if the set is too small.
 
     Args:
         names: the names of the two weights.
-        now: the weights in use, which are marked if they are on the grid.
+        used_weights: the weights in use, which are marked if they are on the grid.
         note: a further sentence.
     """
     rates = 100 * sweep.rates
@@ -233,19 +252,19 @@ def sweep_html(sweep: WeightSweep, names: tuple[str, str], now: tuple[float, flo
     for place in range(len(sweep.first) - 1, -1, -1):
         cells = []
         for column in range(len(sweep.second)):
-            here = (sweep.first[place], sweep.second[column])
-            worse = (rates[place, column] - lowest) / (highest - lowest) if highest > lowest else 0.0
-            css = " ".join(
+            weights = (sweep.first[place], sweep.second[column])
+            relative_rate = (rates[place, column] - lowest) / (highest - lowest) if highest > lowest else 0.0
+            css_classes = " ".join(
                 filter(
                     None,
                     (
                         "best" if (place, column) == sweep.best else "",
                         "alike" if sweep.alike[place, column] else "",
-                        "now" if here == now else "",
+                        "now" if weights == used_weights else "",
                     ),
                 )
             )
-            cells.append((*here, float(rates[place, column]), round(100 * worse), css))
+            cells.append((*weights, float(rates[place, column]), round(100 * relative_rate), css_classes))
         rows.append((sweep.first[place], cells))
     best = (sweep.first[sweep.best[0]], sweep.second[sweep.best[1]])
     return render(VIEW, "sweep", sweep, names, best, rows, sweep.recordings >= FEWEST_RECORDINGS, note)

@@ -81,10 +81,10 @@ class BreakingActions:
         if not stage or not kind:
             raise BadInput("choose the first wrong stage, and what you think was changed")
         run, fault = self._parity.last_runs.of(str(request.session_hash)), find_fault(game.fault)
-        found = first_wrong(run) if isinstance(run, ParityRun) else ""
-        right = (stage == (found or NOWHERE), kind == fault.kind)
-        game = Game("", game.points + sum(right), game.asked + 2)
-        answer = render("parity/breaking.html", "revealed", fault, found, *right, game)
+        first_wrong_stage = first_wrong(run) if isinstance(run, ParityRun) else ""
+        guesses_right = (stage == (first_wrong_stage or NOWHERE), kind == fault.kind)
+        game = Game("", game.points + sum(guesses_right), game.asked + 2)
+        answer = render("parity/breaking.html", "revealed", fault, first_wrong_stage, *guesses_right, game)
         return shown_html(run), game, answer
 
     def leave(self, request: gr.Request) -> None:
@@ -120,8 +120,8 @@ def first_wrong(run: ParityRun) -> str:
 
 
 def _stages(run: ParityRun) -> list[str]:
-    found = run.outcomes[0].comparison
-    return [each.stage for each in found.stages] if found else []
+    comparison = run.outcomes[0].comparison
+    return [each.stage for each in comparison.stages] if comparison else []
 
 
 def _remove(folder: Path) -> None:

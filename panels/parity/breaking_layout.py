@@ -14,7 +14,7 @@ from panels.widgets.scrolling import show_results
 from panels.widgets.tab_parts import folded_card
 from workbench.parity_lab.breaking import FAULTS
 
-ABOUT = """<p class="muted small">This changes a copy of a demo model and compares the copy with the original. All
+EXPLANATION = """<p class="muted small">This changes a copy of a demo model and compares the copy with the original. All
 changes are faults, except 4-bit weights, which only round. The input is the recording above, or else the first
 sample.</p>"""
 SHOW_RESULTS = show_results("parity-results")
@@ -38,7 +38,7 @@ class Breaking(NamedTuple):
 def breaking_card() -> Breaking:
     """Creates the card at the current position of the page."""
     with folded_card("Break it yourself", elem_id="parity-breaking"):
-        html_block(ABOUT)
+        html_block(EXPLANATION)
         choices = [(each.title, each.name) for each in FAULTS]
         fault = gr.Radio(choices, value=FAULTS[0].name, label="Change", elem_id="parity-fault")
         plant = gr.Button("Change a copy and compare", elem_id="parity-plant")
@@ -57,23 +57,32 @@ def wire_breaking(
     card: Breaking,
     actions: BreakingActions,
     recording: gr.File,
-    shown: Sequence[Any],
-    closer: gr.HTML,
-    look: Callable[[Any], Any],
+    run_outputs: Sequence[Any],
+    stage_html: gr.HTML,
+    wire_first_stage: Callable[[Any], Any],
 ) -> None:
     """Wires the card.
 
     Args:
-        shown: the outputs of a comparison; the first one is the result.
-        closer: the output for the open stage; empty while a fault is hidden.
-        look: wires what follows a finished comparison.
+        run_outputs: the outputs of a comparison; the first one is the result.
+        stage_html: the output for the open stage; empty while a fault is hidden.
+        wire_first_stage: wires what follows a finished comparison.
     """
     computing = COMPUTING | {"js": SHOW_RESULTS}
-    look(wire(card.plant.click, actions.plant, [card.fault, recording], shown, **computing))
+    wire_first_stage(wire(card.plant.click, actions.plant, [card.fault, recording], run_outputs, **computing))
     hidden = wire(
-        card.hide.click, actions.hide, [card.game, recording], [*shown, card.game, card.stage, card.answer], **computing
+        card.hide.click,
+        actions.hide,
+        [card.game, recording],
+        [*run_outputs, card.game, card.stage, card.answer],
+        **computing,
     )
-    hidden.then(lambda: "", None, closer, api_visibility="private", show_progress="hidden")
-    look(
-        wire(card.reveal.click, actions.reveal, [card.game, card.stage, card.kind], [shown[0], card.game, card.answer])
+    hidden.then(lambda: "", None, stage_html, api_visibility="private", show_progress="hidden")
+    wire_first_stage(
+        wire(
+            card.reveal.click,
+            actions.reveal,
+            [card.game, card.stage, card.kind],
+            [run_outputs[0], card.game, card.answer],
+        )
     )

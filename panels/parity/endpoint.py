@@ -188,8 +188,8 @@ def checked(settings: dict[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if name not in SETTINGS:
             raise BadInput(f"a comparison has no setting {name!r:.40}; it has {', '.join(SETTINGS)}")
-        expected, fits = _EXPECTED.get(name, ("true or false", lambda value: isinstance(value, bool)))
-        if not fits(value):
+        expected, is_valid = _EXPECTED.get(name, ("true or false", lambda value: isinstance(value, bool)))
+        if not is_valid(value):
             raise BadInput(f"the setting {name} is {value!r:.80}; expected {expected}")
     return settings
 

@@ -60,8 +60,8 @@ from workbench.system.memory import size
 
 Update = dict[str, Any]
 BARE, EXPORTS = "bare", "exports"  # CSS classes of columns and rows that events show and hide
-PROMPTED = f"Every layer is compared at all tokens of the prompt. {PLACEHOLDER} is the placeholder of an embedding."
-SAID = "What you say to the model: a text, a recording, or a recording and a text after it."
+PROMPT_INFO = f"Every layer is compared at all tokens of the prompt. {PLACEHOLDER} is the placeholder of an embedding."
+CONVERSATION_INFO = "What you say to the model: a text, a recording, or a recording and a text after it."
 DRAWN_BY = "workbench.parity_lab.figures"  # its imports take a second
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
 """Options and settings that are known causes of a divergence, and the value that a switch sets.
@@ -90,20 +90,20 @@ class ParityActions:
         experiments, and what the names of the uploaded files fill.
         """
         card = self._card(model)
-        usual = usual_sides(self.pool.registry, card)
+        default_sides = usual_sides(self.pool.registry, card)
         family = FAMILIES[card.family]
-        texts = lines_of(candidates) or [usual[1]]
-        first = reference or usual[0]
+        texts = lines_of(candidates) or [default_sides[1]]
+        reference_text = reference or default_sides[0]
         names = tuple(uploads_by_name(uploads or []))
-        hears = family.input in (RECORDING, CONVERSATION)
+        takes_sound = family.input in (RECORDING, CONVERSATION)
         speech = gr.update(visible=visibility(family.input == RECORDING))
         language = gr.update(visible=visibility(family.has_language_model))
         return (
             _note(self.pool, card),
-            gr.update(choices=_references(self._offered(card), uploads), value=first),
+            gr.update(choices=_references(self._offered(card), uploads), value=reference_text),
             self._sides_html(card, texts, uploads),
             "\n".join(filter(None, texts)),
-            gr.update(elem_classes=visibility_classes(hears, BARE)),
+            gr.update(elem_classes=visibility_classes(takes_sound, BARE)),
             gr.update(elem_classes=visibility_classes(family.reads_text, BARE)),
             gr.update(elem_classes=visibility_classes(family.input == PROMPT, "plain")),
             gr.update(**text_field(family)),
@@ -115,14 +115,18 @@ class ParityActions:
             names,
         )
 
-    def experiment(self, name: str, written: str | None, value: Any) -> str:
+    def experiment(self, name: str, sides_text: str | None, value: Any) -> str:
         """Returns the sides in a text with one of the experiments switched on or off."""
-        return "\n".join(with_changes(line, {name: _change(name, value)}) for line in (written or "").splitlines())
+        return "\n".join(with_changes(line, {name: _change(name, value)}) for line in (sides_text or "").splitlines())
 
-    def experiments(self, written: str | None, *values: Any) -> Any:
+    def experiments(self, sides_text: str | None, *values: Any) -> Any:
         """Returns the sides in a text with all experiments that are on, after a side was added."""
-        on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
-        return "\n".join(with_changes(line, on) for line in (written or "").splitlines()) if on else gr.skip()
+        switched_on = {name: change for name, value in zip(EXPERIMENTS, values) if (change := _change(name, value))}
+        return (
+            "\n".join(with_changes(line, switched_on) for line in (sides_text or "").splitlines())
+            if switched_on
+            else gr.skip()
+        )
 
     def add_uploads(
         self,
@@ -130,22 +134,22 @@ class ParityActions:
         reference: str,
         candidates: str,
         uploads: list[str] | None,
-        before: tuple[str, ...],
+        earlier_names: tuple[str, ...],
         precision: str,
     ) -> tuple[Any, ...]:
         """Makes uploaded files candidates, and removes those whose file was removed."""
         check_uploads(self.pool.guard, uploads or [])
         names = tuple(uploads_by_name(uploads or []))
-        texts = [each for each in lines_of(candidates) if each not in before or each in names]
-        texts += [each for each in names if each not in before and each not in texts]
+        texts = [each for each in lines_of(candidates) if each not in earlier_names or each in names]
+        texts += [each for each in names if each not in earlier_names and each not in texts]
         card = self._card(model)
-        is_gone = precision in before and precision not in names
+        is_removed = precision in earlier_names and precision not in names
         return (
             gr.update(choices=_references(self._offered(card), uploads), value=reference),
             "\n".join(texts),
             self._sides_html(card, texts, uploads),
             names,
-            gr.update(choices=precision_choices(names), value=AUTO if is_gone else precision),
+            gr.update(choices=precision_choices(names), value=AUTO if is_removed else precision),
         )
 
     def pick_sample(self, event: gr.EventData) -> tuple[str, str]:
@@ -179,13 +183,15 @@ class ParityActions:
         parity_request = request_of(self.pool.registry, form)
         yield from self.run(parity_request, str(request.session_hash))
 
-    def run(self, request: Request, user: str, shown: Callable[[Any], str] | None = None) -> Iterator[tuple[Any, ...]]:
+    def run(
+        self, request: Request, user: str, html_of_run: Callable[[Any], str] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
         """Computes a request and keeps its run; yields as `start`.
 
         Args:
-            shown: makes the HTML of the finished run; by default its verdicts and all stages.
+            html_of_run: makes the HTML of the finished run; by default its verdicts and all stages.
         """
-        shown = shown or shown_html
+        html_of_run = html_of_run or shown_html
         busy, idle = run_buttons(True), run_buttons(False)
         self.pool.guard.drawing.prepare(DRAWN_BY)
         try:
@@ -195,7 +201,7 @@ class ParityActions:
                     if step.run is not None:
                         self.last_runs.put(user, step.run)
                         exports = gr.update(elem_classes=visibility_classes(True, EXPORTS))
-                        yield shown(step.run), status, *idle, exports, None
+                        yield html_of_run(step.run), status, *idle, exports, None
                     elif step.stopped:
                         yield gr.skip(), status, *idle, gr.skip(), gr.skip()
                     else:
@@ -216,11 +222,11 @@ class ParityActions:
         Args:
             values: the values of a `Form`, then the HTML of result, progress and stage.
         """
-        form, shown = Form(*values[: views.inputs]), values[views.inputs :]
-        if self.last_runs.get(user) is None or "Compared in" not in str(shown[1]):  # it was stopped
+        form, outputs = Form(*values[: views.inputs]), values[views.inputs :]
+        if self.last_runs.get(user) is None or "Compared in" not in str(outputs[1]):  # it was stopped
             return gr.skip()
         return views.keep(
-            f"{self._card(form.model).name} · {', '.join(lines_of(form.candidates)) or 'traces'}", form, shown
+            f"{self._card(form.model).name} · {', '.join(lines_of(form.candidates)) or 'traces'}", form, outputs
         )
 
     def cancel(self, request: gr.Request) -> Update:
@@ -246,8 +252,8 @@ class ParityActions:
             return gr.skip(), gr.skip()
         if not isinstance(run, ParityRun):  # a run on several inputs keeps no stage
             return "", None
-        found = first_look(run)
-        return (stage_detail_html(run, *found, self.pool.guard.draw), found) if found else ("", None)
+        first_stage = first_look(run)
+        return (stage_detail_html(run, *first_stage, self.pool.guard.draw), first_stage) if first_stage else ("", None)
 
     def look(
         self, opened: tuple[int, str] | None, event: gr.EventData, request: gr.Request
@@ -259,14 +265,14 @@ class ParityActions:
         stage = datum(event._data, "stage")
         side = event._data.get("side") if isinstance(event._data, dict) else None
         place = int(side) if isinstance(side, str) and side.isdecimal() else opened[0] if opened else 0
-        holding = [
+        candidates_with_stage = [
             number
             for number, each in enumerate(run.outcomes)
-            if each.comparison and any(found.stage == stage for found in each.comparison.stages)
+            if each.comparison and any(stage_comparison.stage == stage for stage_comparison in each.comparison.stages)
         ]
-        if not holding:
+        if not candidates_with_stage:
             raise BadInput(f"no candidate was compared at {stage!r:.80}; pick a stage of those shown now")
-        place = place if place in holding else holding[0]
+        place = place if place in candidates_with_stage else candidates_with_stage[0]
         return stage_detail_html(run, place, stage, self.pool.guard.draw), (place, stage)
 
     def save_page(self, request: gr.Request) -> dict[str, Any]:
@@ -313,8 +319,8 @@ def file_name(run: ParityRun | ParityRuns) -> str:
 def text_field(family: Family) -> dict[str, Any]:
     """Returns the label and the explanation of the text field for models of a family."""
     if family.input == CONVERSATION:
-        return {"label": "Text", "info": SAID}
-    return {"label": "Prompt", "info": PROMPTED}
+        return {"label": "Text", "info": CONVERSATION_INFO}
+    return {"label": "Prompt", "info": PROMPT_INFO}
 
 
 def _change(name: str, value: Any) -> str | None:
@@ -324,10 +330,10 @@ def _change(name: str, value: Any) -> str | None:
     return (value or "").strip() or None
 
 
-def _references(listed: Sequence[SideChoice], uploads: list[str] | None) -> list[tuple[str, str]]:
-    named = [(f"{each.title} {kind.label}", kind.side) for each in listed for kind in each.kinds]
+def _references(choices: Sequence[SideChoice], uploads: list[str] | None) -> list[tuple[str, str]]:
+    labels_and_sides = [(f"{each.title} {kind.label}", kind.side) for each in choices for kind in each.kinds]
     traces = [name for name in uploads_by_name(uploads or []) if not is_gguf_file(name)]
-    return [*named, *((f"Trace {name}", name) for name in traces)]
+    return [*labels_and_sides, *((f"Trace {name}", name) for name in traces)]
 
 
 def _note(pool: SessionPool, card: Card) -> str:

@@ -21,12 +21,12 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 
 FAULT = "layer-2"
-PLACE = ("parity", "example.html")
+ASSET_PATH = ("parity", "example.html")
 
 
 def example_html() -> str:
     """Returns the kept example as HTML; empty if there is none."""
-    path = assets().joinpath(*PLACE)
+    path = assets().joinpath(*ASSET_PATH)
     if not path.is_file():
         return ""
     return render("parity/breaking.html", "example", Markup(path.read_text(encoding="utf-8")))
@@ -47,10 +47,10 @@ def _report_progress(share: float, activity: str) -> None:
 
 def main() -> None:
     """Computes the example and writes it."""
-    path = assets().joinpath(*PLACE)
+    path = assets().joinpath(*ASSET_PATH)
     path.parent.mkdir(exist_ok=True)
-    written = re.sub(r"<button[^>]*data-event=\"look\"[^>]*>(.*?)</button>", r"\1", compute(), flags=re.S)
-    path.write_text(written + "\n", encoding="utf-8")
+    html = re.sub(r"<button[^>]*data-event=\"look\"[^>]*>(.*?)</button>", r"\1", compute(), flags=re.S)
+    path.write_text(html + "\n", encoding="utf-8")
     sys.stdout.write(f"{path}: {path.stat().st_size >> 10} KiB\n")
 
 

@@ -53,8 +53,8 @@ def request_of(registry: Registry, form: Form) -> Request:
     family = FAMILIES[card.family]
     reference, candidates = form.reference or "", lines_of(form.candidates)
     if not reference and not candidates:  # pressed before the page has filled them in
-        reference, written = usual_sides(registry, card)
-        candidates = lines_of(written)
+        reference, candidates_text = usual_sides(registry, card)
+        candidates = lines_of(candidates_text)
     unchecked = UncheckedRequest(
         form.model,
         source_of(family, form.recording, form.prompt),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import gradio as gr
 
-from panels.parity.events import BARE, PROMPTED
+from panels.parity.events import BARE, PROMPT_INFO
 from panels.parity.form import END_TO_END, MODES
 from panels.parity.several import RECORDINGS
 from panels.parity.view import precision_choices, preset_choices
@@ -22,7 +22,7 @@ from workbench.core.settings import KV_CACHES
 FILES = """<p class="muted small">Arrays that another program computed for the same input. A mapping file says which
 array is which stage; arrays that it does not name keep their names. A GGUF file of the model runs as a candidate, and
 its weights are compared with the checkpoint's.</p>"""
-TOGETHER = """<p class="muted small">These files replace the single input. Rounding can hide a small fault on each
+SEVERAL_INPUTS = """<p class="muted small">These files replace the single input. Rounding can hide a small fault on each
 input; over several inputs, it becomes visible.</p>"""
 EXPERIMENTING = """<p class="muted small">Try a known cause of a divergence. Each switch adds an option to the
 reference or to the candidates above, where you can edit it.</p>"""
@@ -52,11 +52,13 @@ def model_and_input(models: list[tuple[str, str]], samples: Sequence[Sample]) ->
         with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
             recording = recording_inputs(samples, "Recording", 130, "parity")
         with gr.Column(elem_classes=visibility_classes(False, BARE)) as text:
-            prompt = gr.Textbox(value="", label="Prompt", info=PROMPTED, lines=3, max_lines=12, elem_id="parity-prompt")
+            prompt = gr.Textbox(
+                value="", label="Prompt", info=PROMPT_INFO, lines=3, max_lines=12, elem_id="parity-prompt"
+            )
             with folded("Embeddings in the prompt, in order") as merged:
                 embeddings = file_box(".npy, .npz, .pt or .safetensors", "parity-embeddings", several=True)
         with folded("Several inputs, one verdict", elem_id="parity-several-inputs") as together:
-            html_block(TOGETHER)
+            html_block(SEVERAL_INPUTS)
             several = file_box(RECORDINGS, "parity-several", several=True)
     return ModelAndInput(model, note, speech, recording, text, prompt, merged, embeddings, together, several)
 

@@ -98,9 +98,9 @@ class Inputs(NamedTuple):
     def offered(self) -> list[Any]:
         """The outputs of `ParityActions.choose`."""
         model_inputs, sides = self.model_inputs, self.sides
-        of_speech = [each for side in self.experiments for each in (side.cmvn, side.dither)]
-        of_language = [side.kv_cache for side in self.experiments]
-        shown = [
+        speech_switches = [each for side in self.experiments for each in (side.cmvn, side.dither)]
+        language_switches = [side.kv_cache for side in self.experiments]
+        model_outputs = [
             model_inputs.speech,
             model_inputs.text,
             model_inputs.merged,
@@ -108,9 +108,9 @@ class Inputs(NamedTuple):
             model_inputs.together,
             model_inputs.several,
         ]
-        of_uploads = [self.files.precision, self.known]
-        chosen = [sides.reference, sides.buttons, sides.candidates]
-        return [model_inputs.note, *chosen, *shown, *of_speech, *of_language, *of_uploads]
+        upload_outputs = [self.files.precision, self.known]
+        side_outputs = [sides.reference, sides.buttons, sides.candidates]
+        return [model_inputs.note, *side_outputs, *model_outputs, *speech_switches, *language_switches, *upload_outputs]
 
     @property
     def form(self) -> Form:
@@ -162,7 +162,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context and wires its events."""
     samples = read_samples()
     actions = ParityActions(pool, samples)
-    opened, known = gr.State(None), gr.State(())
+    opened_stage, known_names = gr.State(None), gr.State(())
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -174,10 +174,10 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 tolerance_card(),
                 breaking_card(),
                 *start_and_cancel("Compare", "parity-run", "parity-cancel"),
-                known,
+                known_names,
             )
         with gr.Column(scale=8, min_width=300, elem_id="parity-results", elem_classes="results"):
-            results = _results(page.runs.hours, opened)
+            results = _results(page.runs.hours, opened_stage)
 
     fill = before_press(inputs.start, inputs.breaking.plant, inputs.breaking.hide)
     _wire_inputs(page, actions, inputs, fill)
@@ -185,7 +185,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     _wire_results(actions, results)
 
 
-def _results(hours: float, opened: gr.State) -> Results:
+def _results(hours: float, opened_stage: gr.State) -> Results:
     history = run_history(TAB, hours, elem_id="parity-history")
     earlier = html_block("", elem_id="parity-earlier", elem_classes="maybe")
     status = html_block("", elem_id="parity-status", elem_classes="status")
@@ -197,7 +197,9 @@ def _results(hours: float, opened: gr.State) -> Results:
         writing = html_block("", elem_id="parity-writing")
     closer = html_block("", "look", elem_id="parity-closer")
     download = saver(elem_id="parity-saver", elem_classes="saver")
-    return Results(history, earlier, status, verdicts, exports, as_page, as_json, writing, closer, download, opened)
+    return Results(
+        history, earlier, status, verdicts, exports, as_page, as_json, writing, closer, download, opened_stage
+    )
 
 
 def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Callable[..., Any]) -> None:
@@ -208,13 +210,13 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
     pressed = wire_script(sides.buttons.toggle, TOGGLE, sides.candidates, sides.candidates)
     wire(pressed.then, actions.experiments, [sides.candidates, *inputs.experiments[1]], sides.candidates)
     wire_script(sides.candidates.change, MARK, sides.candidates)
-    for written, switches in zip(inputs.sides_as_text, inputs.experiments):
+    for sides_text, switches in zip(inputs.sides_as_text, inputs.experiments):
         for name, each in zip(EXPERIMENTS, switches):
             event = each.input  # type: ignore[attr-defined]
-            wire(event, partial(actions.experiment, name), [written, each], written, trigger_mode="always_last")
+            wire(event, partial(actions.experiment, name), [sides_text, each], sides_text, trigger_mode="always_last")
     for event in (files.uploads.upload, files.uploads.clear, files.uploads.delete):
-        gives = [sides.reference, sides.candidates, sides.buttons, known, files.precision]
-        fill(event, actions.add_uploads, [*inputs.chosen, known, files.precision], gives)
+        outputs = [sides.reference, sides.candidates, sides.buttons, known, files.precision]
+        fill(event, actions.add_uploads, [*inputs.chosen, known, files.precision], outputs)
     samples, recording, credit, microphone = model_inputs.recording
     fill(samples.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
     for event in (recording.upload, recording.clear):
@@ -224,14 +226,14 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
 
 def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
     form, opened, verdicts, status = inputs.form, results.opened, results.verdicts, results.status
-    shown = [verdicts, status, inputs.start, inputs.cancel, results.exports, opened]
-    ran = wire(inputs.start.click, actions.start, [*form], shown, js=SHOW_RESULTS, **COMPUTING)
+    run_outputs = [verdicts, status, inputs.start, inputs.cancel, results.exports, opened]
+    comparing = wire(inputs.start.click, actions.start, [*form], run_outputs, js=SHOW_RESULTS, **COMPUTING)
 
     def look(event: Any) -> Any:
         return wire(event.success, actions.look_at_first, opened, [results.closer, opened])
 
-    wire(ran.failure, partial(note_beside, verdicts.value), verdicts, status)
-    looked_at = look(ran)  # the open stage is kept with the run
+    wire(comparing.failure, partial(note_beside, verdicts.value), verdicts, status)
+    looked_at = look(comparing)  # the open stage is kept with the run
     outputs = results.stored_outputs
     views = KeptViews(page.runs, page.sent.of(outputs), TAB, len(form), len(outputs), FILES)
 
@@ -241,10 +243,10 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
     wire(looked_at.success, keep, [*form, *outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
     restored = [results.history, *form, *outputs, results.earlier]
-    back = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
-    wire(back.success, actions.choose, inputs.chosen, inputs.offered)
+    restoring = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
+    wire(restoring.success, actions.choose, inputs.chosen, inputs.offered)
     breaking = BreakingActions(actions)
-    wire_breaking(inputs.breaking, breaking, inputs.model_inputs.recording.files, shown, results.closer, look)
+    wire_breaking(inputs.breaking, breaking, inputs.model_inputs.recording.files, run_outputs, results.closer, look)
     page.unload(breaking.leave)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
     page.unload(actions.leave)
@@ -253,10 +255,10 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
 def _wire_results(actions: ParityActions, results: Results) -> None:
     opened = results.opened
     for source in (results.verdicts, results.closer):
-        looked = wire(source.look, actions.look, opened, [results.closer, opened], **IN_TURN)
+        opening = wire(source.look, actions.look, opened, [results.closer, opened], **IN_TURN)
         if source is results.verdicts:
-            wire_script(looked.success, SHOW_CLOSER)
+            wire_script(opening.success, SHOW_CLOSER)
     for press, save in ((results.as_page, actions.save_page), (results.as_json, actions.save_json)):
         wire_value(press.click, WRITING, results.writing)
-        written = wire(press.click, save, None, results.download)
-        wire(written.then, lambda: "", None, results.writing)
+        saving = wire(press.click, save, None, results.download)
+        wire(saving.then, lambda: "", None, results.writing)

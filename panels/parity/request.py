@@ -118,7 +118,7 @@ def check_request(registry: Registry, unchecked: UncheckedRequest) -> Request:
     options = ParityOptions(
         stages=unchecked.stages,
         steps=unchecked.steps,
-        options=options_for(registry, card.id, _known(registry, card.id, unchecked.options)),
+        options=options_for(registry, card.id, _checked_options(registry, card.id, unchecked.options)),
         embeddings=_read(unchecked.embeddings) if FAMILIES[card.family].input == PROMPT else (),
         exact=exact,
         isolated=unchecked.isolated,
@@ -147,20 +147,20 @@ def _sides(registry: Registry, card: Card, unchecked: UncheckedRequest) -> tuple
     return reference, candidates
 
 
-def _precision(named: str, uploads: Mapping[str, str]) -> str:
+def _precision(name: str, uploads: Mapping[str, str]) -> str:
     """Returns a checked precision; a GGUF file must be an uploaded one, as the page opens no other file."""
-    if is_gguf_file(named):
-        if named not in uploads:
-            raise BadInput(f"precision is {named!r:.80}; expected a type such as q8_0, auto, or an uploaded GGUF file")
-        return check_precision(uploads[named])
-    return check_precision(named)
+    if is_gguf_file(name):
+        if name not in uploads:
+            raise BadInput(f"precision is {name!r:.80}; expected a type such as q8_0, auto, or an uploaded GGUF file")
+        return check_precision(uploads[name])
+    return check_precision(name)
 
 
 def _read(paths: Sequence[str]) -> tuple[Embedding, ...]:
     return tuple(read_embedding(Path(path), name=Path(path).name) for path in paths)
 
 
-def _known(registry: Registry, model: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _checked_options(registry: Registry, model: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     names = registry.options_class(model).__dataclass_fields__
     for name in options:
         if name not in names:

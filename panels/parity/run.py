@@ -86,7 +86,7 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
     errors as `workbench.parity_lab.run_parity`.
     """
     start = time.perf_counter()
-    latest: list[Any] = [(0.0, "starting")]
+    latest_reports: list[Any] = [(0.0, "starting")]
     unattended = threading.Event()
 
     def work(report: Callable[[Any], None]) -> None:
@@ -107,29 +107,29 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 
-    def take(found: Any) -> None:
-        latest[0] = found
+    def receive(result: Any) -> None:
+        latest_reports[0] = result
 
     def step() -> Step:
-        found = latest[0]
-        share, activity = found if isinstance(found, tuple) else (1.0, "done")
+        result = latest_reports[0]
+        share, activity = result if isinstance(result, tuple) else (1.0, "done")
         return Step(share, activity, time.perf_counter() - start, stop.is_set())
 
     try:
         yield step()
-        for _ in changes(work, take, unattended):
+        for _ in changes(work, receive, unattended):
             yield step()
     finally:
         unattended.set()
-        ended = stop.is_set()
+        was_stopped = stop.is_set()
         stop.set()  # a closed iterator ends the work
-    found = latest[0]
-    if isinstance(found, ParityRun | ParityRuns):
-        yield Step(1.0, "done", time.perf_counter() - start, run=found)
-    elif isinstance(found, Cancelled) and ended:
+    result = latest_reports[0]
+    if isinstance(result, ParityRun | ParityRuns):
+        yield Step(1.0, "done", time.perf_counter() - start, run=result)
+    elif isinstance(result, Cancelled) and was_stopped:
         yield Step(0.0, "stopped", time.perf_counter() - start, stopped=True)
     else:
-        raise found
+        raise result
 
 
 class LastRuns(LastResults[ParityRun | ParityRuns]):

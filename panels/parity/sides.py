@@ -121,14 +121,14 @@ def check_uploads(guard: Guard, paths: Sequence[str]) -> None:
 
 def uploads_by_name(paths: Iterable[str]) -> dict[str, str]:
     """Returns uploaded files by their names; the second of two files with one name gets a number."""
-    found: dict[str, str] = {}
+    path_by_name: dict[str, str] = {}
     for path in paths:
         name = unique = Path(path).name
         number = 2
-        while unique in found:
+        while unique in path_by_name:
             unique, number = f"{Path(name).stem} ({number}){Path(name).suffix}", number + 1
-        found[unique] = path
-    return found
+        path_by_name[unique] = path
+    return path_by_name
 
 
 def read_sides(

@@ -47,12 +47,12 @@ def precision_choices(uploads: Iterable[str] = ()) -> list[tuple[str, str]]:
     Args:
         uploads: names of uploaded files. The program may have read the GGUF files among them.
     """
-    found = "automatic: named in the trace, or detected from its values"
+    automatic_label = "automatic: named in the trace, or detected from its values"
     types = ("float32", *HALVES, *(name for name in TYPES if name.startswith("q")))
-    return [(found, AUTO), *((each, each) for each in (*types, *filter(is_gguf_file, uploads)))]
+    return [(automatic_label, AUTO), *((each, each) for each in (*types, *filter(is_gguf_file, uploads)))]
 
 
-def sides_html(listed: Sequence[SideChoice], uploads: Iterable[str], chosen: Collection[str]) -> str:
+def sides_html(choices: Sequence[SideChoice], uploads: Iterable[str], chosen: Collection[str]) -> str:
     """Returns the possible candidates: for each runtime its types as toggle buttons, or why it is missing.
 
     Args:
@@ -60,7 +60,7 @@ def sides_html(listed: Sequence[SideChoice], uploads: Iterable[str], chosen: Col
         chosen: the candidates as text; a candidate with its own settings counts for its type.
     """
     pressed = {side.partition("+")[0] for side in chosen} | set(chosen)
-    return render(VIEW, "sides", listed, list(uploads), pressed)
+    return render(VIEW, "sides", choices, list(uploads), pressed)
 
 
 def status_html(step: Step) -> str:
@@ -70,36 +70,36 @@ def status_html(step: Step) -> str:
     if step.stopped:
         message = f"Stopped after {duration(step.seconds)}; no results are kept"
         return render("widgets/parts.html", "progress", message, None, True)
-    doing = "stopping" if step.stopping else step.activity
-    return render(VIEW, "progress", f"{100 * step.share:.0f}", doing, step.seconds)
+    activity = "stopping" if step.stopping else step.activity
+    return render(VIEW, "progress", f"{100 * step.share:.0f}", activity, step.seconds)
 
 
-def summary(run: ParityRun | ParityRuns, took: float) -> str:
+def summary(run: ParityRun | ParityRuns, seconds: float) -> str:
     """Returns the result of a run in a line."""
-    judged: Sequence[CandidateOnInputs | Outcome] = run.candidates if isinstance(run, ParityRuns) else run.outcomes
-    words = {
+    results: Sequence[CandidateOnInputs | Outcome] = run.candidates if isinstance(run, ParityRuns) else run.outcomes
+    labels = {
         "within": "within tolerance",
         "beyond": "beyond tolerance",
         "unavailable": "not available",
         "unusable": "unusable",
     }
-    found = [str(each.status) for each in judged]
-    counts = [f"{found.count(status)} {label}" for status, label in words.items() if status in found]
-    over = f" over {len(run.inputs)} inputs" if isinstance(run, ParityRuns) else ""
-    return f"Compared in {duration(took)}{over}: {', '.join(counts)}"
+    statuses = [str(each.status) for each in results]
+    counts = [f"{statuses.count(status)} {label}" for status, label in labels.items() if status in statuses]
+    inputs_clause = f" over {len(run.inputs)} inputs" if isinstance(run, ParityRuns) else ""
+    return f"Compared in {duration(seconds)}{inputs_clause}: {', '.join(counts)}"
 
 
 def result_html(run: ParityRun, opened: str = "") -> str:
     """Returns a run: its verdicts, the heat map whose stages can be pressed with the open one marked, and its sides."""
-    shown = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, True, opened), sides(run))]
+    parts = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, True, opened), sides(run))]
     noise = [(each.name, _joined(noise_details(each.noise))) for each in run.outcomes if each.noise]
-    return render(VIEW, "result", run, *shown[:2], noise, shown[2])
+    return render(VIEW, "result", run, *parts[:2], noise, parts[2])
 
 
 def still_html(run: ParityRun) -> str:
     """Returns a run as `result_html` does, with stages that cannot be pressed: for one whose traces are not kept."""
-    shown = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, False, ""), sides(run))]
-    return render(VIEW, "result", run, *shown[:2], (), shown[2])
+    parts = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, False, ""), sides(run))]
+    return render(VIEW, "result", run, *parts[:2], (), parts[2])
 
 
 def game_html(run: ParityRun) -> str:
@@ -124,10 +124,10 @@ def stage_detail_html(run: ParityRun, place: int, stage: str, call: Caller = cal
         call: calls the function that reads and draws the stage.
     """
     outcome = run.outcomes[place]
-    others = [
+    other_candidates = [
         (number, each.name)
         for number, each in enumerate(run.outcomes)
-        if each.comparison and any(found.stage == stage for found in each.comparison.stages)
+        if each.comparison and any(stage_comparison.stage == stage for stage_comparison in each.comparison.stages)
     ]
-    about = f"{outcome.name} against {run.reference.name}"
-    return render(VIEW, "closer", stage, about, others, place, Markup(call(stage_html, run, place, stage)))
+    title = f"{outcome.name} against {run.reference.name}"
+    return render(VIEW, "closer", stage, title, other_candidates, place, Markup(call(stage_html, run, place, stage)))

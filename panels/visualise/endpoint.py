@@ -110,8 +110,8 @@ def pictures(
         raise BadInput(f"format is {format!r:.40}; expected one of {', '.join(FILES)}")
     cells = [each if "|" in each or not each else ModelOnRuntime(each, runtime).value for each in (model, beside)]
     model_options = dict(options or {})
-    of_view = {name: model_options.pop(name) for name in OPTIONS if name in model_options}
-    request = request_of(pool.registry, cells, audio, text, view, of_view, model_options)
+    view_options = {name: model_options.pop(name) for name in OPTIONS if name in model_options}
+    request = request_of(pool.registry, cells, audio, text, view, view_options, model_options)
     check_options_known(pool.registry, [offer.card.id for offer in request.offers], model_options)
     picture_set = compute(pool, Scenes(), request, present_stop(), lambda _: None)
     return [

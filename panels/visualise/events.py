@@ -38,10 +38,18 @@ FIRST_VIEW = "filterbank"
 ACCORDION = ("card", "accordion-card")
 BEAM_SEARCH = frozenset(option_specs(CtcHeadOptions))  # these options belong to the Decode tab
 # These options change no picture: some cut a recording into segments, others add details to the result.
-ASIDE = ("vad", "max_segment_seconds", "end_silence_ms", "batch_size", "timestamps", "alternatives", "probabilities")
-GONE = "these pictures are not kept any more; press Show again"
+UNOFFERED_OPTIONS = (
+    "vad",
+    "max_segment_seconds",
+    "end_silence_ms",
+    "batch_size",
+    "timestamps",
+    "alternatives",
+    "probabilities",
+)
+PICTURES_REMOVED = "these pictures are not kept any more; press Show again"
 # The parts of a link's state that the server reads; the browser reads the others, such as the cursor.
-SAMPLE, OWN, TEXT, ONE, OTHER, VIEW = "sample", "recording", "text", "a", "b", "view"
+SAMPLE, OWN_RECORDING, TEXT, FIRST_MODEL, SECOND_MODEL, VIEW = "sample", "recording", "text", "a", "b", "view"
 
 
 class VisualiseActions:
@@ -53,15 +61,15 @@ class VisualiseActions:
         self.samples = tuple(samples)
         self.options = tuple(OptionField(spec, (), True) for spec in option_specs(ViewOptions))
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
-        self._kept: LastResults[PictureSet] = LastResults(GONE)
-        self._scenes: LastResults[Scenes] = LastResults(GONE)
+        self._picture_sets: LastResults[PictureSet] = LastResults(PICTURES_REMOVED)
+        self._scenes: LastResults[Scenes] = LastResults(PICTURES_REMOVED)
         # The keys of each user's last two sets of pictures. The browser may still fetch the older set.
         self._keys: dict[str, tuple[str, ...]] = {}
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> PictureSet:
         """Returns the pictures with this key; raises `BadInput` if they are not kept."""
-        return self._kept.of(key)
+        return self._picture_sets.of(key)
 
     # Inputs.
 
@@ -87,10 +95,10 @@ class VisualiseActions:
         if view not in VIEWS or reasons.get(view):
             usable_views = [name for name in VIEWS if not reasons.get(name)]
             view = FIRST_VIEW if FIRST_VIEW in usable_views else next(iter(usable_views), view)
-        used = VIEWS[view].options if view in VIEWS else ()
+        view_option_names = VIEWS[view].options if view in VIEWS else ()
         cells = [each for each in (model, compared_model) if each]
         families = [FAMILIES[card.family] for card in self._cards(cells)]
-        own = visible_for(self.model_options, self.pool.registry, cells)
+        is_visible = visible_for(self.model_options, self.pool.registry, cells)
         return (
             view,
             views_html(view, reasons),
@@ -98,10 +106,10 @@ class VisualiseActions:
                 elem_classes=visibility_classes(any(each.input != "prompt" for each in families) or not families)
             ),
             gr.update(visible=visibility(any(each.reads_text for each in families))),
-            gr.update(elem_classes=visibility_classes(bool(used), "card")),
-            *(gr.update(visible=visibility(each.spec.name in used)) for each in self.options),
-            gr.update(elem_classes=visibility_classes(any(own), *ACCORDION)),
-            *(gr.update(visible=visibility(each)) for each in own),
+            gr.update(elem_classes=visibility_classes(bool(view_option_names), "card")),
+            *(gr.update(visible=visibility(each.spec.name in view_option_names)) for each in self.options),
+            gr.update(elem_classes=visibility_classes(any(is_visible), *ACCORDION)),
+            *(gr.update(visible=visibility(each)) for each in is_visible),
         )
 
     def press_view(self, model: str | None, compared_model: str | None, event: gr.EventData) -> tuple[Any, ...]:
@@ -116,16 +124,16 @@ class VisualiseActions:
         """Returns, by view, why a view is not available for one of these models."""
         from workbench.visualise.views import VIEWS
 
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         cards = {card.id: card for card in self._cards(cells)}
         for cell in map(ModelOnRuntime.parse, cells):
             if cell.model not in cards:
                 continue
             card = cards[cell.model]
             for name, view in VIEWS.items():
-                if name not in found and (reason := view.why_not(FAMILIES[card.family], cell.runtime)):
-                    found[name] = f"{card.name} on {cell.how}: {reason}."
-        return found
+                if name not in reasons and (reason := view.why_not(FAMILIES[card.family], cell.runtime)):
+                    reasons[name] = f"{card.name} on {cell.how}: {reason}."
+        return reasons
 
     def pick_sample(self, event: gr.EventData) -> tuple[str, str, str]:
         """Uses a sample as the recording; also returns its credit and its name."""
@@ -147,17 +155,18 @@ class VisualiseActions:
         """Returns the state of a link: recording, credit, sample, models, and what `choose` returns."""
         link_state: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
         state = {name: value for name, value in link_state.items() if isinstance(value, str)}
-        listed = seen_offers(self.pool.registry)
-        choices = [(each.title, each.cell.value) for each in listed if each.possible]
+        seen_models = seen_offers(self.pool.registry)
+        choices = [(each.title, each.cell.value) for each in seen_models if each.possible]
         model, compared_model = (
-            chosen_offers([state[name]], listed)[0].cell.value if state.get(name) else NOTHING for name in (ONE, OTHER)
+            chosen_offers([state[name]], seen_models)[0].cell.value if state.get(name) else NOTHING
+            for name in (FIRST_MODEL, SECOND_MODEL)
         )
         model = model or next((value for _, value in choices), NOTHING)
         recording, credit, name = self._linked_recording(state)
-        view, views, speech, written, settings, *updates = self.choose(
+        view, views, speech, text_update, settings, *updates = self.choose(
             model, compared_model, state.get(VIEW, FIRST_VIEW)
         )
-        of_view, (of_models, *own) = updates[: len(self.options)], updates[len(self.options) :]
+        view_updates, (models_card, *model_updates) = updates[: len(self.options)], updates[len(self.options) :]
         return (
             recording,
             credit,
@@ -166,34 +175,34 @@ class VisualiseActions:
             view,
             views,
             speech,
-            {**written, "value": state.get(TEXT, "")},
+            {**text_update, "value": state.get(TEXT, "")},
             settings,
-            *_linked(of_view, self.options, state),
-            of_models,
-            *_linked(own, self.model_options, state),
+            *_linked(view_updates, self.options, state),
+            models_card,
+            *_linked(model_updates, self.model_options, state),
         )
 
     def _linked_recording(self, state: Mapping[str, str]) -> tuple[str | None, str, str]:
         """Returns the recording of a link, its credit, and its name if it is a sample."""
         if state.get(SAMPLE):
             return self._sample(state[SAMPLE])
-        return (self.own.find(state[OWN]) if state.get(OWN) else None), "", ""
+        return (self.own.find(state[OWN_RECORDING]) if state.get(OWN_RECORDING) else None), "", ""
 
     # Pictures.
 
     def start_if_ready(
-        self, request: gr.Request, recording: str | None, sample: str, written: str | None, *rest: Any
+        self, request: gr.Request, recording: str | None, sample: str, text_input: str | None, *values: Any
     ) -> Iterator[tuple[Any, ...]]:
         """Calls `start` if there is something to look at. Events other than a press of Show come here."""
-        if recording or (written or "").strip():
-            yield from self.start(request, recording, sample, written, *rest)
+        if recording or (text_input or "").strip():
+            yield from self.start(request, recording, sample, text_input, *values)
 
     def start(
         self,
         request: gr.Request,
         recording: str | None,
         sample: str,
-        written: str | None,
+        text_input: str | None,
         model: str | None,
         compared_model: str | None,
         view: str,
@@ -205,15 +214,17 @@ class VisualiseActions:
             values: the values of the inputs for the view's options, then for the models' options.
         """
         options = read_inputs(self.options, values[: len(self.options)])
-        own = self._changed(values[len(self.options) :])
-        of_family = by_family(own, {each.key: value for each, value in own.items()})
+        changed_options = self._changed(values[len(self.options) :])
+        options_by_family = by_family(changed_options, {each.key: value for each, value in changed_options.items()})
         cells = [model or "", compared_model or ""]
-        picture_request = request_of(self.pool.registry, cells, recording, written, view, options, of_family=of_family)
-        used = {each: value for each, value in own.items() if _of(each, picture_request)}
+        picture_request = request_of(
+            self.pool.registry, cells, recording, text_input, view, options, of_family=options_by_family
+        )
+        used_options = {each: value for each, value in changed_options.items() if _has_option(each, picture_request)}
         state = {
             SAMPLE: sample if recording else "",
-            TEXT: (written or "").strip(),
-            **self._state(picture_request, used),
+            TEXT: (text_input or "").strip(),
+            **self._state(picture_request, used_options),
         }
         user = str(request.session_hash)
         self._runs.stop(user)  # an earlier run, which this one replaces
@@ -227,39 +238,46 @@ class VisualiseActions:
                     if step.stopped and not self._runs.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
                     if step.result is not None and recording and not sample:
-                        state[OWN] = self.own.keep(recording)
-                    yield self._shown(step, user, state), status_html(step), *run_buttons(not _over(step))
+                        state[OWN_RECORDING] = self.own.keep(recording)
+                    yield self._result_value(step, user, state), status_html(step), *run_buttons(not _is_finished(step))
         except Exception:
             yield gr.skip(), "", *run_buttons(False)
             raise
 
     def _changed(self, values: Sequence[Any]) -> dict[OptionField, Any]:
         """Returns the options of the models that the user has changed."""
-        read = read_inputs(self.model_options, values)
-        return {each: read[each.key] for each in self.model_options if read[each.key] != each.spec.default}
+        values_by_key = read_inputs(self.model_options, values)
+        return {
+            each: values_by_key[each.key] for each in self.model_options if values_by_key[each.key] != each.spec.default
+        }
 
-    def _state(self, request: Request, own: Mapping[OptionField, Any]) -> dict[str, str]:
-        """Returns the state of a link to a request, without default values; `own` are options of the models."""
+    def _state(self, request: Request, changed_options: Mapping[OptionField, Any]) -> dict[str, str]:
+        """Returns the state of a link to a request, without default values; `changed_options` are of the models."""
         cells = [offer.cell.value for offer in request.offers]
-        usual = ViewOptions()
-        changed = {name: getattr(request.options, name) for name in request.view.options}
-        changed_values = {name: value for name, value in changed.items() if value != getattr(usual, name)}
-        changed_values |= {each.key: value for each, value in own.items()}
-        written = {
+        defaults = ViewOptions()
+        view_values = {name: getattr(request.options, name) for name in request.view.options}
+        changed_values = {name: value for name, value in view_values.items() if value != getattr(defaults, name)}
+        changed_values |= {each.key: value for each, value in changed_options.items()}
+        texts = {
             name: "\n".join(value) if isinstance(value, tuple) else str(value) for name, value in changed_values.items()
         }
-        return {ONE: cells[0], OTHER: cells[1] if len(cells) > 1 else NOTHING, VIEW: request.view.name, **written}
+        return {
+            FIRST_MODEL: cells[0],
+            SECOND_MODEL: cells[1] if len(cells) > 1 else NOTHING,
+            VIEW: request.view.name,
+            **texts,
+        }
 
-    def _shown(self, step: Step, user: str, state: Mapping[str, str]) -> Any:
+    def _result_value(self, step: Step, user: str, state: Mapping[str, str]) -> Any:
         """Returns what the scripts draw at the end of a run, and keeps its pictures."""
         if step.result is None:
             return gr.skip()
         picture_set = step.result
-        *old, before = self._keys.get(user, ("",))
-        for key in old:
-            self._kept.drop(key)
-        self._keys[user] = (before, picture_set.key)
-        self._kept.put(picture_set.key, picture_set)
+        *old_keys, previous_key = self._keys.get(user, ("",))
+        for key in old_keys:
+            self._picture_sets.drop(key)
+        self._keys[user] = (previous_key, picture_set.key)
+        self._picture_sets.put(picture_set.key, picture_set)
         return {
             "key": picture_set.key,
             "sound": picture_set.scenes[0].recording is not None,
@@ -277,20 +295,20 @@ class VisualiseActions:
         user = str(request.session_hash)
         self._runs.stop(user)
         for key in self._keys.pop(user, ()):
-            self._kept.drop(key)
+            self._picture_sets.drop(key)
         self._scenes.drop(user)
 
 
-def _over(step: Step) -> bool:
+def _is_finished(step: Step) -> bool:
     return step.stopped or step.result is not None
 
 
 def _matters(option: OptionField) -> bool:
     """Returns whether an option of models changes what a model computes from a whole recording."""
-    return option.spec.name not in ASIDE and option.spec not in BEAM_SEARCH
+    return option.spec.name not in UNOFFERED_OPTIONS and option.spec not in BEAM_SEARCH
 
 
-def _of(option: OptionField, request: Request) -> bool:
+def _has_option(option: OptionField, request: Request) -> bool:
     """Returns whether a model of a request has an option."""
     return any(offer.card.family in option.families for offer in request.offers)
 
@@ -309,17 +327,17 @@ def _linked(updates: Sequence[Update], options: Sequence[OptionField], state: Ma
     ]
 
 
-def _in_link(option: OptionField, written: str | None) -> Any:
+def _in_link(option: OptionField, link_text: str | None) -> Any:
     """Returns an input's value for an option in a link; the default value if the link does not have the option."""
-    usual, kind = option.spec.default, option.spec.kind
-    if written is None:
-        return "\n".join(usual) if isinstance(usual, tuple) else "" if usual is None else usual
+    default, kind = option.spec.default, option.spec.kind
+    if link_text is None:
+        return "\n".join(default) if isinstance(default, tuple) else "" if default is None else default
     if kind is bool:
-        return written == str(True)
-    if kind in (int, float) and usual is not None:
+        return link_text == str(True)
+    if kind in (int, float) and default is not None:
         try:
-            return kind(written)
+            return kind(link_text)
         except ValueError:
             expected = "a whole number" if kind is int else "a number"
-            raise BadInput(f"the link says {option.label} {written!r:.40}; expected {expected}") from None
-    return written
+            raise BadInput(f"the link says {option.label} {link_text!r:.40}; expected {expected}") from None
+    return link_text

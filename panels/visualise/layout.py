@@ -54,8 +54,8 @@ class Inputs(NamedTuple):
     @property
     def offered(self) -> list[Any]:
         """The outputs of `VisualiseActions.choose`."""
-        shown = [self.view, self.views, self.sources.speech, self.sources.text]
-        return [*shown, self.of_view.card, *self.of_view.inputs, self.of_models.card, *self.of_models.inputs]
+        view_outputs = [self.view, self.views, self.sources.speech, self.sources.text]
+        return [*view_outputs, self.of_view.card, *self.of_view.inputs, self.of_models.card, *self.of_models.inputs]
 
     @property
     def form(self) -> list[Any]:
@@ -127,11 +127,11 @@ def _wire_inputs(page: Page, actions: VisualiseActions, inputs: Inputs) -> None:
 
 def _wire_runs(actions: VisualiseActions, inputs: Inputs, results: Results) -> None:
     """Wires the events that make pictures."""
-    shown = [results.stage, results.status, inputs.start, inputs.cancel]
+    run_outputs = [results.stage, results.status, inputs.start, inputs.cancel]
     limits = COMPUTING | {"trigger_mode": "multiple"}
 
     def make(event: Any, start: Any, **settings: Any) -> None:
-        wire(event, start, inputs.form, shown, **settings, **limits)
+        wire(event, start, inputs.form, run_outputs, **settings, **limits)
 
     pressed = wire(inputs.views.view, actions.press_view, inputs.models, inputs.offered)
     make(pressed.success, actions.start_if_ready, js=SHOW_RESULTS)

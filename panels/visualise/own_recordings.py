@@ -26,12 +26,12 @@ class OwnRecordings:
         """Stores a recording, unless it is stored already; returns its key; empty if it is too large or gone."""
         with self._lock:
             key = self._keys.get(path, "")
-        if key and self._is_there(key):
+        if key and self._is_stored(key):
             return key
         if not Path(path).is_file() or Path(path).stat().st_size > self.store.largest:
             return ""
-        written, files = stored_files([path])
-        key = self.store.keep({"tab": TAB, "recording": written[path]}, files)
+        stored_paths, files = stored_files([path])
+        key = self.store.keep({"tab": TAB, "recording": stored_paths[path]}, files)
         self._remember(path, key)
         return key
 
@@ -44,7 +44,7 @@ class OwnRecordings:
         self._remember(path, key)
         return path
 
-    def _is_there(self, key: str) -> bool:
+    def _is_stored(self, key: str) -> bool:
         try:
             self.store.read(key)
         except BadInput:

@@ -21,39 +21,39 @@ from workbench.plots.layers import Axis, Layer, Scale
 from workbench.visualise.picture import Picture, Token
 
 ALIGNED = 8  # bytes
-MOST_WIDE = 4_000_000  # values of an image that is sent with two bytes for each
+MOST_TWO_BYTE_VALUES = 4_000_000  # values of an image that is sent with two bytes for each
 TIME = "seconds"  # the unit and the label of an axis along the recording
 
 
 def parcel(pictures: Sequence[Picture], titles: Sequence[str]) -> bytes:
     """Returns the pictures of one or two sides, of both together and of their difference, with their titles."""
     arrays: list[bytes] = []
-    shared = _shared_scales(pictures[:2])
+    shared_scales = _shared_scales(pictures[:2])
     sides = [
-        _side(picture, title, place, shared if place < 2 else {}, arrays)
+        _side(picture, title, place, shared_scales if place < 2 else {}, arrays)
         for place, (picture, title) in enumerate(zip(pictures, titles, strict=True))
     ]
     first = pictures[0]
     header = {"title": first.title, "sentence": first.sentence, "seconds": first.seconds, "sides": sides}
-    written = json.dumps(header, ensure_ascii=False, allow_nan=False).encode()
-    return b"".join([_aligned(struct.pack("<I", len(written)) + written), *arrays])
+    header_bytes = json.dumps(header, ensure_ascii=False, allow_nan=False).encode()
+    return b"".join([_aligned(struct.pack("<I", len(header_bytes)) + header_bytes), *arrays])
 
 
 def file_name(picture: Picture) -> str:
     """Returns the name of a picture's files without their ending."""
-    named = "-".join(filter(None, (picture.view, picture.model, picture.runtime, picture.quantization)))
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", named).strip("-.")
+    parts = "-".join(filter(None, (picture.view, picture.model, picture.runtime, picture.quantization)))
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", parts).strip("-.")
 
 
 def _shared_scales(pictures: Sequence[Picture]) -> dict[str, Scale]:
     """Returns by name the scale that layers of all pictures share, so that equal colours are equal values."""
-    found: dict[str, Scale] = {}
+    scales_by_name: dict[str, Scale] = {}
     for layer in (layer for picture in pictures for layer in picture.layers):
         if layer.scale is not None:
-            earlier = found.get(layer.name, layer.scale)
+            earlier = scales_by_name.get(layer.name, layer.scale)
             low, high = min(earlier.low, layer.scale.low), max(earlier.high, layer.scale.high)
-            found[layer.name] = replace(layer.scale, low=low, high=high)
-    return found
+            scales_by_name[layer.name] = replace(layer.scale, low=low, high=high)
+    return scales_by_name
 
 
 def _side(picture: Picture, title: str, place: int, scales: Mapping[str, Scale], arrays: list[bytes]) -> dict[str, Any]:
@@ -115,16 +115,16 @@ def _places(ticks: Sequence[str], tokens: Sequence[Token]) -> list[int | None] |
 
     The output stands at the end, after a prompt or tags, so the last cells that fit are the tokens.
     """
-    found: list[int | None] = [None] * len(ticks)
+    token_numbers: list[int | None] = [None] * len(ticks)
     remaining = len(tokens)
     for cell in reversed(range(len(ticks))):
-        if remaining and _bare(ticks[cell]) == _bare(tokens[remaining - 1].text):
+        if remaining and _without_word_mark(ticks[cell]) == _without_word_mark(tokens[remaining - 1].text):
             remaining -= 1
-            found[cell] = remaining
-    return found if tokens and not remaining else None
+            token_numbers[cell] = remaining
+    return token_numbers if tokens and not remaining else None
 
 
-def _bare(text: str) -> str:
+def _without_word_mark(text: str) -> str:
     """Returns the text of a token without the mark of a word's beginning."""
     return text.replace("\u2581", " ").strip()
 
@@ -135,10 +135,10 @@ def _times(token: Token) -> list[float] | None:
 
 def _coded(values: np.ndarray, layer: Layer) -> tuple[np.ndarray, dict[str, Any]]:
     """Returns the codes of an image, and how they are read."""
-    kind, most = ("u2", 65534) if values.size <= MOST_WIDE else ("u1", 254)
-    known = np.isfinite(values)
-    finite = values[known]
-    faint = bool(finite.size) and float(np.quantile(finite[:: 1 + finite.size // 20_000], 0.9)) < 0.1 * float(
+    kind, highest_code = ("u2", 65534) if values.size <= MOST_TWO_BYTE_VALUES else ("u1", 254)
+    is_finite = np.isfinite(values)
+    finite = values[is_finite]
+    is_faint = bool(finite.size) and float(np.quantile(finite[:: 1 + finite.size // 20_000], 0.9)) < 0.1 * float(
         finite.max()
     )
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
@@ -146,10 +146,10 @@ def _coded(values: np.ndarray, layer: Layer) -> tuple[np.ndarray, dict[str, Any]
     # Most values of attention are close to 0. If there are few codes, more of them are for such values.
     power = 2.0 if kind == "u1" and low >= 0 and not (layer.scale and layer.scale.diverging) else 1.0
     shares = np.full(values.shape, 0.0, np.float32)
-    np.divide(values - low, high - low, out=shares, where=known, casting="unsafe")
-    codes = np.rint(most * shares ** (1 / power)).astype(f"<{kind}")
-    codes[~known] = most + 1
-    return codes, {"type": kind, "low": low, "high": high, "power": power, "faint": faint and low >= 0}
+    np.divide(values - low, high - low, out=shares, where=is_finite, casting="unsafe")
+    codes = np.rint(highest_code * shares ** (1 / power)).astype(f"<{kind}")
+    codes[~is_finite] = highest_code + 1
+    return codes, {"type": kind, "low": low, "high": high, "power": power, "faint": is_faint and low >= 0}
 
 
 def _aligned(content: bytes) -> bytes:

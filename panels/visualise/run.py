@@ -70,8 +70,8 @@ class PictureSet:
 
 def seen_offers(registry: Registry) -> tuple[RuntimeOffer, ...]:
     """Returns every model on this machine whose stages can be seen, on every runtime in every quantisation."""
-    found = {each.cell: each for task in TASKS for each in offers(registry, task)}
-    return tuple(each for each in found.values() if not each.elsewhere and each.card.family in FAMILIES)
+    offers_by_cell = {each.cell: each for task in TASKS for each in offers(registry, task)}
+    return tuple(each for each in offers_by_cell.values() if not each.elsewhere and each.card.family in FAMILIES)
 
 
 def request_of(
@@ -101,36 +101,36 @@ def request_of(
         raise BadInput(
             f"both sides are {chosen[0].title}; choose another model, runtime or quantisation to compare with"
         )
-    found = find_view(view)
+    found_view = find_view(view)
     sources = []
     for offer in chosen:
         family = FAMILIES[offer.card.family]
-        if reason := found.why_not(family, offer.cell.runtime):
-            raise BadInput(f"{offer.title} has no view {found.label}: {reason}")
+        if reason := found_view.why_not(family, offer.cell.runtime):
+            raise BadInput(f"{offer.title} has no view {found_view.label}: {reason}")
         source = source_of(family, recording, text)
         if not source:
             raise BadInput(MISSING[family.input])
         sources.append(source)
-    used = {name: value for name, value in options.items() if name in found.options}
-    read = build_options(ViewOptions, used, f"the view {found.label}")
-    own = [{**(model_options or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
-    checked = [options_for(registry, offer.card.id, each) for offer, each in zip(chosen, own, strict=True)]
-    return Request(chosen, tuple(sources), found, read, tuple(checked))
+    view_options = {name: value for name, value in options.items() if name in found_view.options}
+    checked_view_options = build_options(ViewOptions, view_options, f"the view {found_view.label}")
+    options_by_offer = [{**(model_options or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
+    checked = [options_for(registry, offer.card.id, each) for offer, each in zip(chosen, options_by_offer, strict=True)]
+    return Request(chosen, tuple(sources), found_view, checked_view_options, tuple(checked))
 
 
 class Scenes:
     """What was computed for one user, by model and recording; the least recently used goes first."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, Scene] = OrderedDict()
+        self._scenes: OrderedDict[str, Scene] = OrderedDict()
 
     def scene(self, key: str, make: Callable[[], Scene]) -> Scene:
         """Returns the scene with that key; makes it if it is not stored."""
-        found = self._held.pop(key, None) or make()
-        self._held[key] = found
-        while len(self._held) > MOST_SCENES:
-            self._held.popitem(last=False)
-        return found
+        stored_scene = self._scenes.pop(key, None) or make()
+        self._scenes[key] = stored_scene
+        while len(self._scenes) > MOST_SCENES:
+            self._scenes.popitem(last=False)
+        return stored_scene
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.
     Setting `stop` ends it at its next check. Raises the same errors as `workbench.visualise`.
     """
     start = time.perf_counter()
-    latest: list[Any] = ["starting"]
+    latest_reports: list[Any] = ["starting"]
 
     def work(report: Callable[[Any], None]) -> None:
         try:
@@ -157,23 +157,23 @@ def follow(pool: SessionPool, scenes: Scenes, request: Request, stop: threading.
         except BaseException as error:  # raised again in the thread that follows the run
             report(error)
 
-    def take(found: Any) -> None:
-        latest[0] = found
+    def receive(result: Any) -> None:
+        latest_reports[0] = result
 
     try:
         yield Step()
-        for _ in changes(work, take, stop):
-            yield Step(str(latest[0]), time.perf_counter() - start)
+        for _ in changes(work, receive, stop):
+            yield Step(str(latest_reports[0]), time.perf_counter() - start)
     finally:
-        ended = stop.is_set()
+        was_stopped = stop.is_set()
         stop.set()  # a closed iterator ends the work
-    found = latest[0]
-    if isinstance(found, PictureSet):
-        yield Step("done", time.perf_counter() - start, result=found)
-    elif ended or isinstance(found, Cancelled):
+    result = latest_reports[0]
+    if isinstance(result, PictureSet):
+        yield Step("done", time.perf_counter() - start, result=result)
+    elif was_stopped or isinstance(result, Cancelled):
         yield Step("stopped", time.perf_counter() - start, stopped=True)
     else:
-        raise found
+        raise result
 
 
 def compute(
@@ -191,7 +191,7 @@ def compute(
     for offer, source in zip(request.offers, request.sources, strict=True):
         if FAMILIES[offer.card.family].input == RECORDING:
             check_sound(source)  # before a model is loaded
-    pictures, used = [], []
+    pictures, used_scenes = [], []
     for offer, source, model_options in zip(request.offers, request.sources, request.model_options, strict=True):
         session = opened(pool, offer.cell, stop, on_activity)
         key = json.dumps([offer.cell.value, source, model_options], default=str)
@@ -199,21 +199,21 @@ def compute(
         on_activity(f"computing {offer.title}")
         with listening(follower(stop, on_activity)):
             pictures.append(picture_of(scene, request.view, request.options))
-        used.append(scene)
+        used_scenes.append(scene)
     titles = [offer.title for offer in request.offers]
     if len(pictures) == 2:
         if request.view.between is not None:
-            add_together(pictures, titles, request.view.between(used[0], used[1], request.options))
+            add_together(pictures, titles, request.view.between(used_scenes[0], used_scenes[1], request.options))
         add_difference(pictures, titles)
-    took = time.perf_counter() - start
-    return PictureSet(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used), took)
+    seconds = time.perf_counter() - start
+    return PictureSet(secrets.token_urlsafe(16), tuple(pictures), tuple(titles), tuple(used_scenes), seconds)
 
 
-def add_together(pictures: list[Picture], titles: list[str], drawn: ViewContent) -> None:
+def add_together(pictures: list[Picture], titles: list[str], content: ViewContent) -> None:
     """Adds what a view draws of two models at once, under a title of its own: it is not a difference."""
     first, second = pictures[:2]
-    title = f"{drawn.title}: {first.side} and {second.side}"
-    pictures.append(replace(first, title=title, layers=drawn.layers, notes=drawn.notes, code=""))
+    title = f"{content.title}: {first.side} and {second.side}"
+    pictures.append(replace(first, title=title, layers=content.layers, notes=content.notes, code=""))
     titles.append(BOTH)
 
 
@@ -223,10 +223,12 @@ def add_difference(pictures: list[Picture], titles: list[str]) -> None:
 
     first, second = pictures[:2]
     try:
-        found = difference(first, second)
+        picture_difference = difference(first, second)
     except BadInput as error:
         pictures[1] = replace(second, notes=(*second.notes, f"no difference: {error}"))
         return
     title = f"{second.side} minus {first.side}"
-    pictures.append(replace(first, title=title, layers=found.layers, notes=found.notes, code=""))
+    pictures.append(
+        replace(first, title=title, layers=picture_difference.layers, notes=picture_difference.notes, code="")
+    )
     titles.append(DIFFERENCE)

@@ -12,7 +12,7 @@ import pytest
 
 from panels.decode import events
 from panels.decode.events import DecodeActions
-from panels.decode.follow import follow, wider
+from panels.decode.follow import follow, wider_search
 from panels.decode.record_view import find_loss
 from panels.decode.run import GUIDED, Decodings, Row
 from panels.decode.view import rival_html
@@ -90,7 +90,7 @@ def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
     decodings, row = run_guided(pool, files, beam_size=1)
     decoder, logits, _ = decodings.search_of(row)
     record = decoder.explain(logits)
-    better = wider(decoder).decode([logits])[0]
+    better = wider_search(decoder).decode([logits])[0]
     loss = find_loss(record, better)
     assert len(row.hypotheses) == 1 and row.words[0] == ("two", "late")
     assert record.hypotheses and loss is not None and loss.lead > 0 and loss.hypothesis.words == ("too", "late")

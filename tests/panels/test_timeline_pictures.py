@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.panels.conftest import Served
-from tests.panels.test_timeline import SHOWN, WHOLE
+from tests.panels.test_timeline import READY, TIMELINE
 from tests.panels.test_transcribe_page import add_files, expect, open_page
 from workbench.audio.read import SAMPLE_RATE, write_wav
 
@@ -94,7 +94,7 @@ def test_panned_picture_equals_the_same_view_painted_anew(
     page = context.new_page()
     open_page(page, served)
     add_files(page, recording(tmp_path / "noise.wav"))
-    expect(page.locator(SHOWN)).to_be_visible()
+    expect(page.locator(READY)).to_be_visible()
     page.evaluate(LANES, SECONDS)
     page.evaluate("(dark) => document.body.classList.toggle('dark', dark)", dark)
     for view in VIEWS:
@@ -128,10 +128,10 @@ def test_cursor_and_selection_stay_at_their_times_while_the_view_moves(
 ) -> None:
     open_page(page, served)
     add_files(page, recording(tmp_path / "noise.wav"))
-    expect(page.locator(SHOWN)).to_be_visible()
+    expect(page.locator(READY)).to_be_visible()
     frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    width = page.evaluate(f"{WHOLE}.width")
-    page.evaluate(f"{WHOLE}.link.go(21), {WHOLE}.link.select(24, 26)")
+    width = page.evaluate(f"{TIMELINE}.width")
+    page.evaluate(f"{TIMELINE}.link.go(21), {TIMELINE}.link.select(24, 26)")
     for begin, shown in (
         (20, (21, 24, 26)),
         (20.5, (21, 24, 26)),
@@ -140,7 +140,7 @@ def test_cursor_and_selection_stay_at_their_times_while_the_view_moves(
         (30, ()),
         (15, (21, 24, 25)),
     ):
-        page.evaluate(f"{WHOLE}.link.show({begin}, {begin} + 10)")
+        page.evaluate(f"{TIMELINE}.link.show({begin}, {begin} + 10)")
         page.evaluate(frames)
         runs = page.evaluate(RUNS)
         # A cursor has two columns, with its time between them.

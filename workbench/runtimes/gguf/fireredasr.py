@@ -76,10 +76,10 @@ def read_model(file: GgufFile) -> tuple[FireRedAsrModel, Any]:
 def read_arguments(file: GgufFile) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Returns the `args` of the two torch files that a GGUF file was made from; raises `BadInput` if it has none."""
     try:
-        found = json.loads(file.text(ARGUMENTS))
+        arguments = json.loads(file.text(ARGUMENTS))
     except ValueError as error:
         raise BadInput(f"{ARGUMENTS} in {file.name} is not JSON: {error}") from error
-    packages = [found.get(half) if isinstance(found, dict) else None for half in ("model", "encoder")]
+    packages = [arguments.get(key) if isinstance(arguments, dict) else None for key in ("model", "encoder")]
     first, second = packages
     if not isinstance(first, dict) or not isinstance(second, dict):
         raise BadInput(f"{ARGUMENTS} in {file.name} has no mappings model and encoder; convert the model again")

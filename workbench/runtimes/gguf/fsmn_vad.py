@@ -49,9 +49,11 @@ class FsmnGraph:
 
     def score(self, features: np.ndarray, past: Sequence[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
         """See `FsmnNetwork.score`."""
-        found = self._engine.run(lambda g: self._network(g, features, past))
-        after = [_last(np.concatenate([each, found[f"memory.{n}"]]), self.past) for n, each in enumerate(past)]
-        return softmax(found["logits"][:, : self.classes]), after
+        outputs = self._engine.run(lambda g: self._network(g, features, past))
+        next_memories = [
+            _last(np.concatenate([each, outputs[f"memory.{n}"]]), self.past) for n, each in enumerate(past)
+        ]
+        return softmax(outputs["logits"][:, : self.classes]), next_memories
 
     def _network(self, g: Graph, features: np.ndarray, past: Sequence[np.ndarray]) -> dict[str, Tensor]:
         """Returns logits of features [T, width], and under `memory.N` the frames [T, M] that go into each memory."""

@@ -109,16 +109,16 @@ def _sensevoice(file: GgufFile) -> dict[str, Any]:
 
 
 def _paraformer(file: GgufFile) -> dict[str, Any]:
-    fine = "predictor.upsample_cnn.weight" in file.tensors
+    has_fine_times = "predictor.upsample_cnn.weight" in file.tensors
     encoder = _encoder(file, "pf.enc.", "encoder.")
     return {
-        MODEL: "BiCifParaformer" if fine else "Paraformer",
+        MODEL: "BiCifParaformer" if has_fine_times else "Paraformer",
         "encoder": "SANMEncoder",
         "encoder_conf": encoder,
         "decoder": "ParaformerSANMDecoder",
         "decoder_conf": _decoder(file),
-        "predictor": "CifPredictorV3" if fine else "CifPredictorV2",
-        "predictor_conf": _predictor(file, encoder["output_size"], fine),
+        "predictor": "CifPredictorV3" if has_fine_times else "CifPredictorV2",
+        "predictor_conf": _predictor(file, encoder["output_size"], has_fine_times),
         "frontend_conf": _frontend(file, "encoder.encoders0.0.norm1.weight"),
     }
 
@@ -180,20 +180,20 @@ def _encoder(file: GgufFile, keys: str, tensors: str) -> dict[str, Any]:
 
 def _decoder(file: GgufFile) -> dict[str, Any]:
     first = "decoder.decoders.0."
-    attending = _blocks(file, "pf.dec.att_layer_num", "decoder.decoders.")
+    attention_layers = _blocks(file, "pf.dec.att_layer_num", "decoder.decoders.")
     _blocks(file, "pf.dec.decoders3", "decoder.decoders3.")
     return {
         "attention_heads": file.whole("pf.dec.attention_heads", ENCODER_HEADS, 1),
         "linear_units": _shape(file, f"{first}feed_forward.w_1.weight", 2)[0],
-        "num_blocks": _blocks(file, "pf.dec.num_blocks", "decoder.decoders2.", before=attending),
-        "att_layer_num": attending,
+        "num_blocks": _blocks(file, "pf.dec.num_blocks", "decoder.decoders2.", before=attention_layers),
+        "att_layer_num": attention_layers,
         "normalize_before": True,
         "kernel_size": _checked_size(file, "pf.dec.kernel_size", f"{first}self_attn.fsmn_block.weight", 0, 2),
         "sanm_shfit": 0,
     }
 
 
-def _predictor(file: GgufFile, width: int, fine: bool) -> dict[str, Any]:
+def _predictor(file: GgufFile, width: int, has_fine_times: bool) -> dict[str, Any]:
     taps = _shape(file, "predictor.cif_conv1d.weight", 3)[2]
     config = {
         "idim": width,
@@ -202,7 +202,7 @@ def _predictor(file: GgufFile, width: int, fine: bool) -> dict[str, Any]:
         "r_order": taps // 2,
         "tail_threshold": _decimal(file.number("pf.predictor.tail_threshold", TAIL_THRESHOLD)),
     }
-    if not fine:
+    if not has_fine_times:
         return config
     return config | {
         "smooth_factor2": FINE_SMOOTH_FACTOR,

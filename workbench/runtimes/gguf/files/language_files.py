@@ -77,11 +77,11 @@ def _configuration(file: GgufFile, tokens: list[str]) -> dict[str, Any]:
 
 
 def _settings(file: GgufFile, tokens: list[str], kinds: list[int], special: dict[int, str]) -> dict[str, Any]:
-    plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
+    default_flags = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
     settings: dict[str, Any] = {
         "add_prefix_space": False,
         "added_tokens_decoder": {
-            str(number): {"content": token, "special": kinds[number] == CONTROL, **plain}
+            str(number): {"content": token, "special": kinds[number] == CONTROL, **default_flags}
             for number, token in special.items()
         },
         "clean_up_tokenization_spaces": False,
@@ -89,11 +89,11 @@ def _settings(file: GgufFile, tokens: list[str], kinds: list[int], special: dict
         "unk_token": None,
     }
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-        found = f"tokenizer.ggml.{key}_token_id"
-        number = file.whole(found, maximum=len(tokens) - 1) if found in file.metadata else None
+        key_of_id = f"tokenizer.ggml.{key}_token_id"
+        number = file.whole(key_of_id, maximum=len(tokens) - 1) if key_of_id in file.metadata else None
         settings[f"{name}_token"] = None if number is None else tokens[number]
-    begins = file.flag("tokenizer.ggml.add_bos_token", False)
-    settings["add_bos_token"] = begins
+    adds_bos = file.flag("tokenizer.ggml.add_bos_token", False)
+    settings["add_bos_token"] = adds_bos
     if "tokenizer.chat_template" in file.metadata:
         settings["chat_template"] = file.text("tokenizer.chat_template")
     return settings

@@ -61,10 +61,13 @@ def read_gguf_pair(path: str | Path, language: Path | None = None) -> tuple[Gguf
     encoder = read_gguf(path)
     if encoder.architecture != NANO_ENCODER:
         return encoder, encoder
-    half = read_gguf(language or find_language_file(encoder.path))
-    if half.architecture not in NANO_LANGUAGES:
-        raise BadInput(f"{half.name} is of architecture {half.architecture!r:.80}; expected a language model of Qwen")
-    return encoder, half
+    language_file = read_gguf(language or find_language_file(encoder.path))
+    if language_file.architecture not in NANO_LANGUAGES:
+        raise BadInput(
+            f"{language_file.name} is of architecture {language_file.architecture!r:.80}; "
+            "expected a language model of Qwen"
+        )
+    return encoder, language_file
 
 
 def notes(file: GgufFile) -> tuple[str, ...]:
@@ -123,9 +126,15 @@ def _content(file: GgufFile, key: str, name: str) -> bytes:
 def _check_name(name: str, where: str) -> None:
     """Raises `BadInput` for a name that is not plainly a file inside the directory, on any system."""
     parts = PurePosixPath(name).parts
-    plain = all(part.strip(". ") and part == part.strip(" ") for part in parts)
-    unsafe = not name.isprintable() or any(letter in name for letter in '\\:*?"<>|')
-    if not parts or "/".join(parts) != name or not plain or unsafe or len(name.encode()) > _LONGEST_NAME:
+    has_plain_parts = all(part.strip(". ") and part == part.strip(" ") for part in parts)
+    has_unsafe_letters = not name.isprintable() or any(letter in name for letter in '\\:*?"<>|')
+    if (
+        not parts
+        or "/".join(parts) != name
+        or not has_plain_parts
+        or has_unsafe_letters
+        or len(name.encode()) > _LONGEST_NAME
+    ):
         raise BadInput(
             f"{where} carries a file named {name!r:.80}; expected a relative path such as tokenizer/vocab.json"
         )

@@ -58,13 +58,13 @@ def amx_fault() -> str:
     if not _processor_has_amx():
         return ""
     files = library_files()
-    place = _place(files[1])
-    fault = _read(place)
+    path = _answer_path(files[1])
+    fault = _read_answer(path)
     if fault is None:
-        fault, lasting = _try_out(files)
-        if lasting:
-            _store(place, fault)
-    return _sentence(fault) if fault else ""
+        fault, is_lasting = _try_out(files)
+        if is_lasting:
+            _store_answer(path, fault)
+    return _fault_sentence(fault) if fault else ""
 
 
 def _processor_has_amx() -> bool:
@@ -77,7 +77,7 @@ def _processor_has_amx() -> bool:
     return FLAG in flags.split()
 
 
-def _sentence(fault: str) -> str:
+def _fault_sentence(fault: str) -> str:
     return (
         f"llama.cpp runs without the processor's matrix units (AMX), so slower: its installed library {fault} there; "
         'compile it again as docs/troubleshooting.md says under "AMX"'
@@ -111,27 +111,27 @@ def _try_out(files: tuple[Path, Path]) -> tuple[str, bool]:
     return ("computes wrong numbers" if answer == WRONG else ""), True
 
 
-def _place(library: Path) -> Path:
+def _answer_path(library: Path) -> Path:
     """Returns the path of the stored answer for a library; the path changes when the library file changes."""
     state = library.stat()
     key = json.dumps([STORED_VERSION, str(library.resolve()), state.st_size, state.st_mtime_ns])
     return user_cache() / "amx" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def _read(place: Path) -> str | None:
+def _read_answer(path: Path) -> str | None:
     """Returns the stored answer; None if there is none or it cannot be read."""
     try:
-        record = json.loads(place.read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     fault = record.get("fault") if isinstance(record, dict) else None
     return fault if isinstance(fault, str) and len(fault) < 200 and fault.isprintable() else None
 
 
-def _store(place: Path, fault: str) -> None:
+def _store_answer(path: Path, fault: str) -> None:
     """Stores an answer. If the cache cannot be written, the next session tests again."""
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
             json.dump({"fault": fault}, file)
-        Path(file.name).replace(place)
+        Path(file.name).replace(path)

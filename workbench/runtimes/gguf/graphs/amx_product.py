@@ -38,7 +38,7 @@ def main() -> int:
 def try_out(library: Library) -> str:
     """Returns one of `ANSWERS`. A fault in the library ends the process."""
     repacking = Repacking(library, [AMX])
-    if not repacking.possible:
+    if not repacking.is_possible:
         return NONE
     weights = (np.arange(OUT * IN).reshape(OUT, IN) * 37 % 255 - 127).astype(np.int8)
     inputs = (np.arange(ROWS * IN).reshape(ROWS, IN) * 53 % 201 - 100).astype(np.float32)
@@ -73,10 +73,10 @@ def _multiply(library: Library, repacking: Repacking, weights: np.ndarray, input
     allocator = library.gallocr_new(library.backend_get_default_buffer_type(backend))
     library.gallocr_alloc_graph(allocator, graph)
     library.backend_tensor_set(rows, inputs.ctypes.data, 0, inputs.nbytes)
-    found = np.full((ROWS, OUT), np.nan, np.float32)
+    values = np.full((ROWS, OUT), np.nan, np.float32)
     if library.backend_graph_compute(backend, graph) == SUCCESS:
-        library.backend_tensor_get(product, found.ctypes.data, 0, found.nbytes)
-    return found  # nothing is freed, as the process ends now
+        library.backend_tensor_get(product, values.ctypes.data, 0, values.nbytes)
+    return values  # nothing is freed, as the process ends now
 
 
 if __name__ == "__main__":

@@ -31,7 +31,9 @@ class TensorCapture:
     def __enter__(self) -> TensorCapture:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._library.backend_sched_free(self._scheduler)
 
     def allocate(self, graph: Any) -> bool:
@@ -44,20 +46,20 @@ class TensorCapture:
 
         Returns ggml's status. An exception in `see` ends the computation and is raised again.
         """
-        raised: list[BaseException] = []
+        errors: list[BaseException] = []
 
-        def look(pointer: int, asks: bool, _: Any) -> bool:
-            if asks or pointer not in pointers:
-                return pointer in pointers or not asks
+        def watch_tensor(pointer: int, ask: bool, _: Any) -> bool:
+            if ask or pointer not in pointers:
+                return pointer in pointers or not ask
             try:
                 see(pointer)
             except BaseException as error:  # an exception must not pass through ggml's C code
-                raised.append(error)
-            return not raised
+                errors.append(error)
+            return not errors
 
-        callback = EvalCallback(look)
+        callback = EvalCallback(watch_tensor)
         self._library.backend_sched_set_eval_callback(self._scheduler, callback, None)
         status: int = self._library.backend_sched_graph_compute(self._scheduler, graph)
-        if raised:
-            raise raised[0]
+        if errors:
+            raise errors[0]
         return status

@@ -59,14 +59,15 @@ def product(g: Graph, x: Tensor, scope: Scope, kernel: Kernel, frames: int) -> T
     """Returns frames of a convolution without bias [frames, out]; x [T, in] has all frames that it reads."""
     shape = kernel.out, kernel.taps, kernel.width
     weight = scope.array("weight", shape) if kernel.is_plain else scope.arranged("weight", shape, kernel)
-    weight = g.reshape(weight, (kernel.together * kernel.out, kernel.lanes))
+    weight = g.reshape(weight, (kernel.frames_per_product * kernel.out, kernel.lanes))
     count = kernel.rows(frames)
     x = g.unfold(x, kernel.lanes, count, kernel.step, kernel.dilation)
     # ggml multiplies a matrix and a vector fast in one order only.
     y = g.matmul(x, weight) if kernel.out == 1 else g.matmul(weight, x)
-    if kernel.dilation > 1 and kernel.together > 1:  # a product gives frames that lie apart; this puts them in order
-        y = g.contiguous(g.swap(g.reshape(y, (count, kernel.dilation, kernel.together, kernel.out))))
-    return g.rows(g.reshape(y, (count * kernel.dilation * kernel.together, kernel.out)), 0, frames)
+    # With a dilation, a product gives frames that lie apart; this puts them in order.
+    if kernel.dilation > 1 and kernel.frames_per_product > 1:
+        y = g.contiguous(g.swap(g.reshape(y, (count, kernel.dilation, kernel.frames_per_product, kernel.out))))
+    return g.rows(g.reshape(y, (count * kernel.dilation * kernel.frames_per_product, kernel.out)), 0, frames)
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Kernel:
     dilation: int = 1
 
     @property
-    def together(self) -> int:
+    def frames_per_product(self) -> int:
         """The number of frames that a product gives."""
         return -(-FULL // self.out) if self.stride == 1 and 1 < self.out < FULL else 1
 
@@ -96,7 +97,7 @@ class Kernel:
         Frames follow one another in memory, so a product can read a few values of the next frames. With a dilation, it
         reads more taps, if a few are enough.
         """
-        taps = self.taps + self.together - 1
+        taps = self.taps + self.frames_per_product - 1
         if self.dilation == 1:
             return -(-taps * self.width // LANES) * LANES
         extra_taps = next(
@@ -107,16 +108,16 @@ class Kernel:
     @property
     def is_plain(self) -> bool:
         """Whether the matrix has the kernel's own values in their order."""
-        return self.together == 1 and self.lanes == self.taps * self.width
+        return self.frames_per_product == 1 and self.lanes == self.taps * self.width
 
     @property
     def step(self) -> int:
         """The number of frames from the first frame of a product to that of the next one with the same remainder."""
-        return self.together * self.stride * self.dilation
+        return self.frames_per_product * self.stride * self.dilation
 
     def rows(self, frames: int) -> int:
         """Returns the number of products that give `frames` frames, for each remainder of the dilation."""
-        return -(-frames // (self.together * self.dilation))
+        return -(-frames // (self.frames_per_product * self.dilation))
 
     def reads(self, frames: int) -> int:
         """Returns the number of input frames that `frames` frames of the result need."""
@@ -124,12 +125,12 @@ class Kernel:
         return last + (-(-self.lanes // self.width) - 1) * self.dilation + 1
 
     def __call__(self, kernel: np.ndarray) -> np.ndarray:
-        """Returns the matrix [together * out, lanes] of a kernel [out, taps, in]."""
-        read = self.taps + self.together - 1
-        matrix = np.zeros((self.together, self.out, read, self.width), dtype=np.float32)
-        for number in range(self.together):
+        """Returns the matrix [frames_per_product * out, lanes] of a kernel [out, taps, in]."""
+        read = self.taps + self.frames_per_product - 1
+        matrix = np.zeros((self.frames_per_product, self.out, read, self.width), dtype=np.float32)
+        for number in range(self.frames_per_product):
             matrix[number, :, number : number + self.taps] = kernel
-        flat = matrix.reshape(self.together * self.out, read * self.width)
+        flat = matrix.reshape(self.frames_per_product * self.out, read * self.width)
         return np.pad(flat, ((0, 0), (0, self.lanes - flat.shape[1])))
 
 

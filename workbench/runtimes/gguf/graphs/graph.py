@@ -89,18 +89,18 @@ class Graph(Shapes):
 
         ggml's ReLU makes zeros of NaN, so the logits of a network whose values overflow may be numbers again.
         """
-        if not self.taps.recording:
+        if not self.taps.is_recording:
             self._sums[stage] = self._tensor(self._library.sum(self._context, x.pointer), (1,))
 
     def compute(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Computes and returns the arrays of the outputs. Raises `NotFinite` as `expect_finite` says."""
-        found = self._computed({**self._sums, **outputs})
+        arrays = self._run_graph({**self._sums, **outputs})
         for stage in self._sums:
-            if not np.isfinite(found.pop(stage)).all():
+            if not np.isfinite(arrays.pop(stage)).all():
                 raise not_finite(f"{stage} has values that are not finite")
-        return found
+        return arrays
 
-    def _computed(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    def _run_graph(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         library, backend = self._library, self._lane.backend
         graph = library.new_graph_custom(self._context, self._room, False)
         for tensor in outputs.values():
@@ -109,14 +109,14 @@ class Graph(Shapes):
             library.build_forward_expand(graph, tensor.pointer)
         if self.taps.blocks:
             inputs = {tensor.pointer: array for tensor, array in self._inputs}
-            with TensorCapture(library, backend, 2 * self._room) as watched:
-                self._fill_inputs(watched.allocate(graph))
-                self._done(watched.compute(graph, *self.taps.watch(inputs, self._read)))
+            with TensorCapture(library, backend, 2 * self._room) as capture:
+                self._fill_inputs(capture.allocate(graph))
+                self._check_status(capture.compute(graph, *self.taps.watch(inputs, self._read)))
                 return {name: self._read(tensor) for name, tensor in outputs.items()}
         # Planned anew each time, because ggml would reuse the last plan for any graph with the same number of nodes.
         allocator = self._lane.allocator
         self._fill_inputs(library.gallocr_reserve(allocator, graph) and library.gallocr_alloc_graph(allocator, graph))
-        self._done(library.backend_graph_compute(backend, graph))
+        self._check_status(library.backend_graph_compute(backend, graph))
         return {name: self._read(tensor) for name, tensor in outputs.items()}
 
     def _fill_inputs(self, allocated: bool) -> None:
@@ -127,7 +127,7 @@ class Graph(Shapes):
             if self._library.get_data(tensor.pointer):  # a tensor that no operation reads has no place
                 self._library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)
 
-    def _done(self, status: int) -> None:
+    def _check_status(self, status: int) -> None:
         self._numpy.check()
         if status != SUCCESS:
             raise Unavailable(f"ggml could not compute the network: status {status}")
@@ -208,7 +208,7 @@ class Graph(Shapes):
 
     def linear(self, x: Tensor, scope: Scope, out: int, bias: bool = True, rows: slice | None = None) -> Tensor:
         """Applies a linear layer, [T, in] to [T, out]; `rows` selects some of its outputs."""
-        if len(x.shape) == 2 and x.shape[0] >= matrix_products.LEAST and self.is_contiguous(x):
+        if len(x.shape) == 2 and x.shape[0] >= matrix_products.MINIMUM_FRAMES and self.is_contiguous(x):
             weight = scope.floats("weight", (out, x.shape[1]), rows)
             if weight is not None:
                 bias_values = scope.values("bias", (out,))[rows or slice(None)] if bias else None
@@ -231,7 +231,7 @@ class Graph(Shapes):
     def attention(self, q: Tensor, k: Tensor, v: Tensor, heads: int) -> Tensor:
         """Returns scaled dot-product attention of q [T, D] over k, v [S, D], split into heads: [T, D]."""
         frames, width = q.shape
-        if min(frames, k.shape[0]) >= long_attention.LEAST:
+        if min(frames, k.shape[0]) >= long_attention.MINIMUM_FRAMES:
             return self._long_attention((q, k, v), lambda: tuple(map(array_of, (q, k, v))), heads)
         parts = [self.split(x, heads) for x in (q, k, v)]
         context = self._library.flash_attn_ext(
@@ -242,7 +242,7 @@ class Graph(Shapes):
     def self_attention(self, fused: Tensor, heads: int) -> Tensor:
         """Returns `attention` of q, k and v, which are the columns of fused [T, 3 * D]: [T, D]. They are not copied."""
         frames, width = fused.shape[0], fused.shape[1] // 3
-        if frames >= long_attention.LEAST:
+        if frames >= long_attention.MINIMUM_FRAMES:
             return self._long_attention((fused,), lambda: np.hsplit(array_of(fused), 3), heads)
         each, row, library = width // heads, 4 * fused.shape[1], self._library
         parts = [

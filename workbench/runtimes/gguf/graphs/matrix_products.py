@@ -11,18 +11,18 @@ from workbench.runtimes.gguf.graphs.ggml import Library
 from workbench.runtimes.gguf.graphs.numpy_nodes import Share, array_of
 from workbench.runtimes.gguf.graphs.weights import Tensor
 
-LEAST = 48  # frames; with fewer, ggml is as fast
-ROWS, OUTPUTS = 512, 256  # the most of a task: frames, and rows of the matrix
+MINIMUM_FRAMES = 48  # frames; with fewer, ggml is as fast
+MAXIMUM_FRAMES, MAXIMUM_OUTPUTS = 512, 256  # the most of a task: frames, and rows of the matrix
 
 
 def tasks(frames: int, outputs: int) -> list[tuple[slice, slice]]:
     """Returns (frames, outputs) of each task."""
-    return [(rows, columns) for rows in blocks(frames, ROWS) for columns in blocks(outputs, OUTPUTS)]
+    return [(rows, columns) for rows in blocks(frames, MAXIMUM_FRAMES) for columns in blocks(outputs, MAXIMUM_OUTPUTS)]
 
 
-def blocks(length: int, most: int) -> list[slice]:
+def blocks(length: int, maximum: int) -> list[slice]:
     """Cuts a length into as few blocks of at most `most` as possible, of nearly the same size."""
-    count = -(-length // most)
+    count = -(-length // maximum)
     return [slice(length * n // count, length * (n + 1) // count) for n in range(count)]
 
 

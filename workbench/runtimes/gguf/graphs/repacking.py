@@ -35,7 +35,7 @@ class Repacking:
         self._types = {name: found for name in layouts if (found := _buffer_type(library, name))}
 
     @property
-    def possible(self) -> bool:
+    def is_possible(self) -> bool:
         """Whether this build of ggml has one of the layouts on this processor."""
         return bool(self._types)
 
@@ -62,14 +62,14 @@ class Repacking:
 
     def _repacked(self, kind: int, pointer: int, address: int, size: int) -> int | None:
         library, tensor = self._library, TensorStruct.from_address(pointer)
-        plain = tensor.buffer, tensor.data
+        original_place = tensor.buffer, tensor.data
         buffer: int = library.backend_buft_alloc_buffer(kind, library.backend_buft_get_alloc_size(kind, pointer))
         if not buffer:
             return None
         tensor.buffer = tensor.data = None
         library.backend_tensor_alloc(buffer, pointer, library.backend_buffer_get_base(buffer))
         if not tensor.extra:  # ggml notes here how it repacks; writing without that note would end the process
-            tensor.buffer, tensor.data = plain
+            tensor.buffer, tensor.data = original_place
             library.backend_buffer_free(buffer)
             return None
         library.backend_buffer_set_usage(buffer, USAGE_WEIGHTS)

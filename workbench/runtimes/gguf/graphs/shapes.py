@@ -138,8 +138,8 @@ class Shapes:
         pointer = self._library.concat(self._context, x.pointer, y.pointer, len(x.shape) - 1)
         return self._tensor(pointer, (x.shape[0] + y.shape[0], *x.shape[1:]))
 
-    def beside(self, x: Tensor, y: Tensor) -> Tensor:
-        """Returns [T, D + E] of x [T, D] and y [T, E]."""
+    def concatenate_channels(self, x: Tensor, y: Tensor) -> Tensor:
+        """Returns x [T, D] and y [T, E] side by side: [T, D + E]."""
         pointer = self._library.concat(self._context, x.pointer, y.pointer, 0)
         return self._tensor(pointer, (x.shape[0], x.shape[1] + y.shape[1]))
 

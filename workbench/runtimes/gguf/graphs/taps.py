@@ -41,7 +41,7 @@ class Taps:
         self.blocks: list[Block] = []
 
     @property
-    def recording(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether stages are recorded."""
         return self._recorder is not None
 
@@ -49,7 +49,7 @@ class Taps:
         """Returns whether a stage is recorded."""
         return self._recorder is not None and self._recorder.wanted(stage)
 
-    def needed(self, stage: str) -> bool:
+    def needs(self, stage: str) -> bool:
         """Returns whether a stage is recorded or substituted."""
         return self._recorder is not None and self._recorder.needs(stage)
 

@@ -30,7 +30,7 @@ def search_passes(
         steps_watch: watches the passes.
     """
     length = len(prompt)
-    with contextlib.nullcontext() if steps_watch is None else steps_watch.reading(length):
+    with contextlib.nullcontext() if steps_watch is None else steps_watch.watching_prompt(length):
         context.prefill(prompt, 0)
     logits = np.repeat(context.logits()[None], beams, axis=0)
     # Ids of llama.cpp's sequences.
@@ -50,7 +50,7 @@ def search_passes(
         with (
             contextlib.nullcontext()
             if steps_watch is None
-            else steps_watch.stepping(step, context, length + step, after.tolist())
+            else steps_watch.watching_step(step, context, length + step, after.tolist())
         ):
             context.step(continuation.tokens, np.full(beams, length + step - 1), after)
         logits = context.all_logits(beams)

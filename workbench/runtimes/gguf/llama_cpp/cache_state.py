@@ -84,15 +84,15 @@ class _Reader:
 
     def take(self, layout: str) -> Any:
         """Returns the next numbers."""
-        found = struct.unpack_from(layout, self._state, self.place)
+        numbers = struct.unpack_from(layout, self._state, self.place)
         self.place += struct.calcsize(layout)
-        return found
+        return numbers
 
     def rows(self, count: int, size: int) -> np.ndarray:
         """Returns the next rows of `size` bytes, uint8 [count, size]."""
-        found = np.frombuffer(self._state, np.uint8, count * size, self.place).reshape(count, size)
+        rows = np.frombuffer(self._state, np.uint8, count * size, self.place).reshape(count, size)
         self.place += count * size
-        return found
+        return rows
 
 
 def _unknown_form(reason: str) -> Unavailable:

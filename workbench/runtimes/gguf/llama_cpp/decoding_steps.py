@@ -53,7 +53,7 @@ class StepsWatch:
         self._pass_watch: StageWatch | None = None
         # The hypotheses of a beam search share one cache, whose weights have a column for every position in it.
         self._weights = kv_cache in STEPWISE and isinstance(forced, ForcedDecoding)
-        self.shows_weights = self._weights and self._wants(WEIGHTS)
+        self.shows_weights = self._weights and self._wants_part(WEIGHTS)
         self._paired = language_architecture(file) == "llama"
 
     def callback(self, model: LlamaModel) -> Any:
@@ -61,12 +61,12 @@ class StepsWatch:
 
         return model.functions.ggml_backend_sched_eval_callback(self.see)
 
-    def see(self, pointer: int, asks: bool, data: Any) -> bool:
+    def see(self, pointer: int, ask: bool, data: Any) -> bool:
         """Implements llama.cpp's `cb_eval` for the pass that runs (see `StageWatch.see`)."""
-        return self._pass_watch.see(pointer, asks, data) if self._pass_watch is not None else not asks
+        return self._pass_watch.see(pointer, ask, data) if self._pass_watch is not None else not ask
 
     @contextlib.contextmanager
-    def reading(self, count: int) -> Iterator[None]:
+    def watching_prompt(self, count: int) -> Iterator[None]:
         """Substitutes stages in the prompt's pass over `count` positions, for the block."""
         prefill = self._forced.prefill
         if prefill is not None:
@@ -75,7 +75,9 @@ class StepsWatch:
         self._pass_watch = None
 
     @contextlib.contextmanager
-    def stepping(self, step: int, context: Context, positions: int, sequences: Sequence[int] = (0,)) -> Iterator[None]:
+    def watching_step(
+        self, step: int, context: Context, positions: int, sequences: Sequence[int] = (0,)
+    ) -> Iterator[None]:
         """Records a decoding step, for the block.
 
         Args:
@@ -105,7 +107,7 @@ class StepsWatch:
             recorder.put(f"llm.layers.{layer}.cache.key", np.array(key))
             recorder.put(f"llm.layers.{layer}.cache.value", np.array(cached.value))
 
-    def _wants(self, part: str) -> bool:
+    def _wants_part(self, part: str) -> bool:
         """Returns whether a part of any layer is wanted in any step."""
         records, layers = self._forced.recorder.wanted, range(self._sizes.layers)
         return any(records(step_stage(step, f"llm.layers.{n}.{part}")) for step in self._forced.steps for n in layers)

@@ -156,7 +156,7 @@ class LanguageModel:
             logits = np.empty((batch, self.config.vocabulary), dtype=np.float32)
             for row in range(batch):
                 embeddings = prompt.embeddings[row][prompt.attention_mask[row]]
-                with contextlib.nullcontext() if steps_watch is None else steps_watch.reading(len(embeddings)):
+                with contextlib.nullcontext() if steps_watch is None else steps_watch.watching_prompt(len(embeddings)):
                     context.prefill(embeddings, row)
                 logits[row] = context.logits()
             for step in range(int(limits.max())):
@@ -181,7 +181,7 @@ class LanguageModel:
                 with (
                     contextlib.nullcontext()
                     if steps_watch is None
-                    else steps_watch.stepping(step + 1, context, int(positions[0]) + 1)
+                    else steps_watch.watching_step(step + 1, context, int(positions[0]) + 1)
                 ):
                     context.step(next_tokens[unfinished], positions, alive)
                 logits = context.logits()[None] if len(alive) == 1 else context.all_logits(len(alive))
@@ -285,7 +285,7 @@ class LanguageModel:
 
     def _give_back(self, context: Context) -> None:
         """Stores the context for the next call, unless the model is closed or another context is stored."""
-        if self._idle is None and not self.model.closed:
+        if self._idle is None and not self.model.is_closed:
             self._idle = context
         else:
             context.close()
@@ -299,7 +299,7 @@ class LanguageModel:
         watch = StageWatch(
             recorder, self.file, embeddings.shape, outputs, weights=self._settings["kv_cache"] in STEPWISE
         )
-        if not watch.recording:
+        if not watch.is_recording:
             return
         context = Context(
             self.model,

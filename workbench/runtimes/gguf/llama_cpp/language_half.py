@@ -30,8 +30,8 @@ from workbench.runtimes.gguf.graphs.ggml import USAGE_WEIGHTS, Library, TensorSt
 from workbench.runtimes.gguf.graphs.repacking import Repacking
 from workbench.runtimes.gguf.llama_cpp.llama import LlamaModel, cpu_parameters, load_llama, take_reason
 
-NEUTRAL = {".scale": 1.0, ".input_scale": 1.0, ".bias": 0.0}  # optional tensors by the end of their name
-UNUSED = ("cls.output.weight",)
+NEUTRAL_VALUES = {".scale": 1.0, ".input_scale": 1.0, ".bias": 0.0}  # optional tensors by the end of their name
+UNUSED_TENSORS = ("cls.output.weight",)
 TABLES = (EMBEDDINGS, OUTPUT)
 
 
@@ -67,9 +67,9 @@ def open_half(file: GgufFile, tables: bool = True) -> LlamaModel:
         source.close()
         raise BadInput(f"llama.cpp does not load the language half of {file.name}: {take_reason()}")
     model = LlamaModel(functions, pointer, file.name, source)
-    if source.wrong:
+    if source.fault:
         model.close()
-        raise BadInput(f"{file.name} {source.wrong}")
+        raise BadInput(f"{file.name} {source.fault}")
     return model
 
 
@@ -126,19 +126,19 @@ def _value(value: bool | int | float | str) -> bytes:
 def _read_metadata(functions: Any, header: bytes) -> int:
     read = functions._lib.gguf_init_from_buffer  # from the copy of ggml that llama.cpp is linked to
     read.restype, read.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_size_t, _InitParameters)
-    found = read(header, len(header), _InitParameters(True, None))
-    if not found:
+    address = read(header, len(header), _InitParameters(True, None))
+    if not address:
         raise BadInput(f"llama.cpp does not read the metadata of the language half: {take_reason()}")
-    pointer: int = found
+    pointer: int = address
     return pointer
 
 
 class _TensorSource:
     """The tensors that llama.cpp asks for, by name; lives as long as the model."""
 
-    def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray], filled: Mapping[str, float] = {}):
-        self.wrong = ""  # the first mismatch, as the end of a sentence about the file
-        self._filled = filled  # the value of all elements of other float32 tensors
+    def __init__(self, ggml: Library, sources: Mapping[str, np.ndarray], constants: Mapping[str, float] = {}):
+        self.fault = ""  # the first mismatch, as the end of a sentence about the file
+        self._constants = constants  # the value of all elements of other float32 tensors
         self._ggml = ggml
         self._sources = sources
         first = min(source.ctypes.data for source in sources.values()) // ALIGNMENT * ALIGNMENT
@@ -156,7 +156,7 @@ class _TensorSource:
         if source is None:
             self._fill(pointer, name, nbytes)
         elif source.nbytes != nbytes:
-            self.wrong = self.wrong or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {nbytes}"
+            self.fault = self.fault or f"has {source.nbytes} bytes of tensor {name}; llama.cpp expects {nbytes}"
         elif name != EMBEDDINGS and tensor.ne[1] > 1 and self._repacked(pointer, source):
             return
         elif source.ctypes.data % ALIGNMENT == 0:
@@ -172,12 +172,14 @@ class _TensorSource:
         return bool(buffer)
 
     def _fill(self, pointer: int, name: str, nbytes: int) -> None:
-        neutral = self._filled.get(name, next((value for end, value in NEUTRAL.items() if name.endswith(end)), None))
-        if neutral is None:
-            if name not in UNUSED:
-                self.wrong = self.wrong or f"has no tensor {name}, which llama.cpp asks for"
+        constant = self._constants.get(
+            name, next((value for end, value in NEUTRAL_VALUES.items() if name.endswith(end)), None)
+        )
+        if constant is None:
+            if name not in UNUSED_TENSORS:
+                self.fault = self.fault or f"has no tensor {name}, which llama.cpp asks for"
             return
-        values = np.full(nbytes // 4, neutral, dtype=np.float32)
+        values = np.full(nbytes // 4, constant, dtype=np.float32)
         self._ggml.backend_tensor_set(pointer, values.ctypes.data, 0, nbytes)
 
     def close(self) -> None:

@@ -63,19 +63,19 @@ class _Log:
     def callback(self, functions: Any) -> Any:
         """Returns the callback for the library."""
 
-        def take(level: int, text: bytes, _: Any) -> None:
+        def keep_first_error(level: int, text: bytes, _: Any) -> None:
             if level == ERROR and not self._first:
                 self._first = text.decode("utf-8", "replace").strip()
 
-        self._callback = functions.llama_log_callback(take)
+        self._callback = functions.llama_log_callback(keep_first_error)
         return self._callback
 
     def reason(self) -> str:
         """Returns the error without the function names before it, and clears it."""
-        found, self._first = " ".join(self._first.split()), ""
-        while FUNCTION.match(found):
-            found = FUNCTION.sub("", found)
-        return found[:300] or "it does not say why"
+        reason, self._first = " ".join(self._first.split()), ""
+        while FUNCTION.match(reason):
+            reason = FUNCTION.sub("", reason)
+        return reason[:300] or "it does not say why"
 
 
 _log = _Log()
@@ -89,14 +89,14 @@ def take_reason() -> str:
 class LlamaModel:
     """A model loaded by llama.cpp. Its memory is freed by `close`, or with the last reference."""
 
-    def __init__(self, functions: Any, pointer: int, name: str, keeps: Any = None, notes: tuple[str, ...] = ()):
+    def __init__(self, functions: Any, pointer: int, name: str, memory_owner: Any = None, notes: tuple[str, ...] = ()):
         self.functions = functions
         self.name = name
         self.notes = notes  # for the reader of results, a sentence each
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()  # contexts, which are closed before the model
         self._pointer: int | None = pointer
         # The memory that the model's tensors point into must live as long as the model.
-        self._free = weakref.finalize(self, _free, functions, pointer, keeps)
+        self._free = weakref.finalize(self, _free, functions, pointer, memory_owner)
 
     @property
     def pointer(self) -> int:
@@ -106,7 +106,7 @@ class LlamaModel:
         return self._pointer
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether the model has been freed."""
         return self._pointer is None
 
@@ -124,10 +124,10 @@ class LlamaModel:
         self._free()
 
 
-def _free(functions: Any, pointer: int, keeps: Any) -> None:
+def _free(functions: Any, pointer: int, memory_owner: Any) -> None:
     functions.llama_model_free(pointer)
-    if hasattr(keeps, "close"):
-        keeps.close()
+    if hasattr(memory_owner, "close"):
+        memory_owner.close()
     give_back_memory()
 
 
@@ -183,6 +183,6 @@ def _no_vocabulary(functions: Any, architecture: str, rows: int) -> Any:
     return overrides
 
 
-def failed(operation: str) -> WorkbenchError:
+def failure(operation: str) -> WorkbenchError:
     """Returns the error for a call that failed for a reason other than the user's input, mostly lack of memory."""
     return WorkbenchError(f"llama.cpp failed at {operation}: {take_reason()}")

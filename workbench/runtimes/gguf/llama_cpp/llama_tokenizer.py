@@ -48,15 +48,15 @@ class LlamaTokenizer(LanguageTokenizer):
 
     @cached_property
     def _vocabulary(self) -> Mapping[str, int]:
-        unused = {number for number, kind in enumerate(self._kinds) if kind == UNUSED}
-        return {token: number for number, token in enumerate(self._tokens) if number not in unused}
+        unused_ids = {number for number, kind in enumerate(self._kinds) if kind == UNUSED}
+        return {token: number for number, token in enumerate(self._tokens) if number not in unused_ids}
 
     @cached_property
     def _special(self) -> re.Pattern[str] | None:
         """A pattern of the tokens that a text contains literally, the longest first."""
-        found = [self._tokens[number] for number, kind in enumerate(self._kinds) if kind in (CONTROL, USER_DEFINED)]
-        ordered = sorted((token for token in found if token), key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, ordered))})") if ordered else None
+        tokens = [self._tokens[number] for number, kind in enumerate(self._kinds) if kind in (CONTROL, USER_DEFINED)]
+        longest_first = sorted((token for token in tokens if token), key=len, reverse=True)
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if longest_first else None
 
     def __len__(self) -> int:
         count: int = self._functions.llama_vocab_n_tokens(self.model.vocabulary)
@@ -177,8 +177,8 @@ class LlamaTokenizer(LanguageTokenizer):
     @cached_property
     def _roles(self) -> dict[str, int]:
         keys = {role: f"tokenizer.ggml.{name}_token_id" for role, name in ROLES.items()}
-        most = len(self._tokens) - 1
-        return {role: self.file.whole(key, maximum=most) for role, key in keys.items() if key in self.file.metadata}
+        last_id = len(self._tokens) - 1
+        return {role: self.file.whole(key, maximum=last_id) for role, key in keys.items() if key in self.file.metadata}
 
 
 def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:

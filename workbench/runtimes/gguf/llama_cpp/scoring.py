@@ -33,7 +33,7 @@ class SequenceScorer(PrefixScorer):
         super().__init__(room, SEQUENCES)
         self._model = model
         self._settings = settings
-        self._at_once = max(SEQUENCES, min(PASS, LOGITS // vocabulary))  # tokens in one pass
+        self._maximum_nodes = max(SEQUENCES, min(PASS, LOGITS // vocabulary))  # tokens in one pass
         self._context: Context | None = None
         self.forget()
 
@@ -78,8 +78,8 @@ class SequenceScorer(PrefixScorer):
             sequence = self._prepare_sequence(context, branch)
             for node in branch.added:
                 members[node].append(sequence)
-        for first in range(0, len(nodes), self._at_once):
-            self._pass(context, nodes[first : first + self._at_once], members, children)
+        for first in range(0, len(nodes), self._maximum_nodes):
+            self._pass(context, nodes[first : first + self._maximum_nodes], members, children)
         self._used_positions += len(nodes)
         return True
 
@@ -132,8 +132,8 @@ class SequenceScorer(PrefixScorer):
         self.positions += len(nodes)
         for number, node in enumerate(nodes):
             if node in children:
-                found = _logprobs(context.logits(number), [tree.tokens[child] for child in children[node]])
-                for child, value in zip(children[node], found.tolist(), strict=True):
+                logprobs = _logprobs(context.logits(number), [tree.tokens[child] for child in children[node]])
+                for child, value in zip(children[node], logprobs.tolist(), strict=True):
                     tree.logprobs[child] = value
 
     def _context_for(self, positions: int) -> Context:
@@ -147,8 +147,8 @@ class SequenceScorer(PrefixScorer):
             self._model,
             max(self._capacity, positions),
             SEQUENCES,
-            longest=self._at_once,
-            outputs=self._at_once,
+            longest=self._maximum_nodes,
+            outputs=self._maximum_nodes,
             **self._settings,
         )
         return self._context
@@ -171,7 +171,7 @@ class _Branch:
 
 def _logprobs(logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
     """Returns ln P of tokens float64 [n] from logits float32 [vocabulary]."""
-    most = logits.max()
-    total = np.log(np.exp(logits - most).sum(dtype=np.float64)) + float(most)
-    found: np.ndarray = logits[tokens].astype(np.float64) - total
-    return found
+    largest = logits.max()
+    log_total = np.log(np.exp(logits - largest).sum(dtype=np.float64)) + float(largest)
+    logprobs: np.ndarray = logits[tokens].astype(np.float64) - log_total
+    return logprobs

@@ -116,7 +116,7 @@ class SpeechLmNetwork:
 
     def give_back(self, context: Context) -> None:
         """Stores the context for the next sequence, unless the model is closed or another context is stored."""
-        if self._idle is None and not self.model.closed:
+        if self._idle is None and not self.model.is_closed:
             self._idle = context
         else:
             context.close()
@@ -147,7 +147,7 @@ class SpeechLmNetwork:
             "codec.logits": (count, layout.streams - 1, layout.layer_size),
         }
         recorded_stages = [stage for stage in shapes if recorder.wanted(stage)]
-        if not recorded_stages and not watch.recording:
+        if not recorded_stages and not watch.is_recording:
             return
         context = self._new_context(count, watch.callback(self.model), watch.shows_weights)
         try:
@@ -187,11 +187,11 @@ class SpeechLmState:
         """The number of positions fed, prompt included."""
         return self._length
 
-    def feed(self, rows: np.ndarray, needed: NeededLogits) -> Scores:
+    def feed(self, rows: np.ndarray, needed_logits: NeededLogits) -> Scores:
         """Appends rows of ids [n, streams] and returns the logits after the last one; see `SpeechState.feed`."""
         embeddings = self._network.embed(rows)
         self._length += len(rows)
-        return self._network.heads.scores(self._compute(embeddings), needed)
+        return self._network.heads.scores(self._compute(embeddings), needed_logits)
 
     def _compute(self, embeddings: np.ndarray) -> np.ndarray:
         """Appends embeddings [n, hidden] to all branches; returns their last states [branches, hidden]."""

@@ -58,7 +58,7 @@ class StageWatch:
         recorder: Recorder,
         file: GgufFile,
         shape: tuple[int, ...],
-        others: Mapping[str, tuple[str, int]] = {},
+        further_tensors: Mapping[str, tuple[str, int]] = {},
         norm: str = "result_norm",
         weights: bool = True,
         keys: int | None = None,
@@ -73,14 +73,14 @@ class StageWatch:
                     inner_count += 1
             stages.append(InnerStage(f"llm.layers.{layer}", (f"l_out-{layer}",), (width,)))
         stages.append(InnerStage("llm.norm", (norm,), (width,)))
-        stages += [InnerStage(stage, (name,), (size,)) for name, (stage, size) in others.items()]
+        stages += [InnerStage(stage, (name,), (size,)) for name, (stage, size) in further_tensors.items()]
         self._looks_inside = bool(inner_count)
         self._stages = dict(_watched(stages, recorder, count, count if keys is None else keys))
         self._rows: dict[tuple[str, str], int] = {}  # rows so far, by label and operation
         self._library = load_library()
 
     @property
-    def recording(self) -> bool:
+    def is_recording(self) -> bool:
         """Whether a stage is recorded."""
         return any(each.room is not None for each in self._stages.values())
 
@@ -93,7 +93,7 @@ class StageWatch:
         """Returns the callback for a context of the model."""
         return model.functions.ggml_backend_sched_eval_callback(self.see)
 
-    def see(self, pointer: int, asks: bool, _: Any) -> bool:
+    def see(self, pointer: int, ask: bool, _: Any) -> bool:
         """Implements llama.cpp's `cb_eval`: returns whether the tensor is wanted, and after its computation whether to
         continue.
         """
@@ -103,8 +103,8 @@ class StageWatch:
             name, operation = label(self._library, pointer, tensor, name)
         watched = self._stages.get(name)
         if watched is None:
-            return not asks
-        if not asks:
+            return not ask
+        if not ask:
             begin = self._rows.get((name, operation), 0)
             move = self._move_weights if watched.weights else self._move_rows
             self._rows[name, operation] = begin + move(pointer, tensor, watched, begin)

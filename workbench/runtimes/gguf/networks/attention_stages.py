@@ -29,16 +29,17 @@ class Projected:
     heads: int
 
 
-def show_fused(g: Graph, fused: Tensor, heads: int, at: str) -> Projected | None:
-    """Shows the stages `at.query`, `at.key` and `at.value` if they are wanted; they are the columns of fused [T, 3 *
-    D].
+def show_fused(g: Graph, fused: Tensor, heads: int, prefix: str) -> Projected | None:
+    """Shows the stages `prefix.query`, `prefix.key` and `prefix.value` if they are wanted.
+
+    They are the columns of fused [T, 3 * D].
 
     Returns the projections if the pass continues with substituted ones, else None.
     """
     size, parts = fused.shape[1] // 3, []
     shape = (fused.shape[0], heads, size // heads)
     for number, name in enumerate(("query", "key", "value")):
-        stage = f"{at}.{name}"
+        stage = f"{prefix}.{name}"
         if g.taps.wanted(stage):
             g.show(stage, _columns(g, fused, number), shape)
         parts.append(g.taps.given(stage, shape))
@@ -51,20 +52,22 @@ def show_fused(g: Graph, fused: Tensor, heads: int, at: str) -> Projected | None
     return Projected(query, key, value, heads)
 
 
-def show_projected(g: Graph, query: Tensor, key: Tensor, value: Tensor, heads: int, at: str) -> Projected:
-    """Shows the stages `at.query`, `at.key` and `at.value`; returns the projections to continue with."""
+def show_projected(g: Graph, query: Tensor, key: Tensor, value: Tensor, heads: int, prefix: str) -> Projected:
+    """Shows the stages `prefix.query`, `prefix.key` and `prefix.value`; returns the projections to continue with."""
 
-    def shown(name: str, x: Tensor) -> Tensor:
+    def tap_heads(name: str, x: Tensor) -> Tensor:
         frames, width = x.shape
-        return g.tap(f"{at}.{name}", x, (frames, heads, width // heads))
+        return g.tap(f"{prefix}.{name}", x, (frames, heads, width // heads))
 
-    return Projected(shown("query", query), shown("key", key), shown("value", value), heads)
+    return Projected(tap_heads("query", query), tap_heads("key", key), tap_heads("value", value), heads)
 
 
 def self_attention(
-    g: Graph, fused: Tensor, projected: Projected | None, heads: int, at: str, bounds: Sequence[int] = ()
+    g: Graph, fused: Tensor, projected: Projected | None, heads: int, prefix: str, bounds: Sequence[int] = ()
 ) -> Tensor:
-    """Returns `Graph.self_attention` of fused [T, 3 * D], [T, D]; shows the stages `at.weights` and `at.context`.
+    """Returns `Graph.self_attention` of fused [T, 3 * D], [T, D].
+
+    Shows the stages `prefix.weights` and `prefix.context`.
 
     Args:
         projected: from `show_fused`.
@@ -72,9 +75,9 @@ def self_attention(
     """
     frames = fused.shape[0]
     windows = list(itertools.pairwise(bounds)) or [(0, frames)]
-    if g.taps.wanted(f"{at}.weights"):
+    if g.taps.wanted(f"{prefix}.weights"):
         query, key, value = (_columns(g, fused, number) for number in range(3))
-        _show_weights(g, projected or Projected(query, key, value, heads), windows, f"{at}.weights")
+        _show_weights(g, projected or Projected(query, key, value, heads), windows, f"{prefix}.weights")
     contexts = []
     for window in windows:
         if projected is None:
@@ -82,17 +85,17 @@ def self_attention(
         else:
             query, key, value = (_part(g, x, window) for x in (projected.query, projected.key, projected.value))
             contexts.append(g.attention(query, key, value, heads))
-    return g.tap(f"{at}.context", joined(g, contexts))
+    return g.tap(f"{prefix}.context", concatenate_all(g, contexts))
 
 
-def attention(g: Graph, projected: Projected, at: str) -> Tensor:
-    """Returns `Graph.attention` of the projections, [T, D]; shows the stages `at.weights` and `at.context`."""
-    if g.taps.wanted(f"{at}.weights"):
-        _show_weights(g, projected, [(0, projected.query.shape[0])], f"{at}.weights")
-    return g.tap(f"{at}.context", g.attention(projected.query, projected.key, projected.value, projected.heads))
+def attention(g: Graph, projected: Projected, prefix: str) -> Tensor:
+    """Returns `Graph.attention` of the projections, [T, D]; shows the stages `prefix.weights` and `prefix.context`."""
+    if g.taps.wanted(f"{prefix}.weights"):
+        _show_weights(g, projected, [(0, projected.query.shape[0])], f"{prefix}.weights")
+    return g.tap(f"{prefix}.context", g.attention(projected.query, projected.key, projected.value, projected.heads))
 
 
-def joined(g: Graph, parts: Sequence[Tensor]) -> Tensor:
+def concatenate_all(g: Graph, parts: Sequence[Tensor]) -> Tensor:
     """Returns the rows of all parts, in order. Pairs are joined first, so that rows are copied a few times only."""
     while len(parts) > 1:
         pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]

@@ -34,16 +34,16 @@ def _local(g: Graph, encoded: Tensor, scope: Scope, config: CifConfig, residual:
     return g.relu(g.add(local, encoded) if residual else local)
 
 
-def weights_of(scored: np.ndarray, config: CifConfig) -> np.ndarray:
+def weights_of(scores: np.ndarray, config: CifConfig) -> np.ndarray:
     """Returns the weight of each frame [T + 1] from the scores [T, 1]; the last weight is the tail's, which lets an
     unfinished token fire.
     """
-    weights = _scale_weights(scored[:, 0], config.smooth_factor, config.noise_threshold)
+    weights = _scale_weights(scores[:, 0], config.smooth_factor, config.noise_threshold)
     return np.append(weights, np.float32(config.tail_threshold))
 
 
-def _scale_weights(scored: np.ndarray, factor: float, threshold: float) -> np.ndarray:
-    return np.maximum(scored * np.float32(factor) - np.float32(threshold), np.float32(0))
+def _scale_weights(scores: np.ndarray, factor: float, threshold: float) -> np.ndarray:
+    return np.maximum(scores * np.float32(factor) - np.float32(threshold), np.float32(0))
 
 
 # BiCif's second head, used only for times.
@@ -109,8 +109,8 @@ class FineWeights:
     def __call__(self, parts: dict[str, np.ndarray], tokens: int) -> np.ndarray:
         """Returns weights at the finer rate [T * U], scaled to sum to `tokens`, from the arrays of `fine_parts`."""
         frames = self._run_lstm(parts) if self.config.blstm else parts["frames"]
-        scored = sigmoid(frames @ self._array("cif_output2.weight").reshape(-1) + self._array("cif_output2.bias"))
-        weights = _scale_weights(scored, self.config.fine_smooth_factor, self.config.fine_noise_threshold)
+        scores = sigmoid(frames @ self._array("cif_output2.weight").reshape(-1) + self._array("cif_output2.bias"))
+        weights = _scale_weights(scores, self.config.fine_smooth_factor, self.config.fine_noise_threshold)
         return weights * (np.float32(tokens) / weights.sum())
 
     def _run_lstm(self, parts: dict[str, np.ndarray]) -> np.ndarray:

@@ -89,14 +89,14 @@ def subsample(g: Graph, features: Tensor, scope: Scope, size: int) -> Tensor:
     return g.linear(g.reshape(g.contiguous(g.swap(x)), (frames, channels * bands)), scope / "out", size)
 
 
-def feed_forward(g: Graph, x: Tensor, scope: Scope, at: str) -> Tensor:
-    """Returns x plus half of: layer norm, two linear layers with a swish between; taps the stages `at.*`."""
+def feed_forward(g: Graph, x: Tensor, scope: Scope, prefix: str) -> Tensor:
+    """Returns x plus half of: layer norm, two linear layers with a swish between; taps the stages `prefix.*`."""
     size = x.shape[-1]
     net = scope / "net"
-    normed = g.tap(f"{at}.norm", g.layer_norm(x, net / 0, EPS))
-    inner = g.tap(f"{at}.activation", g.silu(g.tap(f"{at}.up", g.linear(normed, net / 1, 4 * size))))
-    inner = g.tap(f"{at}.down", g.linear(inner, net / 4, size))
-    return g.tap(f"{at}.residual", g.add(x, g.scale(inner, 0.5)))
+    normed = g.tap(f"{prefix}.norm", g.layer_norm(x, net / 0, EPS))
+    inner = g.tap(f"{prefix}.activation", g.silu(g.tap(f"{prefix}.up", g.linear(normed, net / 1, 4 * size))))
+    inner = g.tap(f"{prefix}.down", g.linear(inner, net / 4, size))
+    return g.tap(f"{prefix}.residual", g.add(x, g.scale(inner, 0.5)))
 
 
 def attention(
@@ -108,7 +108,7 @@ def attention(
     to the first key. The row of scores by key of each earlier query begins one column further, so it is a view (the
     shift of Dai et al. 2019, appendix B).
     """
-    (frames, size), heads, at = x.shape, config.n_head, f"{stage}.attention"
+    (frames, size), heads, prefix = x.shape, config.n_head, f"{stage}.attention"
     width, keys = size // heads, mask.shape[1]
     q, k, v = (
         _project(g, g.layer_norm(x, scope / f"layer_norm_{name[0]}", EPS), scope, heads, stage, name)
@@ -118,9 +118,9 @@ def attention(
     by_head, values = g.split(k, heads), g.transpose(g.split(v, heads))
     p = g.linear(positions, scope / "linear_pos", size, bias=False)
     biases = [g.reshape(scope.array(f"pos_bias_{name}", (heads, width)), (heads, 1, width)) for name in "uv"]
-    shape, context, show_weights = (heads, frames, frames), None, g.taps.wanted(f"{at}.weights")
+    shape, context, show_weights = (heads, frames, frames), None, g.taps.wanted(f"{prefix}.weights")
     if show_weights:
-        check_weights(f"{at}.weights", *shape)
+        check_weights(f"{prefix}.weights", *shape)
     for first in range(0, frames, QUERIES):
         last = min(first + QUERIES, frames)
         block = g.split(g.rows(q, first, last), heads)
@@ -130,12 +130,12 @@ def attention(
         scores = g.add(g.matmul(by_head, by_content), position_scores)
         weights = g.softmax(scores, mask, width**-0.5)
         if show_weights:
-            g.show(f"{at}.weights", weights, shape, (slice(None), slice(first, last), slice(None)))
+            g.show(f"{prefix}.weights", weights, shape, (slice(None), slice(first, last), slice(None)))
         part = g.join(g.matmul(values, weights))
         context = g.concatenate(context, part) if context else part
     assert context is not None
-    context = g.tap(f"{at}.context", context)
-    return g.tap(at, g.tap(f"{at}.output", g.linear(context, scope / "fc", size, bias=False)))
+    context = g.tap(f"{prefix}.context", context)
+    return g.tap(prefix, g.tap(f"{prefix}.output", g.linear(context, scope / "fc", size, bias=False)))
 
 
 def _project(g: Graph, normed: Tensor, scope: Scope, heads: int, stage: str, name: str) -> Tensor:
@@ -152,18 +152,18 @@ def convolution(g: Graph, x: Tensor, valid: int, scope: Scope, config: Conformer
     Maps [T, D] to [T, D]. Frames after the first `valid` are read as zeros, and their output is zero. Taps the stages
     `conv.*` inside the layer, which have all frames, and `convolution`.
     """
-    (frames, size), at = x.shape, f"{stage}.conv"
-    all_frames = valid == frames or any(g.taps.needed(f"{at}.{name}") for name in CONVOLUTION_STAGES)
+    (frames, size), prefix = x.shape, f"{stage}.conv"
+    all_frames = valid == frames or any(g.taps.needs(f"{prefix}.{name}") for name in CONVOLUTION_STAGES)
     inner = g.layer_norm(x if all_frames else g.rows(x, 0, valid), scope / "pre_layer_norm", EPS)
-    inner = g.tap(f"{at}.norm", inner)
+    inner = g.tap(f"{prefix}.norm", inner)
     if all_frames and valid < frames:
         inner = g.pad_frames(g.rows(inner, 0, valid), 0, frames - valid)
     kernel, reach = config.kernel_size, config.kernel_size // 2
     taps = (scope / "depthwise_conv").array("weight", (kernel, 2 * size))
-    gated = g.tap(f"{at}.gate", _gate(g, inner, scope / "pointwise_conv1", f"{at}.up"))
-    inner = g.tap(f"{at}.depthwise", g.depthwise(gated, taps, reach, reach))
-    inner = g.tap(f"{at}.depthwise_norm", g.layer_norm(inner, scope / "batch_norm", EPS))
-    inner = g.tap(f"{at}.activation", g.silu(inner))
+    gated = g.tap(f"{prefix}.gate", _gate(g, inner, scope / "pointwise_conv1", f"{prefix}.up"))
+    inner = g.tap(f"{prefix}.depthwise", g.depthwise(gated, taps, reach, reach))
+    inner = g.tap(f"{prefix}.depthwise_norm", g.layer_norm(inner, scope / "batch_norm", EPS))
+    inner = g.tap(f"{prefix}.activation", g.silu(inner))
     inner = g.linear(inner, scope / "pointwise_conv2", size, bias=False)
     if all_frames and valid < frames:
         inner = g.rows(inner, 0, valid)
@@ -176,14 +176,14 @@ def _gate(g: Graph, x: Tensor, scope: Scope, stage: str) -> Tensor:
     Each half of the gated layer is computed separately, so that no copy is needed to split them.
     """
     frames, size = x.shape
-    halves = slice(0, 2 * size), slice(2 * size, 4 * size)
-    values, gates = (g.linear(x, scope, 4 * size, bias=False, rows=half) for half in halves)
+    column_halves = slice(0, 2 * size), slice(2 * size, 4 * size)
+    values, gates = (g.linear(x, scope, 4 * size, bias=False, rows=columns) for columns in column_halves)
     shape = (frames, 4 * size)
     if g.taps.wanted(stage):
-        g.show(stage, g.beside(values, gates), shape)
+        g.show(stage, g.concatenate_channels(values, gates), shape)
     substitute = g.taps.given(stage, shape)
     if substitute is not None:
-        values, gates = (g.input(substitute[:, half]) for half in halves)
+        values, gates = (g.input(substitute[:, columns]) for columns in column_halves)
     return g.mul(values, g.sigmoid(gates))
 
 

@@ -23,47 +23,47 @@ def hidden_mean(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: 
         if sizes.norm == "layer":
             x = g.layer_norm(x, layer / "norm", CONVOLUTION_EPS)
         elif number == 0:
-            x = over_time(g, x, layer / "norm")
+            x = normalise_over_time(g, x, layer / "norm")
         x = g.gelu(x)
     if sizes.projection_norm:
         x = g.layer_norm(x, scope / "projection_norm", sizes.epsilon)
     x = g.linear(x, scope / "projection", width)
-    x = g.add(x, g.gelu(placed(g, x, scope / "position", sizes)))
+    x = g.add(x, g.gelu(convolve_positions(g, x, scope / "position", sizes)))
     if not sizes.stable:
         x = g.layer_norm(x, scope / "norm", sizes.epsilon)
     total = x
     for number in range(sizes.layers):
-        x = layer_of(g, x, scope / "layers" / number, sizes)
+        x = transformer_layer(g, x, scope / "layers" / number, sizes)
         if sizes.stable and number == sizes.layers - 1:
             x = g.layer_norm(x, scope / "norm", sizes.epsilon)
         total = g.add(total, x)
     return g.scale(total, 1 / (sizes.layers + 1))
 
 
-def layer_of(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
+def transformer_layer(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
     """Applies a transformer layer, [T, D] to [T, D]. Stable models normalise before each half, others after it."""
 
-    def attended(y: Tensor) -> Tensor:
+    def attend(y: Tensor) -> Tensor:
         fused = g.linear(y, scope / "attn_qkv", 3 * y.shape[1])
         return g.linear(g.self_attention(fused, sizes.heads), scope / "attn_out", y.shape[1])
 
-    def fed(y: Tensor) -> Tensor:
+    def feed_forward(y: Tensor) -> Tensor:
         return g.linear(g.gelu(g.linear(y, scope / "fc1", sizes.units)), scope / "fc2", y.shape[1])
 
-    def first(y: Tensor) -> Tensor:
+    def first_norm(y: Tensor) -> Tensor:
         return g.layer_norm(y, scope / "attn_norm", sizes.epsilon)
 
-    def second(y: Tensor) -> Tensor:
+    def second_norm(y: Tensor) -> Tensor:
         return g.layer_norm(y, scope / "ffn_norm", sizes.epsilon)
 
     if sizes.stable:
-        x = g.add(x, attended(first(x)))
-        return g.add(x, fed(second(x)))
-    x = first(g.add(x, attended(x)))
-    return second(g.add(x, fed(x)))
+        x = g.add(x, attend(first_norm(x)))
+        return g.add(x, feed_forward(second_norm(x)))
+    x = first_norm(g.add(x, attend(x)))
+    return second_norm(g.add(x, feed_forward(x)))
 
 
-def over_time(g: Graph, x: Tensor, scope: Scope) -> Tensor:
+def normalise_over_time(g: Graph, x: Tensor, scope: Scope) -> Tensor:
     """Normalises each channel of x [T, D] over its frames, with gain and bias of the channel."""
     frames, width = x.shape
     transposed = g.reshape(g.transpose(g.reshape(x, (1, frames, width))), (width, frames))
@@ -72,16 +72,16 @@ def over_time(g: Graph, x: Tensor, scope: Scope) -> Tensor:
     return g.add(g.mul(x, scope.vector("weight", width)), scope.vector("bias", width))
 
 
-def placed(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
+def convolve_positions(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes) -> Tensor:
     """Applies the position convolution, whose channels are in groups: [T, D] to [T, D]."""
     (frames, width), taps, groups = x.shape, sizes.position_kernel, sizes.position_groups
-    each, kernel = width // groups, scope.array("weight", (groups, width // groups, taps, width // groups))
-    padded, joined = g.pad_frames(x, taps // 2, taps // 2), None
+    group_width, kernel = width // groups, scope.array("weight", (groups, width // groups, taps, width // groups))
+    padded, outputs = g.pad_frames(x, taps // 2, taps // 2), None
     for group in range(groups):
-        group_columns = g.columns(padded, group * each, (group + 1) * each)
-        rows = g.unfold(group_columns, taps * each, frames, 1)
-        weight = g.rows(g.reshape(kernel, (width, taps * each)), group * each, (group + 1) * each)
+        group_columns = g.columns(padded, group * group_width, (group + 1) * group_width)
+        rows = g.unfold(group_columns, taps * group_width, frames, 1)
+        weight = g.rows(g.reshape(kernel, (width, taps * group_width)), group * group_width, (group + 1) * group_width)
         convolved = g.matmul(weight, rows)
-        joined = g.beside(joined, convolved) if joined else convolved
-    assert joined is not None
-    return g.add(joined, scope.vector("bias", width))
+        outputs = g.concatenate_channels(outputs, convolved) if outputs else convolved
+    assert outputs is not None
+    return g.add(outputs, scope.vector("bias", width))

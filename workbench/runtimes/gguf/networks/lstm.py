@@ -43,5 +43,5 @@ def _in_blocks(weights: np.ndarray) -> np.ndarray:
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """Returns 1 / (1 + exp(-x)), in a form that does not overflow."""
-    found: np.ndarray = 0.5 * np.tanh(0.5 * x) + 0.5
-    return found
+    result: np.ndarray = 0.5 * np.tanh(0.5 * x) + 0.5
+    return result

@@ -38,11 +38,11 @@ def transform(g: Graph, encoded: Tensor, scope: Scope, config: AdaptorConfig, pa
 
 def block(g: Graph, x: Tensor, scope: Scope, config: AdaptorConfig, stage: str) -> Tensor:
     """Applies a pre-norm block, [T, H] to [T, H]: attention, then feed-forward; taps the stages inside the layer."""
-    size, layer, at = config.llm_dim, scope / "self_attn", f"{stage}.attention"
+    size, layer, prefix = config.llm_dim, scope / "self_attn", f"{stage}.attention"
     normed = g.tap(f"{stage}.input_norm", g.layer_norm(x, scope / "norm1", ADAPTOR_EPS))
     q, k, v = (g.linear(normed, layer / f"linear_{name}", size) for name in "qkv")
-    context = attention(g, show_projected(g, q, k, v, config.attention_heads, at), at)
-    x = g.add(x, g.tap(f"{at}.output", g.linear(context, layer / "linear_out", size)))
-    x = g.tap(f"{at}.residual", x)
+    context = attention(g, show_projected(g, q, k, v, config.attention_heads, prefix), prefix)
+    x = g.add(x, g.tap(f"{prefix}.output", g.linear(context, layer / "linear_out", size)))
+    x = g.tap(f"{prefix}.residual", x)
     normed = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, scope / "norm2", ADAPTOR_EPS))
     return g.add(x, feed_forward(g, normed, scope / "feed_forward", size // 4, f"{stage}.mlp"))

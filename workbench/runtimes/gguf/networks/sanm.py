@@ -20,8 +20,8 @@ def sinusoid(frames: int, depth: int) -> np.ndarray:
 
     The rates fall from 1 to 1/10000 over depth/2 - 1 steps (Vaswani et al. 2017, tensor2tensor's variant).
     """
-    half = depth // 2
-    rates = np.exp(np.arange(half, dtype=np.float32) * np.float32(-np.log(10000.0) / (half - 1)))
+    pair_count = depth // 2
+    rates = np.exp(np.arange(pair_count, dtype=np.float32) * np.float32(-np.log(10000.0) / (pair_count - 1)))
     angles = np.arange(1, frames + 1, dtype=np.float32)[:, None] * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
@@ -65,19 +65,19 @@ def sanm_layer(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str
 
 def sanm_attention(g: Graph, x: Tensor, scope: Scope, config: SanmConfig, stage: str) -> Tensor:
     """Applies self-attention with an FSMN memory over the values: [T, in] to [T, D]."""
-    size, heads, at = config.output_size, config.attention_heads, f"{stage}.attention"
+    size, heads, prefix = config.output_size, config.attention_heads, f"{stage}.attention"
     fused = g.linear(x, scope / "linear_q_k_v", 3 * size)
-    projected = show_fused(g, fused, heads, at)
+    projected = show_fused(g, fused, heads, prefix)
     v = projected.value if projected else g.columns(fused, 2 * size, 3 * size)
     kernel = (scope / "fsmn_block").array("weight", (config.kernel_size, size))
     memory = g.tap(f"{stage}.fsmn", g.fsmn(v, kernel, config.sanm_shift))
-    context = self_attention(g, fused, projected, heads, at)
-    output = g.tap(f"{at}.output", g.linear(context, scope / "linear_out", size))
-    return g.add(g.tap(at, output), memory)
+    context = self_attention(g, fused, projected, heads, prefix)
+    output = g.tap(f"{prefix}.output", g.linear(context, scope / "linear_out", size))
+    return g.add(g.tap(prefix, output), memory)
 
 
-def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, at: str) -> Tensor:
-    """Applies two linear layers with a ReLU between: [T, D] to [T, D]; taps the stages `at.*`."""
-    up = g.tap(f"{at}.up", g.linear(x, scope / "w_1", units))
-    inner = g.tap(f"{at}.activation", g.relu(up))
-    return g.tap(f"{at}.down", g.linear(inner, scope / "w_2", x.shape[-1]))
+def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, prefix: str) -> Tensor:
+    """Applies two linear layers with a ReLU between: [T, D] to [T, D]; taps the stages `prefix.*`."""
+    up = g.tap(f"{prefix}.up", g.linear(x, scope / "w_1", units))
+    inner = g.tap(f"{prefix}.activation", g.relu(up))
+    return g.tap(f"{prefix}.down", g.linear(inner, scope / "w_2", x.shape[-1]))

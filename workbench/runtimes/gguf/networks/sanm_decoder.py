@@ -54,20 +54,20 @@ def _remember(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, shift: i
     return g.add(x, g.tap(f"{stage}.fsmn", g.fsmn(h, kernel, shift)))
 
 
-def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, at: str) -> Tensor:
+def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, prefix: str) -> Tensor:
     """Applies linear, ReLU, layer norm over the hidden units, linear without bias: [N, D] to [N, D].
 
-    Taps the stages `at.*`.
+    Taps the stages `prefix.*`.
     """
-    hidden = g.tap(f"{at}.activation", g.relu(g.tap(f"{at}.up", g.linear(x, scope / "w_1", units))))
-    hidden = g.tap(f"{at}.hidden_norm", g.layer_norm(hidden, scope / "norm", NORM_EPS))
-    return g.tap(f"{at}.down", g.linear(hidden, scope / "w_2", x.shape[-1], bias=False))
+    hidden = g.tap(f"{prefix}.activation", g.relu(g.tap(f"{prefix}.up", g.linear(x, scope / "w_1", units))))
+    hidden = g.tap(f"{prefix}.hidden_norm", g.layer_norm(hidden, scope / "norm", NORM_EPS))
+    return g.tap(f"{prefix}.down", g.linear(hidden, scope / "w_2", x.shape[-1], bias=False))
 
 
-def cross_attention(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int, at: str) -> Tensor:
-    """Applies multi-head attention from tokens [N, D] to encoder frames [T, D]: [N, D]; taps the stages `at.*`."""
+def cross_attention(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int, prefix: str) -> Tensor:
+    """Applies multi-head attention from tokens [N, D] to encoder frames [T, D]: [N, D]; taps the stages `prefix.*`."""
     size = x.shape[-1]
-    halves = (slice(0, size), slice(size, 2 * size))
-    k, v = (g.linear(encoded, scope / "linear_k_v", 2 * size, rows=half) for half in halves)
-    context = attention(g, show_projected(g, g.linear(x, scope / "linear_q", size), k, v, heads, at), at)
-    return g.tap(f"{at}.output", g.linear(context, scope / "linear_out", size))
+    row_halves = (slice(0, size), slice(size, 2 * size))
+    k, v = (g.linear(encoded, scope / "linear_k_v", 2 * size, rows=rows) for rows in row_halves)
+    context = attention(g, show_projected(g, g.linear(x, scope / "linear_q", size), k, v, heads, prefix), prefix)
+    return g.tap(f"{prefix}.output", g.linear(context, scope / "linear_out", size))

@@ -51,22 +51,22 @@ class Heads:
                 found[numbers] = file.rows(CODEC_HEAD, numbers) @ streams[stream]
         return found
 
-    def scores(self, hidden: np.ndarray, needed: NeededLogits) -> Scores:
+    def scores(self, hidden: np.ndarray, needed_logits: NeededLogits) -> Scores:
         """Returns the needed logits for hidden states [branches, hidden] after the final norm."""
-        parts, special_logits, at = [], None, self.rows
-        for first, end in needed.main:
-            if not at.has(first, end):
-                text = self._product(hidden, TEXT_HEAD, self._text)
-                parts.append(text[:, first - at.specials : end - at.specials])
+        parts, special_logits, head_rows = [], None, self.rows
+        for first, end in needed_logits.main:
+            if not head_rows.has(first, end):
+                text_logits = self._product(hidden, TEXT_HEAD, self._text)
+                parts.append(text_logits[:, first - head_rows.specials : end - head_rows.specials])
                 continue
             if special_logits is None:
                 # Beside text, only closing ids are needed: the product with the special tokens is enough.
-                rows = at.count if needed.codec or end > at.specials else at.specials
-                special_logits = self._product(hidden, CODEC_HEAD, at.count, rows) + self._bias[:rows]
-            parts.append(special_logits[:, at.of(first, end)])
+                rows = head_rows.count if needed_logits.codec or end > head_rows.specials else head_rows.specials
+                special_logits = self._product(hidden, CODEC_HEAD, head_rows.count, rows) + self._bias[:rows]
+            parts.append(special_logits[:, head_rows.of(first, end)])
         codec = None
-        if needed.codec and special_logits is not None:
-            codec = at.by_stream(special_logits[:, at.later])
+        if needed_logits.codec and special_logits is not None:
+            codec = head_rows.by_stream(special_logits[:, head_rows.later])
         main = np.concatenate(parts, axis=1) if parts else np.empty((len(hidden), 0), dtype=np.float32)
         return Scores(main, codec)
 

@@ -17,7 +17,7 @@ from workbench.pipelines.speechlm_frontend import TowerFrontend
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
-from workbench.runtimes.gguf.networks.attention_stages import joined, self_attention, show_fused
+from workbench.runtimes.gguf.networks.attention_stages import concatenate_all, self_attention, show_fused
 from workbench.trace.recorder import Recorder
 
 SIZE, STRIDE = 3, 2  # of the convolutions over frames and bands
@@ -65,7 +65,7 @@ class SpeechLmTower:
     def _build(self, g: Graph, mel: np.ndarray) -> dict[str, Tensor]:
         scope, sizes, chunk = g.scope / "tower", self.sizes, self.tower.chunk
         parts = [subsample(g, *part, scope, sizes) for part in chunks_of(mel, chunk)]
-        x = joined(g, parts)
+        x = concatenate_all(g, parts)
         bounds = self.frontend.windows(len(mel)).bounds
         for number in range(sizes.layers):
             stage = f"tower.layers.{number}"
@@ -115,8 +115,10 @@ def convolve_image(g: Graph, x: Tensor, scope: Scope, out: int) -> Tensor:
 
 def positions(frames: int, width: int) -> np.ndarray:
     """Returns sinusoids [frames, width] of positions from 0 on: sines in the first half, cosines in the second."""
-    half = width // 2
-    rates = np.exp(-np.log(TIMESCALE) / max(half - 1, 1) * np.arange(half, dtype=np.float32)).astype(np.float32)
+    pair_count = width // 2
+    rates = np.exp(-np.log(TIMESCALE) / max(pair_count - 1, 1) * np.arange(pair_count, dtype=np.float32)).astype(
+        np.float32
+    )
     angles = np.arange(frames, dtype=np.float32)[:, None] * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
@@ -126,13 +128,13 @@ def encoder_layer(g: Graph, x: Tensor, scope: Scope, sizes: TowerSizes, bounds: 
 
     Taps the stages inside the layer; attention weights are 0 outside the windows.
     """
-    at = f"{stage}.attention"
+    prefix = f"{stage}.attention"
     normed = g.tap(f"{stage}.input_norm", g.layer_norm(x, scope / "attn_norm", EPS))
     fused = g.linear(normed, scope / "attn_qkv", 3 * sizes.width)
-    projected = show_fused(g, fused, sizes.heads, at)
-    context = self_attention(g, fused, projected, sizes.heads, at, bounds)
-    x = g.add(x, g.tap(f"{at}.output", g.linear(context, scope / "attn_out", sizes.width)))
-    x = g.tap(f"{at}.residual", x)
+    projected = show_fused(g, fused, sizes.heads, prefix)
+    context = self_attention(g, fused, projected, sizes.heads, prefix, bounds)
+    x = g.add(x, g.tap(f"{prefix}.output", g.linear(context, scope / "attn_out", sizes.width)))
+    x = g.tap(f"{prefix}.residual", x)
     normed = g.tap(f"{stage}.mlp_norm", g.layer_norm(x, scope / "ffn_norm", EPS))
     inner = activated(g, g.tap(f"{stage}.mlp.up", g.linear(normed, scope / "fc1", sizes.units)), sizes)
     inner = g.tap(f"{stage}.mlp.activation", inner)

@@ -80,13 +80,13 @@ class Xcodec:
         if not len(codes):
             return np.zeros(0, dtype=np.float32)
         check_codes(codes, self.streams, self.sizes.codes)
-        put = recorder.put if recorder else _unchanged
-        codes = np.asarray(put("codec.codes", codes), dtype=codes.dtype)
+        record = recorder.put if recorder else _unchanged
+        codes = np.asarray(record("codec.codes", codes), dtype=codes.dtype)
         summed = self._codebooks[0][codes[:, 0]]
         for number in range(1, codes.shape[1]):
             summed = summed + self._codebooks[number][codes[:, number]]
-        latents = put("codec.latents", self._engine.run(lambda g: self._latents(g, summed))["latents"])
-        return put("codec.audio", self._in_parts(latents))
+        latents = record("codec.latents", self._engine.run(lambda g: self._latents(g, summed))["latents"])
+        return record("codec.audio", self._in_parts(latents))
 
     def _in_parts(self, latents: np.ndarray) -> np.ndarray:
         """Decodes one part at a time, together with the frames on both sides that change its samples."""

@@ -72,11 +72,11 @@ def decoder_receptive_field(sizes: CodecSizes) -> tuple[int, int]:
 
 def values_of_frame(sizes: CodecSizes) -> int:
     """Returns how many values of a frame the widest convolution before the last block reads."""
-    rate, most = 1, sizes.acoustic_width
+    rate, widest = 1, sizes.acoustic_width
     for number, stride in enumerate(sizes.upsampling[:-1]):
         rate *= stride
-        most = max(most, rate * (sizes.decoder_width >> (number + 1)))
-    return TAPS * most
+        widest = max(widest, rate * (sizes.decoder_width >> (number + 1)))
+    return TAPS * widest
 
 
 def _block_layers(stride: int) -> list[Convolution]:

@@ -48,7 +48,7 @@ class Encoder:
     def __call__(self, samples: np.ndarray) -> np.ndarray:
         """Returns codes [rows, streams] of float32 samples of whole frames; about one row for each frame."""
         embeddings = self._engine.run(lambda g: self._build(g, samples))["embeddings"]
-        return quantised(embeddings, self._codebooks)
+        return quantise(embeddings, self._codebooks)
 
     def _build(self, g: Graph, samples: np.ndarray) -> dict[str, Tensor]:
         """Computes the embeddings [rows, width] of the samples, ready for the codebooks."""
@@ -57,8 +57,8 @@ class Encoder:
         hidden = hidden_mean(g, g.input(padded[:, None]), scope / "semantic", self.semantic, sizes.semantic_width)
         semantic = branch(g, hidden, scope / "branch", self.semantic, sizes.semantic_width)
         # As in Xcodec, the samples are padded if the branches would otherwise have different lengths.
-        plain = acoustic_rows(len(samples), sizes) == semantic.shape[0]
-        x = g.input((samples if plain else padded)[:, None])
+        lengths_match = acoustic_rows(len(samples), sizes) == semantic.shape[0]
+        x = g.input((samples if lengths_match else padded)[:, None])
         sound = encode(g, x, scope / "encoder", sizes)
         if sound.shape[0] != semantic.shape[0]:
             raise BadInput(
@@ -66,7 +66,7 @@ class Encoder:
                 "expected the same number"
             )
         layer, width = scope / "fc", sizes.acoustic_width + sizes.semantic_width
-        joined = g.beside(sound, semantic)
+        joined = g.concatenate_channels(sound, semantic)
         product = g.matmul(layer.array("weight", (width, width)), joined)
         return {"embeddings": g.add(product, layer.vector("bias", width))}
 
@@ -105,7 +105,7 @@ def branch(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: int) 
     return x
 
 
-def quantised(embeddings: np.ndarray, codebooks: Sequence[np.ndarray]) -> np.ndarray:
+def quantise(embeddings: np.ndarray, codebooks: Sequence[np.ndarray]) -> np.ndarray:
     """Returns codes [rows, codebooks]: each codebook's nearest entry to the residual of the codebooks before it."""
     residual, codes = embeddings, np.empty((len(embeddings), len(codebooks)), dtype=np.int64)
     for number, book in enumerate(codebooks):

@@ -30,7 +30,7 @@ def expected_tensors(directory: Path) -> dict[str, np.ndarray]:
     language = {name: value for name, value in half.network.state_dict().items() if "rotary" not in name}
     cmvn = read_cmvn_ark(directory / CMVN)
     return {
-        **flat(checkpoint.hearing),
+        **flat(checkpoint.audio),
         **flat(language, llama_names(checkpoint.model.language.layers)),
         "cmvn.shift": cmvn.shift,
         "cmvn.scale": cmvn.scale,

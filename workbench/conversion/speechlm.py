@@ -24,7 +24,7 @@ from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import SpeechLmTensors, read_tensors
-from workbench.runtimes.pytorch.speechlm import architecture, check_hearing, codec_source, stream_table
+from workbench.runtimes.pytorch.speechlm import architecture, check_audio_tensors, codec_source, stream_table
 from workbench.speech.head_rows import HeadRows
 
 ARCHITECTURE = "speechlm"
@@ -54,9 +54,9 @@ def plans(directory: Path, layout: str) -> list[Plan]:
 
 def _audio(model: SpeechLmModel, parts: SpeechLmTensors) -> Iterator[AudioPart]:
     """Plans those parts that the checkpoint has: the audio tower with its adaptor, and the codec."""
-    check_hearing(model, parts)
+    check_audio_tensors(model, parts)
     if model.tower is not None:
-        yield plan_tower(model.tower, parts.hearing, model.hidden_size, parts.where, parts.files)
+        yield plan_tower(model.tower, parts.audio, model.hidden_size, parts.where, parts.files)
     codec = codec_source(model, parts)
     if codec is not None:
         yield plan_codec(codec.settings, codec.tensors, model.layout.streams, codec.where, codec.files)

@@ -64,7 +64,7 @@ def plan_tower(
     """Plans the audio tower and the adaptor: keys and tensors `tower.*`.
 
     Args:
-        tensors: by the checkpoint's names (`SpeechLmTensors.hearing`), mapped from `files`.
+        tensors: by the checkpoint's names (`SpeechLmTensors.audio`), mapped from `files`.
         hidden: width of the language model.
         where: the name of the weights in messages.
 

@@ -84,7 +84,7 @@ def expected_tensors(checkpoint: Path) -> Tensors:
     """Returns the tensors that the PyTorch runtime computes with, in float32, by the directory's names."""
     read = read_checkpoint(checkpoint)
     half = open_fireredasr_language(read, torch.device("cpu"), "float32")
-    return {**read.hearing, **{f"llm.{name}": value for name, value in half.network.state_dict().items()}}
+    return {**read.audio, **{f"llm.{name}": value for name, value in half.network.state_dict().items()}}
 
 
 def assert_same(tensors: Tensors, expected: Tensors) -> None:

@@ -71,8 +71,8 @@ def _encoder_tensors(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> 
     model, where = checkpoint.model, checkpoint.where
     network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     expected = network.state_dict()
-    check_tensors(expected, checkpoint.hearing, where, described_in=f"args of {ENCODER_WEIGHTS}")
-    return [stored_tensor(name, checkpoint.hearing[name], regions, where) for name in expected]
+    check_tensors(expected, checkpoint.audio, where, described_in=f"args of {ENCODER_WEIGHTS}")
+    return [stored_tensor(name, checkpoint.audio[name], regions, where) for name in expected]
 
 
 def _merging(changed: ChangedLanguage) -> Store:

@@ -64,13 +64,11 @@ def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[Store
     check_tensors(expected, language, parts.where, described_in="its configuration")
     streams = stream_table(model, parts)
     if model.tower is not None:  # which compares the tensors with its network
-        AudioEncoder(model.tower, parts.hearing, model.hidden_size, torch.device("cpu"), parts.where, parts.files)
-    elif parts.hearing:
-        raise BadInput(
-            f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
-        )
+        AudioEncoder(model.tower, parts.audio, model.hidden_size, torch.device("cpu"), parts.where, parts.files)
+    elif parts.audio:
+        raise BadInput(f"{parts.where} has tensor {next(iter(parts.audio))}, and its configuration has no audio tower")
     regions = mapped_regions(*parts.files)
-    all_tensors = {**language, STREAM_TABLE: streams, **parts.hearing}
+    all_tensors = {**language, STREAM_TABLE: streams, **parts.audio}
     return [stored_tensor(name, value, regions, parts.where) for name, value in all_tensors.items()]
 
 

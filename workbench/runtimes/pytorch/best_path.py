@@ -28,14 +28,14 @@ def best_paths(logits: Tensor, frames: list[int], blank: int, banned: int | None
     for row, count in zip(largest, frames, strict=True):
         check_logits(row[:count])
     if banned is not None:
-        places = ids == banned
-        others = logits[places]
-        others[:, banned] = -torch.inf
-        ids[places] = others.argmax(dim=1)
+        is_banned = ids == banned
+        allowed_logits = logits[is_banned]
+        allowed_logits[:, banned] = -torch.inf
+        ids[is_banned] = allowed_logits.argmax(dim=1)
     has_token = ids != blank
-    wide = torch.promote_types(logits.dtype, torch.float32)
-    probabilities = torch.ones(ids.shape, dtype=wide, device=logits.device)
-    probabilities[has_token] = _probabilities(logits[has_token].to(wide), ids[has_token])
+    wide_type = torch.promote_types(logits.dtype, torch.float32)
+    probabilities = torch.ones(ids.shape, dtype=wide_type, device=logits.device)
+    probabilities[has_token] = _probabilities(logits[has_token].to(wide_type), ids[has_token])
     id_rows, probability_rows = ids.cpu().numpy(), probabilities.cpu().double().numpy()
     return [BestPath(id_rows[row, :count], probability_rows[row, :count]) for row, count in enumerate(frames)]
 

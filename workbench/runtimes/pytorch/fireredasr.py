@@ -37,7 +37,7 @@ from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
 from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.networks.conformer import ConformerEncoder, StackingAdaptor
-from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
 from workbench.runtimes.pytorch.numerics.device import prepare
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -72,7 +72,7 @@ class Checkpoint:
     model: FireRedAsrModel
     weights: Path  # the file that the tensors are mapped from
     where: str  # the name of that file in messages
-    hearing: Mapping[str, Tensor]
+    audio: Mapping[str, Tensor]
     language: Mapping[str, Tensor]
 
 
@@ -144,7 +144,7 @@ class FireRedRunner:
         self.network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
         load_into(
             self.network,
-            checkpoint.hearing,
+            checkpoint.audio,
             checkpoint.where,
             mapped_from=checkpoint.weights,
             described_in=f"args of {ENCODER_WEIGHTS}",
@@ -158,7 +158,7 @@ class FireRedRunner:
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         valid_counts = torch.tensor(valid, device=self.device)
-        with in_steps(self.kind), looking_inside(self.network, recorder):
+        with attention_in_steps(self.kind), looking_inside(self.network, recorder):
             speech: Tensor = self.network(padded.to(self.device), valid_counts, tap_into(recorder))
         return speech.to(self.kind)
 
@@ -172,7 +172,7 @@ class FireRedRunner:
             return speech[0]
 
         layers = layers_of(self.network)
-        return array_of(input_gradient(batch, embed, gradient, layers, partial(in_steps, self.kind))[0])
+        return array_of(input_gradient(batch, embed, gradient, layers, partial(attention_in_steps, self.kind))[0])
 
 
 def open_fireredasr_language(
@@ -192,12 +192,12 @@ def open_fireredasr_language(
         )
     base = f"the language model in {language.directory.name}"
     if tensors.complete:
-        half = open_language(language, device, dtype, tensors.full, where, stepwise)
+        language_model = open_language(language, device, dtype, tensors.full, where, stepwise)
     else:
-        half = open_language(language, device, dtype, stepwise=stepwise)
-        replace_weights(half.network, tensors.full, where, base)
-    merge_pairs(half.network, tensors.pairs, model.lora_alpha, model.lora_rank, where, base)
-    return half
+        language_model = open_language(language, device, dtype, stepwise=stepwise)
+        replace_weights(language_model.network, tensors.full, where, base)
+    merge_pairs(language_model.network, tensors.pairs, model.lora_alpha, model.lora_rank, where, base)
+    return language_model
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> InstructedSession:
@@ -208,5 +208,5 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     language = language_dtype(model.language.directory, settings.dtype)
     runner = FireRedRunner(checkpoint, device, arithmetic_of(settings, device, language))
     encoder = FireRedAudioEncoder(model, read_cmvn_ark(model.cmvn_file), runner)
-    half = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
-    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, half), device=str(device))
+    language_model = open_fireredasr_language(checkpoint, device, settings.dtype, settings.stepwise)
+    return InstructedSession(name, "pytorch", SpeechLanguagePipeline(encoder, language_model), device=str(device))

@@ -25,7 +25,7 @@ from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.nano_ctc import open_ctc_branch
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
-from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
 from workbench.runtimes.pytorch.numerics.device import prepare
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import tap_into
@@ -51,7 +51,7 @@ class NanoRunner:
         self.network = build(NanoEncoder, model.encoder, model.adaptor)
         weights = model.checkpoint.weights
         where = f"{weights.parent.name}/{weights.name}"
-        load_into(self.network, tensors, where, unused=UNUSED_TENSORS, mapped_from=weights, dtype=self.kind)
+        load_into(self.network, tensors, where, unused_globs=UNUSED_TENSORS, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic)
         self.branch = open_ctc_branch(model.ctc, tensors, weights, device, arithmetic)
 
@@ -61,7 +61,7 @@ class NanoRunner:
         rows = [torch.from_numpy(row).to(self.kind) for row in features]
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
         lengths = torch.tensor([len(row) for row in rows], device=self.device)
-        with in_steps(self.kind), looking_inside(self.network, recorder):
+        with attention_in_steps(self.kind), looking_inside(self.network, recorder):
             speech, counts = self.network(padded, lengths, tap_into(recorder))
         return speech.to(self.kind), counts.numpy()
 
@@ -75,7 +75,7 @@ class NanoRunner:
             return speech[0]
 
         layers = layers_of(self.network)
-        return array_of(input_gradient(batch, embed, gradient, layers, partial(in_steps, self.kind))[0])
+        return array_of(input_gradient(batch, embed, gradient, layers, partial(attention_in_steps, self.kind))[0])
 
     @torch.inference_mode()
     def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:
@@ -83,7 +83,7 @@ class NanoRunner:
         assert not isinstance(self.branch, str)
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         watches = looking_inside(self.network, recorder), looking_inside(self.branch, recorder)
-        with in_steps(self.kind), watches[0], watches[1]:
+        with attention_in_steps(self.kind), watches[0], watches[1]:
             encoded = self.network.audio_encoder(batch, None, tap_into(recorder))
             return array_of(self.branch(encoded, tap_into(recorder))[0])
 
@@ -125,7 +125,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> InstructedSe
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     kind = language_dtype(model.language.directory, settings.dtype)
     runner = NanoRunner(model, audio, device, arithmetic_of(settings, device, kind))
-    half = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
+    language_model = open_nano_language(model, language, device, settings.dtype, settings.stepwise)
     branch = runner.branch if isinstance(runner.branch, str) else model.ctc
-    pipeline = NanoPipeline(NanoAudioEncoder(model, cmvn, runner), half, branch, runner)
+    pipeline = NanoPipeline(NanoAudioEncoder(model, cmvn, runner), language_model, branch, runner)
     return InstructedSession(name, "pytorch", pipeline, device=str(device))

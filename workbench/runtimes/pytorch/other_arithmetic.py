@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.settings import Settings
-from workbench.runtimes.pytorch.checkpoints.finalise_weights import unpacked
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import without_packing
 from workbench.runtimes.pytorch.numerics.chosen_weights import choose_weights, noted_networks
 from workbench.runtimes.pytorch.numerics.summation import Summation
 
 
 def open_session(
-    open_plain: Callable[[Path, str, Settings], Any], directory: Path, name: str, settings: Settings
+    open_family: Callable[[Path, str, Settings], Any], directory: Path, name: str, settings: Settings
 ) -> Any:
     """Opens a session by the function of a family, with the settings `weights` and `summation`.
 
     Raises `BadInput` if the weights cannot be used.
     """
-    with noted_networks() as networks, unpacked():
-        session = open_plain(directory, name, settings)
+    with noted_networks() as networks, without_packing():
+        session = open_family(directory, name, settings)
     if settings.weights:
         choose_weights(networks, settings.weights)
     if settings.summation:
@@ -37,8 +37,8 @@ def _in_other_order(trace: Callable[..., Any], number: int) -> Callable[..., Any
     """Returns the call with its sums in another order; each later call has a different order."""
     numbers = itertools.count(number)
 
-    def traced(*arguments: Any, **options: Any) -> Any:
+    def trace_in_other_order(*arguments: Any, **options: Any) -> Any:
         with Summation(next(numbers)):
             return trace(*arguments, **options)
 
-    return traced
+    return trace_in_other_order

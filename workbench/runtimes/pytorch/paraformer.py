@@ -26,7 +26,7 @@ from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
 from workbench.runtimes.pytorch.networks.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
 from workbench.runtimes.pytorch.networks.sanm_decoder import SanmDecoder
-from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
 from workbench.runtimes.pytorch.numerics.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.numerics.device import prepare
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
@@ -92,7 +92,7 @@ class ParaformerRunner:
     def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
         """See `ParaformerNetwork.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        with in_steps(self.kind), looking_inside(self.network, recorder):
+        with attention_in_steps(self.kind), looking_inside(self.network, recorder):
             logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
         found = None if logits is None else array_of(logits[0])
         return Decoded(found, array_of(cif.alphas[0]), encoded)
@@ -106,7 +106,7 @@ class ParaformerRunner:
     def decode_many(self, features: Sequence[np.ndarray], cif_residual: bool = False) -> list[Decoded]:
         """See `workbench.pipelines.paraformer.DecodesMany`."""
         padded, lengths = padded_rows(features, self.device, self.kind)
-        with in_steps(self.kind):
+        with attention_in_steps(self.kind):
             logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual)
         found = []
         for row, (rows, count) in enumerate(zip(features, cif.counts.tolist(), strict=True)):
@@ -125,7 +125,7 @@ class ParaformerRunner:
             found: Tensor = logits[0]
             return found
 
-        arithmetic = partial(in_steps, self.kind)
+        arithmetic = partial(attention_in_steps, self.kind)
         for found in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
             yield array_of(found[0])
 

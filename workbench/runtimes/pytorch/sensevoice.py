@@ -25,7 +25,7 @@ from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
 from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
-from workbench.runtimes.pytorch.numerics.arithmetic import array_of, in_steps
+from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
 from workbench.runtimes.pytorch.numerics.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.numerics.device import prepare
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
@@ -93,7 +93,7 @@ class SenseVoiceRunner:
     def logits(self, features: np.ndarray, queries: tuple[int, ...], recorder: Recorder | None) -> Iterator[np.ndarray]:
         """See `SenseVoiceNetwork.logits`; yields one block."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
-        with in_steps(self.kind), looking_inside(self.network, recorder):
+        with attention_in_steps(self.kind), looking_inside(self.network, recorder):
             found = self.network(batch, torch.tensor([queries], device=self.device), tap=tap_into(recorder))
         yield array_of(found[0])
 
@@ -110,7 +110,7 @@ class SenseVoiceRunner:
 
     def _padded_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> Tensor:
         padded, lengths = padded_rows(features, self.device, self.kind)
-        with in_steps(self.kind):
+        with attention_in_steps(self.kind):
             found: Tensor = self.network(padded, torch.tensor([queries] * len(features), device=self.device), lengths)
         return found
 
@@ -123,7 +123,7 @@ class SenseVoiceRunner:
             logits: Tensor = self.network(inputs, rows)
             return logits[0]
 
-        arithmetic = partial(in_steps, self.kind)
+        arithmetic = partial(attention_in_steps, self.kind)
         for found in choice_gradients(batch, logits_of, choose, layers_of(self.network), arithmetic):
             yield array_of(found[0])
 

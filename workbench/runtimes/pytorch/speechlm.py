@@ -96,18 +96,16 @@ def architecture(model: SpeechLmModel, where: str) -> Any:
 def _audio_encoder(
     model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device, arithmetic: Arithmetic
 ) -> AudioEncoder | None:
-    check_hearing(model, parts)
+    check_audio_tensors(model, parts)
     if model.tower is None:
         return None
-    return AudioEncoder(model.tower, parts.hearing, model.hidden_size, device, parts.where, parts.files, arithmetic)
+    return AudioEncoder(model.tower, parts.audio, model.hidden_size, device, parts.where, parts.files, arithmetic)
 
 
-def check_hearing(model: SpeechLmModel, parts: SpeechLmTensors) -> None:
+def check_audio_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> None:
     """Raises `BadInput` for tensors of an audio tower that the configuration does not have."""
-    if model.tower is None and parts.hearing:
-        raise BadInput(
-            f"{parts.where} has tensor {next(iter(parts.hearing))}, and its configuration has no audio tower"
-        )
+    if model.tower is None and parts.audio:
+        raise BadInput(f"{parts.where} has tensor {next(iter(parts.audio))}, and its configuration has no audio tower")
 
 
 def _codec(model: SpeechLmModel, parts: SpeechLmTensors, device: torch.device) -> Xcodec | None:

@@ -22,7 +22,7 @@ from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_wei
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, load_into
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack
 from workbench.runtimes.pytorch.inner_stages.layer_maps import TOWER
-from workbench.runtimes.pytorch.numerics.arithmetic import HALVES, throughout
+from workbench.runtimes.pytorch.numerics.arithmetic import HALVES, keeping_float64
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.recorder import Recorder
@@ -77,10 +77,10 @@ class AudioEncoder:
         )
         finalise_weights(self._network, self.device, *self._files, arithmetic=self._arithmetic)
         encoder, table = self._encoder, self._encoder.positional_embedding
-        with throughout(self.dtype):  # a table of sinusoids, which checkpoints do not hold
+        with keeping_float64(self.dtype):  # a table of sinusoids, which checkpoints do not hold
             encoder.positional_embedding = type(table)(table.length, table.channels, table.max_timescale)
         encoder.to(self.device)
-        if self._arithmetic.mixed:  # the sums of its layers begin with what the convolutions give
+        if self._arithmetic.is_mixed:  # the sums of its layers begin with what the convolutions give
             encoder.conv_out.register_forward_hook(lambda _module, _inputs, output: output.to(self.dtype))
         self._unloaded = None
 
@@ -96,7 +96,7 @@ class AudioEncoder:
         features = self.frontend.features(samples)
         mel = tap("tower.mel", torch.from_numpy(features).to(self.device, self.dtype)[None])[0]
         encoder = self._encoder
-        with contextlib.ExitStack() as hooks, throughout(self.dtype):
+        with contextlib.ExitStack() as hooks, keeping_float64(self.dtype):
             for number, layer in enumerate(encoder.layers):
                 # Its layers have no batch dimension, which a tap expects.
                 hooks.callback(tap_output(layer, f"tower.layers.{number}", _unbatched(tap)).remove)

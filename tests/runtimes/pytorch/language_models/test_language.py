@@ -20,7 +20,7 @@ from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, language_dtype, open_language
-from workbench.runtimes.pytorch.numerics.arithmetic import throughout
+from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
 
@@ -275,7 +275,7 @@ def test_each_layer_continues_from_the_given_stage_before_it(
         body.norm,
         language.network.lm_head,
     ]
-    with torch.inference_mode(), throughout(language.network.dtype):
+    with torch.inference_mode(), keeping_float64(language.network.dtype):
         for part, previous, stage in zip(parts, names, names[1:]):
             x = torch.from_numpy(given_stages[previous])[None].to(language.network.dtype)
             turns = body.rotary_emb(x, positions)

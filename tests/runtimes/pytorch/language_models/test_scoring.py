@@ -82,9 +82,9 @@ class Float64Network:
         self.network = network
 
     def __call__(self, ids: torch.Tensor) -> Any:
-        from workbench.runtimes.pytorch.numerics.arithmetic import throughout
+        from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 
-        with throughout(torch.float64):
+        with keeping_float64(torch.float64):
             return self.network(ids)
 
 

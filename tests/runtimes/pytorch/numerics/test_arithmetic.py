@@ -26,10 +26,10 @@ from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, open_language
 from workbench.runtimes.pytorch.numerics.arithmetic import (
     array_of,
-    in_steps,
+    attention_in_steps,
+    keeping_float64,
     name_of,
     network_dtype,
-    throughout,
     widen_positions,
 )
 from workbench.session.protocols import Session
@@ -335,7 +335,7 @@ def record_penalty_dtypes(monkeypatch: pytest.MonkeyPatch) -> set[torch.dtype]:
 def test_casts_to_float32_give_float64_in_a_float64_session(dtype: torch.dtype) -> None:
     expected = torch.float64 if dtype == torch.float64 else torch.float32
     x = torch.ones(3, dtype=dtype)
-    with throughout(dtype):
+    with keeping_float64(dtype):
         casts = {
             "to": x.to(torch.float32),
             "named": x.to(dtype=torch.float32),
@@ -372,9 +372,9 @@ def test_stepwise_attention_equals_fused_attention_and_rounds_scores_in_bfloat16
         attention_mask = visible if mask == "hidden" else torch.where(visible, 0.0, -torch.inf)
     attention = partial(nn.functional.scaled_dot_product_attention, attn_mask=attention_mask, scale=0.5)
     exact = attention(q, k, v)
-    with in_steps(torch.float32):
+    with attention_in_steps(torch.float32):
         assert torch.equal(attention(q, k, v), exact)
-    with in_steps(torch.bfloat16):
+    with attention_in_steps(torch.bfloat16):
         torch.testing.assert_close(attention(q, k, v), exact)  # equal up to rounding
         added = attention_mask if attention_mask is None or mask == "hidden" else attention_mask.bfloat16()
         rounded = nn.functional.scaled_dot_product_attention(*(x.bfloat16() for x in (8 * q, k, v)), added, scale=0.5)

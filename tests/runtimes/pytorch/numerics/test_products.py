@@ -18,7 +18,13 @@ from tests.support.inner_stages import SAMPLE, opened, traced
 from workbench.core.settings import Settings
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import PackedLinear, finalise_weights
 from workbench.runtimes.pytorch.numerics import products
-from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of, fast_half, onednn_takes
+from workbench.runtimes.pytorch.numerics.products import (
+    FLOAT32,
+    Arithmetic,
+    arithmetic_of,
+    fast_half,
+    onednn_multiplies,
+)
 
 CPU = torch.device("cpu")
 BFLOAT16 = Arithmetic(torch.float32, torch.bfloat16)
@@ -45,16 +51,16 @@ def cosine_distance(actual: np.ndarray, expected: np.ndarray) -> float:
 )
 def test_requested_dtype_gives_the_expected_arithmetic(dtype: str, stepwise: bool, expected: Arithmetic) -> None:
     assert arithmetic_of(Settings(dtype=dtype, stepwise=stepwise), CPU) == expected
-    assert expected.name == dtype and expected.mixed == (dtype in ("bfloat16", "float16") and not stepwise)
+    assert expected.name == dtype and expected.is_mixed == (dtype in ("bfloat16", "float16") and not stepwise)
 
 
 class Machine:
     """A processor as torch describes it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, capability: str = "AVX512", onednn: bool = True, units: bool = True):
-        products.onednn_takes(torch.bfloat16)  # oneDNN reads its variable once, so read it before the change
+        products.onednn_multiplies(torch.bfloat16)  # oneDNN reads its variable once, so read it before the change
         patch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-        patch.setattr(products, "onednn_takes", lambda dtype: onednn)
+        patch.setattr(products, "onednn_multiplies", lambda dtype: onednn)
         patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: units)
         patch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
         patch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
@@ -159,7 +165,7 @@ def test_a_layer_that_is_exact_keeps_its_type() -> None:
     assert network["norm"](x.bfloat16()).dtype == torch.float32
 
 
-@pytest.mark.skipif(not onednn_takes(torch.bfloat16), reason="oneDNN has no bfloat16 on this processor")
+@pytest.mark.skipif(not onednn_multiplies(torch.bfloat16), reason="oneDNN has no bfloat16 on this processor")
 def test_a_packed_layer_multiplies_in_bfloat16_as_a_plain_one_does() -> None:
     linear = nn.Linear(96, 64, dtype=torch.bfloat16)
     x = torch.randn(2, 7, 96)

@@ -143,7 +143,7 @@ def test_tower_of_published_width_with_two_layers_equals_pytorch(one_worker: Non
 def test_tower_of_the_demo_equals_pytorch(one_worker: None, rule: str) -> None:
     checkpoint = read_checkpoint(DEMO)
     model = checkpoint.model
-    tensors = dict(checkpoint.hearing)
+    tensors = dict(checkpoint.audio)
     network, tower = pair(model.encoder, model.language.hidden_size, model.downsample_rate, tensors)
     features = random_features([420, 31, 777, 98])
     for rows, actual in zip(features, tower_embeddings(tower, features, rule), strict=True):

@@ -21,7 +21,13 @@ import torch
 from torch import Tensor, nn
 
 from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
-from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, convert_inputs, onednn_takes, product_type
+from workbench.runtimes.pytorch.numerics.products import (
+    FLOAT32,
+    Arithmetic,
+    convert_inputs,
+    onednn_multiplies,
+    product_type,
+)
 
 ROWS = 512  # a typical number of frames, for which oneDNN chooses its blocks; other numbers work too
 
@@ -29,7 +35,7 @@ _packing: ContextVar[bool] = ContextVar("packing", default=True)
 
 
 @contextlib.contextmanager
-def unpacked() -> Iterator[None]:
+def without_packing() -> Iterator[None]:
     """Lets `finalise_weights` leave linear layers as they are inside the block: their weights can then be replaced."""
     token = _packing.set(False)
     try:
@@ -100,15 +106,15 @@ def finalise_weights(
         originals = [parameter.detach() for parameter in module.parameters(recurse=False)]
         if any(original.is_meta for original in originals):
             continue
-        mixed = arithmetic.mixed and not any(fnmatchcase(name, glob) for glob in exact)
-        kind = product_type(module, arithmetic) if mixed else None
+        is_mixed = arithmetic.is_mixed and not any(fnmatchcase(name, glob) for glob in exact)
+        kind = product_type(module, arithmetic) if is_mixed else None
         if pack and isinstance(module, nn.Linear) and _can_pack(kind or module.weight.dtype):
             parent, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(parent), attribute, PackedLinear(module, kind or module.weight.dtype))
         else:
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.detach().to(device, kind or parameter.dtype, copy=True)
-            if mixed:
+            if is_mixed:
                 convert_inputs(module)
         for original in originals:
             give_back(original, regions)
@@ -122,7 +128,7 @@ def _own_bytes(module: nn.Module) -> int:
 def _can_pack(dtype: torch.dtype) -> bool:
     """Returns whether oneDNN has a layout for the type on this processor, after a small product in it."""
     operations = torch.ops.mkldnn
-    if not onednn_takes(dtype) or not all(
+    if not onednn_multiplies(dtype) or not all(
         hasattr(operations, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     ):
         return False

@@ -88,14 +88,14 @@ def check_pair(
         )
     outputs, inputs = shape
     r = rank or int(pair.a.shape[0])
-    for half, tensor, expected in (("A", pair.a, (r, inputs)), ("B", pair.b, (outputs, r))):
+    for factor, tensor, expected in (("A", pair.a, (r, inputs)), ("B", pair.b, (outputs, r))):
         if tuple(tensor.shape) != expected or not tensor.is_floating_point():
             raise BadInput(
-                f"{where} has LoRA weights for another base: {name}.lora_{half} has shape {tuple(tensor.shape)}; "
+                f"{where} has LoRA weights for another base: {name}.lora_{factor} has shape {tuple(tensor.shape)}; "
                 f"{base} calls for {expected}"
             )
         if not tensor.isfinite().all():
-            raise BadInput(f"{where}: {name}.lora_{half} holds values that are not finite; expected numbers")
+            raise BadInput(f"{where}: {name}.lora_{factor} holds values that are not finite; expected numbers")
     return pair.a, pair.b, r
 
 

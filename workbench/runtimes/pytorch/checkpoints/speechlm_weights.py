@@ -29,7 +29,7 @@ class SpeechLmTensors:
     where: str  # the name of the files in messages
     language: dict[str, Tensor] = field(default_factory=dict)  # by transformers' names
     streams: dict[str, Tensor] = field(default_factory=dict)  # `stream_emb`
-    hearing: dict[str, Tensor] = field(default_factory=dict)  # audio tower and adaptor, by the checkpoint's names
+    audio: dict[str, Tensor] = field(default_factory=dict)  # audio tower and adaptor, by the checkpoint's names
     codec: dict[str, Tensor] = field(default_factory=dict)  # by transformers' names; empty if it is elsewhere
 
 
@@ -39,14 +39,14 @@ def read_tensors(files: Sequence[Path]) -> SpeechLmTensors:
     Raises `BadInput` if a file is damaged, or a tensor belongs to no part.
     """
     where = f"{files[0].parent.name}/{files[0].name}" if len(files) == 1 else files[0].parent.name
-    found: dict[str, Tensor] = {}
+    tensors_of_all: dict[str, Tensor] = {}
     for file in files:
         tensors = read_safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)
-        duplicate = next((name for name in tensors if name in found), None)
+        duplicate = next((name for name in tensors if name in tensors_of_all), None)
         if duplicate is not None:
             raise BadInput(f"{where} has tensor {duplicate} in {file.name} and in another file; expected it once")
-        found |= tensors
-    return _sort(found, SpeechLmTensors(tuple(files), where))
+        tensors_of_all |= tensors
+    return _sort(tensors_of_all, SpeechLmTensors(tuple(files), where))
 
 
 def _sort(tensors: Mapping[str, Tensor], parts: SpeechLmTensors) -> SpeechLmTensors:
@@ -57,12 +57,12 @@ def _sort(tensors: Mapping[str, Tensor], parts: SpeechLmTensors) -> SpeechLmTens
         elif name == STREAM_TABLE:
             parts.streams[name] = value
         elif name.startswith((TOWER_PREFIX, ADAPTOR_PREFIX)):
-            parts.hearing[name] = value
+            parts.audio[name] = value
         elif name.startswith(CODEC_PREFIX):
             parts.codec[name.removeprefix(CODEC_PREFIX)] = value
         elif name not in UNUSED_TENSORS:
             unknown.append(name)
     if unknown:
-        others = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        raise BadInput(f"{parts.where} has tensor {unknown[0]}{others}, which belongs to no part of a SpeechLM")
+        more_note = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise BadInput(f"{parts.where} has tensor {unknown[0]}{more_note}, which belongs to no part of a SpeechLM")
     return parts

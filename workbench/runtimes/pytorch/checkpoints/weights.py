@@ -61,10 +61,11 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             break
     if not isinstance(loaded, Mapping) or not loaded:
         raise BadInput(f"{where} holds {_kind(loaded)}; expected a state dict (tensors by name)")
-    others = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
-    if others:
+    non_tensors = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
+    if non_tensors:
         raise BadInput(
-            f"{where} holds {_kind(loaded[others[0]])} under {others[0]!r}; expected a state dict (tensors by name)"
+            f"{where} holds {_kind(loaded[non_tensors[0]])} under {non_tensors[0]!r}; "
+            "expected a state dict (tensors by name)"
         )
     check_layouts(loaded, where)
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
@@ -105,11 +106,11 @@ def load_into(
     network: nn.Module,
     tensors: Mapping[str, Tensor],
     where: str,
-    unused: Sequence[str] = (),
+    unused_globs: Sequence[str] = (),
     mapped_from: Path | Sequence[Path] | None = None,
     described_in: str = "its config.yaml",
     dtype: torch.dtype = torch.float32,
-    only: Sequence[str] = ("*",),
+    loaded_globs: Sequence[str] = ("*",),
 ) -> None:
     """Makes the tensors the network's parameters, all of one type.
 
@@ -117,22 +118,22 @@ def load_into(
         network: from `build`, or any module.
         tensors: by the published names.
         where: the name of the file in messages.
-        unused: globs of tensors that this network leaves out on purpose (parts used only in training).
+        unused_globs: of tensors that this network leaves out on purpose (parts used only in training).
         mapped_from: the file or files that `read_state_dict` or `read_safetensors` mapped them from; their pages are
             released after the values are checked.
         described_in: the name of the network's configuration in messages.
         dtype: the type that the network computes in.
-        only: globs of the tensors to load now; the network's others stay as they are.
+        loaded_globs: of the tensors to load now; all other tensors of the network stay as they are.
 
     Raises `BadInput` that names the first missing, extra or misshapen tensor and counts the others, or that names a
     tensor with values other than finite floating-point numbers.
     """
-    required = check_tensors(network.state_dict(), tensors, where, unused, described_in)
+    required = check_tensors(network.state_dict(), tensors, where, unused_globs, described_in)
     files = [mapped_from] if isinstance(mapped_from, Path) else mapped_from or []
     regions = mapped_regions(*files)
     converted = {}
     for name in required:
-        if not any(fnmatchcase(name, glob) for glob in only):
+        if not any(fnmatchcase(name, glob) for glob in loaded_globs):
             continue
         if not _finite(tensors[name]):
             raise BadInput(
@@ -149,7 +150,7 @@ def check_tensors(
     required: Mapping[str, Tensor],
     tensors: Mapping[str, Tensor],
     where: str,
-    unused: Sequence[str] = (),
+    unused_globs: Sequence[str] = (),
     described_in: str = "its config.yaml",
 ) -> Mapping[str, Tensor]:
     """Returns `required`, a network's tensors, if `tensors` has all of them and no others, in the right shapes.
@@ -159,24 +160,28 @@ def check_tensors(
     """
     missing = [name for name in required if name not in tensors]
     if missing:
-        longer = next((name for name in tensors if name.endswith(f".{missing[0]}")), None)
-        hint = f"; it has {longer}, so the names were written with a prefix" if longer else ""
-        raise BadInput(f"{where} lacks tensor {missing[0]}{_others(missing)}, which {described_in} calls for{hint}")
-    extra = [name for name in tensors if name not in required and not any(fnmatchcase(name, glob) for glob in unused)]
+        longer_name = next((name for name in tensors if name.endswith(f".{missing[0]}")), None)
+        hint = f"; it has {longer_name}, so the names were written with a prefix" if longer_name else ""
+        raise BadInput(f"{where} lacks tensor {missing[0]}{_more_note(missing)}, which {described_in} calls for{hint}")
+    extra = [
+        name for name in tensors if name not in required and not any(fnmatchcase(name, glob) for glob in unused_globs)
+    ]
     if extra:
         raise BadInput(
-            f"{where} has tensor {extra[0]}{_others(extra)}, which the network of {described_in} does not have"
+            f"{where} has tensor {extra[0]}{_more_note(extra)}, which the network of {described_in} does not have"
         )
-    wrong = [name for name, value in required.items() if value.shape != tensors[name].shape]
-    if wrong:
-        found, expected = tuple(tensors[wrong[0]].shape), tuple(required[wrong[0]].shape)
+    misshapen = [name for name, value in required.items() if value.shape != tensors[name].shape]
+    if misshapen:
+        found, expected = tuple(tensors[misshapen[0]].shape), tuple(required[misshapen[0]].shape)
         raise BadInput(
-            f"{where}: tensor {wrong[0]} has shape {found}{_others(wrong)}; "
+            f"{where}: tensor {misshapen[0]} has shape {found}{_more_note(misshapen)}; "
             f"{described_in} and vocabulary call for {expected}"
         )
-    integer = [name for name in required if not tensors[name].is_floating_point()]
-    if integer:
-        raise BadInput(f"{where}: tensor {integer[0]} holds {tensors[integer[0]].dtype}; expected floating point")
+    without_floats = [name for name in required if not tensors[name].is_floating_point()]
+    if without_floats:
+        raise BadInput(
+            f"{where}: tensor {without_floats[0]} holds {tensors[without_floats[0]].dtype}; expected floating point"
+        )
     return required
 
 
@@ -189,7 +194,7 @@ def _finite(tensor: Tensor) -> bool:
     return bool(tensor.sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
 
 
-def _others(names: Sequence[str]) -> str:
+def _more_note(names: Sequence[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 

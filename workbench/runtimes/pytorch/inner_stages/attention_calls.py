@@ -63,16 +63,16 @@ class AttentionCalls:
         self._has_scores = False
 
     def _observe_attention(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        q, k, v, *rest = args
+        q, k, v, *further_arguments = args
         q, k = self._after_rotation(q, k)
         if self._shows_weights:
-            keywords = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), rest)), **kwargs}
+            keywords = {**dict(zip(("attn_mask", "dropout_p", "is_causal"), further_arguments)), **kwargs}
             mask, causal, scale = keywords.get("attn_mask"), bool(keywords.get("is_causal")), keywords.get("scale")
             for row, target in enumerate(self._windows(q.shape[1], q.shape[2], k.shape[2], q.dtype)):
                 if target is not None:
                     row_mask = mask if mask is None or len(mask) == 1 else mask[row : row + 1]
                     write_weights(target, q[row:], k[row:], row_mask, causal, scale, keep_type=self._rounded)
-        return func(q, k, v, *rest, **kwargs)
+        return func(q, k, v, *further_arguments, **kwargs)
 
     def _observe_product(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         left, right = args
@@ -112,7 +112,7 @@ class AttentionCalls:
                 each.room(self._weights, (heads, *rows), kind) if each.wanted(self._weights) else None
                 for each in self._recorder.rows
             ]
-        begins = self._first
-        self._first = [begins[0] + queries, begins[1] + keys]
-        place = (slice(None), slice(begins[0], begins[0] + queries), slice(begins[1], begins[1] + keys))
+        starts = self._first
+        self._first = [starts[0] + queries, starts[1] + keys]
+        place = (slice(None), slice(starts[0], starts[0] + queries), slice(starts[1], starts[1] + keys))
         return [None if each is None else each[place] for each in self._arrays]

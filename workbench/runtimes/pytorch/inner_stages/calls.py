@@ -26,7 +26,7 @@ class CallWatch(TorchFunctionMode):
         self._scopes: list[Mapping[Function, Observer]] = []
 
     @contextlib.contextmanager
-    def within(self, module: nn.Module, observers: Mapping[Function, Observer]) -> Iterator[None]:
+    def observing(self, module: nn.Module, observers: Mapping[Function, Observer]) -> Iterator[None]:
         """Observes the functions in all calls of a module, for the block."""
 
         def enter(*_: Any) -> None:

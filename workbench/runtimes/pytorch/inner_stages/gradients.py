@@ -20,7 +20,7 @@ from workbench.pipelines.gradients import Choose
 from workbench.runtimes.pytorch.numerics.arithmetic import array_of
 
 Arithmetic = Callable[[], AbstractContextManager[object]]
-"""Returns the context in which a network computes, such as `in_steps` of `numerics.arithmetic`."""
+"""Returns the context in which a network computes, such as `attention_in_steps` of `numerics.arithmetic`."""
 
 
 class _RecomputedLayer(torch.autograd.Function):
@@ -29,17 +29,17 @@ class _RecomputedLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layer: Callable[..., Tensor], *inputs: Any) -> Tensor:
         ctx.layer = layer
-        ctx.others = [None if isinstance(each, Tensor) else each for each in inputs]
-        ctx.held = [place for place, each in enumerate(inputs) if isinstance(each, Tensor)]
-        ctx.save_for_backward(*(inputs[place] for place in ctx.held))
+        ctx.constants = [None if isinstance(each, Tensor) else each for each in inputs]
+        ctx.tensor_places = [place for place, each in enumerate(inputs) if isinstance(each, Tensor)]
+        ctx.save_for_backward(*(inputs[place] for place in ctx.tensor_places))
         return layer(*inputs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        inputs = list(ctx.others)
-        for place, saved in zip(ctx.held, ctx.saved_tensors, strict=True):
+        inputs = list(ctx.constants)
+        for place, saved in zip(ctx.tensor_places, ctx.saved_tensors, strict=True):
             inputs[place] = saved.detach().requires_grad_(ctx.needs_input_grad[1 + place])
-        differentiable = [place for place in ctx.held if inputs[place].requires_grad]
+        differentiable = [place for place in ctx.tensor_places if inputs[place].requires_grad]
         with torch.enable_grad():
             output = ctx.layer(*inputs)
         result: list[Tensor | None] = [None] * (1 + len(inputs))
@@ -58,12 +58,12 @@ def keeping_inputs(layers: Sequence[nn.Module]) -> Iterator[None]:
     Gradients flow through the positional arguments of a layer, not through its keyword arguments.
     """
 
-    def again(forward: Callable[..., Tensor], *inputs: Any, **keywords: Any) -> Tensor:
+    def run_recomputed(forward: Callable[..., Tensor], *inputs: Any, **keywords: Any) -> Tensor:
         output: Tensor = _RecomputedLayer.apply(partial(forward, **keywords), *inputs)
         return output
 
     for layer in layers:
-        layer.forward = partial(again, layer.forward)
+        layer.forward = partial(run_recomputed, layer.forward)
     try:
         yield
     finally:
@@ -112,5 +112,5 @@ def input_gradient(
     with arithmetic(), keeping_inputs(layers):
         outputs = outputs_of(inputs)
     with arithmetic():
-        [found] = torch.autograd.grad(outputs, inputs, gradient.to(outputs.device, outputs.dtype))
-    return found
+        [result] = torch.autograd.grad(outputs, inputs, gradient.to(outputs.device, outputs.dtype))
+    return result

@@ -73,7 +73,7 @@ class _Layer:
             if self._module(name) is not None and (calls := self._attention(part, hooks)):
                 scopes.setdefault(name, {}).update(calls.observers())
         for name, observers in scopes.items():
-            hooks.enter_context(watch.within(self._layer.get_submodule(name), observers))
+            hooks.enter_context(watch.observing(self._layer.get_submodule(name), observers))
         return bool(scopes)
 
     def _needs(self, part: str) -> bool:
@@ -96,30 +96,34 @@ class _Layer:
             part = part.chunk(count, dim=-1)[index]
             return part if width is None else part.unflatten(-1, (-1, width))
 
-        def changed(value: Tensor) -> Tensor | None:
+        def substituted(value: Tensor) -> Tensor | None:
             original = view(value)
-            tapped = self._tap(f"{self._stage}.{part}", original)
-            if tapped is original:
+            tap_value = self._tap(f"{self._stage}.{part}", original)
+            if tap_value is original:
                 return None
             substitute = value.clone()
-            view(substitute).copy_(tapped)
+            view(substitute).copy_(tap_value)
             return substitute
 
-        def enters(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
-            found = changed(inputs[0])
+        def hook_input(_: nn.Module, inputs: tuple[Any, ...]) -> Any:
+            found = substituted(inputs[0])
             return None if found is None else (found, *inputs[1:])
 
-        def leaves(_module: nn.Module, _inputs: Any, output: Tensor) -> Any:
-            return changed(output)
+        def hook_output(_module: nn.Module, _inputs: Any, output: Tensor) -> Any:
+            return substituted(output)
 
-        return module.register_forward_pre_hook(enters) if place.enters else module.register_forward_hook(leaves)
+        return (
+            module.register_forward_pre_hook(hook_input)
+            if place.is_input
+            else module.register_forward_hook(hook_output)
+        )
 
     def _read_function(self, place: FunctionPlace) -> Observer:
-        def tapped(part: str, value: Tensor) -> Tensor:
+        def tap_value(part: str, value: Tensor) -> Tensor:
             return self._tap(f"{self._stage}.{part}", value) if part else value
 
         def observe(func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return tapped(place.result, func(tapped(place.argument, args[0]), *args[1:], **kwargs))
+            return tap_value(place.result, func(tap_value(place.argument, args[0]), *args[1:], **kwargs))
 
         return observe
 

@@ -28,7 +28,7 @@ class Place:
     """
 
     module: str
-    enters: bool = False
+    is_input: bool = False
     share: tuple[int, int] = (0, 1)
     heads: bool = False
 
@@ -56,39 +56,39 @@ class LayerMap:
     rounded: bool = True  # whether attention in half precision rounds every step
 
 
-def _after(module: str, heads: bool = False, share: tuple[int, int] = (0, 1)) -> Place:
+def _output_of(module: str, heads: bool = False, share: tuple[int, int] = (0, 1)) -> Place:
     return Place(module, share=share, heads=heads)
 
 
-def _before(module: str) -> Place:
-    return Place(module, enters=True)
+def _input_of(module: str) -> Place:
+    return Place(module, is_input=True)
 
 
-def _around_output(output: str, stage: str = "attention") -> dict[str, Place]:
+def _context_and_output(output: str, stage: str = "attention") -> dict[str, Place]:
     """Returns the places around an output projection."""
-    return {f"{stage}.context": _before(output), f"{stage}.output": _after(output)}
+    return {f"{stage}.context": _input_of(output), f"{stage}.output": _output_of(output)}
 
 
-def _thirds(module: str) -> dict[str, Place]:
+def _fused_projections(module: str) -> dict[str, Place]:
     names = ("query", "key", "value")
-    return {f"attention.{name}": _after(module, True, (number, 3)) for number, name in enumerate(names)}
+    return {f"attention.{name}": _output_of(module, True, (number, 3)) for number, name in enumerate(names)}
 
 
-def _each(modules: str, stage: str = "attention") -> dict[str, Place]:
+def _separate_projections(modules: str, stage: str = "attention") -> dict[str, Place]:
     """Returns the places of three projections; `modules` has {} where their letter stands."""
-    return {f"{stage}.{name}": _after(modules.format(name[0]), True) for name in ("query", "key", "value")}
+    return {f"{stage}.{name}": _output_of(modules.format(name[0]), True) for name in ("query", "key", "value")}
 
 
 SANM = LayerMap(
     {
-        "input_norm": _after("norm1"),
-        **_thirds("self_attn.linear_q_k_v"),
-        **_around_output("self_attn.linear_out"),
-        "attention.residual": _before("norm2"),
-        "mlp_norm": _after("norm2"),
-        "mlp.up": _after("feed_forward.w_1"),
-        "mlp.activation": _before("feed_forward.w_2"),
-        "mlp.down": _after("feed_forward.w_2"),
+        "input_norm": _output_of("norm1"),
+        **_fused_projections("self_attn.linear_q_k_v"),
+        **_context_and_output("self_attn.linear_out"),
+        "attention.residual": _input_of("norm2"),
+        "mlp_norm": _output_of("norm2"),
+        "mlp.up": _output_of("feed_forward.w_1"),
+        "mlp.activation": _input_of("feed_forward.w_2"),
+        "mlp.down": _output_of("feed_forward.w_2"),
     },
     {"attention": "self_attn"},
 )
@@ -96,19 +96,19 @@ SANM = LayerMap(
 
 SANM_DECODER = LayerMap(
     {
-        "mlp_norm": _after("norm1"),
-        "mlp.up": _after("feed_forward.w_1"),
-        "mlp.activation": _before("feed_forward.norm"),
-        "mlp.hidden_norm": _after("feed_forward.norm"),
-        "mlp.down": _after("feed_forward.w_2"),
-        "fsmn_norm": _after("norm2"),
-        "fsmn": _after("self_attn"),
-        "fsmn_residual": _before("norm3"),
-        "input_norm": _after("norm3"),
-        "cross_attention.query": _after("src_attn.linear_q", True),
-        "cross_attention.key": _after("src_attn.linear_k_v", True, (0, 2)),
-        "cross_attention.value": _after("src_attn.linear_k_v", True, (1, 2)),
-        **_around_output("src_attn.linear_out", "cross_attention"),
+        "mlp_norm": _output_of("norm1"),
+        "mlp.up": _output_of("feed_forward.w_1"),
+        "mlp.activation": _input_of("feed_forward.norm"),
+        "mlp.hidden_norm": _output_of("feed_forward.norm"),
+        "mlp.down": _output_of("feed_forward.w_2"),
+        "fsmn_norm": _output_of("norm2"),
+        "fsmn": _output_of("self_attn"),
+        "fsmn_residual": _input_of("norm3"),
+        "input_norm": _output_of("norm3"),
+        "cross_attention.query": _output_of("src_attn.linear_q", True),
+        "cross_attention.key": _output_of("src_attn.linear_k_v", True, (0, 2)),
+        "cross_attention.value": _output_of("src_attn.linear_k_v", True, (1, 2)),
+        **_context_and_output("src_attn.linear_out", "cross_attention"),
     },
     {"cross_attention": "src_attn"},
 )
@@ -118,25 +118,25 @@ SANM_DECODER = LayerMap(
 def _half_step(name: str) -> dict[str, Place]:
     """Returns the places of one of a Conformer's two feed-forward parts."""
     return {
-        f"{name}.norm": _after(f"{name}.net.0"),
-        f"{name}.up": _after(f"{name}.net.1"),
-        f"{name}.activation": _before(f"{name}.net.4"),
-        f"{name}.down": _after(f"{name}.net.4"),
-        f"{name}.residual": _after(name),
+        f"{name}.norm": _output_of(f"{name}.net.0"),
+        f"{name}.up": _output_of(f"{name}.net.1"),
+        f"{name}.activation": _input_of(f"{name}.net.4"),
+        f"{name}.down": _output_of(f"{name}.net.4"),
+        f"{name}.residual": _output_of(name),
     }
 
 
 CONFORMER = LayerMap(
     {
         **_half_step("ffn1"),
-        **{f"input_norm.{name}": _after(f"mhsa.layer_norm_{name[0]}") for name in ("query", "key", "value")},
-        **_each("mhsa.w_{}s"),
-        **_around_output("mhsa.fc"),
-        "attention.residual": _after("mhsa"),
-        "conv.norm": _after("conv.pre_layer_norm"),
-        "conv.depthwise": _before("conv.batch_norm"),
-        "conv.depthwise_norm": _after("conv.batch_norm"),
-        "conv.residual": _after("conv"),
+        **{f"input_norm.{name}": _output_of(f"mhsa.layer_norm_{name[0]}") for name in ("query", "key", "value")},
+        **_separate_projections("mhsa.w_{}s"),
+        **_context_and_output("mhsa.fc"),
+        "attention.residual": _output_of("mhsa"),
+        "conv.norm": _output_of("conv.pre_layer_norm"),
+        "conv.depthwise": _input_of("conv.batch_norm"),
+        "conv.depthwise_norm": _output_of("conv.batch_norm"),
+        "conv.residual": _output_of("conv"),
         **_half_step("ffn2"),
     },
     {"attention": "mhsa"},
@@ -148,24 +148,24 @@ CONFORMER = LayerMap(
 """A block of FireRedASR's Conformer."""
 
 NANO_ADAPTOR = LayerMap(
-    {**SANM.places, **_each("self_attn.linear_{}")},
+    {**SANM.places, **_separate_projections("self_attn.linear_{}")},
     SANM.attention,
 )
 """A block of Fun-ASR-Nano's adaptor or CTC branch."""
 
 LANGUAGE = LayerMap(
     {
-        "input_norm": _after("input_layernorm"),
-        **_each("self_attn.{}_proj"),
-        "attention.query_norm": _after("self_attn.q_norm"),
-        "attention.key_norm": _after("self_attn.k_norm"),
-        **_around_output("self_attn.o_proj"),
-        "attention.residual": _before("post_attention_layernorm"),
-        "mlp_norm": _after("post_attention_layernorm"),
-        "mlp.gate": _after("mlp.gate_proj"),
-        "mlp.up": _after("mlp.up_proj"),
-        "mlp.activation": _before("mlp.down_proj"),
-        "mlp.down": _after("mlp.down_proj"),
+        "input_norm": _output_of("input_layernorm"),
+        **_separate_projections("self_attn.{}_proj"),
+        "attention.query_norm": _output_of("self_attn.q_norm"),
+        "attention.key_norm": _output_of("self_attn.k_norm"),
+        **_context_and_output("self_attn.o_proj"),
+        "attention.residual": _input_of("post_attention_layernorm"),
+        "mlp_norm": _output_of("post_attention_layernorm"),
+        "mlp.gate": _output_of("mlp.gate_proj"),
+        "mlp.up": _output_of("mlp.up_proj"),
+        "mlp.activation": _input_of("mlp.down_proj"),
+        "mlp.down": _output_of("mlp.down_proj"),
     },
     {"attention": "self_attn"},
     rotary=True,
@@ -175,14 +175,14 @@ LANGUAGE = LayerMap(
 
 TOWER = LayerMap(
     {
-        "input_norm": _after("self_attn_layer_norm"),
-        **_each("self_attn.{}_proj"),
-        **_around_output("self_attn.out_proj"),
-        "attention.residual": _before("final_layer_norm"),
-        "mlp_norm": _after("final_layer_norm"),
-        "mlp.up": _after("fc1"),
-        "mlp.activation": _before("fc2"),
-        "mlp.down": _after("fc2"),
+        "input_norm": _output_of("self_attn_layer_norm"),
+        **_separate_projections("self_attn.{}_proj"),
+        **_context_and_output("self_attn.out_proj"),
+        "attention.residual": _input_of("final_layer_norm"),
+        "mlp_norm": _output_of("final_layer_norm"),
+        "mlp.up": _output_of("fc1"),
+        "mlp.activation": _input_of("fc2"),
+        "mlp.down": _output_of("fc2"),
     },
     {"attention": "self_attn"},
     batched=False,

@@ -32,7 +32,7 @@ from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.language_models.decoding_steps import looking_at_pass
-from workbench.runtimes.pytorch.numerics.arithmetic import throughout
+from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 from workbench.trace.ancestry import Ancestry
 
 
@@ -88,14 +88,14 @@ def follow_beams(network: Any, prompt: Merged[Tensor], forced: ForcedBeamSearch)
     """
     cache = DynamicCache(config=network.config)
 
-    def computed(step: int, inputs: dict[str, Tensor]) -> np.ndarray:
-        with looking_at_pass(network, forced, step, cache), throughout(network.dtype):
+    def compute_logits(step: int, inputs: dict[str, Tensor]) -> np.ndarray:
+        with looking_at_pass(network, forced, step, cache), keeping_float64(network.dtype):
             output = network(**inputs, past_key_values=cache, use_cache=True, logits_to_keep=1)
         logits: Tensor = output.logits[:, -1]
         found: np.ndarray = logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
         return found
 
-    logits = computed(0, {"inputs_embeds": prompt.embeddings})
+    logits = compute_logits(0, {"inputs_embeds": prompt.embeddings})
     cache.batch_repeat_interleave(forced.beams)
     logits = np.repeat(logits, forced.beams, axis=0)
     step = 0
@@ -105,7 +105,7 @@ def follow_beams(network: Any, prompt: Merged[Tensor], forced: ForcedBeamSearch)
             torch.from_numpy(each).to(network.device) for each in (continuation.parents, continuation.tokens)
         )
         cache.reorder_cache(cast("torch.LongTensor", parents))
-        logits = computed(step, {"input_ids": tokens[:, None]})
+        logits = compute_logits(step, {"input_ids": tokens[:, None]})
 
 
 def _search(
@@ -142,13 +142,13 @@ class _TokenExchange(StoppingCriteria):
 
     def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
         """Takes all candidates [batch * candidates, tokens] after every token, the likeliest of a row first."""
-        best = input_ids[:: len(input_ids) // self.rows]
-        self.results.put(best.cpu().numpy())
+        likeliest = input_ids[:: len(input_ids) // self.rows]
+        self.results.put(likeliest.cpu().numpy())
         self.demand.acquire()
         return torch.full((len(input_ids),), self.abandoned, device=input_ids.device)
 
 
-class _RefusesNan(LogitsProcessor):
+class _NanCheck(LogitsProcessor):
     """Raises `NotFinite` for scores that are NaN; other scores stay unchanged."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -198,12 +198,12 @@ def _run(
     # intended.
     penalty = [RepetitionPenaltyLogitsProcessor(decoding.repetition_penalty)] * (decoding.repetition_penalty != 1.0)
     try:
-        with throughout(network.dtype):
+        with keeping_float64(network.dtype):
             result = network.generate(
                 inputs_embeds=prompt.embeddings,
                 attention_mask=torch.from_numpy(prompt.attention_mask.astype(np.int64)).to(prompt.embeddings.device),
                 generation_config=settings,
-                logits_processor=LogitsProcessorList([_RefusesNan(), *penalty, *([watch] if watch else [])]),
+                logits_processor=LogitsProcessorList([_NanCheck(), *penalty, *([watch] if watch else [])]),
                 stopping_criteria=StoppingCriteriaList([exchange]),
             )
         exchange.results.put(result.cpu().numpy())

@@ -51,8 +51,8 @@ def looking_at_pass(
     recorder = forced.recorder_of(step) or (forced.prefill if step == 0 else None)
     if recorder is not None:
         with contextlib.ExitStack() as hooks:
-            _hook(network, recorder, hooks, logits=step > 0)
-            hooks.enter_context(_keys_shown(cache, recorder))
+            _hook_stages(network, recorder, hooks, logits=step > 0)
+            hooks.enter_context(_showing_keys(cache, recorder))
             yield
         _record_cache(recorder, cache)
     else:
@@ -60,7 +60,7 @@ def looking_at_pass(
     forced.end_pass(step)
 
 
-def _hook(network: Any, recorder: Recorder, hooks: contextlib.ExitStack, logits: bool) -> None:
+def _hook_stages(network: Any, recorder: Recorder, hooks: contextlib.ExitStack, logits: bool) -> None:
     body, tap = network.model, tap_into(recorder)
     places = [(body.embed_tokens, "llm.embeddings")]
     places += [(layer, f"llm.layers.{number}") for number, layer in enumerate(body.layers)]
@@ -71,7 +71,7 @@ def _hook(network: Any, recorder: Recorder, hooks: contextlib.ExitStack, logits:
 
 
 @contextlib.contextmanager
-def _keys_shown(cache: Any, recorder: Recorder) -> Iterator[None]:
+def _showing_keys(cache: Any, recorder: Recorder) -> Iterator[None]:
     """Shows the rotated keys of new tokens where they enter the cache, before it can change them."""
     tap = tap_into(recorder)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-LEAST = 256  # positions that a buffer grows by, at least
+MINIMUM_GROWTH = 256  # positions that a buffer grows by, at least
 
 
 class GrowingLayer(DynamicLayer):
@@ -29,7 +29,7 @@ class GrowingLayer(DynamicLayer):
         first = self.get_seq_length()
         end = first + key_states.shape[-2]
         if self._buffers is None or end > self._buffers[0].shape[-2]:
-            room = max(2 * first, end + LEAST)
+            room = max(2 * first, end + MINIMUM_GROWTH)
             self._buffers = self._grow(self.keys, key_states, room), self._grow(self.values, value_states, room)
         keys, values = self._buffers
         keys[:, :, first:end], values[:, :, first:end] = key_states, value_states
@@ -37,8 +37,8 @@ class GrowingLayer(DynamicLayer):
         return self.keys, self.values
 
     @staticmethod
-    def _grow(old: Tensor | None, like: Tensor, room: int) -> Tensor:
-        buffer = like.new_empty(*like.shape[:2], room, like.shape[-1])
+    def _grow(old: Tensor | None, example: Tensor, room: int) -> Tensor:
+        buffer = example.new_empty(*example.shape[:2], room, example.shape[-1])
         if old is not None and old.numel():
             buffer[:, :, : old.shape[-2]] = old
         return buffer

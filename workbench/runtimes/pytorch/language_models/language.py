@@ -28,7 +28,12 @@ from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack
 from workbench.runtimes.pytorch.inner_stages.layer_maps import LANGUAGE
 from workbench.runtimes.pytorch.language_models.decoding_steps import ForcedTokens, looking_at_pass
-from workbench.runtimes.pytorch.numerics.arithmetic import forget_longer_passes, name_of, throughout, widen_positions
+from workbench.runtimes.pytorch.numerics.arithmetic import (
+    forget_longer_passes,
+    keeping_float64,
+    name_of,
+    widen_positions,
+)
 from workbench.runtimes.pytorch.numerics.chosen_weights import note_network
 from workbench.runtimes.pytorch.tap import tap_into, tap_output
 from workbench.trace.ancestry import Ancestry
@@ -101,7 +106,7 @@ class LanguageModel:
         states after the final norm [1, positions, hidden]."""
         body, tap = self.network.model, tap_into(recorder)
         embeddings = tap("llm.embeddings", embeddings)
-        with contextlib.ExitStack() as hooks, throughout(self.network.dtype):
+        with contextlib.ExitStack() as hooks, keeping_float64(self.network.dtype):
             for number, layer in enumerate(body.layers):
                 hooks.callback(tap_output(layer, f"llm.layers.{number}", tap).remove)
             hooks.callback(tap_output(body.norm, "llm.norm", tap).remove)
@@ -123,7 +128,7 @@ class LanguageModel:
             return logits
 
         choices = [(number, ids[place]) for number, place in enumerate(places)]
-        arithmetic = partial(throughout, self.network.dtype)
+        arithmetic = partial(keeping_float64, self.network.dtype)
         for gradient in choice_gradients(prompt.embeddings, logits_of, lambda _: choices, body.layers, arithmetic):
             yield gradient[0]
 
@@ -147,27 +152,27 @@ class LanguageModel:
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
-        from workbench.runtimes.pytorch.language_models.scoring import TreeScorer, logprobs_alone, longest_together
+        from workbench.runtimes.pytorch.language_models.scoring import TreeScorer, logprobs_of_row, longest_shared_row
 
-        most = len(self.network.get_input_embeddings().weight)
+        vocabulary = len(self.network.get_input_embeddings().weight)
         for row in rows:
-            if not 0 <= min(row) <= max(row) < most:
-                raise BadInput(f"a text has ids from {min(row)} to {max(row)}; expected 0 to {most - 1}")
+            if not 0 <= min(row) <= max(row) < vocabulary:
+                raise BadInput(f"a text has ids from {min(row)} to {max(row)}; expected 0 to {vocabulary - 1}")
         if self._scorer is None:
             self._scorer = TreeScorer(self.network)
-        longest = longest_together(self.network.config)
+        longest = longest_shared_row(self.network.config)
         long_rows = [longest is not None and len(row) > longest for row in rows]
         tree_scores = iter(
             self._scorer.score([row for row, is_long in zip(rows, long_rows, strict=True) if not is_long])
         )
         return [
-            logprobs_alone(self.network, row) if is_long else next(tree_scores)
+            logprobs_of_row(self.network, row) if is_long else next(tree_scores)
             for row, is_long in zip(rows, long_rows, strict=True)
         ]
 
     def _forward(self, **inputs: Any) -> Any:
         """Returns the output of one pass of the network."""
-        with throughout(self.network.dtype):
+        with keeping_float64(self.network.dtype):
             return self.network(**inputs)
 
     def generate(self, prompt: Merged[Tensor], decoding: Decoding, watch: Watch | None = None) -> Iterator[np.ndarray]:
@@ -346,9 +351,9 @@ def _check(report: Mapping[str, Any], where: str, directory: str) -> None:
     for key, verb in (("missing_keys", "lacks"), ("unexpected_keys", "has")):
         names = sorted(report.get(key) or [])
         if names:
-            others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            more_note = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             which = "which its config.json calls for" if verb == "lacks" else "which its network does not have"
-            raise BadInput(f"{where} {verb} language tensor {names[0]}{others}, {which}")
+            raise BadInput(f"{where} {verb} language tensor {names[0]}{more_note}, {which}")
 
 
 @contextlib.contextmanager

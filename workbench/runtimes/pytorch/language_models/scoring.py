@@ -15,7 +15,7 @@ from torch import Tensor
 
 from workbench.decoding.prefix_scores import PrefixScorer
 from workbench.runtimes.pytorch.language_models.growing_cache import GrowingLayer
-from workbench.runtimes.pytorch.numerics.arithmetic import throughout
+from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 
 ROOM = 2048  # positions whose keys and values are remembered
 MOST_ROWS = 1 << 12
@@ -47,11 +47,11 @@ class TreeScorer(PrefixScorer):
     @torch.inference_mode()
     def compute(self, target_nodes: Sequence[int]) -> bool:
         """See `PrefixScorer.compute`."""
-        needed = self.missing_ancestors(target_nodes)
-        if self._slots and len(self._slots) + len(needed) > self._capacity:
+        new_nodes = self.missing_ancestors(target_nodes)
+        if self._slots and len(self._slots) + len(new_nodes) > self._capacity:
             return False
-        if needed:
-            self._extend(needed)
+        if new_nodes:
+            self._extend(new_nodes)
         tree = self.tree
         children: dict[int, list[int]] = {}
         for node in target_nodes:
@@ -70,7 +70,7 @@ class TreeScorer(PrefixScorer):
 
     def _logprobs(self, states: Tensor, rows: list[int], tokens: list[int]) -> list[float]:
         """Returns ln P of each token after the state of its row."""
-        with throughout(self._network.dtype):
+        with keeping_float64(self._network.dtype):
             logits = self._network.lm_head(states)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         log_totals = logits.logsumexp(-1).double()
@@ -88,13 +88,13 @@ class TreeScorer(PrefixScorer):
             if slot >= cached:
                 visible[row] = visible[slot - cached]
             elif slot >= 0:
-                visible[row, [self._slots[above] for above in tree.path(parent)]] = True
+                visible[row, [self._slots[ancestor] for ancestor in tree.path(parent)]] = True
             self._slots[node] = cached + row
             visible[row, cached + row] = True
         network = self._network
         mask = torch.zeros(visible.shape, dtype=network.dtype, device=self._device)
         mask.masked_fill_(torch.from_numpy(~visible).to(self._device), torch.finfo(network.dtype).min)
-        with throughout(network.dtype):
+        with keeping_float64(network.dtype):
             hidden = network.model(
                 input_ids=torch.tensor([[tree.tokens[node] for node in nodes]], device=self._device),
                 position_ids=torch.tensor([[tree.depths[node] for node in nodes]], device=self._device),
@@ -108,11 +108,11 @@ class TreeScorer(PrefixScorer):
 
 
 @torch.inference_mode()
-def logprobs_alone(network: Any, row: Sequence[int]) -> np.ndarray:
+def logprobs_of_row(network: Any, row: Sequence[int]) -> np.ndarray:
     """Returns ln P of each token of one row after the first, by an ordinary pass over it: float64 [tokens - 1]."""
     device = network.get_input_embeddings().weight.device
     ids = torch.tensor([row], device=device)
-    with throughout(network.dtype):
+    with keeping_float64(network.dtype):
         hidden = network.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[0]
         step = max(1, LOGITS // network.config.vocab_size)
         parts = []
@@ -125,7 +125,7 @@ def logprobs_alone(network: Any, row: Sequence[int]) -> np.ndarray:
     return logprobs
 
 
-def longest_together(config: Any) -> int | None:
+def longest_shared_row(config: Any) -> int | None:
     """Returns the most tokens of a row that a `TreeScorer` may compute with others; None for any number.
 
     Some layer's attention may be limited to a window, and rotary rates may depend on the length of the pass.

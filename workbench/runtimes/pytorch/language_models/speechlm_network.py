@@ -18,7 +18,7 @@ from workbench.pipelines.speechlm_frontend import required
 from workbench.runtimes.pytorch.language_models.growing_cache import growing_cache, keep_first, stack
 from workbench.runtimes.pytorch.language_models.language import LanguageModel
 from workbench.runtimes.pytorch.networks.speechlm_heads import Heads
-from workbench.runtimes.pytorch.numerics.arithmetic import throughout
+from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.runtimes.pytorch.tap import tap_into
 from workbench.speech.layout import SpeechLayout
@@ -79,7 +79,7 @@ class SpeechLmNetwork:
         """Appends embeddings [branches, n, hidden] to a sequence; returns the state after the final norm of its last
         position [branches, hidden].
         """
-        with throughout(self._table.dtype):
+        with keeping_float64(self._table.dtype):
             states = self.language.network.model(inputs_embeds=embeddings, past_key_values=cache, use_cache=True)
         last: Tensor = states.last_hidden_state[:, -1]
         return last
@@ -140,13 +140,13 @@ class SpeechLmState:
         return self._length
 
     @torch.inference_mode()
-    def feed(self, rows: np.ndarray, needed: NeededLogits) -> Scores:
+    def feed(self, rows: np.ndarray, needed_logits: NeededLogits) -> Scores:
         """Appends rows of ids [n, streams] and returns the logits after the last one; see `SpeechState.feed`."""
         embeddings = self._network.embed(rows)[None].expand(self._branches, -1, -1)
         if self._waiting is not None:
             embeddings, self._waiting = torch.cat([self._waiting, embeddings], dim=1), None
         self._length += len(rows)
-        return self._network.heads.scores(self._network.body(embeddings, self._cache), needed)
+        return self._network.heads.scores(self._network.body(embeddings, self._cache), needed_logits)
 
     @torch.inference_mode()
     def split(self) -> None:

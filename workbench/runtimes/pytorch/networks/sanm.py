@@ -158,7 +158,7 @@ class SanmEncoder(nn.Module):
 
         `lengths` [B] counts each row's frames; None if all rows are full. Padding frames do not influence the others.
         """
-        if self.replays is not None and lengths is None and tap is no_tap and self.replays.takes(x):
+        if self.replays is not None and lengths is None and tap is no_tap and self.replays.accepts(x):
             return self.replays(self.encode, x)
         return self.encode(x, lengths, tap)
 

@@ -34,24 +34,24 @@ class Heads:
         for stream, rows in self.rows.biased():
             self._bias[rows] = self._small[rows] @ stream_rows[stream]
 
-    def scores(self, hidden: Tensor, needed: NeededLogits) -> Scores:
+    def scores(self, hidden: Tensor, needed_logits: NeededLogits) -> Scores:
         """Returns the needed logits for hidden states [branches, hidden] after the final norm."""
-        if not needed.main:
+        if not needed_logits.main:
             return Scores(np.empty((len(hidden), 0), dtype=np.float32), None)
-        at = self.rows
-        is_small = all(at.has(*interval) for interval in needed.main)
+        head_rows = self.rows
+        is_small = all(head_rows.has(*interval) for interval in needed_logits.main)
         product = None
-        if is_small or needed.codec:
+        if is_small or needed_logits.codec:
             product = F.linear(hidden.to(self.dtype), self._small, self._bias).float().cpu().numpy()
         parts = []
-        for first, end in needed.main:
-            if product is not None and at.has(first, end):
-                parts.append(product[:, at.of(first, end)])
+        for first, end in needed_logits.main:
+            if product is not None and head_rows.has(first, end):
+                parts.append(product[:, head_rows.of(first, end)])
             else:
                 parts.append(F.linear(hidden, self.matrix[first:end]).float().cpu().numpy())
         codec = None
-        if needed.codec and product is not None:
-            codec = at.by_stream(product[:, at.later])
+        if needed_logits.codec and product is not None:
+            codec = head_rows.by_stream(product[:, head_rows.later])
         return Scores(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), codec)
 
     def main(self, hidden: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Xcodec:
             f"{self._where}, codec",
             mapped_from=self._files,
             described_in="its configuration",
-            only=globs,
+            loaded_globs=globs,
         )
         finalise_weights(network, self.device, *self._files)
         return network

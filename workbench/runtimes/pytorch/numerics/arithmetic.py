@@ -42,7 +42,7 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def throughout(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
+def keeping_float64(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
     """Returns the context to run a network of transformers in: for float64, code that asks for float32 gets float64.
 
     For all other types the context does nothing.
@@ -50,7 +50,7 @@ def throughout(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
     return _Float64() if dtype == torch.float64 else contextlib.nullcontext()
 
 
-def in_steps(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
+def attention_in_steps(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
     """Returns the context to run a network of this project in: half precision gets attention written out in steps.
 
     Each step rounds its scores and its weights. For other types the context does nothing.
@@ -64,7 +64,7 @@ def widen_positions(network: Any) -> None:
     Transformers computes them in float32 before the type is chosen.
     """
     body = network.model
-    with throughout(torch.float64):
+    with keeping_float64(torch.float64):
         body.rotary_emb = type(body.rotary_emb)(body.config)
 
 
@@ -77,13 +77,13 @@ def forget_longer_passes(network: Any) -> None:
     if "dynamic" not in (body.config.rope_parameters or {}).get("rope_type", ""):
         return
 
-    def begin(_module: Any, _inputs: Any, named: Mapping[str, Any]) -> None:
-        cache, rotary = named.get("past_key_values"), body.rotary_emb
+    def reset_positions(_module: Any, _inputs: Any, keywords: Mapping[str, Any]) -> None:
+        cache, rotary = keywords.get("past_key_values"), body.rotary_emb
         if cache is None or not cache.get_seq_length():
             rotary.max_seq_len_cached = rotary.original_max_seq_len
             rotary.inv_freq = rotary.original_inv_freq
 
-    body.register_forward_pre_hook(begin, with_kwargs=True)
+    body.register_forward_pre_hook(reset_positions, with_kwargs=True)
 
 
 class _Stepwise(TorchFunctionMode):

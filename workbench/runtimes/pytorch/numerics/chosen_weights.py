@@ -26,8 +26,8 @@ from workbench.runtimes.pytorch.numerics.arithmetic import HALVES
 STORED_TYPE = "stored_type"  # the attribute of a parameter that names its type in the file
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 FEW_BITS = ("Q2", "Q3", "IQ1", "IQ2", "IQ3", "TQ")  # beginnings of types whose rounding has no preset
-OF_FEW_BITS = 0.7  # largest relative L2 of a row in one of these types
-TIMES = 2.0  # a row may be farther than the limit of its type for whole stages, as its values are few
+FEW_BITS_LIMIT = 0.7  # largest relative L2 of a row in one of these types
+LIMIT_FACTOR = 2.0  # a row may be farther than the limit of its type for whole stages, as its values are few
 
 _networks: ContextVar[list[nn.Module] | None] = ContextVar("networks", default=None)
 
@@ -66,12 +66,12 @@ def choose_weights(networks: list[nn.Module], source: str) -> None:
     if not source.lower().endswith(".gguf"):
         raise BadInput(f"weights is {source!r:.80}; expected bfloat16, float16 or the path of a GGUF file")
     file = read_own_gguf(Path(source))
-    replaced = sum([_from_file(network, file) for network in networks])
+    replaced = sum([_replace_from_file(network, file) for network in networks])
     if not replaced:
         raise BadInput(f"{file.name} has no tensor of this model; expected a GGUF file made of the same checkpoint")
 
 
-def _from_file(network: nn.Module, file: GgufFile) -> int:
+def _replace_from_file(network: nn.Module, file: GgufFile) -> int:
     """Replaces the weights that the file has; returns their number."""
     names = _language_names(network, file)
     _untie(network, file, names)
@@ -105,12 +105,12 @@ def nearest_rows(original: np.ndarray, stored: np.ndarray, kind: str) -> np.ndar
         stored: the same from the file, dequantised.
         kind: the type in the file, such as `Q8_0`.
     """
-    limit = OF_FEW_BITS if kind.startswith(FEW_BITS) else TIMES * _limit(kind)
+    limit = FEW_BITS_LIMIT if kind.startswith(FEW_BITS) else LIMIT_FACTOR * _limit(kind)
     size = np.sqrt(np.mean(original.astype(np.float64) ** 2))  # a row of small values is rounded like the others
     sizes = np.maximum(np.linalg.norm(original, axis=1), 0.1 * size * np.sqrt(original.shape[1]))
-    near = np.linalg.norm(original - stored, axis=1) <= limit * sizes
-    found: np.ndarray = np.where(near[:, None], stored, original).astype(np.float32)
-    return found
+    is_near = np.linalg.norm(original - stored, axis=1) <= limit * sizes
+    rows: np.ndarray = np.where(is_near[:, None], stored, original).astype(np.float32)
+    return rows
 
 
 def _limit(kind: str) -> float:

@@ -17,7 +17,7 @@ Encode = Callable[[Tensor, Tensor], Tensor]  # from features [1, T, input] and t
 Record = Callable[[Encode, Tensor, Tensor], Encode]
 
 STEP = 64  # frames: 4 s of speech where a frame is 60 ms
-LONGEST = 1024  # frames: a minute; longer chunks are rare, as the usual limit is 30 seconds
+LONGEST_FRAMES = 1024  # frames: a minute; longer chunks are rare, as the usual limit is 30 seconds
 
 
 class GraphReplays:
@@ -35,12 +35,12 @@ class GraphReplays:
         self._lengths: set[int] = set()
         self._graphs: dict[int, Encode] = {}
 
-    def takes(self, x: Tensor) -> bool:
+    def accepts(self, x: Tensor) -> bool:
         """Returns whether features [B, T, input] are those of one recording that is short enough.
 
         A pass that keeps its values for gradients is never replayed.
         """
-        return len(x) == 1 and 0 < x.shape[1] <= LONGEST and torch.is_inference_mode_enabled()
+        return len(x) == 1 and 0 < x.shape[1] <= LONGEST_FRAMES and torch.is_inference_mode_enabled()
 
     def __call__(self, encode: Encode, x: Tensor) -> Tensor:
         """Returns what `encode` returns for features [1, T, input]: [1, T, D]."""
@@ -78,12 +78,12 @@ class GraphMemory:
         graph = torch.cuda.CUDAGraph()
         # Other threads of the process may use the GPU meanwhile.
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-            found = encode(x, lengths)
+            output = encode(x, lengths)
 
         def replay(features: Tensor, frames: Tensor) -> Tensor:
             x.copy_(features)
             lengths.copy_(frames)
             graph.replay()
-            return found.clone()
+            return output.clone()
 
         return replay

@@ -39,7 +39,7 @@ class Arithmetic:
         return name_of(self.products)
 
     @property
-    def mixed(self) -> bool:
+    def is_mixed(self) -> bool:
         """Whether products have another type than the rest."""
         return self.products != self.values
 
@@ -59,8 +59,8 @@ def arithmetic_of(settings: Settings, device: torch.device, language: str = "") 
         kind = network_dtype(dtype, settings.stepwise)
         return Arithmetic(kind, kind)
     if dtype == "auto":
-        found = fast_half(device)
-        return FLOAT32 if found is None or language not in ("", *HALVES) else Arithmetic(products=found)
+        fast_type = fast_half(device)
+        return FLOAT32 if fast_type is None or language not in ("", *HALVES) else Arithmetic(products=fast_type)
     return Arithmetic(products=HALVES[dtype])
 
 
@@ -73,14 +73,14 @@ def fast_half(device: torch.device) -> torch.dtype | None:
 
 def _processor_has_bfloat16() -> bool:
     """Returns whether oneDNN multiplies in bfloat16 with instructions of the processor, and not by conversion."""
-    if torch.backends.cpu.get_cpu_capability() == "DEFAULT" or not onednn_takes(torch.bfloat16):
+    if torch.backends.cpu.get_cpu_capability() == "DEFAULT" or not onednn_multiplies(torch.bfloat16):
         return False
     if not _WITH_BFLOAT16.fullmatch(os.environ.get("ONEDNN_MAX_CPU_ISA") or "all"):
         return False
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-def onednn_takes(dtype: torch.dtype) -> bool:
+def onednn_multiplies(dtype: torch.dtype) -> bool:
     """Returns whether oneDNN multiplies in a type on this processor."""
     if not torch.backends.mkldnn.is_available():
         return False
@@ -97,8 +97,8 @@ def product_type(module: nn.Module, arithmetic: Arithmetic) -> torch.dtype:
 
     Depthwise convolutions add up few products of many values, so they gain nothing from 16 bits.
     """
-    depthwise = isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups > 1
-    return arithmetic.products if isinstance(module, MULTIPLIES) and not depthwise else arithmetic.values
+    is_depthwise = isinstance(module, (nn.Conv1d, nn.Conv2d)) and module.groups > 1
+    return arithmetic.products if isinstance(module, MULTIPLIES) and not is_depthwise else arithmetic.values
 
 
 def convert_inputs(module: nn.Module) -> None:

@@ -39,7 +39,7 @@ class Summation(TorchFunctionMode):
         super().__init__()
         self._draw = torch.Generator().manual_seed(number)
         self._parts = PARTS[number // 2 % len(PARTS)]
-        self._wide = number % 2 == 0
+        self._keeps_float32 = number % 2 == 0
 
     def __torch_function__(
         self,
@@ -56,19 +56,19 @@ class Summation(TorchFunctionMode):
             return F.linear(input, weight, bias)
         # A view, such as the matrix of a convolution with one tap, lacks the attributes of its parameter.
         stored = getattr(weight if weight._base is None else weight._base, STORED_TYPE, "")
-        half = input.dtype in HALVES.values()
+        is_half = input.dtype in HALVES.values()
         order = torch.randperm(input.shape[-1], generator=self._draw)
         x, w = _as_ggml(input, order, stored), weight[:, order]
         total = None
         for part in torch.arange(len(order)).chunk(self._parts):
             piece = F.linear(x[..., part].float(), w[:, part].float())
-            piece = piece.to(input.dtype) if half and not self._wide else piece
+            piece = piece.to(input.dtype) if is_half and not self._keeps_float32 else piece
             total = piece if total is None else total + piece
         assert total is not None
-        if half and self._wide and bias is not None:
+        if is_half and self._keeps_float32 and bias is not None:
             return (total + bias.float()).to(input.dtype)
-        found = total.to(input.dtype)
-        return found if bias is None else found + bias
+        result = total.to(input.dtype)
+        return result if bias is None else result + bias
 
 
 def _as_ggml(x: Tensor, order: Tensor, stored: str) -> Tensor:

@@ -180,8 +180,9 @@ def measure(hours: float, width: int, runs: int) -> None:
         )
         page.locator("#run").click()
         page.wait_for_selector("#timeline .names button >> nth=1", state="attached")
+        page.wait_for_selector(".segment", state="attached")  # the editor, which keeps the page busy while it is drawn
         page.wait_for_timeout(1500)
-        page.evaluate("new Promise((done) => requestIdleCallback(done))")  # the editor of segments is drawn
+        page.evaluate("new Promise((done) => requestIdleCallback(done))")
         page.evaluate("document.querySelector('.timeline').timeline.stage.scrollIntoView()")
         for view in (7200 * hours / 4, 600, 20, 0.5):
             print(f"panning, {view:g} s in view: {frames(page, PAN, [min(view, 3600 * hours / 2), 3], runs)}")

@@ -26,7 +26,7 @@ from workbench.compare.spread import ORDERS, Clean, noise_by_spread
 from workbench.compare.verdict import Verdict
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
-from workbench.runtimes.pytorch.checkpoints.finalise_weights import unpacked
+from workbench.runtimes.pytorch.checkpoints.finalise_weights import without_packing
 from workbench.runtimes.pytorch.numerics import arithmetic
 from workbench.trace.trace import Trace
 
@@ -52,7 +52,9 @@ class Half(Model):
         )
         with contextlib.closing(open_here(spec)) as session:
             self.clean = Clean([self.traced(session) for _ in range(ORDERS)], self.exact, dtype)
-        with unpacked():  # so that ports and faults can alter its linear layers, where a processor packs them too
+        with (
+            without_packing()
+        ):  # so that ports and faults can alter its linear layers, where a processor packs them too
             self.session = self.opened_in(dtype, True)
         language = getattr(self.session.recogniser, "language", None) if hasattr(self.session, "recogniser") else None
         language = self.session.writer.language if hasattr(self.session, "writer") else language

@@ -6,9 +6,9 @@ import ctypes
 from functools import cache
 
 import numpy as np
-from workbench.runtimes.gguf.ggml import library_files
 
 from workbench.formats.gguf_types import BY_NAME, dequantised
+from workbench.runtimes.gguf.graphs.ggml import library_files
 
 
 @cache

@@ -207,7 +207,7 @@ def train_further(run: TrainingRun, directory: Path) -> TrainedModel:
         for name, value in checkpoint.language.items()
     }
     base = {f"llm.{name}": value for name, value in language.state_dict().items() if "lora_" not in name}
-    copy_tensors(network, {**checkpoint.hearing, **changes, **base}, checkpoint.where)
+    copy_tensors(network, {**checkpoint.audio, **changes, **base}, checkpoint.where)
     statistics = _read_statistics(directory / "cmvn.ark")
     pool = run.continuing_pool(window="povey")
     loss = FireRedAsrLoss(network, DigitVectors(WIDTH), make_tokenizer(QWEN2_SPECIAL))

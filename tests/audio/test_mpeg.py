@@ -59,6 +59,26 @@ def test_mp3_with_a_stated_length_has_exactly_that_length(mode: str, tmp_path: P
         assert len(whole_of(sound)) == 30 * RATE
 
 
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+@pytest.mark.parametrize("tag", [b"", b"ID3\x04\0\0\0\0\x02\x05" + bytes(261)])
+def test_joined_mp3_files_are_read_to_their_end(mode: str, tag: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "joined.mp3"
+    path.write_bytes(2 * (tag + mp3(mode)))
+    recording = read(path)
+    assert 60.0 <= recording.seconds < 60.4 and recording.notes == ()
+    assert np.abs(recording.samples[:RATE]).max() < 1e-2 < np.abs(recording.samples[-5 * RATE :]).max()
+    with path.open("rb") as file:
+        sound = opened_stream(file)
+        assert sound is not None and len(whole_of(sound)) == len(recording.samples)
+
+
+@pytest.mark.parametrize("tail", [b"TAG".ljust(128, b" "), ape_tag(b"\xff\xf3" * 20_000), bytes(5000)])
+def test_tags_behind_an_mp3_do_not_change_its_length(tail: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "talk.mp3"
+    path.write_bytes(mp3("VARIABLE") + tail)
+    assert (read(path).seconds, read(path).notes) == (30.0, ())
+
+
 def test_cut_mp3_with_a_stated_length_gets_a_note(tmp_path: Path) -> None:
     path = tmp_path / "cut.mp3"
     content = mp3("VARIABLE")

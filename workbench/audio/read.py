@@ -22,7 +22,7 @@ import numpy as np
 from workbench.audio import ffmpeg, ogg
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
 from workbench.audio.mixing import Mixer, resampler
-from workbench.audio.mpeg import MPEG, without_estimate
+from workbench.audio.mpeg import MPEG, to_its_end
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import (
     EXPECTED,
@@ -320,7 +320,7 @@ def _open_libsndfile(
     if repaired:
         notes.append(repaired.note(file.frames / file.samplerate))
     if file.format == MPEG:
-        file = without_estimate(file, source)
+        file = to_its_end(file, source)
     if file.frames >= UNSTATED:
         # After each read, soundfile seeks the place that was reached; at the end of such a stream that fails.
         file.seekable = lambda: False

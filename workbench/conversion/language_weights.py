@@ -14,6 +14,7 @@ from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, rea
 
 SINGLE_FILES = ("model.safetensors", "pytorch_model.bin")
 BODY, HEAD = "model.", "lm_head."  # prefixes of the names of tensors
+EMBEDDINGS = "embed_tokens.weight"  # has no prefix in the files of embedding models
 POSITIONS = ".rotary_emb.inv_freq"  # the end of the names of tables that the network computes itself
 INDEX = ".index.json"  # the suffix of the index file of several parts
 
@@ -37,7 +38,7 @@ def _usual_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     prefix that files of embedding models lack.
     """
     kept = {name: value for name, value in tensors.items() if not name.endswith(POSITIONS)}
-    if any(name.startswith(BODY) for name in kept):
+    if EMBEDDINGS not in kept:
         return kept
     return {name if name.startswith(HEAD) else f"{BODY}{name}": value for name, value in kept.items()}
 

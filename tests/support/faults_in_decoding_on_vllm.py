@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.runtimes.vllm.cache_blocks import cached
+from workbench.runtimes.vllm.cache_blocks import read_cache
 
 AT = 2  # the step from which a fault of one step acts
 LAYER = 1
@@ -94,7 +94,7 @@ def mask_without_a_position(layers: Any, table: Any) -> Iterator[None]:
                 steps["count"] += 1
                 if steps["count"] >= AT:
                     count = int(metadata.seq_lens[0])
-                    keys, values = cached(attention, table, 0, count)
+                    keys, values = read_cache(attention, table, 0, count)
                     seen = [position for position in range(count) if position != count // 2]
                     shared = query.shape[1] // keys.shape[1]
                     k, v = (each[seen].repeat_interleave(shared, dim=1) for each in (keys, values))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.runtimes.vllm import capture as module
-from workbench.runtimes.vllm.capture import Capture, Captures, RowSpan, begin_capture, captured, capturing, spans
+from workbench.runtimes.vllm.capture import Capture, Captures, RowSpan, begin_capture, capturing, read_capture, spans
 
 
 @st.composite
@@ -72,7 +72,7 @@ def test_captured_rows_are_stored_at_their_positions_under_any_scheduling(case: 
         if number:
             capture = captures.get(number)
             assert capture is not None
-            assert not capture.missing()
+            assert not capture.failure_reason()
             expected = np.array([row(n, position) for position in range(prompt)], dtype=np.float32)
             np.testing.assert_array_equal(capture.stages()["llm.norm"], expected)
 
@@ -125,12 +125,12 @@ def test_rows_are_copied() -> None:
 
 def test_incomplete_capture_reports_the_missing_positions() -> None:
     capture = Capture(["*"])
-    assert "no request has carried" in capture.missing()
+    assert "no request has carried" in capture.failure_reason()
     capture.begin_step(5)
     capture.end_step(1, 3)
-    assert "only 3 of 5 positions" in capture.missing()
+    assert "only 3 of 5 positions" in capture.failure_reason()
     capture.begin_step(6)
-    assert "prompts of different lengths" in capture.missing()
+    assert "prompts of different lengths" in capture.failure_reason()
     assert not capture.wants("llm.norm")
 
 
@@ -142,7 +142,7 @@ def test_failed_capture_frees_its_arrays_and_ignores_new_rows() -> None:
     capture.fail("the memory gave out")
     capture.fail("and then something else")
     capture.put("llm.norm", 0, np.ones((2, 3)))
-    assert capture.missing() == "the memory gave out"
+    assert capture.failure_reason() == "the memory gave out"
     assert not capture.stages()
     assert captures.recorder(3) is None
 
@@ -155,7 +155,7 @@ def test_captures_beyond_the_memory_limit_are_spilled_with_the_same_values(monke
         capture.recorder.put("encoder.output", rows)
         for start in range(0, 300, 70):
             capture.put("llm.norm", start, rows[start : start + 70])
-        return captured(Worker(capture.stages()), 1)
+        return read_capture(Worker(capture.stages()), 1)
 
     in_memory = stages()
     monkeypatch.setattr("workbench.trace.spill.MEMORY_BYTES", 0)
@@ -174,7 +174,7 @@ def test_full_disk_fails_the_capture_and_not_the_computation(monkeypatch: pytest
     monkeypatch.setattr(os, "posix_fallocate", raise_no_space)
     capture, rows = complete_capture(), np.ones((300, 128), dtype=np.float32)
     assert capture.recorder.put("encoder.output", rows) is rows
-    assert capture.missing().startswith("there is no room for 0 MB of temporary files (No space left on device)")
+    assert capture.failure_reason().startswith("there is no room for 0 MB of temporary files (No space left on device)")
 
 
 def test_captures_are_dropped_by_number() -> None:
@@ -219,7 +219,7 @@ def test_arrays_come_back_in_pieces(size: int) -> None:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PIECE_BYTES", size)
-        arrays = captured(Worker(stages), 1)
+        arrays = read_capture(Worker(stages), 1)
     assert list(arrays) == list(stages)
     for name, array in stages.items():
         assert arrays[name].dtype == array.dtype
@@ -228,7 +228,7 @@ def test_arrays_come_back_in_pieces(size: int) -> None:
 
 def test_problems_reported_by_the_engine_are_raised_as_errors() -> None:
     with pytest.raises(Unavailable, match=r"^the memory gave out$"):
-        captured(Worker({}, problem="the memory gave out"), 1)
+        read_capture(Worker({}, problem="the memory gave out"), 1)
     with pytest.raises(Unavailable, match=r"^open it with eager$"):
         begin_capture(Worker({}, refusal="open it with eager"), 1, ["*"])
     with pytest.raises(BadInput, match="pattern is empty"):
@@ -242,7 +242,7 @@ def test_short_transfer_raises_unavailable_with_the_sizes() -> None:
             return answer[:-1] if method == "workbench_take_piece" else answer
 
     with pytest.raises(Unavailable, match=r"gave 15 bytes of stage llm.norm; expected 16"):
-        captured(Short({"llm.norm": np.ones((1, 4), dtype=np.float32)}), 1)
+        read_capture(Short({"llm.norm": np.ones((1, 4), dtype=np.float32)}), 1)
 
 
 def test_capture_is_dropped_at_the_end_of_the_block_unless_the_engine_died() -> None:

@@ -38,7 +38,7 @@ def text(content: str) -> dict[str, str]:
 @pytest.fixture
 def original_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's original parser, also where an engine of another test has patched it in this process."""
-    for name in chat.TAKEN:
+    for name in chat.PARAMETERS:
         function = getattr(chat_utils, name)
         monkeypatch.setattr(chat_utils, name, function.__wrapped__ if hasattr(function, chat.WRAPPED) else function)
 
@@ -181,20 +181,20 @@ def test_other_models_are_left_alone() -> None:
 
 @pytest.mark.usefixtures("patched_parser")
 def test_parser_is_patched_only_once() -> None:
-    functions = [getattr(chat_utils, name) for name in chat.TAKEN]
+    functions = [getattr(chat_utils, name) for name in chat.PARAMETERS]
     chat.teach_embeddings()
-    assert [getattr(chat_utils, name) for name in chat.TAKEN] == functions
+    assert [getattr(chat_utils, name) for name in chat.PARAMETERS] == functions
 
 
 @pytest.mark.usefixtures("original_parser")
-@pytest.mark.parametrize("name", list(chat.TAKEN))
+@pytest.mark.parametrize("name", list(chat.PARAMETERS))
 @pytest.mark.parametrize("replacement", [None, lambda message, tracker: None])
 def test_vllm_with_another_parser_is_not_patched_and_logs_a_warning(
     name: str, replacement: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     warnings: list[str] = []
     monkeypatch.setattr(chat.logger, "warning_once", lambda form, *arguments: warnings.append(form % arguments))
-    originals = {key: getattr(chat_utils, key) for key in chat.TAKEN if key != name}
+    originals = {key: getattr(chat_utils, key) for key in chat.PARAMETERS if key != name}
     monkeypatch.setattr(chat_utils, name, replacement)
     chat.teach_embeddings()
     assert getattr(chat_utils, name) is replacement and all(

@@ -33,7 +33,7 @@ def runner_with_capture(steps: tuple[int, ...], pattern: str = "*") -> tuple[Sam
     captures.add(1, Capture([pattern], FollowedIds(IDS, steps)))
     runner.add("a", PROMPT, generated=IDS, capture=1)
     runner.add("other", [1, 1, 1, 1])
-    return runner, Hooks(runner, captures, keeps=True)
+    return runner, Hooks(runner, captures, stores_arrays=True)
 
 
 def test_step_stages_are_the_rows_after_the_prompt() -> None:
@@ -85,9 +85,9 @@ def test_only_the_followed_request_is_forced_to_the_given_token_ids() -> None:
 def test_incomplete_step_capture_reports_the_missing_step() -> None:
     runner, hooks = runner_with_capture((1, 3), "llm.norm")
     capture = hooks.captures.get(1)
-    assert capture is not None and capture.missing() == "no request has carried the number of this capture"
+    assert capture is not None and capture.failure_reason() == "no request has carried the number of this capture"
     runner.step(("a", 0, 6))
-    assert capture.missing() == "the request ended before step 3 of its decoding"
+    assert capture.failure_reason() == "the request ended before step 3 of its decoding"
 
 
 # A real engine.
@@ -125,7 +125,7 @@ def on_torch(language: Any, dtype: str) -> Trace:
 
 def in_engine(llm: Any) -> Trace:
     from workbench.decoding.generation import Decoding
-    from workbench.runtimes.vllm.capture import captured, capturing
+    from workbench.runtimes.vllm.capture import capturing, read_capture
     from workbench.runtimes.vllm.sampling import sampling_params
 
     def call(method: str, *arguments: Any) -> Any:
@@ -136,7 +136,7 @@ def in_engine(llm: Any) -> Trace:
         params = sampling_params(Decoding((), max_new_tokens=5), 0, number)
         [output] = llm.generate([{"prompt_token_ids": LONG_PROMPT, "cache_salt": str(number)}], params, use_tqdm=False)
         assert list(output.outputs[0].token_ids)[:4] == TOKENS[:4]
-        arrays = captured(call, number)
+        arrays = read_capture(call, number)
     return Trace(
         arrays, {"dtype": "float32", "input_digest": "a", "steps": {"traced": [1, 2, 3, 4], "followed": TOKENS}}
     )

@@ -19,7 +19,7 @@ from workbench.core.errors import Unavailable
 from workbench.decoding.generation import Decoding
 from workbench.families.language import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, open_language
-from workbench.runtimes.vllm.capture import begin_capture, captured, capturing, drop_capture
+from workbench.runtimes.vllm.capture import begin_capture, capturing, drop_capture, read_capture
 from workbench.runtimes.vllm.engine import Engine, EngineOptions
 from workbench.runtimes.vllm.extension import Extension
 from workbench.runtimes.vllm.request import Request
@@ -51,7 +51,7 @@ def test_capture_collects_requested_stages_and_removes_its_hooks() -> None:
         recorder = runner.model.captures.recorder(4)
         recorder.put("encoder.output", np.arange(6.0).reshape(2, 3).T)  # in another order in memory
         runner.step(("a", 0, 3))
-        stages = captured(worker.call, 4)
+        stages = read_capture(worker.call, 4)
     assert {name: array.shape for name, array in stages.items()} == {
         "encoder.output": (3, 2),
         "llm.layers.1": (3, 4),
@@ -81,12 +81,12 @@ def test_hooks_stay_until_the_last_capture_ends() -> None:
 def test_unknown_or_unused_capture_raises_unavailable() -> None:
     worker = Worker()
     with pytest.raises(Unavailable, match="there is no capture of the number 3"):
-        captured(worker.call, 3)
+        read_capture(worker.call, 3)
     assert worker.workbench_take_piece(3, "llm.norm", 0, 10) == b""
     begin_capture(worker.call, 3, ["*"])
     assert worker.workbench_take_piece(3, "llm.norm", 0, 10) == b""
     with pytest.raises(Unavailable, match="no request has carried the number"):
-        captured(worker.call, 3)
+        read_capture(worker.call, 3)
 
 
 def test_refused_capture_raises_unavailable_and_leaves_no_hooks() -> None:
@@ -103,7 +103,7 @@ def test_with_split_tensors_the_first_worker_keeps_the_arrays() -> None:
         begin_capture(worker.call, 1, ["*"])
         worker.model_runner.add("a", PROMPT, capture=1)
         worker.model_runner.step(("a", 0, 3))
-    first, second = (captured(worker.call, 1) for worker in workers)
+    first, second = (read_capture(worker.call, 1) for worker in workers)
     assert len(first) == 6
     assert second == {}
     assert workers[1].model_runner.model.pieces == [3]
@@ -177,7 +177,7 @@ def test_every_stage_equals_pytorch(pair: EngineAndReference, prompts: list[list
     for number, ids in enumerate(prompts, 1):
         with capturing(pair.engine.call, number, ["*"]):
             pair.generate(ids, number)
-            actual = captured(pair.engine.call, number)
+            actual = read_capture(pair.engine.call, number)
         expected = pair.expected(ids)
         assert list(actual) == list(expected)
         assert_close(actual, expected)
@@ -190,7 +190,7 @@ def test_every_stage_inside_layers_equals_pytorch_except_attention_weights(
     """vLLM's kernels do not store attention weights."""
     with capturing(pair.engine.call, 50, ["llm.layers.*.*"]):
         pair.generate(prompts[0], 50)
-        actual = captured(pair.engine.call, 50)
+        actual = read_capture(pair.engine.call, 50)
     expected = pair.expected(prompts[0], "llm.layers.*.*")
     missing = {stage for stage in expected if stage.endswith(".attention.weights")}
     assert missing and set(actual) == set(expected) - missing
@@ -212,7 +212,7 @@ def test_parallel_captures_change_no_token_and_do_not_mix_requests(
         }
         parallel = [running[n].result() for n in range(len(prompts))]
         for n, pattern in patterns.items():
-            actual, expected = captured(call, n + 1), pair.expected(prompts[n])
+            actual, expected = read_capture(call, n + 1), pair.expected(prompts[n])
             assert list(actual) == [name for name in expected if StageFilter(pattern)(name)]
             assert_close(actual, expected)
     assert parallel == single
@@ -227,7 +227,7 @@ def test_captured_embeddings_equal_the_given_embeddings(pair: EngineAndReference
     with capturing(pair.engine.call, 1, ["llm.embeddings"]):
         request = Request(ids, embeddings=embeddings, is_embedding=rows, capture=1)
         list(pair.engine.stream([request], [Decoding((), max_new_tokens=1)]))
-        [actual] = captured(pair.engine.call, 1).values()
+        [actual] = read_capture(pair.engine.call, 1).values()
     np.testing.assert_array_equal(actual[rows], embeddings[rows])
     np.testing.assert_array_equal(actual[~rows], pair.expected(ids)["llm.embeddings"][~rows])
 
@@ -252,8 +252,8 @@ def test_large_arrays_come_through(
     """The size of the pieces does not change the array."""
     with capturing(pair.engine.call, 1, ["logits"]):
         pair.generate(prompts[5], 1)
-        [large_pieces] = captured(pair.engine.call, 1).values()
+        [large_pieces] = read_capture(pair.engine.call, 1).values()
         monkeypatch.setattr("workbench.runtimes.vllm.capture.PIECE_BYTES", 1001)
-        [small_pieces] = captured(pair.engine.call, 1).values()
+        [small_pieces] = read_capture(pair.engine.call, 1).values()
     assert large_pieces.shape == (LENGTHS[5], VOCABULARY)
     np.testing.assert_array_equal(large_pieces, small_pieces)

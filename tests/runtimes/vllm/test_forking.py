@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from workbench.runtimes.vllm.forking import ELSEWHERE, METHOD, forked, inspecting_here
+from workbench.runtimes.vllm.forking import INSPECTION_FUNCTION, METHOD, forked, inspecting_here
 
 ROOT = Path(__file__).resolve().parents[3]
 # The main thread computes in parallel before another thread forks: the child then lacks the helper threads.
 FORKS = """
 import multiprocessing, os, threading, torch
 from workbench.runtimes.vllm.environment import environment
-from workbench.runtimes.vllm.forking import computing_alone
+from workbench.runtimes.vllm.forking import single_threaded
 
 def compute(answers):
     values = torch.arange(1 << 20, dtype=torch.float64)
     answers.put((float((values * 2 + 1).sum()), torch.get_num_threads(), len(os.listdir("/proc/self/task"))))
 
 def fork():
-    with environment(3), computing_alone():
+    with environment(3), single_threaded():
         torch.arange(1 << 20).sum()
         child = multiprocessing.get_context("fork").Process(target=compute, args=(answers,))
         child.start()
@@ -85,13 +85,13 @@ def test_model_classes_are_inspected_in_this_process_only_within_the_block(monke
     def elsewhere(inspect: Any) -> Any:
         raise AssertionError("another process would import vLLM")
 
-    monkeypatch.setattr(registry, ELSEWHERE, elsewhere)
+    monkeypatch.setattr(registry, INSPECTION_FUNCTION, elsewhere)
     with inspecting_here():
-        assert getattr(registry, ELSEWHERE)(os.getpid) == os.getpid()
-    assert getattr(registry, ELSEWHERE) is elsewhere
+        assert getattr(registry, INSPECTION_FUNCTION)(os.getpid) == os.getpid()
+    assert getattr(registry, INSPECTION_FUNCTION) is elsewhere
 
 
 def test_patched_function_is_still_called_by_vllm() -> None:
     """Otherwise every class would be inspected in another process again."""
     registry = pytest.importorskip("vllm.model_executor.models.registry")
-    assert ELSEWHERE in registry._LazyRegisteredModel.inspect_model_cls.__wrapped__.__code__.co_names
+    assert INSPECTION_FUNCTION in registry._LazyRegisteredModel.inspect_model_cls.__wrapped__.__code__.co_names

@@ -31,7 +31,7 @@ def runner_with_hooks(model: nn.Module | None = None, keeps: bool = True, **patt
 def stages(hooks: Hooks, number: int = 1) -> dict[str, np.ndarray]:
     capture = hooks.captures.get(number)
     assert capture is not None
-    assert not capture.missing(), capture.missing()
+    assert not capture.failure_reason(), capture.failure_reason()
     return capture.stages()
 
 
@@ -111,7 +111,7 @@ def test_removing_hooks_restores_model_and_runner() -> None:
 
 
 def test_worker_that_stores_no_stages_only_computes_logits() -> None:
-    runner, hooks = runner_with_hooks(keeps=False, a="*")
+    runner, hooks = runner_with_hooks(stores_arrays=False, a="*")
     runner.add("a", PROMPT, capture=1)
     runner.step(("a", 0, 5))
     assert runner.model.pieces == [5]  # type: ignore[attr-defined]
@@ -132,7 +132,7 @@ def test_a_failure_fails_the_capture_and_not_the_step(monkeypatch: pytest.Monkey
     assert len(runner.step(("a", 0, 5), ("b", 0, 5))) == 12
     failed = hooks.captures.get(1)
     assert failed is not None
-    assert failed.missing() == "stage logits could not be captured: no room for them"
+    assert failed.failure_reason() == "stage logits could not be captured: no room for them"
     assert_close(stages(hooks, 2), reference_stages(runner.model, PROMPT))
 
 
@@ -143,7 +143,7 @@ def test_layer_output_pair_of_another_meaning_fails_the_capture() -> None:
     runner.step(("a", 0, 5), ("b", 0, 5))
     failed = hooks.captures.get(1)
     assert failed is not None
-    assert failed.missing().startswith("llm.layers.0 cannot be captured: this model's layers return pairs")
+    assert failed.failure_reason().startswith("llm.layers.0 cannot be captured: this model's layers return pairs")
     assert_close(stages(hooks, 2), reference_stages(runner.model, PROMPT))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.runtimes.vllm.small_runner import Model, Norm, Runner
 from workbench.runtimes.vllm.capture import Capture, Captures
 from workbench.runtimes.vllm.hooks import Hooks
-from workbench.runtimes.vllm.inside import Take, hook_inside
+from workbench.runtimes.vllm.inside import ReadRows, hook_inside
 from workbench.trace.inside import PARTS
 
 WIDTH, HEADS, KEY_HEADS, HEAD = 4, 4, 2, 6  # the width is that of `small_runner`
@@ -125,7 +125,7 @@ def test_inner_stages_are_captured_before_in_place_changes(norms: bool) -> None:
     layer, stream, rows = DecoderLayer(norms), torch.randn(7, WIDTH), slice(2, 6)
     stored: dict[str, np.ndarray] = {}
 
-    def store(stage: str, take: Take) -> None:
+    def store(stage: str, take: ReadRows) -> None:
         stored[stage] = take(rows).numpy().copy()
 
     handles = hook_inside("llm.layers.3", layer, store)
@@ -169,8 +169,8 @@ def test_only_requested_inner_stages_are_captured_over_all_steps() -> None:
 
 
 def test_inner_stages_are_refused_with_tensor_parallelism() -> None:
-    assert capture_stages("*", devices=2).missing() == ""
-    assert capture_stages("llm.layers.1.mlp.up", devices=2).missing() == (
+    assert capture_stages("*", devices=2).failure_reason() == ""
+    assert capture_stages("llm.layers.1.mlp.up", devices=2).failure_reason() == (
         "llm.layers.1.mlp.up cannot be captured: 2 devices share the layers; stages inside a layer need "
         "tensor_parallel 1"
     )

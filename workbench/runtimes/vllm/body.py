@@ -14,7 +14,7 @@ from typing import Any
 from workbench.embeddings import LIMIT
 from workbench.system.memory import size
 
-MOST = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, with the JSON around it
+MAXIMUM_BODY = LIMIT * 4 // 3 + (1 << 20)  # bytes: the largest embedding in base64, with the JSON around it
 # Bytes that are read and dropped before the answer: a client that is cut off while it sends may never see the answer.
 MOST_DROPPED = 4_000_000_000
 
@@ -25,36 +25,36 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class LimitedBody:
-    """An ASGI application that wraps another one and passes it no body of more than `most` bytes."""
+    """An ASGI application that wraps another one and passes it no body of more than `maximum` bytes."""
 
-    def __init__(self, app: App, most: int = MOST):
-        self.app, self.most = app, most
+    def __init__(self, app: App, maximum: int = MAXIMUM_BODY):
+        self.app, self.maximum = app, maximum
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answers a request, or passes it to the application."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        if _stated_length(scope) > self.most:
+        if _stated_length(scope) > self.maximum:
             return await self._refuse(receive, send)
         size, responded, too_large, more_body = 0, False, False, True
 
-        async def received() -> Message:
+        async def receive_limited() -> Message:
             nonlocal size, too_large, more_body
             if too_large:
                 return {"type": "http.disconnect"}
             message = await receive()
             size += len(message.get("body", b""))
-            too_large, more_body = size > self.most, message.get("more_body", False)
+            too_large, more_body = size > self.maximum, message.get("more_body", False)
             return {"type": "http.disconnect"} if too_large else message
 
-        async def sent(message: Message) -> None:
+        async def send_response(message: Message) -> None:
             nonlocal responded
             if responded or not too_large:  # when a client seems to have gone, this application sends nothing to it
                 responded = True
                 await send(message)
 
         try:
-            await self.app(scope, received, sent)
+            await self.app(scope, receive_limited, send_response)
         except Exception:
             if responded or not too_large:
                 raise
@@ -69,7 +69,7 @@ class LimitedBody:
             message = await receive()
             dropped += len(message.get("body", b""))
             more_body = message.get("more_body", False)
-        sentence = f"the request has more than {size(self.most)}, the most that this server reads; expected less"
+        sentence = f"the request has more than {size(self.maximum)}, the most that this server reads; expected less"
         error = {"message": sentence, "type": "BadRequestError", "param": None, "code": 413}
         body = json.dumps({"error": error}).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]

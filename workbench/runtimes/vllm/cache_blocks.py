@@ -34,29 +34,29 @@ class BlockLayout:
             raise Unavailable(f"{_CANNOT}: it is in {attention.kv_cache_dtype}")
         if cache.ndim != 4 or not hasattr(attention.impl, "do_kv_cache_update"):
             raise Unavailable(f"{_CANNOT}: its attention backend ({type(attention.impl).__name__}) is not known here")
-        _, heads, self.positions, both = cache.shape
-        self._shape = (self.positions, heads, both // 2)
+        _, heads, self.positions, joint_width = cache.shape
+        self._shape = (self.positions, heads, joint_width // 2)
         self.key, self.value = (self._places(attention, index) for index in (0, 1))
 
     def _places(self, attention: Any, index: int) -> Tensor:
         """Returns the place in a block of each number of the keys (0) or values (1), as one flat list."""
         cache: Tensor = attention.kv_cache
         count = self._shape[0] * self._shape[1] * self._shape[2]
-        names = torch.arange(1, count + 1, device=cache.device)
-        found = torch.zeros(cache[0].numel(), dtype=torch.long, device=cache.device)
+        place_codes = torch.arange(1, count + 1, device=cache.device)
+        codes = torch.zeros(cache[0].numel(), dtype=torch.long, device=cache.device)
         unit = 1
         while unit <= count:
-            spare = torch.zeros_like(cache[:1].contiguous())
-            digits = (names // unit % _DIGIT).to(cache.dtype).reshape(self._shape)
+            scratch = torch.zeros_like(cache[:1].contiguous())
+            digits = (place_codes // unit % _DIGIT).to(cache.dtype).reshape(self._shape)
             updates = [torch.zeros_like(digits), torch.zeros_like(digits)]
             updates[index] = digits
             slots = torch.arange(self.positions, device=cache.device)
-            attention.impl.do_kv_cache_update(attention, *updates, spare, slots)
-            found += spare.reshape(-1).long() * unit
+            attention.impl.do_kv_cache_update(attention, *updates, scratch, slots)
+            codes += scratch.reshape(-1).long() * unit
             unit *= _DIGIT
-        used = torch.nonzero(found)[:, 0]
-        places = used[found[used].argsort()]
-        if len(places) != count or not torch.equal(found[places], names):
+        filled = torch.nonzero(codes)[:, 0]
+        places = filled[codes[filled].argsort()]
+        if len(places) != count or not torch.equal(codes[places], place_codes):
             raise Unavailable(f"{_CANNOT}: its attention backend does not keep keys and values as they are")
         return places
 
@@ -76,7 +76,7 @@ def _layout_of(attention: Any) -> BlockLayout:
     return BlockLayout(attention)
 
 
-def cached(attention: Any, table: Any, row: int, count: int) -> tuple[Tensor, Tensor]:
+def read_cache(attention: Any, table: Any, row: int, count: int) -> tuple[Tensor, Tensor]:
     """Returns keys and values of a sequence's first positions [count, heads, head width], as the cache holds them.
 
     Args:
@@ -89,6 +89,6 @@ def cached(attention: Any, table: Any, row: int, count: int) -> tuple[Tensor, Te
     layout = _layout_of(attention)
     if int(table.block_size) != layout.positions:
         raise Unavailable(f"{_CANNOT}: its blocks are divided")
-    needed = -(-count // layout.positions)
-    blocks = torch.from_numpy(table.get_numpy_array()[row, :needed].astype("int64"))
+    block_count = -(-count // layout.positions)
+    blocks = torch.from_numpy(table.get_numpy_array()[row, :block_count].astype("int64"))
     return layout.read(attention.kv_cache, blocks.to(attention.kv_cache.device), count)

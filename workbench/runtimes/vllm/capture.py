@@ -6,7 +6,7 @@ So rows are written at their position in the prompt. Positions after the prompt 
 are asked for (`FollowedIds`); then the request writes given ids, whatever its logits are.
 
 The engine's side (`Capture`, `Captures`, `spans`) is driven by `workbench.runtimes.vllm.extension`. The front end's
-side (`capturing`, `begin_capture`, `captured`, `drop_capture`) takes `call(method, *arguments)`, which returns the
+side (`capturing`, `begin_capture`, `read_capture`, `drop_capture`) takes `call(method, *arguments)`, which returns the
 first worker's answer. Only plain values cross between the two: names, shapes and the bytes of arrays, piece by piece.
 On both sides, large or numerous arrays are partly stored in a file (`workbench.trace.spill`).
 """
@@ -105,7 +105,7 @@ class Capture:
         self._bytes = StepMemory(followed.steps)
         self.stage_filter = StageFilter(",".join(patterns))
         self.recorder: Recorder = (
-            Recorder(_nothing) if followed.steps else _Guarded(self)
+            Recorder(_match_nothing) if followed.steps else _Guarded(self)
         )  # the stages of the network before the language model; they come first
         self.problem = ""
         self._spill = Spill()
@@ -161,7 +161,7 @@ class Capture:
         """Returns the stored stages, in the order of the computation."""
         return {**self.recorder.stages, **self._spill.arrays}
 
-    def missing(self) -> str:
+    def failure_reason(self) -> str:
         """Returns a sentence about what the capture lacks or why it failed; empty if it is complete."""
         if self.problem:
             return self.problem
@@ -176,7 +176,7 @@ class Capture:
         return ""
 
 
-def _nothing(stage: str) -> bool:
+def _match_nothing(stage: str) -> bool:
     return False
 
 
@@ -200,29 +200,29 @@ class Captures:
     """The active captures by number. A network that records stages itself gets this object."""
 
     def __init__(self) -> None:
-        self._on: dict[int, Capture] = {}
+        self._active: dict[int, Capture] = {}
 
     def __len__(self) -> int:
-        return len(self._on)
+        return len(self._active)
 
     def __contains__(self, number: int) -> bool:
-        return number in self._on
+        return number in self._active
 
     def get(self, number: int) -> Capture | None:
         """Returns the capture of this number; None if it is off."""
-        return self._on.get(number)
+        return self._active.get(number)
 
     def add(self, number: int, capture: Capture) -> None:
         """Turns a capture on."""
-        self._on[number] = capture
+        self._active[number] = capture
 
     def drop(self, number: int) -> None:
         """Turns a capture off and frees its arrays; does nothing if it is off."""
-        self._on.pop(number, None)
+        self._active.pop(number, None)
 
     def recorder(self, number: int) -> Recorder | None:
         """Returns the recorder for the stages before the language model; None if the capture is off."""
-        capture = self._on.get(int(number))
+        capture = self._active.get(int(number))
         return capture.recorder if capture and not capture.problem else None
 
 
@@ -230,7 +230,7 @@ class Captures:
 def capturing(
     call: Call, number: int, patterns: Sequence[str], followed: FollowedIds = FollowedIds()
 ) -> Iterator[None]:
-    """Turns a capture on for the block, in which a request runs and `captured` reads its stages.
+    """Turns a capture on for the block, in which a request runs and `read_capture` reads its stages.
 
     The capture is dropped at the end of the block, except after the engine's death, which already ended it. Raises the
     same errors as `begin_capture`.
@@ -260,7 +260,7 @@ def begin_capture(call: Call, number: int, patterns: Sequence[str], followed: Fo
         raise Unavailable(problem)
 
 
-def captured(call: Call, number: int) -> dict[str, np.ndarray]:
+def read_capture(call: Call, number: int) -> dict[str, np.ndarray]:
     """Returns the stages of a captured request, in the order of the computation; the capture stays on.
 
     Call it once the request has its first token. Raises `Unavailable` if the capture is incomplete.

@@ -22,12 +22,12 @@ from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, read_embedding
 from workbench.embeddings.prompt import mismatch
 from workbench.runtimes.vllm.embedding_part import FORM, PART, read_part
-from workbench.runtimes.vllm.models.embedding import MODALITY, called, placeholder_of
+from workbench.runtimes.vllm.models.embedding import MODALITY, embedding_label, placeholder_of
 from workbench.runtimes.vllm.models.refused import Refused
 
 ARCHITECTURE = "SpeechWorkbenchEmbeddingLM"  # the model class whose chats may have embeddings
 MESSAGE, ITEMS = "_parse_chat_message_content", "_resolve_items"  # the wrapped functions in vLLM's module
-TAKEN = {MESSAGE: ("message", "mm_tracker"), ITEMS: ("items_by_modality", "mm_processor", "modality_order")}
+PARAMETERS = {MESSAGE: ("message", "mm_tracker"), ITEMS: ("items_by_modality", "mm_processor", "modality_order")}
 WRAPPED = "takes_embeddings"  # the mark of a wrapped function
 PART_ERRORS = ("missing", "dict_type")  # pydantic's names of the errors that contain a whole part
 TEXTS = ("text", "input_text", "output_text")  # the types of parts that are text
@@ -41,11 +41,13 @@ def teach_embeddings() -> None:
 
     if hasattr(getattr(chat_utils, MESSAGE, None), WRAPPED):
         return
-    if changed := [name for name, first in TAKEN.items() if _parameters(chat_utils, name)[: len(first)] != first]:
+    if changed_names := [
+        name for name, first in PARAMETERS.items() if _parameters(chat_utils, name)[: len(first)] != first
+    ]:
         logger.warning_once(
             "The chat parser of this version of vLLM has no %s of the form that is known here: content parts of type "
             "%s are refused. Expected vLLM 0.32.",
-            " and ".join(changed),
+            " and ".join(changed_names),
             PART,
         )
         return
@@ -62,16 +64,16 @@ def _parameters(module: Any, name: str) -> tuple[str, ...]:
 
 def _with_parts(parse: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(parse)
-    def parsed(message: Any, mm_tracker: Any, *arguments: Any, **options: Any) -> Any:
+    def parse_with_embeddings(message: Any, mm_tracker: Any, *arguments: Any, **options: Any) -> Any:
         if ARCHITECTURE in (getattr(mm_tracker.model_config.hf_config, "architectures", None) or ()):
             content = message.get("content")
             if isinstance(content, str):
-                placed([content], mm_tracker)  # refuses placeholders without an embedding
+                place_embeddings([content], mm_tracker)  # refuses placeholders without an embedding
             elif content is not None:
-                message = {**message, "content": placed(list(_each(content)), mm_tracker)}
+                message = {**message, "content": place_embeddings(list(_each(content)), mm_tracker)}
         return parse(message, mm_tracker, *arguments, **options)
 
-    return parsed
+    return parse_with_embeddings
 
 
 def _each(parts: Iterable[Any]) -> Iterator[Any]:
@@ -103,18 +105,20 @@ def _each(parts: Iterable[Any]) -> Iterator[Any]:
 
 def _with_items(resolve: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(resolve)
-    def resolved(items_by_modality: Mapping[str, list[Any]], mm_processor: Any, modality_order: Any) -> Any:
-        others = {name: items for name, items in items_by_modality.items() if name != MODALITY}
-        data, uuids = resolve(others, mm_processor, modality_order)
+    def resolve_with_embeddings(
+        items_by_modality: Mapping[str, list[Any]], mm_processor: Any, modality_order: Any
+    ) -> Any:
+        other_items = {name: items for name, items in items_by_modality.items() if name != MODALITY}
+        data, uuids = resolve(other_items, mm_processor, modality_order)
         if embeddings := items_by_modality.get(MODALITY):
-            data[MODALITY] = [item for item, _ in embeddings]
+            data[MODALITY] = [embedding for embedding, _ in embeddings]
             uuids[MODALITY] = [None] * len(embeddings)
         return data, uuids
 
-    return resolved
+    return resolve_with_embeddings
 
 
-def placed(parts: Sequence[Any], tracker: Any) -> list[Any]:
+def place_embeddings(parts: Sequence[Any], tracker: Any) -> list[Any]:
     """Replaces the embeddings among a message's parts by placeholders, and gives the embeddings to vLLM's tracker.
 
     Raises `Refused` for a malformed part, and for texts whose number of placeholders is neither zero nor the message's
@@ -124,22 +128,29 @@ def placed(parts: Sequence[Any], tracker: Any) -> list[Any]:
     count = sum(map(_is_embedding, parts))
     placeholders = sum((_text(part) or "").count(placeholder) for part in parts)
     if placeholders not in (0, count):
-        aside = ", or none in the text, which puts each embedding at the position of its part" if count else ""
-        raise Refused(mismatch("the text of a message", placeholder, placeholders, count) + aside)
+        alternative_note = (
+            ", or none in the text, which puts each embedding at the position of its part" if count else ""
+        )
+        raise Refused(mismatch("the text of a message", placeholder, placeholders, count) + alternative_note)
     for number, part in enumerate(filter(_is_embedding, parts), 1):
-        tracker.add(MODALITY, _item(part, tracker, called(number, count)))
+        tracker.add(MODALITY, _item(part, tracker, embedding_label(number, count)))
     if placeholders:
         return [part for part in parts if not _is_embedding(part)]
-    found: list[Any] = []
+    new_parts: list[Any] = []
     joins = False  # whether the next text is appended to the previous one, which ends with a placeholder
     for part in parts:
         text = placeholder if _is_embedding(part) else _text(part)
-        if text is not None and found and (joins or _is_embedding(part)) and (previous := _text(found[-1])) is not None:
-            found[-1] = {"type": "text", "text": previous + text}
+        if (
+            text is not None
+            and new_parts
+            and (joins or _is_embedding(part))
+            and (previous := _text(new_parts[-1])) is not None
+        ):
+            new_parts[-1] = {"type": "text", "text": previous + text}
         else:
-            found.append({"type": "text", "text": text} if _is_embedding(part) else part)
+            new_parts.append({"type": "text", "text": text} if _is_embedding(part) else part)
         joins = _is_embedding(part)
-    return found
+    return new_parts
 
 
 def _is_embedding(part: Any) -> bool:
@@ -163,13 +174,13 @@ def _item(part: Mapping[str, Any], tracker: Any, name: str) -> Any:
     except BadInput as error:
         raise Refused(str(error)) from error
 
-    def item() -> tuple[Embedding, None]:
+    def read() -> tuple[Embedding, None]:
         try:
             return read_embedding(data, encoding=encoding, tensor=tensor, name=name), None
         except BadInput as error:
             raise Refused(str(error)) from error
 
-    async def later() -> tuple[Embedding, None]:
-        return await asyncio.to_thread(item)
+    async def read_in_thread() -> tuple[Embedding, None]:
+        return await asyncio.to_thread(read)
 
-    return later if inspect.iscoroutinefunction(tracker.resolve_items) else item()
+    return read_in_thread if inspect.iscoroutinefunction(tracker.resolve_items) else read()

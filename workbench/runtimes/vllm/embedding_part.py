@@ -37,9 +37,9 @@ def stated_placeholder(refusal: str) -> str | None:
     """
     if NOTHING not in refusal:
         return None
-    _, separator, rest = refusal.partition(PLACE)
+    _, separator, tail = refusal.partition(PLACE)
     try:
-        placeholder, _ = json.JSONDecoder().raw_decode(rest) if separator else (PLACEHOLDER, 0)
+        placeholder, _ = json.JSONDecoder().raw_decode(tail) if separator else (PLACEHOLDER, 0)
     except ValueError:
         return PLACEHOLDER
     return placeholder if placeholder and isinstance(placeholder, str) else PLACEHOLDER

@@ -21,7 +21,7 @@ from workbench.core.runtimes import CPU_KV_GIGABYTES
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import Decoding
 from workbench.runtimes.vllm.environment import environment, running_on_cpu
-from workbench.runtimes.vllm.forking import computing_alone, forked, inspecting_here
+from workbench.runtimes.vllm.forking import forked, inspecting_here, single_threaded
 from workbench.runtimes.vllm.log import EngineLog, reason_of
 from workbench.runtimes.vllm.loop_thread import LoopThread
 from workbench.runtimes.vllm.nan_requests import refuse_nan_logits
@@ -170,7 +170,7 @@ class Engine:
         may_fork = forks_allowed() and running_on_cpu()
         with contextlib.ExitStack() as fork:
             if may_fork:
-                fork.enter_context(computing_alone())
+                fork.enter_context(single_threaded())
                 fork.enter_context(inspecting_here())
             config = AsyncEngineArgs(**{**arguments, **options.arguments}).create_engine_config()
             _check_heads(config.model_config)

@@ -48,7 +48,7 @@ class Extension:
             if problem := why_not_capturing(self.model_runner, self.vllm_config):
                 return problem
             first = self.rank % self.vllm_config.parallel_config.tensor_parallel_size == 0
-            hooks = Hooks(self.model_runner, Captures(), keeps=first)
+            hooks = Hooks(self.model_runner, Captures(), stores_arrays=first)
             self._workbench_hooks = hooks
         elif number in hooks.captures:
             return f"a capture of the number {number} is on already"
@@ -63,7 +63,7 @@ class Extension:
         capture = self._workbench_capture(number)
         if capture is None:
             return {"problem": f"there is no capture of the number {number}", "stages": []}
-        if problem := capture.missing():
+        if problem := capture.failure_reason():
             return {"problem": problem, "stages": []}
         stages = capture.stages()
         return {"problem": "", "stages": [[name, array.dtype.str, list(array.shape)] for name, array in stages.items()]}

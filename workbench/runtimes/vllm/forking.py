@@ -23,11 +23,11 @@ from typing import Any
 from workbench.runtimes.vllm.environment import THREADS
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
-ELSEWHERE = "_run_in_subprocess"  # vLLM's function that inspects a class in another process
+INSPECTION_FUNCTION = "_run_in_subprocess"  # vLLM's function that inspects a class in another process
 
 
 @contextmanager
-def computing_alone() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """Within the block PyTorch computes in one thread; in a process that is forked, in $OMP_NUM_THREADS threads."""
     import torch
 
@@ -51,12 +51,12 @@ def inspecting_here() -> Iterator[None]:
     """
     from vllm.model_executor.models import registry
 
-    vllms_own = getattr(registry, ELSEWHERE, None)
-    setattr(registry, ELSEWHERE, lambda inspect: inspect())
+    original_function = getattr(registry, INSPECTION_FUNCTION, None)
+    setattr(registry, INSPECTION_FUNCTION, lambda inspect: inspect())
     try:
         yield
     finally:
-        setattr(registry, ELSEWHERE, vllms_own)
+        setattr(registry, INSPECTION_FUNCTION, original_function)
 
 
 class _Child:

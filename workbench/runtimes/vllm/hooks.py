@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import Unavailable, message_of
-from workbench.runtimes.vllm.cache_blocks import cached
+from workbench.runtimes.vllm.cache_blocks import read_cache
 from workbench.runtimes.vllm.capture import EXTRA_ARGUMENT, Capture, Captures, RowSpan, spans
 from workbench.runtimes.vllm.inside import hook_inside
 
@@ -33,10 +33,11 @@ def why_not_capturing(runner: Any, config: Any) -> str:
         return "stages cannot be captured from compiled graphs; open the model with eager execution (eager: true)"
     if not hasattr(runner, "_model_forward"):
         return "stages cannot be captured with vLLM's model runner V2; start with VLLM_USE_V2_MODEL_RUNNER=0 set"
-    for way in ("pipeline", "data", "prefill_context", "decode_context"):
-        if getattr(parallel, f"{way}_parallel_size") > 1:
+    for parallelism in ("pipeline", "data", "prefill_context", "decode_context"):
+        if getattr(parallel, f"{parallelism}_parallel_size") > 1:
             return (
-                f"stages cannot be captured from an engine with {way}_parallel_size over 1; only tensors may be split"
+                f"stages cannot be captured from an engine with {parallelism}_parallel_size over 1; "
+                "only tensors may be split"
             )
     if parallel.use_ubatching:
         return "stages cannot be captured from an engine that overlaps two halves of a batch; start it without"
@@ -72,36 +73,36 @@ class Hooks:
     """The hooks, in place from construction until `remove`. Their failures fail captures, never the engine's step.
 
     Args:
-        keeps: whether this worker stores arrays; if not, it only takes part in computing logits.
+        stores_arrays: whether this worker stores arrays; if not, it only takes part in computing logits.
     """
 
-    def __init__(self, runner: Any, captures: Captures, keeps: bool):
+    def __init__(self, runner: Any, captures: Captures, stores_arrays: bool):
         self.captures = captures
         self._runner = runner
         self._model: Any = runner.get_model()
-        self._keeps = keeps
+        self._stores_arrays = stores_arrays
         self._spans: list[RowSpan] = []
         self._handles: list[Any] = []
         found = decoder(self._model)
         assert found is not None  # `why_not_capturing` has checked it
         layers, norm = found
-        self._adds = _adds_residual(norm)
-        self._shares = _shares(layers[0])
+        self._adds_residual = _adds_residual(norm)
+        self._device_count = _device_count(layers[0])
         self._layers = layers
         self._forward, self._sample = runner._model_forward, getattr(runner, "_sample", None)
         runner._model_forward = self._step
         self._forced: dict[int, int] = {}  # ids that requests write in this step, by their place in the batch
         if self._sample is not None:
             runner._sample = self._force_ids
-        if not keeps:
+        if not stores_arrays:
             return
         self._model.captures = captures
-        enter = functools.partial(self._enter, inspect.signature(layers[0].forward))
-        self._handles.append(layers[0].register_forward_pre_hook(enter, with_kwargs=True))
+        record_input = functools.partial(self._record_input, inspect.signature(layers[0].forward))
+        self._handles.append(layers[0].register_forward_pre_hook(record_input, with_kwargs=True))
         for number, layer in enumerate(layers):
             stage = f"llm.layers.{number}"
-            self._handles += hook_inside(stage, layer, self._put_inside)
-            self._handles.append(layer.register_forward_hook(functools.partial(self._leave, stage)))
+            self._handles += hook_inside(stage, layer, self._record_inner_stage)
+            self._handles.append(layer.register_forward_hook(functools.partial(self._record_layer, stage)))
         self._handles.append(norm.register_forward_hook(self._record_norm))
 
     def remove(self) -> None:
@@ -115,7 +116,7 @@ class Hooks:
 
     def _step(self, *args: Any, **kwargs: Any) -> Any:
         """Replaces the runner's call of the model, which profiling and dummy runs do not use."""
-        self._spans = self._find()
+        self._spans = self._find_spans()
         try:
             output = self._forward(*args, **kwargs)
             self._record_logits(_first(output))
@@ -123,7 +124,7 @@ class Hooks:
                 if (capture := self.captures.get(span.number)) is None:
                     continue
                 if span.step:
-                    self._cache(capture, span)
+                    self._store_cache(capture, span)
                     capture.end_decoding(span.step)
                 else:
                     capture.end_step(span.position, span.stop - span.start)
@@ -131,7 +132,7 @@ class Hooks:
         finally:
             self._spans = []
 
-    def _find(self) -> list[RowSpan]:
+    def _find_spans(self) -> list[RowSpan]:
         batch, requests = self._runner.input_batch, self._runner.requests
         states = [requests[name] for name in batch.req_ids]
         numbers = [_number(state) for state in states]
@@ -146,7 +147,7 @@ class Hooks:
         remaining = {
             number: sorted(capture.remaining_steps) for number, capture in captures.items() if capture.followed.steps
         }
-        found = spans(numbers, starts, computed, prompts, remaining)
+        found_spans = spans(numbers, starts, computed, prompts, remaining)
         for row, number in enumerate(numbers):
             ids = captures[number].followed.ids if number else ()
             id_count = (
@@ -154,9 +155,9 @@ class Hooks:
             )  # ids after this step
             if 0 <= id_count < len(ids):
                 self._forced[row] = ids[id_count]
-        for span in found:
+        for span in found_spans:
             captures[span.number].begin_step(span.prompt)
-        return found
+        return found_spans
 
     def _force_ids(self, logits: Any, *args: Any, **kwargs: Any) -> Any:
         """Replaces the runner's choice of tokens: if ids are followed, every other id is impossible."""
@@ -167,44 +168,44 @@ class Hooks:
         assert self._sample is not None
         return self._sample(logits, *args, **kwargs)
 
-    def _cache(self, capture: Capture, span: RowSpan) -> None:
+    def _store_cache(self, capture: Capture, span: RowSpan) -> None:
         """Stores a request's keys and values in the cache after a decoding step."""
-        for number, layer in enumerate(self._layers if self._keeps else ()):
+        for number, layer in enumerate(self._layers if self._stores_arrays else ()):
             stages = [span.name(f"llm.layers.{number}.cache.{name}") for name in ("key", "value")]
             if not any(map(capture.wants, stages)):
                 continue
-            if self._shares > 1:
-                capture.fail(f"{stages[0]} cannot be captured: {self._shares} devices share the layers")
+            if self._device_count > 1:
+                capture.fail(f"{stages[0]} cannot be captured: {self._device_count} devices share the layers")
                 return
             table = self._runner.input_batch.block_table[0]
             try:
-                rows = cached(cast(Any, layer).self_attn.attn, table, span.request, span.prompt + span.step)
+                rows = read_cache(cast(Any, layer).self_attn.attn, table, span.request, span.prompt + span.step)
             except Unavailable as error:
                 capture.fail(f"{stages[0]}: {error}; leave out the stages cache.key and cache.value")
                 return
             for stage, values in zip(stages, rows, strict=True):
                 if capture.wants(stage):
-                    self._keep(capture, stage, 0, lambda values=values: values)  # type: ignore[misc]
+                    self._store(capture, stage, 0, lambda values=values: values)  # type: ignore[misc]
 
-    def _enter(self, signature: inspect.Signature, _layer: nn.Module, args: Any, kwargs: Any) -> None:
+    def _record_input(self, signature: inspect.Signature, _layer: nn.Module, args: Any, kwargs: Any) -> None:
         """Records the input of the first layer."""
         inputs = signature.bind(*args, **kwargs).arguments
-        self._put("llm.embeddings", functools.partial(_stream, inputs[INPUT], inputs.get("residual")))
+        self._record_stage("llm.embeddings", functools.partial(_residual_stream, inputs[INPUT], inputs.get("residual")))
 
-    def _leave(self, stage: str, _layer: nn.Module, _inputs: Any, output: Any) -> None:
+    def _record_layer(self, stage: str, _layer: nn.Module, _inputs: Any, output: Any) -> None:
         """Records the residual stream after a layer. The next layer would add it up in place as its first operation."""
         hidden, residual = (output[0], output[1]) if isinstance(output, tuple) else (output, None)
-        if residual is not None and not self._adds:
+        if residual is not None and not self._adds_residual:
             for span in self._spans:
                 if (capture := self.captures.get(span.number)) and capture.wants(span.name(stage)):
                     capture.fail(
                         f"{stage} cannot be captured: this model's layers return pairs that are not to be added"
                     )
-        self._put(stage, functools.partial(_stream, hidden, residual))
+        self._record_stage(stage, functools.partial(_residual_stream, hidden, residual))
 
     def _record_norm(self, _norm: nn.Module, _inputs: Any, output: Any) -> None:
         hidden = _first(output)
-        self._put("llm.norm", lambda rows: hidden[rows])
+        self._record_stage("llm.norm", lambda rows: hidden[rows])
 
     def _record_logits(self, hidden: Tensor) -> None:
         heads = {"logits": self._model.compute_logits, **getattr(self._model, "further_heads", {})}
@@ -216,32 +217,32 @@ class Hooks:
             for start in range(span.start, span.stop, LOGIT_ROWS):
                 rows = slice(start, min(start + LOGIT_ROWS, span.stop))
                 logits = functools.partial(head, hidden[rows])
-                if self._keeps:
-                    self._keep(capture, span.name(stage), span.position + start - span.start, logits)
+                if self._stores_arrays:
+                    self._store(capture, span.name(stage), span.position + start - span.start, logits)
                 else:
                     logits()
 
-    def _put(self, stage: str, take: Callable[[slice], Tensor]) -> None:
+    def _record_stage(self, stage: str, read_rows: Callable[[slice], Tensor]) -> None:
         for span in self._spans:
             capture = self.captures.get(span.number)
             if capture is not None and capture.wants(span.name(stage)):
-                rows = functools.partial(take, slice(span.start, span.stop))
-                self._keep(capture, span.name(stage), span.position, rows)
+                rows = functools.partial(read_rows, slice(span.start, span.stop))
+                self._store(capture, span.name(stage), span.position, rows)
 
-    def _put_inside(self, stage: str, take: Callable[[slice], Tensor]) -> None:
+    def _record_inner_stage(self, stage: str, read_rows: Callable[[slice], Tensor]) -> None:
         """Stores a stage inside a layer; fails the capture where a worker computes only a share of the heads."""
-        if self._shares > 1:
+        if self._device_count > 1:
             for span in self._spans:
                 if (capture := self.captures.get(span.number)) and capture.wants(span.name(stage)):
                     capture.fail(
-                        f"{stage} cannot be captured: {self._shares} devices share the layers; stages inside a layer "
-                        "need tensor_parallel 1"
+                        f"{stage} cannot be captured: {self._device_count} devices share the layers; "
+                        "stages inside a layer need tensor_parallel 1"
                     )
-        self._put(stage, take)
+        self._record_stage(stage, read_rows)
 
-    def _keep(self, capture: Capture, stage: str, position: int, take: Callable[[], Tensor]) -> None:
+    def _store(self, capture: Capture, stage: str, position: int, read_rows: Callable[[], Tensor]) -> None:
         try:
-            capture.put(stage, position, take().detach().float().cpu().numpy())
+            capture.put(stage, position, read_rows().detach().float().cpu().numpy())
         except Unavailable as error:
             capture.fail(str(error))
         except (MemoryError, RuntimeError, ValueError) as error:  # a GPU without free memory raises RuntimeError
@@ -254,11 +255,11 @@ def _number(state: Any) -> int:
     return number if isinstance(number, int) else 0
 
 
-def _stream(hidden: Tensor, residual: Tensor | None, rows: slice) -> Tensor:
+def _residual_stream(hidden: Tensor, residual: Tensor | None, rows: slice) -> Tensor:
     return hidden[rows] if residual is None else hidden[rows] + residual[rows]
 
 
-def _shares(layer: nn.Module) -> int:
+def _device_count(layer: nn.Module) -> int:
     """Returns how many devices share a layer."""
     return max((int(getattr(module, "tp_size", 1)) for module in layer.modules()), default=1)
 

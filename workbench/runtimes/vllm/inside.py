@@ -13,13 +13,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-Take = Callable[[slice], Tensor]
+ReadRows = Callable[[slice], Tensor]
 """Returns some rows of a stage."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A module of a layer, and the stages that are the parts of its output or, with `enters`, of its input.
+    """A module of a layer, and the stages that are the parts of its output or, with `is_input`, of its input.
 
     Several values have one part each; one value is split into as many parts as there are names. `heads` divides each
     into heads.
@@ -28,7 +28,7 @@ class Place:
     module: str
     parts: tuple[str, ...]
     heads: bool = False
-    enters: bool = False
+    is_input: bool = False
 
 
 PLACES = (
@@ -37,7 +37,7 @@ PLACES = (
     Place("self_attn.q_norm", ("attention.query_norm",), heads=True),
     Place("self_attn.k_norm", ("attention.key_norm",), heads=True),
     # All layers share one module for the rotary embedding, so its results are read where each layer's attention begins.
-    Place("self_attn.attn", ("attention.query_rope", "attention.key_rope"), heads=True, enters=True),
+    Place("self_attn.attn", ("attention.query_rope", "attention.key_rope"), heads=True, is_input=True),
     Place("self_attn.attn", ("attention.context",)),
     Place("self_attn.o_proj", ("attention.output",)),
     Place("post_attention_layernorm", ("mlp_norm", "attention.residual")),
@@ -47,20 +47,20 @@ PLACES = (
 )
 
 
-def hook_inside(stage: str, layer: nn.Module, put: Callable[[str, Take], None]) -> list[Any]:
+def hook_inside(stage: str, layer: nn.Module, record: Callable[[str, ReadRows], None]) -> list[Any]:
     """Hooks the modules of a decoder layer; returns the handles.
 
     Args:
         stage: of the layer, such as `llm.layers.3`.
-        put: takes each stage inside it at each pass, and how to get its rows.
+        record: takes each stage inside it at each pass, and how to get its rows.
     """
     handles = []
     for place in PLACES:
         module = _module(layer, place.module)
         if module is not None:
-            read = _reader(stage, layer, place, put)
+            read = _reader(stage, layer, place, record)
             handles.append(
-                module.register_forward_pre_hook(read) if place.enters else module.register_forward_hook(read)
+                module.register_forward_pre_hook(read) if place.is_input else module.register_forward_hook(read)
             )
     return handles
 
@@ -72,13 +72,13 @@ def _module(layer: nn.Module, name: str) -> nn.Module | None:
     return found if isinstance(found, nn.Module) else None
 
 
-def _reader(stage: str, layer: nn.Module, place: Place, put: Callable[[str, Take], None]) -> Callable[..., None]:
+def _reader(stage: str, layer: nn.Module, place: Place, record: Callable[[str, ReadRows], None]) -> Callable[..., None]:
     attention: Any = _module(layer, "self_attn")
 
     def read(_module: nn.Module, inputs: Any, output: Any = None) -> None:
-        values = _values(inputs if place.enters else output, place, attention)
+        values = _values(inputs if place.is_input else output, place, attention)
         for part, value in zip(place.parts, values, strict=False):
-            put(f"{stage}.{part}", _rows(value, attention.head_dim if place.heads else None))
+            record(f"{stage}.{part}", _rows(value, attention.head_dim if place.heads else None))
 
     return read
 
@@ -94,9 +94,9 @@ def _values(value: Any, place: Place, attention: Any) -> Sequence[Tensor]:
     return values[0].chunk(len(place.parts), dim=-1)
 
 
-def _rows(value: Tensor, width: int | None) -> Take:
-    def take(rows: slice) -> Tensor:
+def _rows(value: Tensor, width: int | None) -> ReadRows:
+    def read_rows(rows: slice) -> Tensor:
         found = value[rows]
         return found if width is None else found.reshape(len(found), -1, width)
 
-    return take
+    return read_rows

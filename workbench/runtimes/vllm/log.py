@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.core.errors import Unavailable
 from workbench.system.user_cache import file_name, user_cache
 
-KEPT = 20  # number of logs of earlier engines that stay
+MAXIMUM_LOGS = 20  # number of logs of earlier engines that stay
 LONGEST_REASON = 400  # characters
 
 # What vLLM prints when it reaches a step, and the sentence to show for it.
@@ -28,7 +28,7 @@ STEPS = (
 )
 # The last line of a traceback: a class and its message.
 _RAISED = re.compile(r"(?:^|\s|\])((?:\w+\.)*\w*(?:Error|Exception|Exit)): (.+)$")
-_SAYS_NOTHING = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
+_WITHOUT_CAUSE = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class EngineLog:
         path = folder / f"vllm-{stem}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for old in sorted(folder.glob("vllm-*.log"), key=lambda each: each.stat().st_mtime)[:-KEPT]:
+            for old in sorted(folder.glob("vllm-*.log"), key=lambda each: each.stat().st_mtime)[:-MAXIMUM_LOGS]:
                 old.unlink(missing_ok=True)
             path.touch()
         except OSError as error:
@@ -110,8 +110,8 @@ def reason_of(error: BaseException, log: EngineLog) -> str:
 
     vLLM's error in this process often says only that another one failed; the log then has the cause.
     """
-    message = _plain(str(error))
-    if message and not any(mark in message for mark in _SAYS_NOTHING):
+    message = _one_line(str(error))
+    if message and not any(mark in message for mark in _WITHOUT_CAUSE):
         return message
     return raised_in(log.text()) or message or type(error).__name__
 
@@ -120,12 +120,12 @@ def raised_in(output: str) -> str:
     """Returns the first error in a log that says what was wrong; empty if there is none."""
     for line in output.splitlines():
         match = _RAISED.search(line)
-        if match and not any(mark in line for mark in _SAYS_NOTHING):
-            return _plain(match[2])
+        if match and not any(mark in line for mark in _WITHOUT_CAUSE):
+            return _one_line(match[2])
     return ""
 
 
-def _plain(message: str) -> str:
+def _one_line(message: str) -> str:
     """Returns an error's message in one line, without pydantic's additions."""
     lines = [line.strip() for line in message.splitlines()]
     lines = [

@@ -22,11 +22,11 @@ def refuse_nan_logits(llm: AsyncLLM) -> None:
     processor = llm.output_processor
     process = processor.process_outputs
 
-    def watched(outputs: list[Any], *arguments: Any, **keywords: Any) -> Any:
+    def process_checked(outputs: list[Any], *arguments: Any, **keywords: Any) -> Any:
         for output in outputs:
             state = processor.request_states.get(output.request_id) if output.num_nans_in_logits else None
             if state is not None and state.queue is not None:
                 state.queue.put(nan_logits())
         return process(outputs, *arguments, **keywords)
 
-    processor.process_outputs = watched
+    processor.process_outputs = process_checked

@@ -153,10 +153,10 @@ def room_of(llm: AsyncLLM, sequences: int) -> int:
 
     Raises `BadInput` if the engine computes fewer sequences at once.
     """
-    cache, most = llm.vllm_config.cache_config, int(llm.vllm_config.scheduler_config.max_num_seqs)
-    if most < sequences:
+    cache, max_sequences = llm.vllm_config.cache_config, int(llm.vllm_config.scheduler_config.max_num_seqs)
+    if max_sequences < sequences:
         raise BadInput(
-            f"cfg needs {sequences} sequences at once, and max_num_seqs of the engine is {most}; set cfg to 1"
+            f"cfg needs {sequences} sequences at once, and max_num_seqs of the engine is {max_sequences}; set cfg to 1"
         )
     # vLLM keeps one block for itself.
     return (int(cache.num_gpu_blocks or 0) - 1) // sequences * int(cache.block_size)

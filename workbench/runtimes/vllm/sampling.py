@@ -43,11 +43,11 @@ def sampling_params(decoding: Decoding, row: int, capture: int = 0) -> SamplingP
             f"beam_size is {decoding.beam_size}, and vLLM's engine follows one hypothesis of each request; "
             "set it to 1, or open the model on pytorch or gguf"
         )
-    most = token_limit(decoding, row)
+    max_tokens = token_limit(decoding, row)
     try:
         return SamplingParams(
-            max_tokens=most,
-            min_tokens=min(decoding.min_new_tokens, most),
+            max_tokens=max_tokens,
+            min_tokens=min(decoding.min_new_tokens, max_tokens),
             stop_token_ids=list(decoding.stop_ids),
             ignore_eos=True,  # the model's own ends are in stop_token_ids above
             temperature=decoding.temperature,
@@ -71,8 +71,8 @@ def likeliest_of(step: Mapping[int, Any], count: int) -> tuple[np.ndarray, np.nd
         step: vLLM's log-probabilities by token: of the likeliest tokens and of the chosen token.
         count: the number of tokens that were asked for.
     """
-    best = sorted(step.items(), key=lambda each: (-each[1].logprob, each[0]))[:count]
+    likeliest = sorted(step.items(), key=lambda each: (-each[1].logprob, each[0]))[:count]
     return (
-        np.array([number for number, _ in best], dtype=np.int64),
-        np.array([each.logprob for _, each in best], dtype=np.float64),
+        np.array([number for number, _ in likeliest], dtype=np.int64),
+        np.array([each.logprob for _, each in likeliest], dtype=np.float64),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from workbench.core.errors import NotFinite, Unavailable
 from workbench.core.runtimes import RUNTIMES
 from workbench.decoding.generation import Decoding
-from workbench.runtimes.vllm.capture import FollowedIds, captured, capturing
+from workbench.runtimes.vllm.capture import FollowedIds, capturing, read_capture
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.sampling import sampling_params
@@ -44,7 +44,7 @@ def follow_steps(engine: Engine, request: Request, forced: ForcedDecoding) -> No
     with capturing(engine.call, number, patterns, followed):
         params = sampling_params(Decoding((), max_new_tokens=forced.last + 1), 0, number)
         _follow(engine, replace(request, capture=number), params)
-        for stage, array in captured(engine.call, number).items():
+        for stage, array in read_capture(engine.call, number).items():
             forced.recorder.put(stage, array)
 
 
@@ -64,7 +64,7 @@ def prompt_stages(
         params = sampling_params(Decoding((), max_new_tokens=1), 0, number)
         params.extra_args = {**(params.extra_args or {}), **(extra or {})}
         _follow(engine, replace(request, capture=number), params)
-        return captured(engine.call, number)
+        return read_capture(engine.call, number)
 
 
 def _follow(engine: Engine, request: Request, params: SamplingParams) -> None:

@@ -21,21 +21,21 @@ def check_weights(directory: Path) -> None:
     Only names and shapes are read. A directory with weights in torch's own files is not checked, as vLLM reads those
     completely.
     """
-    found = _stored_shapes(directory)
-    if not found:
+    stored_shapes = _stored_shapes(directory)
+    if not stored_shapes:
         return
-    expected, tied = _expected_shapes(directory)
-    missing = [name for name in expected if name not in found and not (tied and name == OUTPUT)]
-    extra = [name for name in found if name not in expected and not name.endswith("rotary_emb.inv_freq")]
+    expected_shapes, tied = _expected_shapes(directory)
+    missing = [name for name in expected_shapes if name not in stored_shapes and not (tied and name == OUTPUT)]
+    extra = [name for name in stored_shapes if name not in expected_shapes and not name.endswith("rotary_emb.inv_freq")]
     for names, verb in ((missing, "lacks"), (extra, "has")):
         if names:
-            others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            more_note = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             which = "which its config.json calls for" if verb == "lacks" else "which its network does not have"
-            raise BadInput(f"{directory.name} {verb} tensor {names[0]}{others}, {which}")
-    for name, shape in found.items():
-        if name in expected and expected[name] != shape:
+            raise BadInput(f"{directory.name} {verb} tensor {names[0]}{more_note}, {which}")
+    for name, shape in stored_shapes.items():
+        if name in expected_shapes and expected_shapes[name] != shape:
             raise BadInput(
-                f"{directory.name}: tensor {name} has shape {shape}; its config.json calls for {expected[name]}"
+                f"{directory.name}: tensor {name} has shape {shape}; its config.json calls for {expected_shapes[name]}"
             )
 
 
@@ -43,18 +43,18 @@ def _stored_shapes(directory: Path) -> Shapes:
     """Returns the names and shapes of the tensors in the directory's safetensors files."""
     from safetensors import SafetensorError, safe_open
 
-    found: Shapes = {}
+    stored_shapes: Shapes = {}
     for path in sorted(directory.glob("model*.safetensors")):
         check_downloaded(path, f"{directory.name}/{path.name}")
         try:
             with safe_open(str(path), framework="numpy") as file:
-                found.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
+                stored_shapes.update({name: tuple(file.get_slice(name).get_shape()) for name in file.keys()})  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise BadInput(
                 f"{directory.name}/{path.name} ({path.stat().st_size} bytes) is truncated, damaged or no safetensors "
                 f"file: {error}"
             ) from error
-    return found
+    return stored_shapes
 
 
 def _expected_shapes(directory: Path) -> tuple[Shapes, bool]:

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.core.errors import SessionDied, WorkbenchError
 from workbench.core.settings import Server
-from workbench.runtimes.vllm.remote.answers import Written, written
+from workbench.runtimes.vllm.remote.answers import TextAddition, read_event
 
 SERVER = Server("http://far", "")
 CHAT_STEP = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"token": "b", "logprob": -0.5}]}
@@ -17,26 +17,26 @@ CHAT_STEP = {"token": "a", "top_logprobs": [{"token": "a", "logprob": -1.0}, {"t
 @pytest.mark.parametrize(
     "event, expected",
     [
-        ({"choices": [{"delta": {"content": "a"}, "token_ids": [1, 2]}]}, Written("a", (1, 2))),
-        ({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, Written()),
-        ({"choices": [{"delta": {}, "finish_reason": "length"}]}, Written(finish="length")),
-        ({"choices": [{"delta": {"content": None, "reasoning": "hm"}}]}, Written("hm")),
-        ({"choices": [{"text": "b", "token_ids": None, "finish_reason": "stop"}]}, Written("b", finish="stop")),
-        ({"choices": [], "usage": {"prompt_tokens": 7}}, Written(prompt_tokens=7)),
-        ({"choices": [{"delta": {"content": "a"}}], "usage": None}, Written("a")),
-        ({}, Written()),
+        ({"choices": [{"delta": {"content": "a"}, "token_ids": [1, 2]}]}, TextAddition("a", (1, 2))),
+        ({"choices": [{"delta": {"role": "assistant", "content": ""}}]}, TextAddition()),
+        ({"choices": [{"delta": {}, "finish_reason": "length"}]}, TextAddition(finish="length")),
+        ({"choices": [{"delta": {"content": None, "reasoning": "hm"}}]}, TextAddition("hm")),
+        ({"choices": [{"text": "b", "token_ids": None, "finish_reason": "stop"}]}, TextAddition("b", finish="stop")),
+        ({"choices": [], "usage": {"prompt_tokens": 7}}, TextAddition(prompt_tokens=7)),
+        ({"choices": [{"delta": {"content": "a"}}], "usage": None}, TextAddition("a")),
+        ({}, TextAddition()),
         (
             {"choices": [{"delta": {"content": "a"}, "token_ids": [1], "logprobs": {"content": [CHAT_STEP]}}]},
-            Written("a", (1,), steps=((("b", -0.5), ("a", -1.0)),)),
+            TextAddition("a", (1,), steps=((("b", -0.5), ("a", -1.0)),)),
         ),
         (
             {"choices": [{"text": "ab", "logprobs": {"top_logprobs": [{"a": -1, "b": -0.5}, None]}}]},
-            Written("ab", steps=((("b", -0.5), ("a", -1.0)), ())),
+            TextAddition("ab", steps=((("b", -0.5), ("a", -1.0)), ())),
         ),
     ],
 )
-def test_event_is_parsed_into_text_and_token_ids(event: dict[str, Any], expected: Written) -> None:
-    assert written(event, SERVER) == expected
+def test_event_is_parsed_into_text_and_token_ids(event: dict[str, Any], expected: TextAddition) -> None:
+    assert read_event(event, SERVER) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_event_is_parsed_into_text_and_token_ids(event: dict[str, Any], expected
 )
 def test_malformed_event_raises_an_error_with_the_server_address(event: dict[str, Any]) -> None:
     with pytest.raises(WorkbenchError, match="http://far answers with an event of another form"):
-        written(event, SERVER)
+        read_event(event, SERVER)
 
 
 def test_answer_aborted_by_the_server_raises_session_died() -> None:
     with pytest.raises(SessionDied, match=r"http://far aborted the answer \(abort\); ask again"):
-        written({"choices": [{"delta": {}, "finish_reason": "abort"}]}, SERVER)
+        read_event({"choices": [{"delta": {}, "finish_reason": "abort"}]}, SERVER)

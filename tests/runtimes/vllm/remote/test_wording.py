@@ -59,6 +59,6 @@ def test_beam_size_and_length_rule_are_refused() -> None:
 def test_fireredasr_token_limit_equals_the_number_of_audio_embeddings(seconds: float) -> None:
     samples = np.zeros(round(16000 * seconds), dtype=np.float32)
     embeddings = max(encoder_frames(len(fbank(samples, FbankOptions(window="povey")))) // 2, 1)
-    assert FIRE.most(len(samples), FireRedAsrOptions()) == embeddings
-    assert FIRE.most(len(samples), FireRedAsrOptions(max_new_tokens=7)) == 7
-    assert NANO.most(len(samples), FunasrNanoOptions()) == 512
+    assert FIRE.max_tokens(len(samples), FireRedAsrOptions()) == embeddings
+    assert FIRE.max_tokens(len(samples), FireRedAsrOptions(max_new_tokens=7)) == 7
+    assert NANO.max_tokens(len(samples), FunasrNanoOptions()) == 512

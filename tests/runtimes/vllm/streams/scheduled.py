@@ -45,7 +45,7 @@ class Scheduler:
         self.running: list[Request] = []
 
     def add(self, name: str, rows: np.ndarray, plan: AnswerPlan) -> Request:
-        extra = {ARGUMENT: StreamRequest(plan, spans_of(rows, 0, self.network.layout)).written()}
+        extra = {ARGUMENT: StreamRequest(plan, spans_of(rows, 0, self.network.layout)).extra_entry()}
         request = Request(name, rows[:, 0].tolist(), extra)
         self.running.append(request)
         return request
@@ -61,7 +61,7 @@ class Scheduler:
         ids = [*rows[:, 0].tolist(), *prefix_ids]
         prompts = ids, [layout.pad] * (len(ids) - 1) + ids[-1:]
         requests = [
-            Request(f"{name} {n}", list(p), {ARGUMENT: a.written()})
+            Request(f"{name} {n}", list(p), {ARGUMENT: a.extra_entry()})
             for n, (p, a) in enumerate(zip(prompts, stream_requests))
         ]
         self.running += requests

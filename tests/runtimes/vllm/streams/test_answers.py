@@ -135,18 +135,18 @@ def test_guidance_pairs_stay_synchronised_under_any_scheduling(
 def test_guidance_pair_is_refused_by_a_scheduler_without_parking() -> None:
     answers = Answers(LAYOUT)
     request = StreamRequest(AnswerPlan("audio", cfg=3.0), prefix_ids=[LAYOUT.audio], pair="p")
-    error = answers.begin("it", {ARGUMENT: request.written()}, 4, 4)
+    error = answers.begin("it", {ARGUMENT: request.extra_entry()}, 4, 4)
     assert error == "it is one of a pair, and this engine's scheduler lets no request wait for another"
     [step] = answers.choose(["it"], [4], lambda *_: pytest.fail("nothing is to be chosen")).values()
     assert step is not None and step.id == LAYOUT.pad
 
 
 def begin(answers: Answers, name: str, plan: AnswerPlan = PLANS[2]) -> None:
-    assert answers.begin(name, {ARGUMENT: StreamRequest(plan).written()}, 4, 4) == ""
+    assert answers.begin(name, {ARGUMENT: StreamRequest(plan).extra_entry()}, 4, 4) == ""
 
 
 def test_ended_requests_are_evicted_before_parked_requests() -> None:
-    answers = Answers(LAYOUT, most=2)
+    answers = Answers(LAYOUT, maximum_parked=2)
     begin(answers, "waits")
     answers.park("waits")
     for number in range(5):
@@ -166,7 +166,7 @@ def test_ended_requests_are_evicted_before_parked_requests() -> None:
 
 def test_request_with_lost_rows_ends_immediately() -> None:
     answers = Answers(LAYOUT)
-    error = answers.begin("it", {ARGUMENT: StreamRequest(PLANS[0]).written()}, 4, 9)
+    error = answers.begin("it", {ARGUMENT: StreamRequest(PLANS[0]).extra_entry()}, 4, 9)
     assert error == "the streams of the 5 rows so far are no longer known"
     [step] = answers.choose(["it"], [9], lambda *_: pytest.fail("nothing is to be chosen")).values()
     assert step.id == LAYOUT.pad and answers.rows(["it"], [0], [9]) == ([], [])

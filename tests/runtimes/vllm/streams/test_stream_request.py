@@ -32,7 +32,7 @@ def test_prompt_rows_and_options_survive_encoding_and_decoding(is_audio: list[bo
         [LAYOUT.pads + n % 5 if is_audio_row else LAYOUT.row(n) for n, is_audio_row in enumerate(is_audio)]
     ).reshape(-1, 5)
     request = StreamRequest(AnswerPlan("audio", seed=7), spans_of(rows, start, LAYOUT), True, True)
-    decoded = read({ARGUMENT: request.written(), "other": 1}, LAYOUT, start + len(rows))
+    decoded = read({ARGUMENT: request.extra_entry(), "other": 1}, LAYOUT, start + len(rows))
     assert decoded is not None and decoded.plan == request.plan and decoded.probabilities and decoded.evidence
     decoded_rows = {
         first_position + n: row.tolist() for first_position, span in decoded.spans for n, row in enumerate(span)

@@ -21,7 +21,7 @@ def tasks(frames: int, outputs: int) -> list[tuple[slice, slice]]:
 
 
 def blocks(length: int, maximum: int) -> list[slice]:
-    """Cuts a length into as few blocks of at most `most` as possible, of nearly the same size."""
+    """Cuts a length into as few blocks of at most `maximum` as possible, of nearly the same size."""
     count = -(-length // maximum)
     return [slice(length * n // count, length * (n + 1) // count) for n in range(count)]
 

@@ -39,18 +39,18 @@ def placeholder_of(config: Any) -> str:
     return placeholder_in(getattr(config, SERVED_SECTION, None), "the model's config.json")
 
 
-def called(number: int, count: int) -> str:
+def embedding_label(number: int, count: int) -> str:
     """Returns the name of an embedding in messages; `number` counts from 1, `count` is the number of all embeddings."""
     return f"embedding {number} of {count}" if count > 1 else "the embedding"
 
 
-def checked_rows(item: Any, width: int, most: int, dtype: torch.dtype, name: str) -> Tensor:
+def checked_rows(item: Any, width: int, maximum_tokens: int, dtype: torch.dtype, name: str) -> Tensor:
     """Returns an item as [tokens, width] in the model's dtype.
 
     Args:
         item: an `Embedding`, or an array or tensor of any floating-point type, which may have a leading dimension of 1.
         width: the model's hidden size.
-        most: the largest number of tokens.
+        maximum_tokens: the largest number of tokens.
         name: the item's name in messages.
 
     Raises `Refused` for an item that the model cannot take.
@@ -58,8 +58,10 @@ def checked_rows(item: Any, width: int, most: int, dtype: torch.dtype, name: str
     values = _values(item, name)
     if values.shape[1] != width:
         raise Refused(f"{name} has the shape {values.shape}; the model expects vectors of {width}")
-    if len(values) > most:
-        raise Refused(f"{name} is {len(values)} tokens long; the server takes {most} positions in a prompt at most")
+    if len(values) > maximum_tokens:
+        raise Refused(
+            f"{name} is {len(values)} tokens long; the server takes {maximum_tokens} positions in a prompt at most"
+        )
     rows = torch.from_numpy(values).to(dtype)
     finite = rows.isfinite().all(dim=1)
     if not finite.all():
@@ -95,9 +97,9 @@ class EmbeddingItems(ProcessorBatchItems[Tensor]):
 class EmbeddingParser(MultiModalDataParser):
     """Checks the embeddings of a request."""
 
-    def __init__(self, width: int, most: int, dtype: torch.dtype):
+    def __init__(self, width: int, maximum_tokens: int, dtype: torch.dtype):
         super().__init__()
-        self.width, self.most, self.dtype = width, most, dtype
+        self.width, self.maximum_tokens, self.dtype = width, maximum_tokens, dtype
 
     def _get_subparsers(self) -> Mapping[str, Any]:
         return {MODALITY: self._parsed}
@@ -108,7 +110,7 @@ class EmbeddingParser(MultiModalDataParser):
             return None
         items = data if isinstance(data, list | tuple) else [data]
         checked = [
-            checked_rows(item, self.width, self.most, self.dtype, called(number, len(items)))
+            checked_rows(item, self.width, self.maximum_tokens, self.dtype, embedding_label(number, len(items)))
             for number, item in enumerate(items, 1)
         ]
         return EmbeddingItems(checked)
@@ -123,7 +125,7 @@ class EmbeddingInfo(BaseProcessingInfo):
         return int(self.ctx.model_config.get_inputs_embeds_size())
 
     @property
-    def most(self) -> int:
+    def maximum_tokens(self) -> int:
         """The most positions of a prompt, with room for one token after it."""
         return int(self.ctx.model_config.max_model_len) - 1
 
@@ -151,11 +153,11 @@ class EmbeddingInfo(BaseProcessingInfo):
         """Returns a parser that refuses items that the model cannot take."""
         dtype = self.ctx.model_config.dtype
         assert isinstance(dtype, torch.dtype)  # it is a name only until vLLM has read the model's configuration
-        return EmbeddingParser(self.width, self.most, dtype)
+        return EmbeddingParser(self.width, self.maximum_tokens, dtype)
 
     def get_mm_max_tokens_per_item(self, seq_len: int, mm_counts: Mapping[str, int]) -> Mapping[str, int]:
         """Returns the length of the whole prompt, which one embedding may fill."""
-        return {MODALITY: min(self.most, seq_len)}
+        return {MODALITY: min(self.maximum_tokens, seq_len)}
 
 
 class EmbeddingDummyInputs(BaseDummyInputsBuilder[EmbeddingInfo]):
@@ -168,7 +170,7 @@ class EmbeddingDummyInputs(BaseDummyInputsBuilder[EmbeddingInfo]):
     def get_dummy_mm_data(self, seq_len: int, mm_counts: Mapping[str, int], mm_options: Any) -> dict[str, Any]:
         """Returns zeros that together fill a prompt."""
         count = mm_counts.get(MODALITY, 0)
-        rows = max(min(seq_len, self.info.most) // max(count, 1), 1)
+        rows = max(min(seq_len, self.info.maximum_tokens) // max(count, 1), 1)
         return {MODALITY: [np.zeros((rows, self.info.width), dtype=np.float32)] * count}
 
 
@@ -210,9 +212,10 @@ class EmbeddingProcessor(BaseMultiModalProcessor[EmbeddingInfo]):
         if placeholders != len(items):
             raise Refused(mismatch("the prompt", name, placeholders, len(items)))
         length = len(inputs.prompt) - placeholders + sum(map(len, items))
-        if length > self.info.most:
+        if length > self.info.maximum_tokens:
             raise Refused(
-                f"the prompt has {length} positions with its embeddings, and the server takes {self.info.most} at most"
+                f"the prompt has {length} positions with its embeddings, and the server takes "
+                f"{self.info.maximum_tokens} at most"
             )
         # vLLM's cache of sent items saves little here, and breaks if a request is refused after this.
         inputs.cache = None

@@ -77,7 +77,7 @@ class FireRedTower(nn.Module):
         for batch in batches(frames, SCORES * self.config.n_head):
             batch_valid = [valid[n] for n in batch]
             batch_recorders = [recorders[n] if recorders else None for n in batch]
-            with self._recorded(batch_recorders, [frames[n] for n in batch], batch_valid):
+            with self._recording_stages(batch_recorders, [frames[n] for n in batch], batch_valid):
                 hidden = self._embed([features[n] for n in batch], max(lengths[n] for n in batch), batch_valid)
             for row, n in enumerate(batch):
                 embeddings[n] = hidden[row, : frames[n] // self.downsample_rate]
@@ -102,7 +102,7 @@ class FireRedTower(nn.Module):
         return embeddings
 
     @contextmanager
-    def _recorded(
+    def _recording_stages(
         self, recorders: Sequence[Recorder | None], frames: Sequence[int], valid: Sequence[int]
     ) -> Iterator[None]:
         """Records the wanted stages within the block; sets no hooks if there are none."""

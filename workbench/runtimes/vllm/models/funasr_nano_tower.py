@@ -91,9 +91,9 @@ def positions(frames: int, depth: int, device: torch.device) -> Tensor:
 
     The rates fall geometrically from 1 to 1/10000 (Vaswani et al. 2017).
     """
-    half = depth // 2
-    step = math.log(10000.0) / (half - 1)
-    rates = torch.exp(torch.arange(half, dtype=torch.float32, device=device) * -step)
+    pair_count = depth // 2
+    step = math.log(10000.0) / (pair_count - 1)
+    rates = torch.exp(torch.arange(pair_count, dtype=torch.float32, device=device) * -step)
     angles = torch.outer(torch.arange(1, frames + 1, dtype=torch.float32, device=device), rates)
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 

@@ -54,32 +54,34 @@ class SpeechLmTower(nn.Module):
 
     def _embed(self, mel: Tensor, recorder: Recorder | None) -> Tensor:
         found = self.frontend.windows(len(mel))
-        _put(recorder, "tower.mel", mel)
-        with self._recorded(recorder):
+        _record(recorder, "tower.mel", mel)
+        with self._recording_layers(recorder):
             encoded = self.audio_tower(
                 mel.T,
                 feature_lens=torch.tensor([len(mel)], device=mel.device),
                 valid_indices=torch.from_numpy(found.valid).to(mel.device),
                 cu_seqlens=torch.tensor(found.bounds, dtype=torch.int32, device=mel.device),
             ).last_hidden_state
-        _put(recorder, "tower.output", encoded)
+        _record(recorder, "tower.output", encoded)
         embeddings: Tensor = self.adaptor(encoded)
-        _put(recorder, "adaptor.output", embeddings)
+        _record(recorder, "adaptor.output", embeddings)
         return embeddings
 
     @contextlib.contextmanager
-    def _recorded(self, recorder: Recorder | None) -> Iterator[None]:
+    def _recording_layers(self, recorder: Recorder | None) -> Iterator[None]:
         """Records the output of each layer within the block."""
         with contextlib.ExitStack() as hooks:
             for number, layer in enumerate(self.audio_tower.layers if recorder is not None else ()):
 
-                def put(module: nn.Module, inputs: Any, output: Any, stage: str = f"tower.layers.{number}") -> None:
-                    _put(recorder, stage, output[0] if isinstance(output, tuple) else output)
+                def record_output(
+                    module: nn.Module, inputs: Any, output: Any, stage: str = f"tower.layers.{number}"
+                ) -> None:
+                    _record(recorder, stage, output[0] if isinstance(output, tuple) else output)
 
-                hooks.callback(layer.register_forward_hook(put).remove)
+                hooks.callback(layer.register_forward_hook(record_output).remove)
             yield
 
 
-def _put(recorder: Recorder | None, stage: str, value: Tensor) -> None:
+def _record(recorder: Recorder | None, stage: str, value: Tensor) -> None:
     if recorder is not None and recorder.wanted(stage):
         recorder.put(stage, value.detach().to("cpu", torch.float32, copy=True).numpy())

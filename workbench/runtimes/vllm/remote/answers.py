@@ -16,7 +16,7 @@ ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length"}  # this projec
 
 
 @dataclass(frozen=True)
-class Written:
+class TextAddition:
     """The additions of one event."""
 
     text: str = ""
@@ -28,13 +28,13 @@ class Written:
     ] = ()  # alternatives of each token with log-probability, if asked for
 
 
-def written(event: Mapping[str, Any], server: Server) -> Written:
+def read_event(event: Mapping[str, Any], server: Server) -> TextAddition:
     """Returns the additions of an event; raises `WorkbenchError` for a malformed event, or for an aborted text."""
     try:
         usage, choices = event.get("usage"), event.get("choices") or ()
         prompt_tokens = int(usage["prompt_tokens"]) if usage else None
         if not choices:
-            return Written(prompt_tokens=prompt_tokens)
+            return TextAddition(prompt_tokens=prompt_tokens)
         [choice] = choices
         # vLLM sends the ids of the prompt with the first event, and the usage only after the last one.
         prompt_ids = event.get("prompt_token_ids") or choice.get("prompt_token_ids")
@@ -53,16 +53,16 @@ def written(event: Mapping[str, Any], server: Server) -> Written:
         raise unexpected_answer(server, f"with an event of another form ({shortened(str(event))})") from None
     if finish is not None and finish not in ENDS:
         raise SessionDied(f"the server {server.url} aborted the answer ({shortened(str(finish))}); ask again")
-    return Written(text, ids, ENDS[finish] if finish else "", prompt_tokens, steps)
+    return TextAddition(text, ids, ENDS[finish] if finish else "", prompt_tokens, steps)
 
 
 def _steps(logprobs: Mapping[str, Any]) -> tuple[tuple[tuple[str, float], ...], ...]:
     """Returns the likeliest tokens of each step of a chat or a completion, the likeliest first."""
-    chatted = [
+    chat_steps = [
         {each["token"]: each["logprob"] for each in step["top_logprobs"]} for step in logprobs.get("content") or ()
     ]
-    completed = [step or {} for step in logprobs.get("top_logprobs") or ()]
+    completion_steps = [step or {} for step in logprobs.get("top_logprobs") or ()]
     return tuple(
         tuple(sorted(((str(token), float(value)) for token, value in step.items()), key=lambda each: -each[1]))
-        for step in (*chatted, *completed)
+        for step in (*chat_steps, *completion_steps)
     )

@@ -79,20 +79,20 @@ class Client:
         """Returns a whole answer, whatever its status. Raises an error if there is no answer."""
         return self.ask_all([(method, path, body)])[0]
 
-    def ask_all(self, requests: Sequence[tuple[str, str, Any]], side_by_side: int = 16) -> list[Answer]:
+    def ask_all(self, requests: Sequence[tuple[str, str, Any]], parallel_requests: int = 16) -> list[Answer]:
         """Returns the answers to requests of (method, path, JSON body), a few of them in parallel."""
 
-        async def all_of_them() -> list[Answer]:
-            turn = asyncio.Semaphore(side_by_side)
+        async def gather_answers() -> list[Answer]:
+            semaphore = asyncio.Semaphore(parallel_requests)
 
             async def ask_one(method: str, path: str, body: Any) -> Answer:
-                async with turn:
+                async with semaphore:
                     return await self._fetch(method, path, body)
 
             return await asyncio.gather(*(ask_one(*request) for request in requests))
 
         try:
-            return self._thread.submit(all_of_them()).result()
+            return self._thread.submit(gather_answers()).result()
         except CancelledError:
             raise broken(self.server, "was abandoned") from None
 
@@ -102,14 +102,14 @@ class Client:
         Yields None from time to time while no event comes, so that the reader can stop. Closing the generator closes
         the connections. The first request that fails ends the others, and its error is raised.
         """
-        arrived: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | BaseException | None] = queue.SimpleQueue()
-        running = _Running(self._thread.loop, lambda: self._stream_all(calls, arrived))
+        arrivals: queue.SimpleQueue[tuple[int, Mapping[str, Any]] | BaseException | None] = queue.SimpleQueue()
+        running = _BackgroundTask(self._thread.loop, lambda: self._stream_all(calls, arrivals))
         try:
             while True:
                 try:
-                    item = arrived.get(timeout=BEAT_SECONDS)
+                    item = arrivals.get(timeout=BEAT_SECONDS)
                 except queue.Empty:
-                    if running.done.is_set() and arrived.empty():
+                    if running.done.is_set() and arrivals.empty():
                         raise broken(self.server, "was given up") from None
                     yield None
                     continue
@@ -140,8 +140,8 @@ class Client:
         await self._http.aclose()
 
     async def _fetch(self, method: str, path: str, body: Any) -> Answer:
-        asking = self._http.stream(method, path, json=body)
-        async with self._converting_errors(), asyncio.timeout(ASK_SECONDS), asking as response:
+        request_stream = self._http.stream(method, path, json=body)
+        async with self._converting_errors(), asyncio.timeout(ASK_SECONDS), request_stream as response:
             status, content = response.status_code, await self._read_all(response)
         try:
             return Answer(status, json.loads(content))
@@ -151,23 +151,23 @@ class Client:
                 raise unexpected_answer(self.server, f"{path} with no JSON ({found})") from None
             return Answer(status, None)
 
-    async def _stream_all(self, calls: Sequence[Call], arrived: queue.SimpleQueue[Any]) -> None:
+    async def _stream_all(self, calls: Sequence[Call], arrivals: queue.SimpleQueue[Any]) -> None:
         """Puts the events of all calls into the queue, and last None or the first error."""
-        tasks = [asyncio.create_task(self._stream_one(number, call, arrived)) for number, call in enumerate(calls)]
-        last: BaseException | None = broken(self.server, "was abandoned")  # the result unless it ends normally
+        tasks = [asyncio.create_task(self._stream_one(number, call, arrivals)) for number, call in enumerate(calls)]
+        outcome: BaseException | None = broken(self.server, "was abandoned")  # the result unless it ends normally
         try:
             if not tasks:
-                last = None
+                outcome = None
             else:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                last = next((error for task in done if (error := task.exception())), None)
+                outcome = next((error for task in done if (error := task.exception())), None)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            arrived.put(last)
+            arrivals.put(outcome)
 
-    async def _stream_one(self, number: int, call: Call, arrived: queue.SimpleQueue[Any]) -> None:
+    async def _stream_one(self, number: int, call: Call, arrivals: queue.SimpleQueue[Any]) -> None:
         request_body: dict[str, Any] = (
             {"data": dict(call.body), "files": call.files} if call.files else {"json": call.body}
         )
@@ -186,9 +186,9 @@ class Client:
                     raise unexpected_answer(self.server, f"with {error}") from None
                 for data in events:
                     if data == DONE:
-                        await _rest_of(chunks)
+                        await _drain(chunks)
                         return
-                    arrived.put((number, self._event(data)))
+                    arrivals.put((number, self._event(data)))
             raise broken(self.server, "ended the stream")
 
     def _event(self, data: str) -> Mapping[str, Any]:
@@ -234,7 +234,7 @@ class Client:
             raise broken(self.server, "closed the connection") from None
 
 
-class _Running:
+class _BackgroundTask:
     """A coroutine that runs in another thread's event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Callable[[], Coroutine[Any, Any, None]]):
@@ -261,15 +261,15 @@ class _Running:
 
 def _cause(error: BaseException) -> str:
     """Returns why there is no connection: the operating system's message below the other layers' messages."""
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, OSError) and below.errno:  # negative numbers mean that a name has no address
-            return shortened(os.strerror(below.errno) if below.errno > 0 else str(below.strerror))
-        below = below.exceptions[0] if isinstance(below, BaseExceptionGroup) else below.__cause__ or below.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno:  # negative numbers mean that a name has no address
+            return shortened(os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror))
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__ or cause.__context__
     return shortened(str(error)) or type(error).__name__
 
 
-async def _rest_of(chunks: AsyncIterator[bytes]) -> None:
+async def _drain(chunks: AsyncIterator[bytes]) -> None:
     """Reads the rest of an answer, if that takes no time."""
     with contextlib.suppress(Exception):
         async with asyncio.timeout(LAST_SECONDS):

@@ -74,7 +74,7 @@ class RemoteConversationSession(Session, Converses, Traces):
         start_time = time.perf_counter()
         reader = _ChunkReader(client, tuple(notes))
         answer = AnswerSoFar(self.model, self.runtime)
-        before = 0.0  # seconds until the server had read the messages
+        reading_seconds = 0.0  # seconds until the server had read the messages
         with contextlib.closing(client.stream([Call(CHAT, body)])) as stream:
             for item in stream:
                 if item is None:
@@ -84,10 +84,10 @@ class RemoteConversationSession(Session, Converses, Traces):
                 for event in reader.events(item[1]):
                     if isinstance(event, AnswerStart):
                         event = replace(event, load_seconds=self.load_seconds)
-                        before = time.perf_counter() - start_time
+                        reading_seconds = time.perf_counter() - start_time
                     answer.add(event)
                     yield event
-        yield reader.completed(answer.answer(reader.finish), before)
+        yield reader.completed(answer.answer(reader.finish), reading_seconds)
 
     def trace(
         self, source: Messages | str, stages: str = "*", given: Given = None, out: Out = None, **options: Any
@@ -161,25 +161,25 @@ class _ChunkReader:
                 self._probabilities = np.array(probabilities, dtype=np.float64)
         return found
 
-    def completed(self, answer: Answer, before: float) -> Answer:
+    def completed(self, answer: Answer, reading_seconds: float) -> Answer:
         """Returns the complete answer.
 
         Args:
             answer: the answer since the server had read the messages.
-            before: seconds until then.
+            reading_seconds: until then.
         """
         return replace(
             answer,
-            compute_seconds=answer.compute_seconds + before,
-            first_text_seconds=_later(answer.first_text_seconds, before),
-            first_audio_seconds=_later(answer.first_audio_seconds, before),
+            compute_seconds=answer.compute_seconds + reading_seconds,
+            first_text_seconds=_add_seconds(answer.first_text_seconds, reading_seconds),
+            first_audio_seconds=_add_seconds(answer.first_audio_seconds, reading_seconds),
             probabilities=self._probabilities,
             notes=(*self._notes, *self._server_notes),
         )
 
 
-def _later(seconds: float | None, before: float) -> float | None:
-    return None if seconds is None else seconds + before
+def _add_seconds(seconds: float | None, reading_seconds: float) -> float | None:
+    return None if seconds is None else seconds + reading_seconds
 
 
 def _samples(data: str) -> np.ndarray:

@@ -11,22 +11,22 @@ from workbench.decoding.generation import GenerationOptions
 from workbench.runtimes.vllm.sampling import known_top_p
 
 MOST_ALTERNATIVES = 20  # the most that servers of this kind send
-HERE = "leave it out, or open the model on this machine"
+LOCAL_ADVICE = "leave it out, or open the model on this machine"
 
 
 def sampling_fields(
-    options: GenerationOptions, most: int, stop_ids: tuple[int, ...] = (), row: int = 0
+    options: GenerationOptions, max_tokens: int, stop_ids: tuple[int, ...] = (), row: int = 0
 ) -> dict[str, Any]:
     """Returns the fields of a chat or a completion. All are sent, since a server may have other defaults.
 
     Args:
-        most: the most tokens to generate.
+        max_tokens: the most tokens to generate.
         stop_ids: tokens that end the text, besides the model's own end, which the server knows.
         row: index of the request in its call; it makes the seed of each request different.
     """
     return {
-        "max_tokens": most,
-        "min_tokens": min(options.min_new_tokens, most),
+        "max_tokens": max_tokens,
+        "min_tokens": min(options.min_new_tokens, max_tokens),
         "temperature": options.temperature,
         "top_k": options.top_k,
         "top_p": known_top_p(options.top_p),
@@ -58,20 +58,22 @@ def alternatives_fields(count: int, chats: bool) -> dict[str, Any]:
 def check_listening(options: ListeningOptions) -> None:
     """Raises `BadInput` for options of a recording that differ from the server's own choice."""
     if options.dither:
-        raise BadInput(f"option dither is {options.dither:g}, and a server computes the features itself; {HERE}")
+        raise BadInput(
+            f"option dither is {options.dither:g}, and a server computes the features itself; {LOCAL_ADVICE}"
+        )
     if options.cmvn != "checkpoint":
-        raise BadInput(f"option cmvn is {options.cmvn}, and a server computes the features itself; {HERE}")
+        raise BadInput(f"option cmvn is {options.cmvn}, and a server computes the features itself; {LOCAL_ADVICE}")
 
 
-def form_fields(options: GenerationOptions, most: int, row: int = 0) -> Mapping[str, str]:
+def form_fields(options: GenerationOptions, max_tokens: int, row: int = 0) -> Mapping[str, str]:
     """Returns the fields of a transcription's form, as texts. Raises `BadInput` for options that it has no field
     for.
     """
-    fields = sampling_fields(options, most, row=row)
+    fields = sampling_fields(options, max_tokens, row=row)
     if fields["min_tokens"]:
         raise BadInput(
             f"option min_new_tokens is {fields['min_tokens']}, and the server's transcriptions have no such "
-            f"field; {HERE}"
+            f"field; {LOCAL_ADVICE}"
         )
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-    return {"max_completion_tokens": str(most), **{name: str(fields[name]) for name in names if name in fields}}
+    return {"max_completion_tokens": str(max_tokens), **{name: str(fields[name]) for name in names if name in fields}}

@@ -22,7 +22,7 @@ from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.speech_language import drained
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
-from workbench.runtimes.vllm.remote.answers import written
+from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.sampling import form_fields, sampling_fields, streaming_fields
 from workbench.runtimes.vllm.remote.service import CHAT, TRANSCRIPTIONS, Service, pieces
@@ -63,7 +63,7 @@ class RemoteRecogniser:
         self.service = service
         self.wording = wording
         self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
-        self._asking = threading.Lock()
+        self._pieces_lock = threading.Lock()
         self._instruction = OWN
 
     def instructed(self, instruction: Instruction) -> RemoteRecogniser:
@@ -107,7 +107,7 @@ class RemoteRecogniser:
             for item in events:
                 if item is not None:
                     row, event = item
-                    added = written(event, self.client.server)
+                    added = read_event(event, self.client.server)
                     texts[row] += added.text
                     ids[row] += added.ids
                     finish[row] = added.finish or finish[row]
@@ -136,10 +136,15 @@ class RemoteRecogniser:
         self.client.close()
 
     def _call(self, row: int, samples: np.ndarray, options: Any) -> Call:
-        most = self.wording.most(len(samples), options)
+        max_tokens = self.wording.max_tokens(len(samples), options)
         model = {"model": self.service.model}
         if not self.chats:
-            fields = {**model, **form_fields(options, most, row), **self.wording.fields(options), "stream": "true"}
+            fields = {
+                **model,
+                **form_fields(options, max_tokens, row),
+                **self.wording.fields(options),
+                "stream": "true",
+            }
             return Call(TRANSCRIPTIONS, fields, {"file": ("speech.wav", wav(samples), "audio/wav")})
         sound = base64.b64encode(wav(samples)).decode()
         speech = {"type": "input_audio", "input_audio": {"data": sound, "format": "wav"}}
@@ -148,7 +153,7 @@ class RemoteRecogniser:
             content = [{**part, "text": self._instruction.text} if part["type"] == "text" else part for part in content]
         system = [{"role": "system", "content": self._instruction.system}] if self._instruction.system else []
         messages = [*system, {"role": "user", "content": content}]
-        fields = sampling_fields(options, most, self.service.stop_ids, row) | streaming_fields()
+        fields = sampling_fields(options, max_tokens, self.service.stop_ids, row) | streaming_fields()
         return Call(CHAT, {**model, "messages": messages, **fields})
 
     def _recognition(
@@ -171,7 +176,7 @@ class RemoteRecogniser:
 
     def _read(self, ids: Sequence[int]) -> list[str]:
         """Returns the text of each token; asks the server for new ones."""
-        with self._asking:
+        with self._pieces_lock:
             new = [number for number in dict.fromkeys(ids) if number not in self._pieces]
             self._pieces.update(zip(new, pieces(self.client, self.service, new), strict=True))
             return [self._pieces[number] for number in ids]

@@ -19,7 +19,7 @@ from workbench.embeddings.prompt import Injected, check_placeholders, embeddings
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.causal_lm import CausalLmOptions, conversation
 from workbench.pipelines.text_conversation import text_answer, text_messages
-from workbench.runtimes.vllm.remote.answers import written
+from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there
 from workbench.runtimes.vllm.remote.sampling import alternatives_fields, sampling_fields, streaming_fields
@@ -172,7 +172,7 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
                 if item is None:
                     yield Piece("", ())  # a reader can only stop here
                     continue
-                added = written(item[1], client.server)
+                added = read_event(item[1], client.server)
                 prompt_tokens = added.prompt_tokens or prompt_tokens
                 finish = added.finish or finish
                 if added.text or added.ids:

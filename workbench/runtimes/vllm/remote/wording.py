@@ -15,7 +15,7 @@ from workbench.families import fireredasr, funasr_nano
 from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import FunasrNanoOptions
 from workbench.pipelines.funasr_nano import check_written
-from workbench.runtimes.vllm.remote.sampling import HERE, check_listening
+from workbench.runtimes.vllm.remote.sampling import LOCAL_ADVICE, check_listening
 
 DOWNSAMPLE_RATE = 2  # encoder frames per embedding of all published FireRedASR-LLM
 
@@ -40,7 +40,7 @@ class Wording(Protocol):
         """Returns the fields of a transcription's form; raises `BadInput` for an option without a field."""
         ...
 
-    def most(self, samples: int, options: Any) -> int:
+    def max_tokens(self, samples: int, options: Any) -> int:
         """Returns the most tokens to generate for a chunk of `samples` samples."""
         ...
 
@@ -66,12 +66,12 @@ class NanoWording:
     def fields(self, options: FunasrNanoOptions) -> Mapping[str, str]:
         """See `Wording.fields`."""
         if not options.itn:
-            raise BadInput(f"option itn is off, and the server's transcriptions have no such field; {HERE}")
+            raise BadInput(f"option itn is off, and the server's transcriptions have no such field; {LOCAL_ADVICE}")
         found = {} if options.language == "auto" else {"language": options.language}
         return {**found, "hotwords": ", ".join(options.hotwords)} if options.hotwords else found
 
-    def most(self, samples: int, options: FunasrNanoOptions) -> int:
-        """See `Wording.most`."""
+    def max_tokens(self, samples: int, options: FunasrNanoOptions) -> int:
+        """See `Wording.max_tokens`."""
         return options.max_new_tokens
 
     def text(self, reply: str) -> str:
@@ -93,7 +93,7 @@ class FireRedWording:
                 "open the model on this machine, on pytorch or gguf"
             )
         if options.length_rule != "checkpoint":
-            raise BadInput(f"option length_rule is {options.length_rule}, and a server takes its own; {HERE}")
+            raise BadInput(f"option length_rule is {options.length_rule}, and a server takes its own; {LOCAL_ADVICE}")
 
     def content(self, speech: Mapping[str, Any], options: FireRedAsrOptions) -> list[Mapping[str, Any]]:
         """See `Wording.content`."""
@@ -103,8 +103,8 @@ class FireRedWording:
         """See `Wording.fields`."""
         return {}
 
-    def most(self, samples: int, options: FireRedAsrOptions) -> int:
-        """See `Wording.most`; by default as many as the number of embeddings of a published model."""
+    def max_tokens(self, samples: int, options: FireRedAsrOptions) -> int:
+        """See `Wording.max_tokens`; by default as many as the number of embeddings of a published model."""
         frames = FrontendConfig(window="povey").frames(samples)
         return options.max_new_tokens or fireredasr.speech_tokens(frames, DOWNSAMPLE_RATE)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ARCHITECTURE = "SpeechWorkbenchSpeechLM"
 METHOD = "create_chat_completion"
-TAKEN = ("self", "request", "raw_request")  # the method's parameters
+PARAMETERS = ("self", "request", "raw_request")  # the method's parameters
 WRAPPED = "answers_in_speech"  # the mark of the wrapped method
 OPTIONS = tuple(spec.name for spec in option_specs(SpeechLmOptions))
 BEFORE_STREAMING = 2  # events that come before a stream's first byte: after them, hardly anything can be refused
@@ -47,7 +47,7 @@ def teach_conversations() -> None:
     handler = getattr(OpenAIServingChat, METHOD, None)
     if hasattr(handler, WRAPPED):
         return
-    if not callable(handler) or tuple(inspect.signature(handler).parameters)[: len(TAKEN)] != TAKEN:
+    if not callable(handler) or tuple(inspect.signature(handler).parameters)[: len(PARAMETERS)] != PARAMETERS:
         logger.warning_once(
             "The chat completions of this version of vLLM have no %s of the form that is known here: they answer "
             "without speech. Expected vLLM 0.32.",
@@ -63,16 +63,16 @@ def _with_speech(handler: Callable[..., Any], its_class: type) -> Callable[..., 
     routes: WeakKeyDictionary[Any, ChatRoute] = WeakKeyDictionary()
 
     @functools.wraps(handler)
-    async def answered(self: Any, request: Any, raw_request: Any = None) -> Any:
+    async def answer_chat(self: Any, request: Any, raw_request: Any = None) -> Any:
         # Subclasses are handlers of other routes, whose bodies have other forms.
-        speaks = ARCHITECTURE in (getattr(self.model_config.hf_config, "architectures", None) or ())
-        if not speaks or raw_request is None or type(self) is not its_class:
+        has_speech = ARCHITECTURE in (getattr(self.model_config.hf_config, "architectures", None) or ())
+        if not has_speech or raw_request is None or type(self) is not its_class:
             return await handler(self, request, raw_request)
         if self not in routes:
             routes[self] = _route_of(self)
         return await routes[self].answer(await raw_request.json())
 
-    return answered
+    return answer_chat
 
 
 def _route_of(handler: Any) -> ChatRoute:
@@ -120,14 +120,14 @@ class ChatRoute:
 
 
 async def _sent_events(
-    writing: ChatAnswer, first: list[ConversationEvent], rest: AsyncGenerator[ConversationEvent, None]
+    writing: ChatAnswer, first: list[ConversationEvent], later_events: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[str, None]:
     """Yields the server-sent events of an answer."""
-    async with contextlib.aclosing(rest):
+    async with contextlib.aclosing(later_events):
         for event in first:
             yield events(writing.chunks(event))
         try:
-            async for event in rest:
+            async for event in later_events:
                 if text := events(writing.chunks(event)):
                     yield text
         except WorkbenchError as error:

@@ -62,26 +62,26 @@ class Conversations:
         Raises the errors of `ConversationSession.converse_stream`.
         """
         engine = ServedEngine(self._llm, self._loop, self._name)
-        arrived: asyncio.Queue[ConversationEvent | BaseException | None] = asyncio.Queue()
+        arrivals: asyncio.Queue[ConversationEvent | BaseException | None] = asyncio.Queue()
 
-        def put(item: ConversationEvent | BaseException | None) -> None:
+        def enqueue(item: ConversationEvent | BaseException | None) -> None:
             with contextlib.suppress(RuntimeError):  # the server is stopping, and the reader is gone
-                self._loop.call_soon_threadsafe(arrived.put_nowait, item)
+                self._loop.call_soon_threadsafe(arrivals.put_nowait, item)
 
         def converse() -> None:
             try:
                 with contextlib.closing(self._session(engine).converse_stream(messages, **options)) as stream:
                     for event in stream:
-                        put(event)
+                        enqueue(event)
             except BaseException as error:
-                put(error)
+                enqueue(error)
             else:
-                put(None)
+                enqueue(None)
 
         async with self._turns:
             threading.Thread(target=converse, name="conversation", daemon=True).start()
             try:
-                while (item := await arrived.get()) is not None:
+                while (item := await arrivals.get()) is not None:
                     if isinstance(item, WorkbenchError):
                         raise item
                     if isinstance(item, BaseException):

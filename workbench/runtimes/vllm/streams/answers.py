@@ -54,7 +54,7 @@ class Answer:
                 found.append((position, step.ids))
         return found
 
-    def settled(self, length: int) -> Step | None:
+    def known_step(self, length: int) -> Step | None:
         """Returns the position after the first `length` ones, or None if the model must choose it now.
 
         The model does not choose if it has chosen this position before, if an id is forced, or if the answer has ended.
@@ -77,12 +77,12 @@ class Answer:
         return step
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the answer is complete."""
         return self._broken or self._cursor.phase.kind is Kind.END
 
     @property
-    def guided(self) -> bool:
+    def is_guided(self) -> bool:
         """Whether the next position is chosen together with the partner."""
         return bool(self.stream_request.pair) and self._cursor.phase.kind is Kind.AUDIO
 
@@ -104,15 +104,15 @@ class Answer:
         return _end(self.layout, broken=True)
 
 
-class _Ended(Answer):
+class _EndedAnswer(Answer):
     """A request that cannot be answered, so it ends at once."""
 
-    ended = True
+    has_ended = True
 
     def __init__(self, prompt: int, layout: SpeechLayout):
         super().__init__(StreamRequest(AnswerPlan()), layout, prompt)
 
-    def settled(self, length: int) -> Step:
+    def known_step(self, length: int) -> Step:
         """Returns the end."""
         return _end(self.layout)
 
@@ -130,13 +130,13 @@ class Answers:
     """The requests in an engine, by id.
 
     Args:
-        most: the number of requests outside the batch that are kept. If there are more, a request that has ended is
-            forgotten; if none has ended, the request that left the batch first.
+        maximum_parked: the number of requests outside the batch that are kept. If there are more, a request that has
+            ended is forgotten; if none has ended, the request that left the batch first.
         pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
     """
 
-    def __init__(self, layout: SpeechLayout, most: int = 0, pairs: bool = False):
-        self.layout, self._most, self._pairs = layout, most, pairs
+    def __init__(self, layout: SpeechLayout, maximum_parked: int = 0, pairs: bool = False):
+        self.layout, self._maximum_parked, self._pairs = layout, maximum_parked, pairs
         self._running: dict[str, Answer] = {}
         self._parked: OrderedDict[str, Answer] = OrderedDict()
 
@@ -172,7 +172,7 @@ class Answers:
             if positions > prompt:
                 raise BadInput(f"the streams of the {positions - prompt} rows so far are no longer known")
         except BadInput as error:
-            self._running[request] = _Ended(prompt, self.layout)
+            self._running[request] = _EndedAnswer(prompt, self.layout)
             return str(error)
         self._running[request] = Answer(stream_request, self.layout, prompt)
         return ""
@@ -187,9 +187,9 @@ class Answers:
         if answer is None:
             return
         self._parked[request] = answer
-        if len(self._parked) > self._most:
-            ended = (name for name, each in self._parked.items() if each.ended)
-            del self._parked[next(ended, next(iter(self._parked)))]
+        if len(self._parked) > self._maximum_parked:
+            ended_names = (name for name, each in self._parked.items() if each.has_ended)
+            del self._parked[next(ended_names, next(iter(self._parked)))]
 
     def rows(self, requests: Sequence[str], starts: Sequence[int], stops: Sequence[int]) -> tuple[list[int], list[Any]]:
         """Returns (places, rows): the rows of several streams in a step, and their places among its tokens.
@@ -200,15 +200,15 @@ class Answers:
             stops: the position after the last one.
         """
         places: list[int] = []
-        found: list[np.ndarray] = []
-        at = 0
+        rows: list[np.ndarray] = []
+        offset = 0
         for request, start, stop in zip(requests, starts, stops):
             if (answer := self._running.get(request)) is not None:
                 for position, row in answer.rows(start, stop):
-                    places.append(at + position - start)
-                    found.append(row)
-            at += stop - start
-        return places, found
+                    places.append(offset + position - start)
+                    rows.append(row)
+            offset += stop - start
+        return places, rows
 
     def choose(self, requests: Sequence[str], lengths: Sequence[int], logits: Logits) -> dict[int, Step | None]:
         """Returns the next position of each of these requests, by its row in the batch.
@@ -225,10 +225,10 @@ class Answers:
         for row, (request, length) in enumerate(zip(requests, lengths)):
             if (answer := self._running.get(request)) is None:
                 continue
-            step = answer.settled(length)
+            step = answer.known_step(length)
             if step is not None:
                 found[row] = step
-            elif answer.guided:
+            elif answer.is_guided:
                 pairs.setdefault(answer.stream_request.pair, {})[answer.stream_request.null] = row, answer
             else:
                 groups.setdefault(answer.pending_position().manner, []).append([(row, answer)])
@@ -274,10 +274,10 @@ def _apply_guidance(
     """Returns the logits of each answer, with guidance where it has two branches."""
     if len(main) == len(group):
         return main, codec
-    mains, codecs, at = [], [], 0
+    mains, codecs, offset = [], [], 0
     for branches in group:
-        part = slice(at, at + len(branches))
-        at = part.stop
+        part = slice(offset, offset + len(branches))
+        offset = part.stop
         scores = Scores(main[part], None if codec is None else codec[part])
         guided_main, guided_codec = apply_guidance(scores, branches[0][1].stream_request.plan.cfg)
         mains.append(guided_main)

@@ -46,7 +46,7 @@ def put_rows(model: Any, embeddings: Tensor | None, places: Sequence[int], rows:
     embeddings[list(places)] = F.embedding_bag(ids, model.table, mode="sum", per_sample_weights=counts)
 
 
-def written(sampled: Any, chosen: Mapping[int, Step | None], layout: SpeechLayout) -> list[int]:
+def write_choices(sampled: Any, chosen: Mapping[int, Step | None], layout: SpeechLayout) -> list[int]:
     """Writes chosen positions into a sampler's output: stream 0 as the tokens, all streams as their alternatives.
 
     Args:

@@ -54,15 +54,17 @@ class StreamHeads:
             logits: vLLM's own logits of stream 0 [rows, at least vocabulary].
         """
 
-        def found(rows: Sequence[int], needed: NeededLogits) -> tuple[np.ndarray, np.ndarray | None]:
-            if not needed.codec:
+        def logits_of(rows: Sequence[int], needed_logits: NeededLogits) -> tuple[np.ndarray, np.ndarray | None]:
+            if not needed_logits.codec:
                 stream_logits = logits[list(rows)]
-                return _array(torch.cat([stream_logits[:, first:end] for first, end in needed.main], dim=1)), None
+                return _array(
+                    torch.cat([stream_logits[:, first:end] for first, end in needed_logits.main], dim=1)
+                ), None
             product = F.linear(hidden[list(rows)].float(), self._small, self._bias)
-            main = torch.cat([product[:, self.rows.of(*interval)] for interval in needed.main], dim=1)
+            main = torch.cat([product[:, self.rows.of(*interval)] for interval in needed_logits.main], dim=1)
             return _array(main), _array(self.rows.by_stream(product[:, self.rows.later]))
 
-        return found
+        return logits_of
 
 
 def _array(values: Tensor) -> np.ndarray:

@@ -13,8 +13,8 @@ from vllm.logger import init_logger
 from vllm.v1.worker.gpu.model_states.default import DefaultModelState
 
 from workbench.runtimes.vllm.streams.answers import Answers
-from workbench.runtimes.vllm.streams.batch import put_rows, written
-from workbench.runtimes.vllm.streams.scheduler import keeps_pairs
+from workbench.runtimes.vllm.streams.batch import put_rows, write_choices
+from workbench.runtimes.vllm.streams.scheduler import can_schedule_pairs
 
 logger = init_logger("vllm.speech_workbench")
 PARKED = 4  # parked answers for each request of a full batch, as other requests may end while one waits
@@ -27,7 +27,7 @@ class SpeechModelState(DefaultModelState):
         super().__init__(vllm_config, *arguments, **options)
         speech: Any = self.model
         self.speech = speech
-        self.answers = Answers(speech.layout, PARKED * self.max_num_reqs, keeps_pairs(vllm_config))
+        self.answers = Answers(speech.layout, PARKED * self.max_num_reqs, can_schedule_pairs(vllm_config))
 
     def add_request(self, req_index: int, new_req_data: Any) -> None:
         """Starts a request, or continues it."""
@@ -73,7 +73,7 @@ class SpeechSampler:
         if any(name in state.answers for name in names):
             heads = state.speech.heads.of(state.speech.hidden, logits)
             _, stops = _positions(input_batch)
-            for row in written(sampled, state.answers.choose(names, stops, heads), state.speech.layout):
+            for row in write_choices(sampled, state.answers.choose(names, stops, heads), state.speech.layout):
                 sampled.num_sampled[row], sampled.num_rejected[row] = 0, 1
         return sampled
 

@@ -45,7 +45,7 @@ from workbench.trace.trace import StageFilter
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-OTHERS = 8  # the most positions of an answer that are neither tokens of text nor rows of audio
+MAXIMUM_MARKERS = 8  # the most positions of an answer that are neither tokens of text nor rows of audio
 
 
 class EngineNetwork:
@@ -80,17 +80,17 @@ class EngineNetwork:
         ids: list[int] = []
         spans: list[Span] = []
         recordings: list[np.ndarray] = []
-        at = audio_rows = 0
+        position_count = audio_rows = 0
         for part in prompt:
             if isinstance(part, Recording):
                 ids.append(self.layout.pad)
                 recordings.append(np.ascontiguousarray(part.samples, dtype=np.float32))
                 audio_rows += part.rows
-                at += part.rows
+                position_count += part.rows
             else:
                 ids += part[:, 0].tolist()
-                spans += spans_of(part, at, self.layout)
-                at += len(part)
+                spans += spans_of(part, position_count, self.layout)
+                position_count += len(part)
         return Request(ids, tuple(recordings) or None, audio_rows), spans
 
     def trace(self, prompt: Sequence[Any], recorder: Recorder) -> None:
@@ -100,7 +100,7 @@ class EngineNetwork:
         if not isinstance(self.engine, Engine):
             raise Unavailable("a server shows no stages; open the model on this machine")
         requested_stages = recorder.wanted if isinstance(recorder.wanted, StageFilter) else StageFilter()
-        extra = {ARGUMENT: StreamRequest(AnswerPlan("text"), spans).written()}
+        extra = {ARGUMENT: StreamRequest(AnswerPlan("text"), spans).extra_entry()}
         for stage, value in prompt_stages(self.engine, request, requested_stages, extra).items():
             recorder.put(stage, value)
 
@@ -193,9 +193,9 @@ def _pair(
     stream_request = replace(stream_request, pair=uuid4().hex)
     model = replace(request, ids=[*request.ids, *stream_request.prefix_ids])
     null = Request([layout.pad] * (model.positions - 1) + [layout.audio], salt=uuid4().hex)
-    most = room + 1 - model.positions  # what follows the last position is not computed
+    max_positions = room + 1 - model.positions  # what follows the last position is not computed
     return [
-        (model, _params(stream_request, layout, most=most)),
+        (model, _params(stream_request, layout, max_positions=max_positions)),
         (
             null,
             _params(
@@ -203,7 +203,7 @@ def _pair(
                     stream_request.plan, prefix_ids=stream_request.prefix_ids, pair=stream_request.pair, null=True
                 ),
                 layout,
-                most=most,
+                max_positions=max_positions,
             ),
         ),
     ]
@@ -262,13 +262,13 @@ def _salt(plan: AnswerPlan, spans: Sequence[Span]) -> str:
 
 
 def _params(
-    stream_request: StreamRequest, layout: SpeechLayout, stops: Sequence[int] = (), most: int | None = None
+    stream_request: StreamRequest, layout: SpeechLayout, stops: Sequence[int] = (), max_positions: int | None = None
 ) -> SamplingParams:
     """Returns vLLM's parameters of a request.
 
     Args:
         stops: more ids that end it.
-        most: the most positions.
+        max_positions: the most positions.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
@@ -281,9 +281,9 @@ def _params(
         if stream_request.null
         else {"auto": (layout.eos,), "text_audio": ()}.get(plan.modalities, closing_ids)
     )
-    limit = plan.max_tokens or plan.max_text_tokens + plan.max_audio_rows + OTHERS
+    limit = plan.max_tokens or plan.max_text_tokens + plan.max_audio_rows + MAXIMUM_MARKERS
     return SamplingParams(
-        max_tokens=limit if most is None else min(limit, most),
+        max_tokens=limit if max_positions is None else min(limit, max_positions),
         stop_token_ids=[layout.pad, *last, *stops],
         ignore_eos=True,
         temperature=0.0,  # the plan has its own
@@ -291,5 +291,5 @@ def _params(
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY if stream_request.null else RequestOutputKind.DELTA,
-        extra_args={ARGUMENT: stream_request.written()},
+        extra_args={ARGUMENT: stream_request.extra_entry()},
     )

@@ -24,11 +24,11 @@ from vllm.v1.request import Request, RequestStatus
 from workbench.runtimes.vllm.streams.stream_request import pair_of
 
 
-def keeps_pairs(config: Any) -> bool:
+def can_schedule_pairs(config: Any) -> bool:
     """Returns whether an engine of this configuration of vLLM has this scheduler, in the way that it works."""
-    found = config.scheduler_config
-    able = found.max_num_seqs > 1 and not found.async_scheduling
-    return able and issubclass(found.get_scheduler_cls(), PairScheduler)
+    scheduling = config.scheduler_config
+    is_able = scheduling.max_num_seqs > 1 and not scheduling.async_scheduling
+    return is_able and issubclass(scheduling.get_scheduler_cls(), PairScheduler)
 
 
 class PairScheduler(Scheduler):

@@ -38,7 +38,7 @@ class StreamRequest:
     pair: str = ""  # with guidance: the name that this request and its partner share
     null: bool = False  # whether this one is the null branch of the pair
 
-    def written(self) -> dict[str, Any]:
+    def extra_entry(self) -> dict[str, Any]:
         """Returns the entry of `extra_args`. It contains plain values only."""
         spans = [[start, len(rows), rows.astype("<i4").tobytes()] for start, rows in self.spans]
         flags = {"probabilities": self.probabilities, "evidence": self.evidence}
@@ -47,7 +47,7 @@ class StreamRequest:
 
 
 def read(extra: Mapping[str, Any] | None, layout: SpeechLayout, positions: int) -> StreamRequest | None:
-    """Reads an entry that `StreamRequest.written` made. Returns None if the request asks for no streams.
+    """Reads an entry that `StreamRequest.extra_entry` made. Returns None if the request asks for no streams.
 
     Args:
         positions: the length of the prompt.
@@ -87,8 +87,8 @@ def pair_of(extra: Mapping[str, Any] | None) -> str:
 
 def spans_of(rows: np.ndarray, start: int, layout: SpeechLayout) -> list[Span]:
     """Returns the parts of `rows` [n, streams] that have more than stream 0. `start` is the first row's position."""
-    used = np.flatnonzero((rows[:, 1:] != layout.pad).any(axis=1))
-    parts = np.split(used, np.flatnonzero(np.diff(used) > 1) + 1)
+    stream_rows = np.flatnonzero((rows[:, 1:] != layout.pad).any(axis=1))
+    parts = np.split(stream_rows, np.flatnonzero(np.diff(stream_rows) > 1) + 1)
     return [(start + int(part[0]), rows[part[0] : part[-1] + 1]) for part in parts if len(part)]
 
 

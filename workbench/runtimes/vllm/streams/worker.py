@@ -15,8 +15,8 @@ from vllm.platforms import current_platform
 from vllm.v1.outputs import LogprobsTensors, SamplerOutput
 
 from workbench.runtimes.vllm.streams.answers import Answers
-from workbench.runtimes.vllm.streams.batch import Batch, put_rows, written
-from workbench.runtimes.vllm.streams.scheduler import keeps_pairs
+from workbench.runtimes.vllm.streams.batch import Batch, put_rows, write_choices
+from workbench.runtimes.vllm.streams.scheduler import can_schedule_pairs
 
 logger = init_logger("vllm.speech_workbench")
 
@@ -59,7 +59,7 @@ class SpeechRunner:
         """Returns the inputs of a step, with rows of several streams in the embeddings."""
         found = super()._preprocess(scheduler_output, *arguments, **options)  # type: ignore[misc]
         if self.answers is None:
-            self.answers = Answers(self.model.layout, pairs=keeps_pairs(self.vllm_config))
+            self.answers = Answers(self.model.layout, pairs=can_schedule_pairs(self.vllm_config))
         batch = self.input_batch
         names = list(batch.req_ids)
         starts = [int(number) for number in batch.num_computed_tokens_cpu[: len(names)]]
@@ -87,7 +87,7 @@ class SpeechRunner:
             sampled = super()._sample(logits, spec_decode_metadata)  # type: ignore[misc]
         else:
             sampled = _empty(len(step.names), self.input_batch.max_num_logprobs, logits.device)
-        for row in written(sampled, chosen, self.answers.layout):
+        for row in write_choices(sampled, chosen, self.answers.layout):
             self.discard_request_mask.np[row] = True  # as for an unfinished piece of a prompt: no token
         return sampled
 

@@ -27,7 +27,8 @@ def follow(decodings: Decodings, row: Row) -> dict[str, Any]:
     record = decoder.explain(logits)
     text = text_of(record.hypotheses[0], layout.pieces) if record.hypotheses else ""
     loss = find_loss(record, wider_search(decoder).decode([logits])[0])
-    followed = Followed(record, layout.pieces, layout.blank, layout.frame_seconds, layout.begin, loss, tuple(notes))
+    times = layout.frame_seconds, layout.start_seconds
+    followed = Followed(record, layout.pieces, layout.blank, *times, loss, tuple(notes))
     return search_value(followed, text)
 
 

@@ -71,7 +71,7 @@ def check_size(path: str) -> None:
 
 
 def _lm(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
-    return _ngrams(path, layout.words, "tokens")
+    return _ngrams(path, layout.text_pieces, "tokens")
 
 
 def _word_lm(path: str, layout: LogitsLayout, lexicon: str | None) -> str:

@@ -358,7 +358,7 @@ class Sessions:
                 f"{source.name} has {values.shape[0]} frames of {values.shape[1]} tokens, which is too much for this "
                 "page; decode it with the command `workbench decode`"
             )
-        return layout.spoken(values)
+        return layout.text_log_probs(values)
 
 
 def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:

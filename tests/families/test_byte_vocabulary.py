@@ -26,7 +26,7 @@ def test_pieces_are_readable_and_distinct(tmp_path: Path) -> None:
     assert len(set(vocabulary.pieces)) == len(vocabulary) == 12 and not any(
         set(piece) & set(" \n\t") for piece in vocabulary.pieces
     )
-    assert vocabulary.special == (9, 10, 11)
+    assert vocabulary.special_ids == (9, 10, 11)
 
 
 def test_token_bytes_are_joined_to_utf8_text() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.decoding.ctc import collapse
-from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, is_spoken, read_sensevoice
+from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, is_text, read_sensevoice
 from workbench.pipelines import ctc_head
 from workbench.pipelines.sensevoice import SenseVoicePipeline
 from workbench.pipelines.speech_session import SpeechSession
@@ -73,7 +73,7 @@ def test_hypothesis_scores_match_the_sum_over_all_paths(model: SenseVoiceModel) 
     expected: dict[tuple[int, ...], float] = {}
     for path in product(allowed, repeat=4):
         ids = [token.id for token in collapse(np.array(path), model.blank)]
-        words = tuple(number for number in ids if is_spoken(model.vocabulary.pieces[number]))
+        words = tuple(number for number in ids if is_text(model.vocabulary.pieces[number]))
         expected[words] = expected.get(words, 0.0) + float(np.prod(probabilities[range(4), list(path)]))
     options = SenseVoiceOptions(beam_size=500, nbest=500)
     recognition = SenseVoicePipeline(model, None, Network(logits)).recognise(SAMPLES, options)

@@ -36,7 +36,7 @@ class ByteVocabulary(Vocabulary):
         super().__init__([*pieces, *(f"<|{number}|>" for number in range(len(contents), count))], source)
 
     @property
-    def special(self) -> tuple[int, ...]:
+    def special_ids(self) -> tuple[int, ...]:
         """The ids of the tokens without text."""
         return tuple(range(len(self._contents), len(self)))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.decoding.unspoken import spoken_log_probabilities
+from workbench.decoding.special_tokens import text_log_probabilities
 from workbench.families.funasr_nano import read_funasr_nano
-from workbench.families.sensevoice import QUERY_FRAMES, is_spoken, read_sensevoice
+from workbench.families.sensevoice import QUERY_FRAMES, is_text, read_sensevoice
 from workbench.families.vocabulary import Vocabulary
 
 
@@ -24,26 +24,26 @@ class LogitsLayout:
 
     pieces: tuple[str, ...]  # the token of each column
     blank: int
-    unspoken: Sequence[int] = ()  # tokens without text, such as tags; they count as blanks
+    special_ids: Sequence[int] = ()  # tokens without text, such as tags; they count as blanks
     frame_seconds: float | None = None  # seconds from frame to frame; None if unknown, as for logits from a file
-    begin: float = 0.0  # seconds from the start of the recording to the first frame; may be negative
+    start_seconds: float = 0.0  # seconds from the start of the recording to the first frame; may be negative
     stage: str = ""  # the stage of a trace that holds such logits; empty if no model computes them
-    written: Vocabulary | None = field(default=None, compare=False)  # if the text of a token differs from its piece
+    text_vocabulary: Vocabulary | None = field(default=None, compare=False)  # if a token's text differs from its piece
 
     @property
     def vocabulary(self) -> Vocabulary:
         """Turns tokens into text."""
-        return self.written or Vocabulary(self.pieces, "the list of tokens")
+        return self.text_vocabulary or Vocabulary(self.pieces, "the list of tokens")
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def text_pieces(self) -> tuple[str, ...]:
         """The tokens that are text."""
-        silent = {self.blank, *self.unspoken}
-        return tuple(piece for number, piece in enumerate(self.pieces) if number not in silent)
+        ids_without_text = {self.blank, *self.special_ids}
+        return tuple(piece for number, piece in enumerate(self.pieces) if number not in ids_without_text)
 
-    def spoken(self, logits: np.ndarray) -> np.ndarray:
-        """Returns ln P of each token in each frame, float64 [frames, vocabulary], with unspoken tokens as blanks."""
-        return spoken_log_probabilities(logits, len(self.pieces), self.blank, self.unspoken)
+    def text_log_probs(self, logits: np.ndarray) -> np.ndarray:
+        """Returns ln P of each token in each frame, float64 [frames, vocabulary], with special tokens as blanks."""
+        return text_log_probabilities(logits, len(self.pieces), self.blank, self.special_ids)
 
 
 def sensevoice_layout(directory: Path, weights: Path | None = None) -> LogitsLayout:
@@ -54,9 +54,9 @@ def sensevoice_layout(directory: Path, weights: Path | None = None) -> LogitsLay
     """
     model = read_sensevoice(directory, weights)
     pieces, step = model.vocabulary.pieces, model.frontend.frame_seconds
-    unspoken = tuple(number for number, piece in enumerate(pieces) if not is_spoken(piece))
-    begin = -(QUERY_FRAMES + 0.5) * step
-    return LogitsLayout(pieces, model.blank, unspoken, step, begin, "logits", model.vocabulary)
+    special_ids = tuple(number for number, piece in enumerate(pieces) if not is_text(piece))
+    start_seconds = -(QUERY_FRAMES + 0.5) * step
+    return LogitsLayout(pieces, model.blank, special_ids, step, start_seconds, "logits", model.vocabulary)
 
 
 def funasr_nano_layout(directory: Path, weights: Path | None = None) -> LogitsLayout:
@@ -73,5 +73,5 @@ def funasr_nano_layout(directory: Path, weights: Path | None = None) -> LogitsLa
         raise BadInput(f"{directory.name} has no CTC branch that can be used: {branch}")
     vocabulary, step = branch.vocabulary, model.frontend.frame_seconds * branch.decoder.downsample_rate
     return LogitsLayout(
-        vocabulary.pieces, branch.blank, vocabulary.special, step, 0.0, "ctc.logits", written=vocabulary
+        vocabulary.pieces, branch.blank, vocabulary.special_ids, step, 0.0, "ctc.logits", text_vocabulary=vocabulary
     )

@@ -149,7 +149,7 @@ def is_tag(piece: str) -> bool:
     return len(piece) > 4 and piece.startswith("<|") and piece.endswith("|>")
 
 
-def is_spoken(piece: str) -> bool:
+def is_text(piece: str) -> bool:
     """Returns whether a piece is text: neither a tag nor a control piece."""
     return not is_tag(piece) and piece not in CONTROL_PIECES
 
@@ -174,7 +174,7 @@ def timed_tokens(
     tokens = []
     for token in path:
         piece = vocabulary.pieces[token.id]
-        if not is_spoken(piece):
+        if not is_text(piece):
             continue
         start = max((token.first - QUERY_FRAMES - PEAK_DELAY) * frame_seconds, 0.0)
         end = min(token.end - QUERY_FRAMES - PEAK_DELAY, frames - PEAK_DELAY) * frame_seconds

@@ -1,5 +1,5 @@
-"""Beam search over the CTC head of a loaded model, for spoken tokens. Tags and control tokens count as blank; see
-`workbench.decoding.unspoken`.
+"""Beam search over the CTC head of a loaded model, for text tokens. Special tokens, which are tags and control tokens,
+count as blanks; see `workbench.decoding.special_tokens`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.decoding.unspoken import spoken_log_probabilities
+from workbench.decoding.special_tokens import text_log_probabilities
 from workbench.decoding.word_spans import word_spans
 from workbench.families import FAMILIES
 from workbench.pipelines.ctc_decoding import build_decoder, ngram_notes
@@ -40,23 +40,23 @@ class CtcHead:
     Args:
         pieces: the token of each column of the logits.
         blank: the index of the blank.
-        unspoken: indices of tokens that are not speech.
+        special_ids: indices of tokens without text, such as tags.
     """
 
-    def __init__(self, pieces: Sequence[str], blank: int, unspoken: Sequence[int]):
+    def __init__(self, pieces: Sequence[str], blank: int, special_ids: Sequence[int]):
         self._pieces = tuple(pieces)
         self._blank = blank
-        self._unspoken = tuple(unspoken)
+        self._special_ids = tuple(special_ids)
         self._key: Any = None
         self._decoder: CtcDecoder | None = None
         self._language_model: Any = None
 
-    def spoken(self, logits: np.ndarray) -> np.ndarray:
-        """Returns ln P of each token in each frame, float64 [frames, vocabulary], with unspoken tokens as blanks."""
-        return spoken_log_probabilities(logits, len(self._pieces), self._blank, self._unspoken)
+    def text_log_probs(self, logits: np.ndarray) -> np.ndarray:
+        """Returns ln P of each token in each frame, float64 [frames, vocabulary], with special tokens as blanks."""
+        return text_log_probabilities(logits, len(self._pieces), self._blank, self._special_ids)
 
     def search(self, log_probs: np.ndarray, options: CtcBeamOptions) -> list[Hypothesis]:
-        """Returns the best hypotheses of a result of `spoken`, best first.
+        """Returns the best hypotheses of a result of `text_log_probs`, best first.
 
         Raises `BadInput` as `workbench.pipelines.ctc_decoding.build_decoder` does.
         """
@@ -66,7 +66,9 @@ class CtcHead:
     def recognised(
         self, scores: np.ndarray, options: CtcBeamOptions, timed: Timed, text_of: TextOf
     ) -> list[tuple[list[CtcToken], SpokenHypothesis]]:
-        """Returns the best hypotheses of a result of `spoken`, best first, with times, and their best alignments.
+        """Returns the best hypotheses of a result of `text_log_probs`, with times, and their best alignments.
+
+        The best comes first.
 
         Args:
             scores: ln P of each token in each frame.

@@ -109,10 +109,10 @@ class NanoPipeline(SpeechLanguagePipeline):
             raise BadInput(f"options of a CTC beam search are set, but there is no CTC branch to search: {branch}")
         vocabulary = branch.vocabulary
         if self._head is None:
-            self._head = CtcHead(vocabulary.pieces, branch.blank, vocabulary.special)
+            self._head = CtcHead(vocabulary.pieces, branch.blank, vocabulary.special_ids)
         features = self._features(samples, options, recorder)
         logits = self._network.ctc_logits(features, recorder)
-        scores = self._head.spoken(recorder.put(LOGITS, logits) if recorder else logits)
+        scores = self._head.text_log_probs(recorder.put(LOGITS, logits) if recorder else logits)
         recognised = self._head.recognised(scores, options.beam, self._timed, lambda ids: vocabulary.text(ids).strip())
         notes = self._head.notes
         if not recognised:  # no word of the lexicon is possible

@@ -21,7 +21,7 @@ from workbench.families.sensevoice import (
     UNKNOWN_EMOTION,
     SenseVoiceModel,
     SenseVoiceOptions,
-    is_spoken,
+    is_text,
     query_ids,
     read_tags,
     timed_tokens,
@@ -98,8 +98,8 @@ class SenseVoicePipeline:
         self.network = network
         self.features = Features(model.frontend, cmvn)
         pieces = model.vocabulary.pieces
-        unspoken = [number for number, piece in enumerate(pieces) if not is_spoken(piece)]
-        self._head = CtcHead(pieces, model.blank, unspoken)
+        special_ids = [number for number, piece in enumerate(pieces) if not is_text(piece)]
+        self._head = CtcHead(pieces, model.blank, special_ids)
         self.unknown_emotion = model.vocabulary.ids.get(UNKNOWN_EMOTION)
 
     @property
@@ -182,12 +182,12 @@ class SenseVoicePipeline:
 
     def _searched(self, logits: np.ndarray, frames: int, options: SenseVoiceOptions) -> Recognition:
         """Returns the recognition by beam search; its tags are those of the likeliest path."""
-        scores = self._head.spoken(logits)
+        scores = self._head.text_log_probs(logits)
         timed = partial(self._timed, frames=frames)
         recognised = self._head.recognised(scores, options.beam, timed, self.text_of)
         likeliest = collapse(self._best(logits, options), self.model.blank)
         pieces = self.model.vocabulary.pieces
-        tags = [token for token in likeliest if not is_spoken(pieces[token.id])]
+        tags = [token for token in likeliest if not is_text(pieces[token.id])]
         if not recognised:  # no word of the lexicon is possible
             return replace(self._recognition(tags, ()), notes=self._head.notes)
         path, best = recognised[0]

@@ -115,7 +115,7 @@ class CtcBeamSearch:
             raise BadInput(
                 f"{where} is {array.shape[1]} wide, but there are {len(self.tokens)} tokens; expected a column for each"
             )
-        return self._layout.spoken(array) if self._layout.unspoken else array
+        return self._layout.text_log_probs(array) if self._layout.special_ids else array
 
     @property
     def notes(self) -> tuple[str, ...]:

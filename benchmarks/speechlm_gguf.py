@@ -32,7 +32,7 @@ from workbench.conversion.plan import Plan, PlannedTensor, usual_type
 from workbench.conversion.speechlm import ARCHITECTURE, plan_language
 from workbench.conversion.writer import write
 from workbench.core.settings import Settings
-from workbench.families.gguf_files import HALF
+from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.families.speechlm_parts import SpeechDefaults
 from workbench.formats.gguf_file import read_gguf
@@ -101,7 +101,7 @@ def language_file(model: SpeechLmModel, parts: SpeechLmTensors, kind: str, out: 
         return stored_type(Kind.MATRIX, tensor.shape, quantization) if chosen else "f32"
 
     values, tensors = plan_language(model, parts)
-    plan = Plan(ARCHITECTURE, {HALF: "qwen3", **values}, tensors, type_of=type_of)
+    plan = Plan(ARCHITECTURE, {LANGUAGE_ARCHITECTURE: "qwen3", **values}, tensors, type_of=type_of)
     return write([plan], kind, out)[0]
 
 

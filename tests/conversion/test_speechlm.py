@@ -16,7 +16,7 @@ from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_
 from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.speechlm import plans
 from workbench.core.errors import BadInput, Unavailable
-from workbench.families.gguf_files import HALF
+from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
 from workbench.families.speechlm import read_speechlm
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.files.unpacking import unpacked
@@ -46,7 +46,11 @@ def test_gguf_file_gives_the_same_configuration_and_tokenizer_as_the_checkpoint(
     assert replace(from_gguf.codec, directory=None, where="") == replace(model.codec, directory=None, where="")
     text = "say three seven one, <|eos|>!"
     assert from_gguf.tokenizer.ids(text) == model.tokenizer.ids(text)
-    assert from_gguf.weights == (file.path,) and file.architecture == "speechlm" and file.text(HALF) == "qwen3"
+    assert (
+        from_gguf.weights == (file.path,)
+        and file.architecture == "speechlm"
+        and file.text(LANGUAGE_ARCHITECTURE) == "qwen3"
+    )
 
 
 @pytest.mark.parametrize("form", ["directory", "release"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.families.byte_level import bytes_of, spelled
+from workbench.families.byte_level import bytes_of, spell
 from workbench.families.language import LanguageTokenizer
 from workbench.registry.sources import assets
 
@@ -29,11 +29,11 @@ def test_token_bytes_match_the_decoded_text_for_the_whole_vocabulary() -> None:
 
 @given(st.binary(max_size=40))
 def test_complete_characters_are_kept_and_other_bytes_are_written_in_hexadecimal(content: bytes) -> None:
-    written = spelled(content)
+    written = spell(content)
     if content.decode("utf-8", "ignore").encode() == content:
         assert written == content.decode()
     assert written.count("<") >= len(content) - len(content.decode("utf-8", "ignore").encode())
 
 
 def test_bytes_of_incomplete_characters_are_written_in_hexadecimal() -> None:
-    assert spelled(b"a\xe5\x8a") == "a<E5><8A>" and spelled(b"\x9e\xe8\xaf\xad.") == "<9E>语."
+    assert spell(b"a\xe5\x8a") == "a<E5><8A>" and spell(b"\x9e\xe8\xaf\xad.") == "<9E>语."

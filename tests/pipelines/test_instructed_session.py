@@ -15,7 +15,7 @@ import soundfile
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
-from workbench.families.instruction import OWN, Instruction
+from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.instructed_session import MAY_IGNORE, InstructedSession
 from workbench.pipelines.recogniser import Recognition
 from workbench.session.conversation import Answer, AnswerStart
@@ -33,7 +33,7 @@ class FakeRecogniser:
 
     def __init__(self, ended: bool = True):
         self.ended = ended
-        self.instruction = OWN
+        self.instruction = DEFAULT_INSTRUCTION
         self.steps = 0
         self.closed = False
 

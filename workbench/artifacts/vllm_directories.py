@@ -23,7 +23,7 @@ from workbench.artifacts.locking import locked
 from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
 from workbench.core.progress import OnProgress
-from workbench.families.causal_lm import loads_as_it_is
+from workbench.families.causal_lm import loads_unconverted
 from workbench.families.language import SERVED_FORMAT
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 
@@ -47,7 +47,7 @@ def served_directory(directory: Path, family: str, on_progress: OnProgress | Non
     space on the disk is missing.
     """
     directory = directory.resolve()
-    if loads_as_it_is(directory, family):
+    if loads_unconverted(directory, family):
         return directory
     digests = Digests(cache_folder("vllm") / DIGESTS)
     entry = _Entry.of(directory, family, digests, on_progress)

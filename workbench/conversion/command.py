@@ -86,10 +86,10 @@ class ServedRequest:
         directory that vLLM loads without conversion; after SIGTERM no unfinished directory remains.
         """
         from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
-        from workbench.families.causal_lm import loads_as_it_is
+        from workbench.families.causal_lm import loads_unconverted
 
         self.check()
-        if loads_as_it_is(directory, family):
+        if loads_unconverted(directory, family):
             raise BadInput(f"{directory} needs no conversion; vLLM loads it as it is: vllm serve {directory}")
         with terminable():
             on_progress(0.0, f"reading {directory.name}")

@@ -18,7 +18,7 @@ from workbench.conversion.plan import Plan, PlannedTensor, Rows, Value
 from workbench.conversion.speechlm_audio import AudioPart, plan_codec, plan_tower
 from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
-from workbench.families.gguf_files import HALF
+from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
@@ -47,7 +47,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
         values |= part.values
         tensors += part.tensors
         notes += part.notes
-    values = {HALF: "qwen3", **values, **embedded_files("speechlm", _files(model))}
+    values = {LANGUAGE_ARCHITECTURE: "qwen3", **values, **embedded_files("speechlm", _files(model))}
     other_folders = {folder for folder in model.folders.values() if not folder.is_relative_to(directory)}
     return [Plan(ARCHITECTURE, values, tensors, notes=notes, sources=sorted(other_folders))]
 

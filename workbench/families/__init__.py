@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput, named_message_of
 from workbench.families.family import Cell, Family, load
-from workbench.families.table import OWN
+from workbench.families.table import BUILT_IN
 
 __all__ = ["FAMILIES", "Cell", "Families", "Family", "family_of", "load"]
 
@@ -24,9 +24,9 @@ class Families(Mapping[str, Family]):
     does not load them.
     """
 
-    def __init__(self, own: tuple[Family, ...] = OWN):
-        self._own = {family.name: family for family in own}
-        self._all: Mapping[str, Family] = self._own
+    def __init__(self, built_in: tuple[Family, ...] = BUILT_IN):
+        self._built_in = {family.name: family for family in built_in}
+        self._all: Mapping[str, Family] = self._built_in
         self._refused: tuple[str, ...] = ()
         self._complete_now = False
         self._reading = False
@@ -39,7 +39,7 @@ class Families(Mapping[str, Family]):
         return self._refused
 
     def __getitem__(self, name: str) -> Family:
-        return self._own[name] if name in self._own else self._complete()[name]
+        return self._built_in[name] if name in self._built_in else self._complete()[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._complete())
@@ -52,14 +52,14 @@ class Families(Mapping[str, Family]):
             with self._lock:  # a package that asks for the table while it is imported gets this project's families
                 if not self._complete_now and not self._reading:
                     self._reading = True
-                    self._find_others()
+                    self._add_external()
         return self._all
 
-    def _find_others(self) -> None:
+    def _add_external(self) -> None:
         from workbench.families.outside import read_outside
 
-        others, self._refused = read_outside(self._own.values())
-        families = sorted((*self._own.values(), *others), key=lambda family: family.fallback)
+        external, self._refused = read_outside(self._built_in.values())
+        families = sorted((*self._built_in.values(), *external), key=lambda family: family.fallback)
         self._all = {family.name: family for family in families}
         self._complete_now = True
 

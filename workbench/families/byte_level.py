@@ -11,9 +11,9 @@ from functools import lru_cache
 
 @lru_cache(maxsize=1)
 def _bytes_by_letter() -> dict[str, int]:
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(shown)]
-    return {chr(byte): byte for byte in shown} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    invisible = [byte for byte in range(256) if byte not in set(visible)]
+    return {chr(byte): byte for byte in visible} | {chr(0x100 + place): byte for place, byte in enumerate(invisible)}
 
 
 def bytes_of(token: str) -> bytes | None:
@@ -22,13 +22,13 @@ def bytes_of(token: str) -> bytes | None:
     return bytes(table[letter] for letter in token) if all(letter in table for letter in token) else None
 
 
-def spelled(content: bytes) -> str:
+def spell(content: bytes) -> str:
     """Returns the text of bytes; bytes outside complete characters become `<E5>`."""
-    written = ""
+    text = ""
     while True:
         try:
-            return written + content.decode("utf-8")
+            return text + content.decode("utf-8")
         except UnicodeDecodeError as error:
             broken = "".join(f"<{byte:02X}>" for byte in content[error.start : error.end])
-            written += content[: error.start].decode("utf-8") + broken
+            text += content[: error.start].decode("utf-8") + broken
             content = content[error.end :]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.families.byte_level import spelled
+from workbench.families.byte_level import spell
 from workbench.families.vocabulary import BROKEN_BYTE, WORD_START, Vocabulary
 
 
@@ -48,9 +48,9 @@ class ByteVocabulary(Vocabulary):
 
 def _piece(content: bytes) -> str:
     """Returns a token's text without white space."""
-    written = spelled(content).replace(" ", WORD_START)
+    text = spell(content).replace(" ", WORD_START)
     return "".join(
-        f"<{ord(letter):02X}>" if letter.isspace() or not letter.isprintable() else letter for letter in written
+        f"<{ord(letter):02X}>" if letter.isspace() or not letter.isprintable() else letter for letter in text
     )
 
 

@@ -95,22 +95,22 @@ def token_prompt(
     if messages is None:
         ids = model.tokenizer.ids(str(prompt), begin=True)
     else:
-        ids = model.tokenizer.ids(_written(model, messages, options, where))
-    most = model.language.context
+        ids = model.tokenizer.ids(_chat_text(model, messages, options, where))
+    context = model.language.context
     if embeddings:
-        found, known = ids.count(placeholder), model.language.placeholder
-        if found != len(embeddings):
+        count, token = ids.count(placeholder), model.language.placeholder
+        if count != len(embeddings):
             raise BadInput(
-                f"of {len(embeddings)} placeholders {known} in the prompt, {found} are tokens of what {where} reads; "
+                f"of {len(embeddings)} placeholders {token} in the prompt, {count} are tokens of what {where} reads; "
                 "expected a prompt that its chat template does not shorten"
             )
-        room = most - options.max_new_tokens - (len(ids) - len(embeddings))
+        room = context - options.max_new_tokens - (len(ids) - len(embeddings))
         check_embeddings(embeddings, model.language.hidden_size, room, where)
         return injected(ids, placeholder, embeddings)
-    if len(ids) + options.max_new_tokens > most:
+    if len(ids) + options.max_new_tokens > context:
         raise BadInput(
             f"the prompt is {len(ids)} tokens long and max_new_tokens is {options.max_new_tokens}; "
-            f"expected at most {most} together, the context of {where}"
+            f"expected at most {context} together, the context of {where}"
         )
     return TokenPrompt(ids)
 
@@ -186,7 +186,9 @@ def _with_system(messages: Sequence[Mapping[str, str]], system: str) -> Sequence
     return [{"role": "system", "content": system}, *messages]
 
 
-def _written(model: CausalLmModel, messages: Sequence[Mapping[str, str]], options: CausalLmOptions, where: str) -> str:
+def _chat_text(
+    model: CausalLmModel, messages: Sequence[Mapping[str, str]], options: CausalLmOptions, where: str
+) -> str:
     try:
         # Templates that know nothing of thinking ignore the variable.
         return model.tokenizer.chat(messages, enable_thinking=options.thinking)
@@ -194,7 +196,7 @@ def _written(model: CausalLmModel, messages: Sequence[Mapping[str, str]], option
         raise BadInput(f"the chat template of {where} does not take these messages: {message_of(error)}") from error
 
 
-def loads_as_it_is(directory: Path, family: str) -> bool:
+def loads_unconverted(directory: Path, family: str) -> bool:
     """Returns whether vLLM loads the directory without conversion: an ordinary language model with safetensors."""
     if family != "causal_lm" or (directory / "config.yaml").is_file():
         return False
@@ -202,6 +204,6 @@ def loads_as_it_is(directory: Path, family: str) -> bool:
         content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):  # its reader reports what is wrong
         return False
-    names = ("model.safetensors", "model.safetensors.index.json")
-    named = isinstance(content, dict) and bool(content.get("architectures"))
-    return named and any((directory / name).is_file() for name in names)
+    weight_files = ("model.safetensors", "model.safetensors.index.json")
+    names_architecture = isinstance(content, dict) and bool(content.get("architectures"))
+    return names_architecture and any((directory / name).is_file() for name in weight_files)

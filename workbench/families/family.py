@@ -39,7 +39,7 @@ class HubFiles:
     """
 
     weights: tuple[str, ...] = ("model*.safetensors",)  # a repository must have a file for each pattern
-    others: tuple[str, ...] = ()  # fetched where the repository has them
+    optional: tuple[str, ...] = ()  # fetched where the repository has them
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ class Family:
     @property
     def options_class(self) -> type[Any]:
         """The dataclass of the family's options (see `workbench.core.options`)."""
-        found: type[Any] = getattr(import_module(self.module), self.options)
-        return found
+        options_class: type[Any] = getattr(import_module(self.module), self.options)
+        return options_class
 
     @property
     def chat_options_class(self) -> type[Any] | None:
@@ -135,5 +135,5 @@ def load(part: str) -> Any:
     Raises `ImportError` or `AttributeError` if it does not exist.
     """
     module, _, name = part.partition(":")
-    found = import_module(module)
-    return getattr(found, name) if name else found
+    imported = import_module(module)
+    return getattr(imported, name) if name else imported

@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import MOST_SIDE_BY_SIDE, MOST_TOKENS, ListeningOptions, option
 from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, GenerationOptions
 from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
-from workbench.families.instruction import OWN, Instruction
+from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.families.language import (
     AUDIO,
     SERVED_FORMAT,
@@ -203,14 +203,14 @@ def read_fireredasr(
     directory = Path(directory).absolute()
     check_files(directory, weights)
     if language_directory is None:
-        named = arguments.get("llm_dir")
-        language_directory = find_language_directory(directory, named if isinstance(named, str) else "")
+        stated_path = arguments.get("llm_dir")
+        language_directory = find_language_directory(directory, stated_path if isinstance(stated_path, str) else "")
     language = read_language_config(language_directory)
     tokenizer = LanguageTokenizer.read(language.directory, (speech,))
     end, pad, speech_id = (tokenizer.id_of(token) for token in (TURN_END, PAD, speech))
     if end is None or pad is None or speech_id is None:
-        token, what = (TURN_END, "ends a transcript") if end is None else (PAD, "pads one")
-        raise BadInput(f"the tokenizer in {language.directory.name} has no token {token}, which {what}")
+        token, purpose = (TURN_END, "ends a transcript") if end is None else (PAD, "pads one")
+        raise BadInput(f"the tokenizer in {language.directory.name} has no token {token}, which {purpose}")
     tokenizer.check_room(language, speech)
     where = f"{directory.name}/{WEIGHTS}" if weights is None else weights.name
     encoder_where = f"{directory.name}/{ENCODER_WEIGHTS}" if weights is None else weights.name
@@ -225,10 +225,10 @@ def read_fireredasr(
         directory=directory,
         frontend=FrontendConfig(window="povey"),
         encoder=_read_encoder(encoder_arguments, encoder_where),
-        downsample_rate=_whole(arguments, "encoder_downsample_rate", where, 64, 2),
+        downsample_rate=_integer(arguments, "encoder_downsample_rate", where, 64, 2),
         length_rule=_length_rule(arguments, where),
         lora_alpha=_number(arguments, "lora_alpha", where, LORA_ALPHA),
-        lora_rank=None if rank is None else _whole(arguments, "lora_r", where, MOST_UNITS),
+        lora_rank=None if rank is None else _integer(arguments, "lora_r", where, MOST_UNITS),
         language=language,
         tokenizer=tokenizer,
         speech=speech,
@@ -257,14 +257,14 @@ def read_served_fireredasr(directory: Path) -> FireRedAsrModel:
     return read_fireredasr(path.parent, arguments, encoder, path, path.parent, AUDIO)
 
 
-def find_language_directory(directory: Path, named: str = "") -> Path:
+def find_language_directory(directory: Path, stated_path: str = "") -> Path:
     """Returns the directory of a checkpoint's language model: inside its directory, or beside it; links are followed.
 
     It looks for the last part of the path that the checkpoint names, for the original's name, and then for a single
     directory inside that contains a language model. Raises `BadInput` that says how to link one.
     """
-    last = re.split(r"[\\/]", named.rstrip("\\/"))[-1]
-    names = list(dict.fromkeys(name for name in (last, LANGUAGE_DIRECTORY) if name not in ("", ".", "..")))
+    last_part = re.split(r"[\\/]", stated_path.rstrip("\\/"))[-1]
+    names = list(dict.fromkeys(name for name in (last_part, LANGUAGE_DIRECTORY) if name not in ("", ".", "..")))
     for name in names:
         inside = directory / name
         if inside.is_symlink() and not inside.exists():
@@ -272,34 +272,34 @@ def find_language_directory(directory: Path, named: str = "") -> Path:
                 f"{directory.name}/{name} is a link to {inside.readlink()}, and there is no such directory; "
                 "expected that of the language model"
             )
-    inner = [directory / name for name in names]
-    found = [path for path in inner if path.is_dir()]
-    if not found:
-        found = sorted(path for path in directory.iterdir() if path.is_dir() and is_language_directory(path))
-        if len(found) > 1:
-            several = ", ".join(path.name for path in found)
+    inner_directories = [directory / name for name in names]
+    directories = [path for path in inner_directories if path.is_dir()]
+    if not directories:
+        directories = sorted(path for path in directory.iterdir() if path.is_dir() and is_language_directory(path))
+        if len(directories) > 1:
+            names_found = ", ".join(path.name for path in directories)
             raise BadInput(
-                f"{directory.name} has several language models inside, {several}; expected one, or one that is "
+                f"{directory.name} has several language models inside, {names_found}; expected one, or one that is "
                 f"called {LANGUAGE_DIRECTORY}"
             )
-    if not found:
-        found = [path for path in (directory.parent / name for name in names) if is_language_directory(path)]
-    if not found:
+    if not directories:
+        directories = [path for path in (directory.parent / name for name in names) if is_language_directory(path)]
+    if not directories:
         raise BadInput(
             f"{directory.name} has no language model: there is no directory {' or '.join(names)} in it or beside it; "
             f"link one with: ln -s /path/to/{LANGUAGE_DIRECTORY} {directory / LANGUAGE_DIRECTORY}"
         )
-    return found[0]
+    return directories[0]
 
 
 def _read_encoder(arguments: Mapping[str, Any], where: str) -> ConformerConfig:
     config = ConformerConfig(
-        idim=_whole(arguments, "idim", where),
-        n_layers=_whole(arguments, "n_layers_enc", where, MOST_BLOCKS),
-        n_head=_whole(arguments, "n_head", where),
-        d_model=_whole(arguments, "d_model", where),
-        kernel_size=_whole(arguments, "kernel_size", where, default=33),
-        pe_maxlen=_whole(arguments, "pe_maxlen", where, 10**7, 5000),
+        idim=_integer(arguments, "idim", where),
+        n_layers=_integer(arguments, "n_layers_enc", where, MOST_BLOCKS),
+        n_head=_integer(arguments, "n_head", where),
+        d_model=_integer(arguments, "d_model", where),
+        kernel_size=_integer(arguments, "kernel_size", where, default=33),
+        pe_maxlen=_integer(arguments, "pe_maxlen", where, 10**7, 5000),
     )
     if config.idim != NUM_MELS:
         raise BadInput(f"args.idim in {where} is {config.idim}; FireRedASR's features have {NUM_MELS} mel bands")
@@ -312,7 +312,7 @@ def _read_encoder(arguments: Mapping[str, Any], where: str) -> ConformerConfig:
     return config
 
 
-def _whole(
+def _integer(
     arguments: Mapping[str, Any], key: str, where: str, maximum: int = MOST_UNITS, default: int | None = None
 ) -> int:
     return whole_number(arguments, key, f"args.{key} in {where}", default, maximum=maximum)
@@ -337,18 +337,18 @@ def speech_tokens(frames: int, downsample_rate: int) -> int:
     return max(encoder_frames(frames) // downsample_rate, 1)
 
 
-def prompt_ids(model: FireRedAsrModel, own: Instruction = OWN) -> np.ndarray:
+def prompt_ids(model: FireRedAsrModel, instruction: Instruction = DEFAULT_INSTRUCTION) -> np.ndarray:
     """Returns the prompt's ids [tokens], with `speech_id` at the speech's position.
 
     Args:
-        own: the user's texts, which replace the family's.
+        instruction: the user's texts, which replace the family's.
 
     Raises `BadInput` if these texts contain the token of the speech.
     """
-    if model.speech in own.text + own.system:
+    if model.speech in instruction.text + instruction.system:
         raise BadInput(f"the instruction contains {model.speech}, which marks the recording; expected other words")
     before, after = PROMPT.split(SPEECH)
-    text = f"{own.system_turn}{before}{model.speech}{after.replace(TASK, own.text or TASK)}"
+    text = f"{instruction.system_turn}{before}{model.speech}{after.replace(TASK, instruction.text or TASK)}"
     return np.array(model.tokenizer.ids(text), dtype=np.int64)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from workbench.families.fireredasr import TASK, FireRedAsrModel
 from workbench.families.speech_chat import speech_template
 
-_SPOKEN = "%AUDIO% ~ (text or %TASK%)"
-_NONE = "{{- raise_exception('the language model has no chat template; expected a message with speech') }}"
+_SPEECH_MESSAGE = "%AUDIO% ~ (text or %TASK%)"
+_WITHOUT_TEMPLATE = "{{- raise_exception('the language model has no chat template; expected a message with speech') }}"
 
 
 def chat_template(model: FireRedAsrModel) -> str:
     """See `speech_chat.speech_template`."""
-    return speech_template(_SPOKEN, {"TASK": TASK}, model.tokenizer.chat_template or _NONE)
+    return speech_template(_SPEECH_MESSAGE, {"TASK": TASK}, model.tokenizer.chat_template or _WITHOUT_TEMPLATE)

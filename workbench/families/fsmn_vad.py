@@ -109,19 +109,19 @@ class DetectorConfig:
         for key, default in ((f.name, f.default) for f in fields(cls)):
             if key not in section:
                 continue
-            given = section[key]
+            value = section[key]
             if isinstance(default, bool):
-                values[key] = bool(given)
+                values[key] = bool(value)
             elif isinstance(default, int):
                 values[key] = config_number(section, key, "model_conf", minimum=0)
             elif isinstance(default, tuple):
-                if not isinstance(given, list) or not given or not all(type(i) is int and i >= 0 for i in given):
-                    raise BadInput(f"model_conf.{key} in config.yaml is {given!r}; expected a list of class numbers")
-                values[key] = tuple(given)
-            elif isinstance(given, bool) or not isinstance(given, (int, float)) or not np.isfinite(given):
-                raise BadInput(f"model_conf.{key} in config.yaml is {given!r}; expected a number")
+                if not isinstance(value, list) or not value or not all(type(i) is int and i >= 0 for i in value):
+                    raise BadInput(f"model_conf.{key} in config.yaml is {value!r}; expected a list of class numbers")
+                values[key] = tuple(value)
+            elif isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+                raise BadInput(f"model_conf.{key} in config.yaml is {value!r}; expected a number")
             else:
-                values[key] = float(given)
+                values[key] = float(value)
         expect(section, "frame_in_ms", cls.frame_in_ms, "model_conf")
         expect(section, "frame_length_ms", cls.frame_length_ms, "model_conf")
         config = cls(**values)
@@ -180,14 +180,16 @@ def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVad
 
 def _read_pair(directory: Path) -> FsmnVadModel:
     """Reads an ONNX file and its am.mvn, with the configuration that the published pair was made with."""
-    found = sorted(directory.glob("*.onnx"))
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    onnx_files = sorted(directory.glob("*.onnx"))
+    if len(onnx_files) > 1:
+        names = ", ".join(path.name for path in onnx_files)
         raise BadInput(f"checkpoint directory {directory.name} has several ONNX files ({names}); expected one")
     if not (directory / MVN).is_file():
-        raise BadInput(f"checkpoint directory {directory.name} has {found[0].name} and no {MVN}; FSMN-VAD needs both")
+        raise BadInput(
+            f"checkpoint directory {directory.name} has {onnx_files[0].name} and no {MVN}; FSMN-VAD needs both"
+        )
     frontend = FrontendConfig(lfr_m=VAD_LFR_M, lfr_n=VAD_LFR_N)
-    return FsmnVadModel(directory.name, found[0], frontend, directory / MVN, DetectorConfig(), None)
+    return FsmnVadModel(directory.name, onnx_files[0], frontend, directory / MVN, DetectorConfig(), None)
 
 
 def find_spans(
@@ -218,14 +220,14 @@ def find_spans(
     edges = _minutes(samples, lfr_m, len(speech)) if scheduled else [0, len(speech)]
     for first, last in pairwise(edges):
         if scheduled:
-            growing = growing or machine.speaking
+            growing = growing or machine.is_in_segment
             age += CHUNK_MS if growing else 0
-            needed = next((silence_ms for limit, silence_ms in SCHEDULE if age <= limit), SCHEDULE_BEYOND)
-            machine.end_silence = max(needed - config.speech_to_sil_time_thres, 0)
-        ended_before = machine.ended
+            required_silence = next((silence_ms for limit, silence_ms in SCHEDULE if age <= limit), SCHEDULE_BEYOND)
+            machine.end_silence = max(required_silence - config.speech_to_sil_time_thres, 0)
+        ended_before = machine.ended_count
         for now in range(first, last):
             machine.step(speech[now], now, now == len(speech) - 1)
-        if machine.ended > ended_before:
+        if machine.ended_count > ended_before:
             age, growing = 0, False
     frame = config.frame_in_ms
     return [Span(start * frame / 1000, end * frame / 1000) for start, end in machine.segments]
@@ -279,97 +281,98 @@ class _Machine:
         self.config = config
         self.end_silence = end_silence  # ms of silence that end a segment
         self.longest = longest / frame
-        self.begin = config.sil_to_speech_time_thres // frame
-        self.cease = config.speech_to_sil_time_thres // frame
+        self.begin_count = config.sil_to_speech_time_thres // frame  # frames of speech in the window that begin it
+        self.end_count = config.speech_to_sil_time_thres // frame  # with no more of them, it ends
         self.lookahead = config.lookahead_time_end_point // frame
         self.latency = config.window_size_ms // frame
         if config.do_extend:
             self.latency += config.lookback_time_start_point // frame
         self.segments: list[list[int]] = []
-        self.ended = 0
-        self.free = 0  # the first frame after all segments that may still become part of one
+        self.ended_count = 0
+        self.first_free = 0  # the first frame after all segments that may still become part of one
         self._reset()
 
     def _reset(self) -> None:
         self.window = [False] * (self.config.window_size_ms // self.config.frame_in_ms)
-        self.inside = 0  # frames of speech in the window
-        self.voiced = False  # the decision for the window
-        self.speaking = False  # whether a segment is open
-        self.latest = 0  # the last frame of the open segment
-        self.silent = 0  # consecutive frames of silence
+        self.speech_count = 0  # frames of speech in the window
+        self.is_voiced = False  # the decision for the window
+        self.is_in_segment = False  # whether a segment is open
+        self.last_frame = 0  # the last frame of the open segment
+        self.silent_count = 0  # consecutive frames of silence
 
     def step(self, speech: bool, now: int, final: bool) -> None:
         """Makes the decision for frame `now`."""
-        if self.ended and self.config.single_utterance:
+        if self.ended_count and self.config.single_utterance:
             return
         slot = now % len(self.window)
-        self.inside += speech - self.window[slot]
+        self.speech_count += speech - self.window[slot]
         self.window[slot] = speech
-        was = self.voiced
-        self.voiced = self.inside > self.cease if was else self.inside >= self.begin
-        if was or self.voiced:
-            self.silent = 0
-            if self.speaking:
-                self._continue(now, final, arrived=not was)
-            elif not was:
+        was_voiced = self.is_voiced
+        self.is_voiced = self.speech_count > self.end_count if was_voiced else self.speech_count >= self.begin_count
+        if was_voiced or self.is_voiced:
+            self.silent_count = 0
+            if self.is_in_segment:
+                self._continue(now, final, adds_pause=not was_voiced)
+            elif not was_voiced:
                 self._start(now)
         else:
-            self.silent += 1
-            if self.speaking:
+            self.silent_count += 1
+            if self.is_in_segment:
                 self._pause(now, final)
             else:
                 self._wait(now)
 
     def _start(self, now: int) -> None:
-        start = max(self.free, now - self.latency)
+        start = max(self.first_free, now - self.latency)
         self.segments.append([start, start])
-        self.speaking = True
+        self.is_in_segment = True
         self._take(start)
         self._fill(start + 1, now + 1)
 
-    def _continue(self, now: int, final: bool, arrived: bool) -> None:
-        """Continues with speech, or with the frame where the window's decision changes; `arrived` adds the pause before
-        to the segment.
+    def _continue(self, now: int, final: bool, adds_pause: bool) -> None:
+        """Continues with speech, or with the frame where the window's decision changes.
+
+        `adds_pause` adds the pause before it to the segment.
         """
-        if arrived:
-            self._fill(self.latest + 1, now)
+        if adds_pause:
+            self._fill(self.last_frame + 1, now)
         if final or self._too_long(now):
             self._end(now)
         else:
             self._fill(now, now + 1)
 
     def _pause(self, now: int, final: bool) -> None:
-        if self.silent * self.config.frame_in_ms >= self.end_silence:
-            back = self.end_silence // self.config.frame_in_ms
+        if self.silent_count * self.config.frame_in_ms >= self.end_silence:
+            pause_frames = self.end_silence // self.config.frame_in_ms
             if self.config.do_extend:
-                back = max(0, back - self.lookahead - 1)
-            self._end(now - back)
+                pause_frames = max(0, pause_frames - self.lookahead - 1)
+            self._end(now - pause_frames)
         elif final or self._too_long(now):
             self._end(now)
-        elif self.config.do_extend and self.silent <= self.lookahead:
+        elif self.config.do_extend and self.silent_count <= self.lookahead:
             self._fill(now, now + 1)
 
     def _wait(self, now: int) -> None:
         """Stays in silence: frames that are too old for a segment to begin there become free."""
-        self.free = max(self.free, now - self.latency)
-        waited = self.silent * self.config.frame_in_ms
+        self.first_free = max(self.first_free, now - self.latency)
+        waited = self.silent_count * self.config.frame_in_ms
         if self.config.single_utterance and waited > self.config.max_start_silence_time:
-            self.ended += 1
+            self.ended_count += 1
 
     def _too_long(self, now: int) -> bool:
         return now - self.segments[-1][0] + 1 > self.longest
 
-    def _fill(self, first: int, behind: int) -> None:
-        for frame in range(first, behind):
-            self.latest = frame
+    def _fill(self, first: int, end: int) -> None:
+        for frame in range(first, end):
+            self.last_frame = frame
             self._take(frame)
 
     def _take(self, frame: int) -> None:
         self.segments[-1][1] = frame + 1
-        self.free = max(self.free, frame) + 1
+        self.first_free = max(self.first_free, frame) + 1
 
     def _end(self, frame: int) -> None:
-        self._fill(self.latest + 1, frame)
+        self._fill(self.last_frame + 1, frame)
         self._take(frame)
-        self.ended += 1
+        self.ended_count += 1
         self._reset()

@@ -33,8 +33,8 @@ def read_onnx_weights(path: Path) -> tuple[FsmnConfig, dict[str, np.ndarray]]:
     """
     where = f"{path.parent.name}/{path.name}"
     steps = _steps(_graph(path, where), where)
-    blocks, rest = divmod(len(steps) - len(_HEAD) - len(_TAIL), len(_BLOCK))
-    expected = _HEAD + _BLOCK * max(1, blocks + (rest > 0)) + _TAIL
+    blocks, remainder = divmod(len(steps) - len(_HEAD) - len(_TAIL), len(_BLOCK))
+    expected = _HEAD + _BLOCK * max(1, blocks + (remainder > 0)) + _TAIL
     for number, (step, kind) in enumerate(zip(steps, expected), start=1):
         if step[0] != kind:
             raise BadInput(f"{where} is not an FSMN-VAD: step {number} of its graph is {step[0]}, expected {kind}")
@@ -89,34 +89,34 @@ def _steps(graph: Any, where: str) -> list[Step]:
             raise BadInput(f"{where}: tensor {tensor.name} is damaged: {error}") from error
     steps: list[Step] = []
     for node in graph.node:
-        held = [constants[name] for name in node.input if name in constants]
+        arrays = [constants[name] for name in node.input if name in constants]
         if node.op_type in _PLUMBING:
-            if node.op_type in ("Identity", "Transpose") and held:  # the exporter did not fold its constants
+            if node.op_type in ("Identity", "Transpose") and arrays:  # the exporter did not fold its constants
                 raise BadInput(f"{where}: {node.op_type} of a stored tensor is not understood; fold the constants")
             continue
-        steps += _step(node, held, where)
+        steps += _step(node, arrays, where)
     return steps
 
 
-def _step(node: Any, held: Sequence[np.ndarray], where: str) -> list[Step]:
+def _step(node: Any, arrays: Sequence[np.ndarray], where: str) -> list[Step]:
     """Returns the network's steps for one computing node; weights are in the layout of the torch layers."""
     from onnx import helper
 
     attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute}
     kind = node.op_type
-    if kind == "MatMul" and len(held) == 1 and held[0].ndim == 2:
-        return [("linear", _float(held[0].T, node, where), 0)]
+    if kind == "MatMul" and len(arrays) == 1 and arrays[0].ndim == 2:
+        return [("linear", _float(arrays[0].T, node, where), 0)]
     scales = attributes.get("alpha", 1.0), attributes.get("beta", 1.0), attributes.get("transA", 0)
-    if kind == "Gemm" and len(held) == 2 and held[0].ndim == 2 and scales == (1.0, 1.0, 0):
-        weight = held[0] if attributes.get("transB", 0) else held[0].T
-        return [("linear", _float(weight, node, where), 0), ("bias", _float(held[1], node, where), 0)]
-    if kind == "Add" and len(held) <= 1:
-        return [("bias", _float(held[0], node, where), 0)] if held else [("residual", None, 0)]
-    if kind == "Conv" and len(held) == 1 and held[0].ndim == 4 and held[0].shape[1] == held[0].shape[3] == 1:
-        plain = all(stride == 1 for stride in attributes.get("strides", []))
-        plain = plain and not any(attributes.get("pads", [0])[1:])  # zeros before the first frame alone
-        if plain and attributes.get("group") == held[0].shape[0]:
-            return [("memory", _float(held[0], node, where), attributes.get("dilations", [1])[0])]
+    if kind == "Gemm" and len(arrays) == 2 and arrays[0].ndim == 2 and scales == (1.0, 1.0, 0):
+        weight = arrays[0] if attributes.get("transB", 0) else arrays[0].T
+        return [("linear", _float(weight, node, where), 0), ("bias", _float(arrays[1], node, where), 0)]
+    if kind == "Add" and len(arrays) <= 1:
+        return [("bias", _float(arrays[0], node, where), 0)] if arrays else [("residual", None, 0)]
+    if kind == "Conv" and len(arrays) == 1 and arrays[0].ndim == 4 and arrays[0].shape[1] == arrays[0].shape[3] == 1:
+        is_causal = all(stride == 1 for stride in attributes.get("strides", []))
+        is_causal = is_causal and not any(attributes.get("pads", [0])[1:])  # zeros before the first frame alone
+        if is_causal and attributes.get("group") == arrays[0].shape[0]:
+            return [("memory", _float(arrays[0], node, where), attributes.get("dilations", [1])[0])]
     if kind == "Relu":
         return [("relu", None, 0)]
     if kind == "Softmax" and attributes.get("axis", -1) in (-1, 2):
@@ -147,8 +147,8 @@ def _dimensions(tensors: dict[str, np.ndarray], blocks: int, steps: Sequence[Ste
     )
     for name, expected in expected_shapes(config).items():
         if tensors[name].shape != expected:
-            found = tensors[name].shape
-            raise BadInput(f"{where}: the tensor at {name} has shape {found}, the layers around it need {expected}")
+            shape = tensors[name].shape
+            raise BadInput(f"{where}: the tensor at {name} has shape {shape}, the layers around it need {expected}")
     if len(strides) > 1:
         raise BadInput(f"{where}: its memory blocks have different strides {sorted(strides)}; expected one")
     return config

@@ -120,7 +120,7 @@ def read_checkpoint(directory: str | Path, weights: Path | None = None) -> Funas
     metas = _file_metas(directory)
     if metas:
         _check_cmvn(metas, directory)
-        _merge(config, _existing(metas, directory))
+        _merge(config, _existing_files(metas, directory))
     else:
         for name, (section, key) in USUAL_FILES.items():
             if (directory / name).is_file():
@@ -129,8 +129,12 @@ def read_checkpoint(directory: str | Path, weights: Path | None = None) -> Funas
 
 
 def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
-    named = config.get("init_param")  # after a training it may be a path of another machine
-    weights = directory / named if isinstance(named, str) and (directory / named).is_file() else directory / "model.pt"
+    file_name = config.get("init_param")  # after a training it may be a path of another machine
+    weights = (
+        directory / file_name
+        if isinstance(file_name, str) and (directory / file_name).is_file()
+        else directory / "model.pt"
+    )
     if not weights.is_file():
         raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it")
     return weights
@@ -178,22 +182,22 @@ def _check_cmvn(metas: Mapping[str, Any], directory: Path) -> None:
         )
 
 
-def _existing(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]:
+def _existing_files(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """Returns the tree with only the leaves whose file exists; the original ignores the others too."""
-    found: dict[str, Any] = {}
+    files: dict[str, Any] = {}
     for key, value in metas.items():
         if isinstance(value, Mapping):
-            found[key] = _existing(value, directory)
+            files[key] = _existing_files(value, directory)
         elif isinstance(value, str) and key != "config" and (directory / value).is_file():
-            found[key] = value
-    return found
+            files[key] = value
+    return files
 
 
-def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
-    for key, value in other.items():
+def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
+    for key, value in source.items():
         if isinstance(value, Mapping):
-            if not isinstance(into.get(key), dict):
-                into[key] = {}
-            _merge(into[key], value)
+            if not isinstance(target.get(key), dict):
+                target[key] = {}
+            _merge(target[key], value)
         else:
-            into[key] = value
+            target[key] = value

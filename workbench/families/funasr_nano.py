@@ -23,7 +23,7 @@ from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.decoding.generation import GenerationOptions
 from workbench.families.byte_vocabulary import ByteVocabulary, read_tiktoken
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
-from workbench.families.instruction import OWN, Instruction
+from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer, read_language_config
 from workbench.families.sanm import MOST_UNITS, SanmConfig, config_number, expect, read_sanm_config
 
@@ -221,16 +221,16 @@ def read_served_funasr_nano(directory: Path) -> FunasrNanoModel:
 
 
 def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
-    named = checkpoint.section("llm_conf").get("init_param_path")
+    stated_path = checkpoint.section("llm_conf").get("init_param_path")
     where = checkpoint.directory.name
-    if not isinstance(named, str) or not named:
+    if not isinstance(stated_path, str) or not stated_path:
         raise BadInput(f"llm_conf.init_param_path in {where}/config.yaml names no language model directory")
     # The path may be one of the machine that trained the model. Its last part is beside the weights.
-    for path in (checkpoint.directory / named, checkpoint.directory / Path(named).name):
+    for path in (checkpoint.directory / stated_path, checkpoint.directory / Path(stated_path).name):
         if path.is_dir():
             return path
     raise BadInput(
-        f"{where}/config.yaml names the language model {named}, and there is no such directory in {where}; "
+        f"{where}/config.yaml names the language model {stated_path}, and there is no such directory in {where}; "
         "it holds the configuration and the tokenizer"
     )
 
@@ -249,7 +249,7 @@ def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: L
 def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmConfig, width: int) -> AdaptorConfig:
     """Reads the section `where`; `width` is that of the output where the section names none."""
     section = checkpoint.section(where)
-    found = AdaptorConfig(
+    config = AdaptorConfig(
         downsample_rate=config_number(section, "downsample_rate", where, 2),
         use_low_frame_rate=bool(section.get("use_low_frame_rate", False)),
         encoder_dim=config_number(section, "encoder_dim", where, encoder.output_size),
@@ -258,14 +258,16 @@ def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmCon
         n_layer=config_number(section, "n_layer", where, 2, 0),
         attention_heads=config_number(section, "attention_heads", where, ADAPTOR_HEADS),
     )
-    if found.encoder_dim != encoder.output_size:
+    if config.encoder_dim != encoder.output_size:
         raise BadInput(
-            f"{where}.encoder_dim is {found.encoder_dim} and the encoder is {encoder.output_size} wide; "
+            f"{where}.encoder_dim is {config.encoder_dim} and the encoder is {encoder.output_size} wide; "
             "expected the same"
         )
-    if found.llm_dim % found.attention_heads:
-        raise BadInput(f"{where}.llm_dim {found.llm_dim} is not a multiple of {found.attention_heads} attention heads")
-    return found
+    if config.llm_dim % config.attention_heads:
+        raise BadInput(
+            f"{where}.llm_dim {config.llm_dim} is not a multiple of {config.attention_heads} attention heads"
+        )
+    return config
 
 
 def _read_lora(checkpoint: FunasrCheckpoint) -> Lora | None:
@@ -315,9 +317,9 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
 def _ctc_tokens(checkpoint: FunasrCheckpoint) -> Path | None:
     key = "ctc_tokenizer_conf"  # at the top, or else where published checkpoints have it
     conf = checkpoint.config.get(key, checkpoint.section("dataset_conf").get(key))
-    named = conf.get("vocab_path") if isinstance(conf, Mapping) else None
+    stated_path = conf.get("vocab_path") if isinstance(conf, Mapping) else None
     # A path may be one of the machine that trained the model, as that of the language model.
-    names = [CTC_TOKENS, *([str(named), Path(str(named)).name] if named else [])]
+    names = [CTC_TOKENS, *([str(stated_path), Path(str(stated_path)).name] if stated_path else [])]
     return next((path for name in reversed(names) if (path := checkpoint.directory / name).is_file()), None)
 
 
@@ -342,14 +344,16 @@ def instruction(options: FunasrNanoOptions) -> str:
     return text + (WITH_ITN if options.itn else WITHOUT_ITN)
 
 
-def prompt_ids(model: FunasrNanoModel, options: FunasrNanoOptions, own: Instruction = OWN) -> np.ndarray:
+def prompt_ids(
+    model: FunasrNanoModel, options: FunasrNanoOptions, custom: Instruction = DEFAULT_INSTRUCTION
+) -> np.ndarray:
     """Returns the prompt's ids [tokens], with `SPEECH` at the speech's position.
 
     Args:
-        own: the user's texts, which replace the family's.
+        custom: the user's texts, which replace the family's.
     """
-    system = own.system_turn or (SYSTEM if model.sys_prompt else "")
-    before = system + f"<|im_start|>user\n{own.text or instruction(options)}"
+    system = custom.system_turn or (SYSTEM if model.sys_prompt else "")
+    before = system + f"<|im_start|>user\n{custom.text or instruction(options)}"
     after = f"{TURN_END}\n<|im_start|>assistant\n" + ("" if model.do_think else NO_THINKING)
     # Each side is tokenized separately, as in the original: a merge must not cross the speech.
     return np.array([*model.tokenizer.ids(before), SPEECH, *model.tokenizer.ids(after)], dtype=np.int64)

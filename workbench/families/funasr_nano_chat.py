@@ -19,7 +19,7 @@ from workbench.families.funasr_nano import (
 )
 from workbench.families.speech_chat import speech_template
 
-_BEFORE = """\
+_PREAMBLE = """\
 {%- set language, itn, hotwords = language | default('auto'), itn | default(true), hotwords | default([]) %}
 {%- set languages = %LANGUAGES% %}
 {%- if language != 'auto' and language not in languages %}
@@ -30,8 +30,8 @@ _BEFORE = """\
     ~ (%TASK% if language == 'auto' else %INTO% ~ languages[language]) ~ (%ITN% if itn else %NO_ITN%) %}
 {%- if messages[0]['role'] != 'system' %}{{- %SYSTEM% }}{% endif %}
 """
-_SPOKEN = "(text or instruction) ~ %AUDIO%"
-_PLAIN = """\
+_SPEECH_MESSAGE = "(text or instruction) ~ %AUDIO%"
+_TEXT_TEMPLATE = """\
 {%- for message in messages %}
 {{- '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}
 {%- endfor %}
@@ -53,4 +53,6 @@ def chat_template(model: FunasrNanoModel) -> str:
         "SYSTEM": SYSTEM if model.sys_prompt else "",
     }
     thinking = "" if model.do_think else NO_THINKING
-    return speech_template(_SPOKEN, values, model.tokenizer.chat_template or _PLAIN, _BEFORE, thinking)
+    return speech_template(
+        _SPEECH_MESSAGE, values, model.tokenizer.chat_template or _TEXT_TEMPLATE, _PREAMBLE, thinking
+    )

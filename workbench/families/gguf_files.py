@@ -9,7 +9,7 @@ from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, Family
 from workbench.formats.gguf_file import GgufFile, is_gguf, read_gguf, read_own_gguf
 
-HALF = "workbench.language.architecture"
+LANGUAGE_ARCHITECTURE = "workbench.language.architecture"
 FORMAT_VERSION = 1  # of our own files
 CONVERTER = 2  # increases when a conversion writes something else, so that kept files are made again
 NANO_LANGUAGES = ("qwen3", "qwen2")
@@ -23,10 +23,12 @@ def family_of_gguf(path: str | Path) -> Family:
 
 def family_of_file(file: GgufFile) -> Family:
     """Returns the family of a GGUF file that has been read; raises `BadInput` for an unknown architecture."""
-    known = architectures()
-    if file.architecture not in known:
-        raise BadInput(f"{file.name} is of architecture {file.architecture!r:.80}; expected one of {', '.join(known)}")
-    return known[file.architecture]
+    families = architectures()
+    if file.architecture not in families:
+        raise BadInput(
+            f"{file.name} is of architecture {file.architecture!r:.80}; expected one of {', '.join(families)}"
+        )
+    return families[file.architecture]
 
 
 def architectures() -> Mapping[str, Family]:
@@ -35,9 +37,9 @@ def architectures() -> Mapping[str, Family]:
     return {name: family for family in FAMILIES.values() for name in family.gguf.architectures}
 
 
-def has_other_half(file: GgufFile) -> bool:
+def contains_language_model(file: GgufFile) -> bool:
     """Returns whether the file holds a speech model together with its language model."""
-    return HALF in file.metadata
+    return LANGUAGE_ARCHITECTURE in file.metadata
 
 
 def find_language_file(path: str | Path) -> Path:
@@ -46,22 +48,26 @@ def find_language_file(path: str | Path) -> Path:
     Ignores files that cannot be read as GGUF. Raises `BadInput` if there is none, or several.
     """
     path = Path(path)
-    found = [other for other in sorted(path.parent.glob("*.gguf")) if other != path and _is_language_half(other)]
-    if not found:
+    files = [
+        candidate
+        for candidate in sorted(path.parent.glob("*.gguf"))
+        if candidate != path and _is_nano_language_model(candidate)
+    ]
+    if not files:
         raise BadInput(
             f"{path.name} holds only the audio encoder of Fun-ASR-Nano; put the GGUF file of its language model, such "
             "as qwen3-0.6b-q8_0.gguf, into the same folder"
         )
-    if len(found) > 1:
-        names = ", ".join(other.name for other in found)
+    if len(files) > 1:
+        names = ", ".join(candidate.name for candidate in files)
         raise BadInput(
             f"the folder of {path.name} has several language models ({names}); leave one of them there, or put "
             f"{path.name} and its own language model into another folder"
         )
-    return found[0]
+    return files[0]
 
 
-def _is_language_half(path: Path) -> bool:
+def _is_nano_language_model(path: Path) -> bool:
     if not is_gguf(path):
         return False
     try:

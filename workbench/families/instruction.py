@@ -20,4 +20,4 @@ class Instruction:
         return f"<|im_start|>system\n{self.system}{TURN_END}\n" if self.system else ""
 
 
-OWN = Instruction()  # the family's own instruction
+DEFAULT_INSTRUCTION = Instruction()  # the family's own instruction

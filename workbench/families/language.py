@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput, message_of
-from workbench.families.byte_level import bytes_of, spelled
+from workbench.families.byte_level import bytes_of, spell
 
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # decoders with one structure, so their stages have the same names
 TURN_END = "<|im_end|>"
@@ -246,7 +246,7 @@ class LanguageTokenizer:
         if REPLACEMENT not in text:
             return text
         content = bytes_of(self._spellings.get(number, ""))
-        return spelled(content) if content else text
+        return spell(content) if content else text
 
     @cached_property
     def _spellings(self) -> Mapping[int, str]:
@@ -326,6 +326,6 @@ def _numbers(value: Any) -> list[int]:
 def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:
     value = config.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        found = repr(value) if key in config else "missing"
-        raise BadInput(f"{key} in {directory.name}/config.json is {found}; expected a whole number of at least 1")
+        description = repr(value) if key in config else "missing"
+        raise BadInput(f"{key} in {directory.name}/config.json is {description}; expected a whole number of at least 1")
     return value

@@ -63,24 +63,24 @@ RESERVED = (
 settings of sessions (`workbench.core.settings.SETTINGS`) are reserved too."""
 
 
-def read_outside(own: Iterable[Family]) -> tuple[tuple[Family, ...], tuple[str, ...]]:
+def read_outside(built_in: Iterable[Family]) -> tuple[tuple[Family, ...], tuple[str, ...]]:
     """The usable families of other packages, and a sentence for each entry point that has none.
 
     Args:
-        own: the families of this project, whose names and GGUF architectures are taken.
+        built_in: the families of this project, whose names and GGUF architectures are taken.
     """
-    known = {family.name: family for family in own}
-    found: dict[str, Family] = {}
+    families = {family.name: family for family in built_in}
+    external_families: dict[str, Family] = {}
     refused = []
     for point in sorted(entry_points(group=GROUP), key=lambda each: (_package(each), each.name)):
         try:
             family = _loaded(point)
-            _check(family, {**known, **found})
-            found[family.name] = family
+            _check(family, {**families, **external_families})
+            external_families[family.name] = family
         except (Exception, SystemExit) as error:  # another package's code may raise anything
             reason = message_of(error, None) if isinstance(error, _Fault) else named_message_of(error)
             refused.append(f"the family {point.name!r} of the package {_package(point)} cannot be used: {reason}")
-    return tuple(found.values()), tuple(refused)
+    return tuple(external_families.values()), tuple(refused)
 
 
 class _Fault(Exception):
@@ -92,8 +92,8 @@ def _package(point: EntryPoint) -> str:
 
 
 def _loaded(point: EntryPoint) -> Family:
-    loaded = point.load()
-    family = loaded() if callable(loaded) and not isinstance(loaded, Family) else loaded
+    value = point.load()
+    family = value() if callable(value) and not isinstance(value, Family) else value
     if not isinstance(family, Family):
         raise _Fault(
             f"{point.value} is of type {type(family).__name__}; expected a workbench.families.Family, or a function "
@@ -102,21 +102,21 @@ def _loaded(point: EntryPoint) -> Family:
     return replace(family, package=_package(point))
 
 
-def _check(family: Family, others: Mapping[str, Family]) -> None:
+def _check(family: Family, other_families: Mapping[str, Family]) -> None:
     """Raises an error if the family cannot be used beside the others."""
     if not isinstance(family.name, str) or not NAME.fullmatch(family.name):
         raise _Fault(f"its name is {family.name!r:.80}; expected lower-case letters, digits and underscores")
-    if family.name in others:
-        package = others[family.name].package
+    if family.name in other_families:
+        package = other_families[family.name].package
         reason = f"the package {package} has it" if package else "the workbench has a family of that name"
         raise _Fault(f"the name {family.name!r} is taken: {reason}")
     for architecture in family.gguf.architectures:
-        if other := next((each for each in others.values() if architecture in each.gguf.architectures), None):
-            raise _Fault(f"its GGUF architecture {architecture!r} is taken: files of {other.title} have it")
+        if owner := next((each for each in other_families.values() if architecture in each.gguf.architectures), None):
+            raise _Fault(f"its GGUF architecture {architecture!r} is taken: files of {owner.title} have it")
     _check_cells(family)
     if not callable(load(f"{family.module}:{family.recognise}")):
         raise _Fault(f"{family.module}:{family.recognise} is not a function")
-    _check_options(family, others.values())
+    _check_options(family, other_families.values())
 
 
 def _check_cells(family: Family) -> None:
@@ -129,12 +129,12 @@ def _check_cells(family: Family) -> None:
         raise _Fault("none of its cells has a module, so that it runs nowhere")
 
 
-def _check_options(family: Family, others: Collection[Family]) -> None:
+def _check_options(family: Family, other_families: Collection[Family]) -> None:
     options_class: Any = family.options_class
     if not isinstance(options_class, type) or not is_dataclass(options_class):
         raise _Fault(f"its options {family.module}:{family.options} are not a dataclass")
     options_class()  # each option needs a default
-    kinds = {spec.name: (spec.kind, each) for each in others for spec in option_specs(each.options_class)}
+    kinds = {spec.name: (spec.kind, each) for each in other_families for spec in option_specs(each.options_class)}
     for spec in option_specs(options_class):
         if spec.name in RESERVED or spec.name in SETTINGS:
             raise _Fault(f"its option {spec.name!r} has the name of a flag or parameter that every model has")
@@ -143,9 +143,9 @@ def _check_options(family: Family, others: Collection[Family]) -> None:
                 f"its option {spec.name!r} makes no flag; expected lower-case letters, digits and underscores, and no "
                 "no_ in front"
             )
-        kind, other = kinds.get(spec.name, (spec.kind, family))
+        kind, owner = kinds.get(spec.name, (spec.kind, family))
         if kind is not spec.kind:
             raise _Fault(
-                f"its option {spec.name!r} is of type {spec.kind.__name__}, and that of {other.title} is of type "
+                f"its option {spec.name!r} is of type {spec.kind.__name__}, and that of {owner.title} is of type "
                 f"{kind.__name__}; expected the same type or another name"
             )

@@ -205,10 +205,10 @@ def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
     return config
 
 
-def _number(section: Mapping[str, Any], key: str, default: float, least: float = 0.0) -> float:
+def _number(section: Mapping[str, Any], key: str, default: float, minimum: float = 0.0) -> float:
     value = section.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 10:
-        raise BadInput(f"predictor_conf.{key} in config.yaml is {value!r}; expected a number from {least:g} to 10")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value <= 10:
+        raise BadInput(f"predictor_conf.{key} in config.yaml is {value!r}; expected a number from {minimum:g} to 10")
     return float(value)
 
 
@@ -345,10 +345,10 @@ def timed_tokens(
 ) -> tuple[Token, ...]:
     """Returns the tokens that are written, with times and probabilities if there are any: one for each of the ids."""
     spans: Sequence[tuple[float | None, float | None]] = [(None, None)] * len(ids) if times is None else times
-    known: Sequence[float | None] = [None] * len(ids) if confidences is None else confidences
+    known_confidences: Sequence[float | None] = [None] * len(ids) if confidences is None else confidences
     pieces = [vocabulary.pieces[number] for number in ids]
     return tuple(
         Token(number, piece, *span, confidence)
-        for number, piece, span, confidence in zip(ids, pieces, spans, known, strict=True)
+        for number, piece, span, confidence in zip(ids, pieces, spans, known_confidences, strict=True)
         if piece not in HIDDEN_PIECES
     )

@@ -56,9 +56,9 @@ def config_number(
 
 def expect(section: Mapping[str, Any], key: str, value: Any, where: str) -> None:
     """Raises `BadInput` if a configuration asks for a variant of the network that is not implemented."""
-    found = section.get(key, value)
-    if found != value:
-        raise BadInput(f"{where}.{key} in config.yaml is {found!r}; only {value!r} is supported")
+    value_found = section.get(key, value)
+    if value_found != value:
+        raise BadInput(f"{where}.{key} in config.yaml is {value_found!r}; only {value!r} is supported")
 
 
 def read_sanm_config(

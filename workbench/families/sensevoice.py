@@ -100,14 +100,14 @@ def sentencepiece_file(checkpoint: FunasrCheckpoint) -> Path | None:
 
     Raises `BadInput` if there are several and the configuration names none of them.
     """
-    named = checkpoint.file("tokenizer_conf", "bpemodel")
-    found = [named] if named else sorted(checkpoint.directory.glob("*.bpe.model"))
-    if len(found) > 1:
+    stated_file = checkpoint.file("tokenizer_conf", "bpemodel")
+    files = [stated_file] if stated_file else sorted(checkpoint.directory.glob("*.bpe.model"))
+    if len(files) > 1:
         raise BadInput(
             f"checkpoint directory {checkpoint.directory.name} has several SentencePiece models, "
-            f"{enumerated([path.name for path in found])}; expected one, or tokenizer_conf.bpemodel that names one"
+            f"{enumerated([path.name for path in files])}; expected one, or tokenizer_conf.bpemodel that names one"
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def _read_vocabulary(checkpoint: FunasrCheckpoint) -> Vocabulary:

@@ -22,7 +22,7 @@ _TEMPLATE = """\
 {%- endif %}
 {%- endfor %}
 {%- if found.speech %}
-<BEFORE>
+<PREAMBLE>
 {%- for message in messages %}
 {%- set content = message['content'] %}
 {%- set speech = (%AUDIO% in content) if content is string
@@ -33,28 +33,31 @@ _TEMPLATE = """\
 {%- else %}{% set text = content %}
 {%- endif %}
 {{- '<|im_start|>' ~ message['role'] ~ '\\n' }}
-{%- if speech and %AUDIO% not in text %}{{- <SPOKEN> }}{% else %}{{- text }}{% endif %}
+{%- if speech and %AUDIO% not in text %}{{- <SPEECH_MESSAGE> }}{% else %}{{- text }}{% endif %}
 {{- %TURN_END% ~ '\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' ~ %THINKING% }}{% endif %}
 {%- else %}
-<OWN>
+<TEXT_TEMPLATE>
 {%- endif %}
 """
 
 
-def speech_template(spoken: str, values: Mapping[str, object], own: str, before: str = "", thinking: str = "") -> str:
+def speech_template(
+    speech_message: str, values: Mapping[str, object], text_template: str, preamble: str = "", thinking: str = ""
+) -> str:
     """Returns the template in Jinja, for `transformers` and vLLM.
 
     Args:
-        spoken: the expression of a message with speech, in terms of `text`, the text beside the speech, and %AUDIO%.
+        speech_message: the expression of a message with speech, in terms of `text`, the text beside the speech, and
+            %AUDIO%.
         values: the values of %NAME% in the expressions, by name.
-        own: the template of conversations without speech.
-        before: statements before the first message.
+        text_template: the template of conversations without speech.
+        preamble: statements before the first message.
         thinking: the beginning of the answer.
     """
-    template = _TEMPLATE.replace("<BEFORE>\n", before).replace("<SPOKEN>", spoken)
-    known = {"AUDIO": AUDIO, "LENGTH": len(AUDIO), "TURN_END": TURN_END, "THINKING": thinking, **values}
-    for name, value in known.items():
+    template = _TEMPLATE.replace("<PREAMBLE>\n", preamble).replace("<SPEECH_MESSAGE>", speech_message)
+    constants = {"AUDIO": AUDIO, "LENGTH": len(AUDIO), "TURN_END": TURN_END, "THINKING": thinking, **values}
+    for name, value in constants.items():
         template = template.replace(f"%{name}%", json.dumps(value, ensure_ascii=False))
-    return template.replace("<OWN>", own)
+    return template.replace("<TEXT_TEMPLATE>", text_template)

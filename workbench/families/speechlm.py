@@ -167,7 +167,7 @@ def answer_plan(model: SpeechLmModel, options: SpeechLmOptions) -> AnswerPlan:
     If a limit of the user contradicts the checkpoint's other limit, the checkpoint's limit moves. Raises `BadInput` for
     the user's limits if they contradict each other, and for audio if the checkpoint does not speak.
     """
-    own, modalities = model.defaults, options.modalities
+    defaults, modalities = model.defaults, options.modalities
     if model.codec is None:
         if modalities in ("audio", "text_audio"):
             raise BadInput(
@@ -175,23 +175,23 @@ def answer_plan(model: SpeechLmModel, options: SpeechLmOptions) -> AnswerPlan:
                 "expected text or auto"
             )
         modalities = "text"
-    text = _first(options.text_temperature, options.temperature, own.text_temperature)
-    audio = _first(options.audio_temperature, options.temperature, own.audio_temperature)
-    most_text = _first(options.max_text_tokens, own.max_text_tokens)
-    least, most = options.min_audio_rows, options.max_audio_rows
-    least = min(own.min_audio_rows, _first(most, own.max_audio_rows)) if least is None else least
-    most = max(own.max_audio_rows, least) if most is None else most
+    text = _first(options.text_temperature, options.temperature, defaults.text_temperature)
+    audio = _first(options.audio_temperature, options.temperature, defaults.audio_temperature)
+    max_text = _first(options.max_text_tokens, defaults.max_text_tokens)
+    min_rows, max_rows = options.min_audio_rows, options.max_audio_rows
+    min_rows = min(defaults.min_audio_rows, _first(max_rows, defaults.max_audio_rows)) if min_rows is None else min_rows
+    max_rows = max(defaults.max_audio_rows, min_rows) if max_rows is None else max_rows
     return AnswerPlan(
         modalities=modalities,
-        max_text_tokens=most_text,
-        min_text_tokens=min(own.min_text_tokens, most_text),
-        min_audio_rows=least,
-        max_audio_rows=most,
+        max_text_tokens=max_text,
+        min_text_tokens=min(defaults.min_text_tokens, max_text),
+        min_audio_rows=min_rows,
+        max_audio_rows=max_rows,
         text_temperature=text,
         audio_temperature=audio,
-        text_top_k=_first(options.text_top_k, own.text_top_k),
-        audio_top_k=_first(options.audio_top_k, own.audio_top_k),
-        cfg=_first(options.cfg, own.cfg),
+        text_top_k=_first(options.text_top_k, defaults.text_top_k),
+        audio_top_k=_first(options.audio_top_k, defaults.audio_top_k),
+        cfg=_first(options.cfg, defaults.cfg),
         seed=options.seed,
         max_tokens=options.max_tokens,
     )

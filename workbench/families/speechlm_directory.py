@@ -14,7 +14,14 @@ import yaml
 
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import FULL, check_followed, read_json
-from workbench.families.speechlm_parts import MOST_STREAMS, SpeechDefaults, Tower, read_tower, whole, with_inference
+from workbench.families.speechlm_parts import (
+    MOST_STREAMS,
+    SpeechDefaults,
+    Tower,
+    read_integer,
+    read_tower,
+    with_inference,
+)
 from workbench.formats.text_files import check_stored
 from workbench.speech.layout import SPECIAL, SpeechLayout
 
@@ -49,17 +56,17 @@ def read_layout(config: Mapping[str, Any], where: str) -> SpeechLayout:
 
     Raises `BadInput` if entries are missing, or intervals and special ids do not fit together.
     """
-    ids = {name: whole(config, f"{name}_token_id", where, least=0) for name in SPECIAL}
-    streams = whole(config, "num_stream", where)
+    ids = {name: read_integer(config, f"{name}_token_id", where, minimum=0) for name in SPECIAL}
+    streams = read_integer(config, "num_stream", where)
     if streams > MOST_STREAMS:
         raise BadInput(f"num_stream in {where} is {streams}; expected at most {MOST_STREAMS}")
     layout = SpeechLayout(
-        vocabulary=whole(config, "vocab_size", where),
-        text_first=whole(config, "text_token_offset", where),
-        text_end=whole(config, "text_token_end", where),
-        codec_first=whole(config, "codec_base_offset", where),
+        vocabulary=read_integer(config, "vocab_size", where),
+        text_first=read_integer(config, "text_token_offset", where),
+        text_end=read_integer(config, "text_token_end", where),
+        codec_first=read_integer(config, "codec_base_offset", where),
         streams=streams,
-        layer_size=whole(config, "codec_layer_size", where, least=2),
+        layer_size=read_integer(config, "codec_layer_size", where, minimum=2),
         **ids,
     )
     check_layout(layout, where)
@@ -93,7 +100,7 @@ def read_language_settings(config: Mapping[str, Any], layout: SpeechLayout, wher
     if not isinstance(section, Mapping):
         raise BadInput(f"{where} has no text_config; expected the settings of the language model")
     settings = language_settings(section, f"text_config of {where}")
-    rows = whole(settings, "vocab_size", f"text_config of {where}", layout.vocabulary)
+    rows = read_integer(settings, "vocab_size", f"text_config of {where}", layout.vocabulary)
     if rows != layout.vocabulary:
         raise BadInput(
             f"vocab_size in text_config of {where} is {rows} and that of the model {layout.vocabulary}; "
@@ -106,8 +113,8 @@ def read_language_settings(config: Mapping[str, Any], layout: SpeechLayout, wher
             f"{settings.get('hidden_size')!r:.80}; expected the same"
         )
     for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
-        whole(settings, name, f"text_config of {where}")
-    whole(settings, "max_position_embeddings", f"text_config of {where}")
+        read_integer(settings, name, f"text_config of {where}")
+    read_integer(settings, "max_position_embeddings", f"text_config of {where}")
     return settings | {"vocab_size": rows, "tie_word_embeddings": bool(settings.get("tie_word_embeddings", False))}
 
 
@@ -132,7 +139,7 @@ def read_directory_tower(directory: Path, config: Mapping[str, Any], where: str)
         raise BadInput(f"audio_config in {where} is {type(section).__name__}; expected the settings of the audio tower")
     mel = directory / "preprocessor_config.json"
     tower = read_tower(section, read_json(mel) if mel.is_file() else {}, f"audio_config of {where}")
-    width = whole(config, "adaptor_input_dim", where, tower.width)
+    width = read_integer(config, "adaptor_input_dim", where, tower.width)
     if width != tower.width:
         raise BadInput(f"adaptor_input_dim in {where} is {width} and the audio tower's output {tower.width} wide")
     return tower
@@ -140,11 +147,11 @@ def read_directory_tower(directory: Path, config: Mapping[str, Any], where: str)
 
 def read_defaults(directory: Path, config: Mapping[str, Any], where: str) -> SpeechDefaults:
     """Returns what the checkpoint says about generation: `config.json`, then ESPnet's yaml files beside it."""
-    named = {
+    sections = {
         "text": {"temperature": config.get("text_temperature"), "topk": config.get("text_topk")},
         "audio": {"temperature": config.get("audio_temperature"), "topk": config.get("audio_topk")},
     }
-    return read_inference(directory, with_inference(SpeechDefaults(), named, where))
+    return read_inference(directory, with_inference(SpeechDefaults(), sections, where))
 
 
 def read_inference(directory: Path, defaults: SpeechDefaults) -> SpeechDefaults:

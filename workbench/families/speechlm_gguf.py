@@ -15,7 +15,7 @@ from workbench.formats.gguf_file import GgufFile
 
 TOWER, CODEC, SEMANTIC = "tower.", "codec.", "codec.semantic."
 ACTIVATIONS = ("gelu", "relu", "silu")  # of the tower; gelu is the exact one, with the error function
-MOST = 100_000  # far beyond any published size
+MAXIMUM = 100_000  # far beyond any published size
 MOST_LAYERS = 1000  # a network of more would take hours to build before its weights are found missing
 MOST_STEPS = 32  # entries of a list, each a layer that changes the rate or the width
 
@@ -102,11 +102,11 @@ def read_codec_sizes(file: GgufFile) -> CodecSizes:
         "downsampling": (sizes.decoder_width, 0),
     }
     for name, (width, halvings) in rates.items():
-        found = getattr(sizes, name)
-        _expect(bool(found) and all(each >= 1 for each in found), file, CODEC + name, found, "steps of at least 1")
+        steps = getattr(sizes, name)
+        _expect(bool(steps) and all(each >= 1 for each in steps), file, CODEC + name, steps, "steps of at least 1")
         _expect(width >> halvings >= 1, file, CODEC + "decoder_width", width, f"channels for {halvings} halvings")
     up, down = _product(sizes.upsampling), _product(sizes.downsampling)
-    _expect(up == down <= MOST, file, f"{CODEC}upsampling", sizes.upsampling, f"frames of {down} samples")
+    _expect(up == down <= MAXIMUM, file, f"{CODEC}upsampling", sizes.upsampling, f"frames of {down} samples")
     return sizes
 
 
@@ -123,13 +123,13 @@ def read_semantic_sizes(file: GgufFile) -> SemanticSizes:
 
 
 def _read(file: GgufFile, kind: type[Sizes], prefix: str) -> Sizes:
-    found = {field.name: _value(file, f"{prefix}{field.name}", str(field.type)) for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**found)
+    values = {field.name: _value(file, f"{prefix}{field.name}", str(field.type)) for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**values)
 
 
 def _value(file: GgufFile, key: str, kind: str) -> Value:
     if kind == "int":
-        return file.whole(key, minimum=1, maximum=MOST_LAYERS if key.endswith(".layers") else MOST)
+        return file.whole(key, minimum=1, maximum=MOST_LAYERS if key.endswith(".layers") else MAXIMUM)
     if kind == "bool":
         return file.flag(key)
     if kind == "str":
@@ -140,18 +140,18 @@ def _value(file: GgufFile, key: str, kind: str) -> Value:
     if length is None or length > MOST_STEPS:
         raise BadInput(f"{key} in {file.name} is not a list of at most {MOST_STEPS} numbers")
     numbers = file.numbers(key)
-    if numbers is None or numbers.dtype.kind not in "iu" or not all(0 <= each <= MOST for each in numbers.tolist()):
-        raise BadInput(f"{key} in {file.name} is not a list of whole numbers from 0 to {MOST}")
+    if numbers is None or numbers.dtype.kind not in "iu" or not all(0 <= each <= MAXIMUM for each in numbers.tolist()):
+        raise BadInput(f"{key} in {file.name} is not a list of whole numbers from 0 to {MAXIMUM}")
     return tuple(map(int, numbers))
 
 
-def _expect(fits: bool, file: GgufFile, key: str, found: Any, expected: str) -> None:
+def _expect(fits: bool, file: GgufFile, key: str, value: Any, expected: str) -> None:
     if not fits:
-        raise BadInput(f"{key} in {file.name} is {found!r:.80}; expected {expected}")
+        raise BadInput(f"{key} in {file.name} is {value!r:.80}; expected {expected}")
 
 
 def _product(numbers: tuple[int, ...]) -> int:
-    found = 1
+    product = 1
     for each in numbers:
-        found *= each
-    return found
+        product *= each
+    return product

@@ -49,8 +49,8 @@ class Tower:
 
         Three convolutions of stride 2 halve each chunk of mel frames, rounded up; the last chunk may be shorter.
         """
-        whole, rest = divmod(samples // self.mel.hop, self.chunk)
-        return whole * _halved_thrice(self.chunk) + _halved_thrice(rest)
+        full_chunks, remainder = divmod(samples // self.mel.hop, self.chunk)
+        return full_chunks * _halved_thrice(self.chunk) + _halved_thrice(remainder)
 
 
 def _halved_thrice(frames: int) -> int:
@@ -107,19 +107,24 @@ def read_tower(settings: Mapping[str, Any], mel: Mapping[str, Any], where: str) 
 
     ESPnet always normalises the samples, and its files do not say so. A `do_normalize` in the file takes precedence.
     """
-    known = {name: value for name, value in settings.items() if name != "model_type"}
-    bins = whole(known, "num_mel_bins", where)
-    if "n_window" not in known or "n_window_infer" not in known:
+    tower_settings = {name: value for name, value in settings.items() if name != "model_type"}
+    bins = read_integer(tower_settings, "num_mel_bins", where)
+    if "n_window" not in tower_settings or "n_window_infer" not in tower_settings:
         raise BadInput(f"{where} lacks n_window or n_window_infer, the windows of the audio tower; expected both")
-    window, inferred = whole(known, "n_window", where), whole(known, "n_window_infer", where)
-    if inferred % (2 * window):
-        raise BadInput(f"n_window_infer in {where} is {inferred}; expected a multiple of 2 * n_window = {2 * window}")
-    found = whole(mel, "feature_size", "preprocessor_config.json", bins)
-    rate = whole(mel, "sampling_rate", "preprocessor_config.json", SAMPLE_RATE)
-    if (found, rate) != (bins, SAMPLE_RATE):
+    window, inference_window = (
+        read_integer(tower_settings, "n_window", where),
+        read_integer(tower_settings, "n_window_infer", where),
+    )
+    if inference_window % (2 * window):
         raise BadInput(
-            f"preprocessor_config.json has {found} mel bins at {rate} Hz; the audio tower of {where} takes {bins} at "
-            f"{SAMPLE_RATE} Hz"
+            f"n_window_infer in {where} is {inference_window}; expected a multiple of 2 * n_window = {2 * window}"
+        )
+    mel_bins = read_integer(mel, "feature_size", "preprocessor_config.json", bins)
+    rate = read_integer(mel, "sampling_rate", "preprocessor_config.json", SAMPLE_RATE)
+    if (mel_bins, rate) != (bins, SAMPLE_RATE):
+        raise BadInput(
+            f"preprocessor_config.json has {mel_bins} mel bins at {rate} Hz; the audio tower of {where} takes "
+            f"{bins} at {SAMPLE_RATE} Hz"
         )
     if mel.get("dither"):
         raise BadInput(
@@ -127,11 +132,11 @@ def read_tower(settings: Mapping[str, Any], mel: Mapping[str, Any], where: str) 
         )
     features = Mel(
         bins=bins,
-        hop=whole(mel, "hop_length", "preprocessor_config.json", 160),
-        window=whole(mel, "n_fft", "preprocessor_config.json", 400),
+        hop=read_integer(mel, "hop_length", "preprocessor_config.json", 160),
+        window=read_integer(mel, "n_fft", "preprocessor_config.json", 400),
         normalise=bool(mel.get("do_normalize", True)),
     )
-    return Tower(known, features, whole(known, "output_dim", where))
+    return Tower(tower_settings, features, read_integer(tower_settings, "output_dim", where))
 
 
 def window_notes(tower: Tower) -> tuple[str, ...]:
@@ -147,33 +152,36 @@ def window_notes(tower: Tower) -> tuple[str, ...]:
 
 def read_codec(directory: Path, name: str, where: str) -> CodecParts:
     """Reads the configuration of the codec that a checkpoint names; Xcodec's defaults stand for a missing one."""
-    found = named_folder(directory, name)
-    config = read_json(found / "config.json") if found is not None else {}
-    if found is not None and config.get("model_type") != "xcodec":
+    folder = named_folder(directory, name)
+    config = read_json(folder / "config.json") if folder is not None else {}
+    if folder is not None and config.get("model_type") != "xcodec":
         raise BadInput(
-            f"{found.name}/config.json, the codec that {where} names, is of model type {config.get('model_type')!r}; "
+            f"{folder.name}/config.json, the codec that {where} names, is of model type {config.get('model_type')!r}; "
             "expected xcodec"
         )
-    place = f"{found.name}/config.json" if found is not None else where
+    place = f"{folder.name}/config.json" if folder is not None else where
     acoustic = config.get("acoustic_model_config", {})
     if not isinstance(acoustic, Mapping):
         raise BadInput(f"acoustic_model_config in {place} is {type(acoustic).__name__}; expected a mapping")
-    hop = math.prod(map(int, _numbers(acoustic, "downsampling_ratios", place, (8, 5, 4, 2), least=1)))
-    rate, codes = whole(config, "sample_rate", place, SAMPLE_RATE), whole(config, "codebook_size", place, 1024, least=2)
+    hop = math.prod(map(int, _numbers(acoustic, "downsampling_ratios", place, (8, 5, 4, 2), minimum=1)))
+    rate, codes = (
+        read_integer(config, "sample_rate", place, SAMPLE_RATE),
+        read_integer(config, "codebook_size", place, 1024, minimum=2),
+    )
     widest = max(_numbers(config, "target_bandwidths", place, (0.5, 1, 1.5, 2, 4)))  # kbit/s
     bits = math.ceil(math.log2(codes)) * math.ceil(rate / hop)  # a second, of one codebook
-    return CodecParts(name, found, rate, hop, codes, int(1000 * widest // bits), where)
+    return CodecParts(name, folder, rate, hop, codes, int(1000 * widest // bits), where)
 
 
 def _numbers(
-    section: Mapping[str, Any], key: str, where: str, default: Sequence[float], least: float = 0.001
+    section: Mapping[str, Any], key: str, where: str, default: Sequence[float], minimum: float = 0.001
 ) -> Sequence[float]:
     """Returns a list of numbers; raises `BadInput` for another value."""
-    found = section.get(key, default)
-    fits = isinstance(found, (list, tuple)) and all(_is_number(each) and each >= least for each in found)
-    if not fits or not found:
-        raise BadInput(f"{key} in {where} is {found!r:.80}; expected a list of numbers of at least {least:g}")
-    return list(found)
+    values = section.get(key, default)
+    fits = isinstance(values, (list, tuple)) and all(_is_number(each) and each >= minimum for each in values)
+    if not fits or not values:
+        raise BadInput(f"{key} in {where} is {values!r:.80}; expected a list of numbers of at least {minimum:g}")
+    return list(values)
 
 
 def _is_number(value: Any) -> bool:
@@ -196,17 +204,17 @@ def named_folder(directory: Path, name: str) -> Path | None:
     return Path(cached).parent if isinstance(cached, str) else None
 
 
-def needed_folder(directory: Path, name: Any, what: str, where: str) -> Path:
+def require_folder(directory: Path, name: Any, description: str, where: str) -> Path:
     """Returns the folder that a checkpoint names; raises `Unavailable`, which says how to get it, if it is missing."""
     if not isinstance(name, str) or not name:
-        raise BadInput(f"{where} names no {what}; expected a folder or a repository")
-    found = named_folder(directory, name)
-    if found is None:
+        raise BadInput(f"{where} names no {description}; expected a folder or a repository")
+    folder = named_folder(directory, name)
+    if folder is None:
         raise Unavailable(
-            f"{where} names the {what} {name}, which is neither a folder beside it nor in the Hugging Face cache; "
-            f"{how_to_fetch(name)}"
+            f"{where} names the {description} {name}, which is neither a folder beside it nor in the Hugging Face "
+            f"cache; {how_to_fetch(name)}"
         )
-    return found
+    return folder
 
 
 def how_to_fetch(name: str) -> str:
@@ -217,12 +225,12 @@ def how_to_fetch(name: str) -> str:
     return f"put the folder {folder} there"
 
 
-def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: str) -> SpeechDefaults:
+def with_inference(defaults: SpeechDefaults, settings: Mapping[str, Any], where: str) -> SpeechDefaults:
     """Returns the defaults, with those changed that an ESPnet inference yaml sets.
 
     Raises `BadInput` for a value that is not a number.
     """
-    names = {
+    field_names = {
         ("text", "temperature"): "text_temperature",
         ("text", "topk"): "text_top_k",
         ("text", "max_step"): "max_text_tokens",
@@ -236,8 +244,8 @@ def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: st
     for section in ("text", "audio"):
         if not isinstance(settings.get(section) or {}, Mapping):
             raise BadInput(f"{section} in {where} is {settings[section]!r:.80}; expected a mapping")
-    values = {field.name: getattr(found, field.name) for field in fields(found)}
-    for (section, key), name in names.items():
+    values = {field.name: getattr(defaults, field.name) for field in fields(defaults)}
+    for (section, key), name in field_names.items():
         value = (settings.get(section) or {}).get(key)
         if value is None:
             continue
@@ -246,13 +254,17 @@ def with_inference(found: SpeechDefaults, settings: Mapping[str, Any], where: st
             expected = "a number" if kind is float else "a whole number"
             raise BadInput(f"{section}.{key} in {where} is {value!r:.80}; expected {expected} of at least 0")
         values[name] = kind(value)
-    enforced = settings.get("enforce_modality")
-    enforced = tuple(enforced) if isinstance(enforced, list) and all(isinstance(each, str) for each in enforced) else ()
-    known = {("text",): "text", ("audio",): "audio", ("text", "audio"): "text_audio"}
-    values["modalities"] = known.get(enforced, values["modalities"])
+    enforced_types = settings.get("enforce_modality")
+    enforced_types = (
+        tuple(enforced_types)
+        if isinstance(enforced_types, list) and all(isinstance(each, str) for each in enforced_types)
+        else ()
+    )
+    modalities_by_types = {("text",): "text", ("audio",): "audio", ("text", "audio"): "text_audio"}
+    values["modalities"] = modalities_by_types.get(enforced_types, values["modalities"])
     return SpeechDefaults(**values)
 
 
-def whole(section: Mapping[str, Any], key: str, where: str, default: int | None = None, least: int = 1) -> int:
+def read_integer(section: Mapping[str, Any], key: str, where: str, default: int | None = None, minimum: int = 1) -> int:
     """Returns a whole number of a configuration; raises `BadInput` if it is missing or cannot be used."""
-    return whole_number(section, key, f"{key} in {where}", default, least, MOST_IDS)
+    return whole_number(section, key, f"{key} in {where}", default, minimum, MOST_IDS)

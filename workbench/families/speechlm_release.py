@@ -19,10 +19,10 @@ from workbench.families.speechlm_parts import (
     CodecParts,
     Tower,
     named_folder,
-    needed_folder,
     read_codec,
+    read_integer,
     read_tower,
-    whole,
+    require_folder,
 )
 from workbench.formats.text_files import check_stored
 from workbench.speech.layout import SPECIAL, SpeechLayout
@@ -67,11 +67,11 @@ def read_release(directory: Path) -> Release:
     Raises `BadInput` if something is missing or does not fit together, `Unavailable` for a repository that it names and
     that is not on this machine.
     """
-    found = list(training_yamls(directory))
-    if len(found) != 1:
-        state = f"several training yamls, {enumerated([path.name for path in found])}," if found else "no training yaml"
+    yamls = list(training_yamls(directory))
+    if len(yamls) != 1:
+        state = f"several training yamls, {enumerated([path.name for path in yamls])}," if yamls else "no training yaml"
         raise BadInput(f"{directory.name} has {state} with job_type: {JOB}; expected one")
-    training = found[0]
+    training = yamls[0]
     where = f"{directory.name}/{training.name}"
     content = read_yaml(training)
     parts = _section(content, "multimodal_io", where)
@@ -79,14 +79,14 @@ def read_release(directory: Path) -> Release:
     text, audio = _section(parts, "text", where), _section(parts, "discrete_audio", where)
     model = _section(content, "model", where)
     _check_kind(content, model, where)
-    language = needed_folder(directory, model.get("model_hf_tag"), "language model", where)
-    tokenizer = needed_folder(directory, text.get("tokenizer_name"), "tokenizer", where)
+    language = require_folder(directory, model.get("model_hf_tag"), "language model", where)
+    tokenizer = require_folder(directory, text.get("tokenizer_name"), "tokenizer", where)
     settings = _language_settings(language)
     codec = _codec(directory, audio, where)
     # As many rows as the text model's configuration says, which is more than its tokenizer has tokens.
-    rows = whole(read_json(tokenizer / "config.json"), "vocab_size", f"{tokenizer.name}/config.json")
+    rows = read_integer(read_json(tokenizer / "config.json"), "vocab_size", f"{tokenizer.name}/config.json")
     streams, layer = (
-        min(codec.codebooks, whole(audio, "codec_max_token_per_frame", where, MOST_PER_FRAME)),
+        min(codec.codebooks, read_integer(audio, "codec_max_token_per_frame", where, MOST_PER_FRAME)),
         codec.codes + 1,
     )
     weights = audio.get("stream_weights")
@@ -120,10 +120,10 @@ def weights_file(directory: Path) -> Path:
     for name in WEIGHTS:
         if (directory / name).is_file():
             return directory / name
-    found = sorted(directory.glob("*.pt"))
-    if len(found) == 1:
-        return found[0]
-    state = f"has {len(found)} .pt files" if found else "has no weights"
+    files = sorted(directory.glob("*.pt"))
+    if len(files) == 1:
+        return files[0]
+    state = f"has {len(files)} .pt files" if files else "has no weights"
     raise BadInput(f"{directory.name} {state}; expected {' or '.join(WEIGHTS)}")
 
 
@@ -143,17 +143,17 @@ def _check_order(parts: Mapping[str, Any], where: str) -> None:
 
 def _check_kind(content: Mapping[str, Any], model: Mapping[str, Any], where: str) -> None:
     """Raises `BadInput` for another network than this one, and for audio that enters or leaves it in another way."""
-    ways = content.get("preprocessor")
-    ways = ways if isinstance(ways, Mapping) else {}
-    hears = bool(content["multimodal_io"].get("continuous_audio"))
+    preprocessor = content.get("preprocessor")
+    preprocessor = preprocessor if isinstance(preprocessor, Mapping) else {}
+    has_audio_input = bool(content["multimodal_io"].get("continuous_audio"))
     for section, key, expected in (
         (model, "model_choice", "parallel"),
-        *([(ways, "audio_input", "continuous_audio")] if hears else []),
-        (ways, "audio_output", "discrete_audio"),
+        *([(preprocessor, "audio_input", "continuous_audio")] if has_audio_input else []),
+        (preprocessor, "audio_output", "discrete_audio"),
     ):
-        found = section.get(key, expected)
-        if found != expected:
-            raise BadInput(f"{key} in {where} is {found!r:.80}; only {expected!r} is supported")
+        value = section.get(key, expected)
+        if value != expected:
+            raise BadInput(f"{key} in {where} is {value!r:.80}; only {expected!r} is supported")
 
 
 def _folders(directory: Path, content: Mapping[str, Any]) -> dict[str, Path]:
@@ -174,8 +174,8 @@ def _language_settings(folder: Path) -> dict[str, Any]:
     if config.get("model_type") != "qwen3":
         raise BadInput(f"{where} is of model type {config.get('model_type')!r:.80}; expected qwen3")
     for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"):
-        whole(config, name, where)
-    whole(config, "max_position_embeddings", where)
+        read_integer(config, name, where)
+    read_integer(config, "max_position_embeddings", where)
     return language_settings(config, where)
 
 
@@ -195,16 +195,16 @@ def _tower(directory: Path, parts: Mapping[str, Any], where: str) -> Tower | Non
     if not parts.get("continuous_audio"):
         return None
     section = _section(parts, "continuous_audio", where)
-    folder = needed_folder(directory, section.get("encoder_hf_model_tag"), "audio tower", where)
+    folder = require_folder(directory, section.get("encoder_hf_model_tag"), "audio tower", where)
     config: Any = read_json(folder / "config.json")
     for name in ("thinker_config", "audio_config"):  # of the whole Qwen3-Omni, of its thinker, or of the tower alone
-        inner = config.get(name)
-        config = inner if isinstance(inner, Mapping) else config
+        section_of_tower = config.get(name)
+        config = section_of_tower if isinstance(section_of_tower, Mapping) else config
     mel = folder / "preprocessor_config.json"
-    found = read_json(mel) if mel.is_file() else {}
+    mel_settings = read_json(mel) if mel.is_file() else {}
     # An image processor's `do_normalize` may be in this file. ESPnet's own code normalises the samples.
-    found = {name: value for name, value in found.items() if name != "do_normalize"}
-    return read_tower(config, found, f"{folder.name}/config.json")
+    mel_settings = {name: value for name, value in mel_settings.items() if name != "do_normalize"}
+    return read_tower(config, mel_settings, f"{folder.name}/config.json")
 
 
 def _section(content: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:

@@ -29,17 +29,17 @@ class SpeechTokenizer:
 
     def ids(self, text: str) -> list[int]:
         """Returns the ids of a text, all of the text interval; raises `BadInput` if the tokenizer has others."""
-        found = [number + self.offset for number in self.language.plain_ids(text)]
-        if any(not self.layout.text_first <= number < self.layout.text_end for number in found):
+        ids = [number + self.offset for number in self.language.plain_ids(text)]
+        if any(not self.layout.text_first <= number < self.layout.text_end for number in ids):
             raise BadInput(
                 f"the tokenizer in {self.where} gives text ids outside {self.layout.text_first} to "
                 f"{self.layout.text_end - 1}, the text interval of the checkpoint"
             )
-        return found
+        return ids
 
     def text(self, ids: Iterable[int]) -> str:
         """Returns the text of global ids; others than those of the text interval are left out."""
-        return self.language.text(self._own(ids))
+        return self.language.text(self._text_model_ids(ids))
 
     def piece(self, number: int) -> str:
         """Returns one token as text for display: special tokens by name, codec tokens as `stream:code`."""
@@ -47,12 +47,12 @@ class SpeechTokenizer:
         if layout.codec_first <= number < layout.codec_end:
             stream, code = divmod(number - layout.codec_first, layout.layer_size)
             return f"{stream}:{code - 1}" if code else f"{stream}:pad"
-        own = self._own([number])
-        if own:
-            return self.language.piece(own[0])
+        text_ids = self._text_model_ids([number])
+        if text_ids:
+            return self.language.piece(text_ids[0])
         return next((f"<|{name}|>" for name in SPECIAL if getattr(layout, name) == number), f"<|{number}|>")
 
-    def _own(self, ids: Iterable[int]) -> list[int]:
+    def _text_model_ids(self, ids: Iterable[int]) -> list[int]:
         return [number - self.offset for number in ids if self.layout.text_first <= number < self.layout.text_end]
 
 
@@ -60,9 +60,9 @@ def read_global_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokeni
     """Reads the tokenizer of a directory in Hugging Face's form; raises `BadInput` if its ids are not the layout's."""
     language = LanguageTokenizer.read_fast(directory)
     for name in SPECIAL:
-        expected, found = getattr(layout, name), language.id_of(f"<|{name}|>")
-        if found != expected:
-            state = "is missing" if found is None else f"is id {found}"
+        expected, number = getattr(layout, name), language.id_of(f"<|{name}|>")
+        if number != expected:
+            state = "is missing" if number is None else f"is id {number}"
             raise BadInput(
                 f"<|{name}|> {state} in the tokenizer of {directory.name} and id {expected} in its config.json; "
                 "expected the same"
@@ -79,8 +79,8 @@ def read_global_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokeni
 def read_text_tokenizer(directory: Path, layout: SpeechLayout) -> SpeechTokenizer:
     """Reads the tokenizer of the text model alone; raises `BadInput` if it does not fit into the text interval."""
     # transformers' choice among its tokenizers, which `tokenizer.json` makes needless, imports torch.
-    whole = (directory / "tokenizer.json").is_file()
-    language = LanguageTokenizer.read_fast(directory) if whole else LanguageTokenizer.read(directory)
+    has_fast_tokenizer = (directory / "tokenizer.json").is_file()
+    language = LanguageTokenizer.read_fast(directory) if has_fast_tokenizer else LanguageTokenizer.read(directory)
     room, highest = layout.text_end - layout.text_first, language.highest_id
     if highest >= room:
         raise BadInput(

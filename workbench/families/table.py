@@ -18,7 +18,7 @@ LAYOUTS = "workbench.runtimes.gguf.files.funasr_files"
 CLASSES = "workbench.runtimes.vllm.models"
 NOTHING_TO_SERVE = "has no autoregressive part, so there is nothing for vLLM to serve"
 
-OWN: tuple[Family, ...] = (
+BUILT_IN: tuple[Family, ...] = (
     Family(
         name="sensevoice",
         title="SenseVoice",
@@ -111,7 +111,7 @@ OWN: tuple[Family, ...] = (
         tasks=("transcribe", CONVERSE),
         hub=HubFiles(
             weights=("model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"),
-            others=("Qwen2-7B-Instruct/*.safetensors",),
+            optional=("Qwen2-7B-Instruct/*.safetensors",),
         ),
         gguf=GgufParts(architectures=("fireredasr-llm",), converter="workbench.conversion.fireredasr"),
         vllm=VllmParts(
@@ -200,7 +200,7 @@ def import_cells(runtime: str, language: bool | None = None) -> None:
     Args:
         language: True for families with a language model, False for those without, None for both.
     """
-    for family in OWN:
+    for family in BUILT_IN:
         module = family.cell(runtime).module
         if module and language in (None, family.has_language_model):
             import_module(module)

@@ -50,11 +50,11 @@ class Vocabulary:
                 runs.append(bytearray())
                 continue
             byte = BYTE_PIECE.fullmatch(piece)
-            runs[-1] += bytes([int(byte[1], 16)]) if byte else _written(piece).encode("utf-8")
+            runs[-1] += bytes([int(byte[1], 16)]) if byte else _text_of_piece(piece).encode("utf-8")
         return "".join(BROKEN_BYTE.sub("\ufffd", run.decode("utf-8", "surrogateescape")) for run in runs)
 
 
-def _written(piece: str) -> str:
+def _text_of_piece(piece: str) -> str:
     return UNKNOWN_TEXT if piece == UNKNOWN_PIECE else piece.replace(WORD_START, " ")
 
 

@@ -21,7 +21,7 @@ from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
-from workbench.families.instruction import OWN, Instruction
+from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
 from workbench.pipelines.gradients import (
     DifferentiatesLanguage,
@@ -98,7 +98,7 @@ class OwnPrompt:
 
     def __init__(self, model: Any):
         self.model = model
-        self.instruction = OWN
+        self.instruction = DEFAULT_INSTRUCTION
 
     def instructed(self, instruction: Instruction) -> Self:
         """See `PromptFormat.instructed`."""

@@ -139,7 +139,7 @@ def fetch(card: Card, on_progress: OnProgress | None = None) -> Path:
 
 def _hub_files(card: Card) -> list[str]:
     hub = FAMILIES[card.family].hub
-    return [*HUB_FILES, *hub.weights, *hub.others]
+    return [*HUB_FILES, *hub.weights, *hub.optional]
 
 
 def _cached(card: Card, repository: str) -> Path | None:

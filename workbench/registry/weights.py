@@ -118,11 +118,11 @@ def gguf_file(
 
         path = converted(checkpoint, card.family, settings.quantization, on_progress)
         return path, replace(settings, quantization=read_gguf(path).quantization)
-    from workbench.families.gguf_files import family_of_file, has_other_half
+    from workbench.families.gguf_files import contains_language_model, family_of_file
 
     file = read_own_gguf(checkpoint)
     family = family_of_file(file)
-    language_half = card.family == "causal_lm" and has_other_half(file)
+    language_half = card.family == "causal_lm" and contains_language_model(file)
     if family.name != card.family and not language_half:
         raise BadInput(f"{card.id}: its card names the family {card.family}, but {checkpoint.name} holds {family.name}")
     files = _with_language(card, file)

@@ -16,12 +16,12 @@ from workbench.conversion.language_weights import read_language_weights  # noqa:
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
-from workbench.families.causal_lm import loads_as_it_is  # noqa: E402
+from workbench.families.causal_lm import loads_unconverted  # noqa: E402
 
 
 def test_language_half_of_a_speech_model_is_written_for_vllm(tmp_path: Path) -> None:
     directory = tiny_funasr_nano(tmp_path / "tiny")
-    assert not loads_as_it_is(directory, "causal_lm")
+    assert not loads_unconverted(directory, "causal_lm")
     write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
     config = json.loads((tmp_path / "served" / "config.json").read_text())
     assert config["architectures"] == ["Qwen3ForCausalLM"] and "speech_workbench" not in config
@@ -35,9 +35,9 @@ def test_language_half_of_a_speech_model_is_written_for_vllm(tmp_path: Path) -> 
 @pytest.mark.parametrize("shards", [True, False])
 def test_safetensors_directory_needs_no_conversion_for_vllm(shards: bool, tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", shards=shards)
-    assert loads_as_it_is(directory, "causal_lm") and not loads_as_it_is(directory, "funasr_nano")
+    assert loads_unconverted(directory, "causal_lm") and not loads_unconverted(directory, "funasr_nano")
     change_json(directory / "config.json", architectures=None)  # vLLM chooses the files by it
-    assert not loads_as_it_is(directory, "causal_lm")
+    assert not loads_unconverted(directory, "causal_lm")
 
 
 def test_pytorch_bin_weights_are_rewritten_as_safetensors(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_pytorch_bin_weights_are_rewritten_as_safetensors(tmp_path: Path) -> Non
     expected = {name: value.clone() for name, value in expected.items()}
     (directory / "model.safetensors").unlink()
     torch.save(expected, directory / "pytorch_model.bin")
-    assert not loads_as_it_is(directory, "causal_lm")
+    assert not loads_unconverted(directory, "causal_lm")
     write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
     tensors, _ = read_language_weights(tmp_path / "served")
     assert tensors.keys() == expected.keys() and all(torch.equal(tensors[name], expected[name]) for name in tensors)

@@ -1,6 +1,6 @@
 """A language model as a directory for vLLM: taken from a Fun-ASR-Nano checkpoint, or from torch files.
 
-A directory that vLLM loads directly needs no conversion; see `loads_as_it_is`.
+A directory that vLLM loads directly needs no conversion; see `loads_unconverted`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.families.fireredasr import find_language_directory
-from workbench.families.gguf_files import has_other_half
+from workbench.families.gguf_files import contains_language_model
 from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.causal_lm import CausalLm
@@ -34,7 +34,7 @@ def open_session(path: Path, name: str, settings: Settings) -> TextSession:
         model = _model_of_checkpoint(file)
         language = open_language(file, model.language, *resources)
         return TextSession(name, "gguf", CausalLm(model, language), language.notes)
-    if has_other_half(file):
+    if contains_language_model(file):
         raise BadInput(f"{file.name} carries no tokenizer ({FILES}); convert the model again")
     language = open_language(file, language_config(file), *resources, vocabulary=True)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
-from workbench.families.gguf_files import HALF, has_other_half
+from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE, contains_language_model
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.formats.gguf_types import NOT_FOR_PRODUCTS
@@ -43,12 +43,12 @@ class Dimensions:
 
 def is_language_file(file: GgufFile) -> bool:
     """Returns whether the file holds a language model."""
-    return HALF in file.metadata or file.architecture in ARCHITECTURES
+    return LANGUAGE_ARCHITECTURE in file.metadata or file.architecture in ARCHITECTURES
 
 
 def language_architecture(file: GgufFile) -> str:
     """Returns the architecture of the language model; raises `BadInput` if there is none, or an unsupported one."""
-    found = file.text(HALF) if has_other_half(file) else file.architecture
+    found = file.text(LANGUAGE_ARCHITECTURE) if contains_language_model(file) else file.architecture
     if found not in ARCHITECTURES:
         raise BadInput(f"the architecture of {file.name} is {found!r}; expected {', '.join(ARCHITECTURES)}")
     return found
@@ -107,7 +107,7 @@ def _check_scaling(file: GgufFile, kind: str) -> None:
         if key in file.metadata and file.number(key, minimum=0.0) == 0:
             raise BadInput(f"{key} in {file.name} is 0; expected a number above 0")
     factors = [name for name in ROPE_FACTORS if name in file.tensors]
-    if factors and has_other_half(file):
+    if factors and contains_language_model(file):
         raise BadInput(f"{file.name} has the tensor {factors[0]}, which is not followed beside other networks")
 
 

@@ -20,7 +20,7 @@ from workbench.decoding.choosing import TokenSampler
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
-from workbench.families.gguf_files import has_other_half
+from workbench.families.gguf_files import contains_language_model
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.files.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
@@ -373,5 +373,7 @@ def open_language(
     file.check_finite()
     if vocabulary:
         check_vocabulary(file)
-    model = open_half(file) if has_other_half(file) else open_plain(file, None if vocabulary else sizes.vocabulary)
+    model = (
+        open_half(file) if contains_language_model(file) else open_plain(file, None if vocabulary else sizes.vocabulary)
+    )
     return LanguageModel(model, file, config, threads, kv_cache)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from workbench.compare.presets import PRESETS, preset_of
 from workbench.core.errors import BadInput
-from workbench.families.gguf_files import HALF
+from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
 from workbench.formats.gguf_file import GgufFile, read_own_gguf
 from workbench.runtimes.pytorch.numerics.arithmetic import HALVES
 
@@ -125,7 +125,7 @@ def _language_names(network: nn.Module, file: GgufFile) -> Mapping[str, str]:
         return {}
     import gguf
 
-    kind = file.text(HALF) if HALF in file.metadata else file.architecture
+    kind = file.text(LANGUAGE_ARCHITECTURE) if LANGUAGE_ARCHITECTURE in file.metadata else file.architecture
     architecture = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind), None)
     if architecture is None:
         return {}

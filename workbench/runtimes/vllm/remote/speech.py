@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, build_options, conversing
-from workbench.families.instruction import OWN, Instruction
+from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.instructed_session import InstructedSession
 from workbench.pipelines.recogniser import Recognition
 from workbench.pipelines.speech_language import drained
@@ -64,7 +64,7 @@ class RemoteRecogniser:
         self.wording = wording
         self._pieces: dict[int, str] = {}  # texts of the tokens seen so far
         self._pieces_lock = threading.Lock()
-        self._instruction = OWN
+        self._instruction = DEFAULT_INSTRUCTION
 
     def instructed(self, instruction: Instruction) -> RemoteRecogniser:
         """See `InstructedRecogniser.instructed`; raises `Unavailable` if the server writes the prompt itself."""

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from workbench.families import FAMILIES, Family, load
-from workbench.families.table import OWN
+from workbench.families.table import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = {family.name for family in OWN}
+NAMES = {family.name for family in BUILT_IN}
 TABLE = ROOT / "workbench" / "families" / "table.py"
 
 
@@ -69,7 +69,7 @@ def parts(family: Family) -> Iterator[str]:
     yield from filter(None, others)
 
 
-@pytest.mark.parametrize("family", OWN, ids=lambda each: each.name)
+@pytest.mark.parametrize("family", BUILT_IN, ids=lambda each: each.name)
 def test_every_lazily_loaded_name_exists(family: Family) -> None:
     for place in (f"{family.module}:{family.recognise}", f"{family.module}:{family.options}", *parts(family)):
         module, _, name = place.partition(":")
@@ -88,7 +88,7 @@ def test_every_lazily_loaded_name_exists(family: Family) -> None:
 
 def test_every_family_says_how_to_recognise_its_checkpoints() -> None:
     hints: dict[str | None, set[str]] = {}
-    for family in OWN:
+    for family in BUILT_IN:
         hints.setdefault(family.explain, set()).add(family.hint)
     assert all(len(each) == 1 and "" not in each for each in hints.values()), "one layout of files has one hint"
 
@@ -100,7 +100,7 @@ def test_built_in_family_is_found_without_reading_other_packages(monkeypatch: py
 
 
 def test_load_resolves_module_and_attribute_names() -> None:
-    assert load("workbench.families.table:OWN") is OWN
-    assert load("workbench.families.table").OWN is OWN
+    assert load("workbench.families.table:BUILT_IN") is BUILT_IN
+    assert load("workbench.families.table").BUILT_IN is BUILT_IN
     with pytest.raises(ImportError):
         load("workbench.families.nobody")

@@ -38,7 +38,7 @@ def runner_with_capture(steps: tuple[int, ...], pattern: str = "*") -> tuple[Sam
 
 def test_step_stages_are_the_rows_after_the_prompt() -> None:
     runner, hooks = runner_with_capture((1, 3), "*")
-    hooks._cache = lambda *_: None  # type: ignore[method-assign]  # the small model has no cache
+    hooks._store_cache = lambda *_: None  # type: ignore[method-assign]  # the small model has no cache
     runner.step(("other", 0, 2), ("a", 0, 5))
     for position in (5, 6, 7):
         runner.step(("a", position, position + 1), ("other", 2, 3))

@@ -258,12 +258,12 @@ def test_truncated_safetensors_file_raises_one_line_error(size: int, tmp_path: P
 
 def test_partial_loading_still_refuses_unknown_tensors() -> None:
     network = build(Network)
-    load_into(network, LAYER, "it/model.pt", only=["*.bias"])
+    load_into(network, LAYER, "it/model.pt", loaded_globs=["*.bias"])
     assert network.layer.bias.tolist() == [1.0, -2.0, 3.0] and network.layer.weight.is_meta
     finalise_weights(network, CPU)
     assert network.layer.weight.is_meta
     with pytest.raises(BadInput, match="has tensor other"):
-        load_into(build(Network), {**LAYER, "other": torch.zeros(1)}, "it/model.pt", only=["*.bias"])
+        load_into(build(Network), {**LAYER, "other": torch.zeros(1)}, "it/model.pt", loaded_globs=["*.bias"])
 
 
 # Tensors that do not fit ---------------------------------------------------------------------------------------------

@@ -3,19 +3,20 @@
 const MAX_PRESS_MOVE = 5; // pixels that a press may move
 const FRICTION = 0.94; // the factor of the speed of a fling from frame to frame
 
-// `on` has: link, width(), time(clientX), hit(event) -> {pans, border}, seek(time), grab(border), drag(time), release().
-export const gestures = (stage, on) => {
+// `handlers` has link(), width(), time(clientX), hit(event) -> {pans, border}, seek(time), grab(border), drag(time),
+// release(), selected(), hover(event) and twice(event).
+export const gestures = (stage, handlers) => {
   const pointers = new Map(); // id -> clientX
   let mode = null; // press, pan, select, border, pinch
   let [start, hit, previousPinch, flingNumber] = [null, null, null, 0];
 
-  const perPixel = () => (on.link().to - on.link().from) / on.width();
+  const secondsPerPixel = () => (handlers.link().to - handlers.link().from) / handlers.width();
 
   const glide = (speed) => {
     const ownNumber = flingNumber = flingNumber + 1;
     const step = () => {
       if (ownNumber !== flingNumber || Math.abs(speed) < 0.4) return;
-      on.link().pan(-speed * perPixel());
+      handlers.link().pan(-speed * secondsPerPixel());
       speed *= FRICTION;
       requestAnimationFrame(step);
     };
@@ -33,33 +34,33 @@ export const gestures = (stage, on) => {
     pointers.set(event.pointerId, event.clientX);
     stage.setPointerCapture(event.pointerId);
     if (pointers.size === 2) {
-      if (mode === 'border') on.release();
+      if (mode === 'border') handlers.release();
       mode = 'pinch';
       previousPinch = pinch();
       return;
     }
     if (pointers.size > 2) return;
-    hit = on.hit(event);
-    start = {x: event.clientX, time: on.time(event.clientX), moveTime: performance.now(), last: event.clientX, speed: 0};
+    hit = handlers.hit(event);
+    start = {x: event.clientX, time: handlers.time(event.clientX), moveTime: performance.now(), last: event.clientX, speed: 0};
     mode = hit.border ? 'border' : event.button === 1 ? 'pan' : 'press';
-    if (mode === 'border') on.grab(hit.border);
+    if (mode === 'border') handlers.grab(hit.border);
     if (event.button === 1) event.preventDefault();
   });
 
   stage.addEventListener('pointermove', (event) => {
     if (!pointers.has(event.pointerId)) {
       if (event.pointerType === 'mouse') {
-        const hovered = on.hit(event);
+        const hovered = handlers.hit(event);
         stage.style.cursor = hovered.border ? 'col-resize' : hovered.pans ? 'grab' : 'text';
-        on.hover(event);
+        handlers.hover(event);
       }
       return;
     }
     pointers.set(event.pointerId, event.clientX);
     if (mode === 'pinch' && pointers.size === 2) {
       const currentPinch = pinch();
-      on.link().pan((previousPinch.middle - currentPinch.middle) * perPixel());
-      on.link().zoom(previousPinch.width / currentPinch.width, on.time(currentPinch.middle));
+      handlers.link().pan((previousPinch.middle - currentPinch.middle) * secondsPerPixel());
+      handlers.link().zoom(previousPinch.width / currentPinch.width, handlers.time(currentPinch.middle));
       previousPinch = currentPinch;
       return;
     }
@@ -70,11 +71,11 @@ export const gestures = (stage, on) => {
       const distance = event.clientX - start.last;
       start.speed = 0.7 * distance + 0.3 * start.speed;
       start.moveTime = performance.now();
-      on.link().pan(-distance * perPixel());
+      handlers.link().pan(-distance * secondsPerPixel());
     } else if (mode === 'select') {
-      on.link().select(start.time, on.time(event.clientX));
+      handlers.link().select(start.time, handlers.time(event.clientX));
     } else if (mode === 'border') {
-      on.drag(on.time(event.clientX));
+      handlers.drag(handlers.time(event.clientX));
     }
     start.last = event.clientX;
   });
@@ -85,22 +86,22 @@ export const gestures = (stage, on) => {
       if (!pointers.size) mode = null;
       return;
     }
-    if (mode === 'press' && event.type === 'pointerup') on.seek(on.time(event.clientX), event);
-    if (mode === 'select') on.selected();
-    if (mode === 'border') on.release();
+    if (mode === 'press' && event.type === 'pointerup') handlers.seek(handlers.time(event.clientX), event);
+    if (mode === 'select') handlers.selected();
+    if (mode === 'border') handlers.release();
     if (mode === 'pan' && performance.now() - start.moveTime < 60 && !matchMedia('(prefers-reduced-motion: reduce)').matches) glide(start.speed);
     mode = null;
   };
   stage.addEventListener('pointerup', handleUp);
   stage.addEventListener('pointercancel', handleUp);
-  stage.addEventListener('dblclick', (event) => { if (!event.target.closest('button')) on.twice(event); });
+  stage.addEventListener('dblclick', (event) => { if (!event.target.closest('button')) handlers.twice(event); });
 
   stage.addEventListener('wheel', (event) => {
     const pixelsPerUnit = event.deltaMode === 1 ? 16 : 1;
     if (event.ctrlKey || event.metaKey || event.altKey) {
-      on.link().zoom(Math.exp(Math.min(Math.max(event.deltaY * pixelsPerUnit, -120), 120) * 0.004), on.time(event.clientX));
+      handlers.link().zoom(Math.exp(Math.min(Math.max(event.deltaY * pixelsPerUnit, -120), 120) * 0.004), handlers.time(event.clientX));
     } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      on.link().pan((event.shiftKey ? event.deltaY || event.deltaX : event.deltaX) * pixelsPerUnit * perPixel());
+      handlers.link().pan((event.shiftKey ? event.deltaY || event.deltaX : event.deltaX) * pixelsPerUnit * secondsPerPixel());
     } else {
       return; // the page scrolls
     }

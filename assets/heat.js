@@ -28,15 +28,15 @@ element.addEventListener('keydown', (event) => {
   const steps = {ArrowDown: index + 1, ArrowUp: index - 1, Home: 0, End: buttons.length - 1};
   if (index < 0 || !(event.key in steps)) return;
   event.preventDefault();
-  const next = buttons[Math.min(Math.max(steps[event.key], 0), buttons.length - 1)];
-  setTabStop(next);
-  next.focus();
+  const nextButton = buttons[Math.min(Math.max(steps[event.key], 0), buttons.length - 1)];
+  setTabStop(nextButton);
+  nextButton.focus();
 });
 
 // Scrolls to the stage that the server opened, and lets the Tab key reach it.
 watch('value', () => requestAnimationFrame(() => {
-  const opened = element.querySelector('.heat .opened');
-  setTabStop(opened?.querySelector('button') || stageButtons()[0]);
-  const box = opened?.closest('.scroll');
-  if (box) box.scrollTop = opened.offsetTop - box.clientHeight / 2;
+  const openedStage = element.querySelector('.heat .opened');
+  setTabStop(openedStage?.querySelector('button') || stageButtons()[0]);
+  const box = openedStage?.closest('.scroll');
+  if (box) box.scrollTop = openedStage.offsetTop - box.clientHeight / 2;
 }));

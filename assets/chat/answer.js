@@ -24,10 +24,10 @@ export class AnswerView {
     this.update();
   }
 
-  get running() { return Boolean(this.answer.running); }
+  get isRunning() { return Boolean(this.answer.running); }
 
   createVoice() {
-    this.voice = new Voice(this.speech, {file: `${this.file}.wav`, label: 'Answer', onMove: (position, playing) => this.insideView?.follow(position, playing)});
+    this.voice = new Voice(this.speech, {file: `${this.file}.wav`, label: 'Answer', onMove: (position, isPlaying) => this.insideView?.follow(position, isPlaying)});
     this.voiceBox.replaceChildren(this.voice.root, this.voice.note);
   }
 
@@ -53,13 +53,13 @@ export class AnswerView {
     const {answer} = this;
     if (this.textElement.textContent !== answer.text) this.textElement.textContent = answer.text;
     this.textElement.hidden = !answer.text;
-    this.root.classList.toggle('running', this.running);
-    this.root.setAttribute('aria-busy', String(this.running));
-    this.state.textContent = this.running ? answer.state || 'Waiting' : FINISH[answer.finish] || '';
-    this.state.hidden = !this.state.textContent || (this.running && Boolean(answer.text) && !answer.state);
+    this.root.classList.toggle('running', this.isRunning);
+    this.root.setAttribute('aria-busy', String(this.isRunning));
+    this.state.textContent = this.isRunning ? answer.state || 'Waiting' : FINISH[answer.finish] || '';
+    this.state.hidden = !this.state.textContent || (this.isRunning && Boolean(answer.text) && !answer.state);
     this.errorElement.textContent = answer.error || '';
     this.errorElement.hidden = !answer.error;
-    if (this.running) { this.tools.replaceChildren(); return; }
+    if (this.isRunning) { this.tools.replaceChildren(); return; }
     this.drawTools();
   }
 

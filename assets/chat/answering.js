@@ -97,7 +97,7 @@ export class Answering {
   // Copies the speech that has arrived into the answer, so that it is saved with the conversation.
   storeSound(answer) {
     const speech = this.page.views.get(answer)?.speech;
-    if (speech?.length) answer.sound = {rate: speech.rate, samples: speech.from()};
+    if (speech?.length) answer.sound = {rate: speech.rate, samples: speech.samplesFrom()};
   }
 
   finish(answer, {answer: fields, text, finish}) {

@@ -104,7 +104,7 @@ export const createInsideView = (answer, speech, play) => {
 
   const wave = (pen, width) => {
     if (!speech?.length) return;
-    const samples = speech.from();
+    const samples = speech.samplesFrom();
     pen.fillStyle = colour(canvas, '--wave');
     for (let row = 0; row < count(); row += 1) {
       const frame = frameOf(row);

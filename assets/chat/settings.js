@@ -68,10 +68,10 @@ export class Settings {
 
   // Adds a column for each other runtime of the model, with the same settings and the same seed.
   compareRuntimes() {
-    const [first] = this.columns;
-    const otherEntries = this.runtimesOf(first).filter((entry) => entry.runtime !== this.modelOf(first).runtime);
+    const [firstColumn] = this.columns;
+    const otherEntries = this.runtimesOf(firstColumn).filter((entry) => entry.runtime !== this.modelOf(firstColumn).runtime);
     otherEntries.slice(0, MAX_COLUMNS - 1).forEach((entry) => {
-      const column = {...structuredClone(first), model: entry.value};
+      const column = {...structuredClone(firstColumn), model: entry.value};
       column.options = this.knownOptions(column);
       this.columns.push(column);
     });
@@ -124,9 +124,9 @@ export class Settings {
     const drawOptions = (isMain) => model.options.filter((option) => option.main === isMain).map((option) => this.optionInput(column, option));
     const otherOptions = drawOptions(false);
     if (!otherOptions.length) return drawOptions(true);
-    const details = make('details', {class: 'more-options', ontoggle: () => { this.open = details.open; }},
+    const details = make('details', {class: 'more-options', ontoggle: () => { this.hasOpenDetails = details.open; }},
       make('summary', {}, 'More options'), ...otherOptions);
-    details.open = Boolean(this.open);
+    details.open = Boolean(this.hasOpenDetails);
     return [...drawOptions(true), details];
   }
 

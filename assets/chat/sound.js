@@ -30,7 +30,7 @@ export class Speech {
   }
 
   // Returns all samples from `start` on, as one array.
-  from(start = 0) {
+  samplesFrom(start = 0) {
     if (this.parts.length > 1) {
       const samples = new Int16Array(this.length);
       let offset = 0;
@@ -144,7 +144,7 @@ class Engine {
       else send({isComplete: true});
       startWhenReady();
     };
-    const firstSamples = speech.from(start);
+    const firstSamples = speech.samplesFrom(start);
     if (firstSamples.length) send({samples: firstSamples});
     if (speech.isComplete) send({isComplete: true});
     await this.wake(speech.rate);

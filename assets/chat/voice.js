@@ -26,7 +26,7 @@ export class Voice {
     this.time = make('span', {class: 'time'});
     this.note = make('span', {class: 'waiting', role: 'status'});
     this.root = make('div', {class: 'voice', role: 'group', 'aria-label': label}, this.button, this.wave, this.time,
-      file ? iconButton('save', 'Download as WAV', () => saveFile(file, wavFile({rate: speech.rate, samples: speech.from()}))) : null);
+      file ? iconButton('save', 'Download as WAV', () => saveFile(file, wavFile({rate: speech.rate, samples: speech.samplesFrom()}))) : null);
     this.label = label;
     this.wave.addEventListener('pointerdown', (event) => this.seek(event));
     this.wave.addEventListener('keydown', (event) => this.handleKey(event));
@@ -122,7 +122,7 @@ export class Voice {
 
   cachedPeaks(count) {
     const key = `${count} ${this.speech.length} ${this.displayedLength}`;
-    if (this.peakCache?.key !== key) this.peakCache = {key, values: findPeaks(this.speech.from(), count, this.displayedLength)};
+    if (this.peakCache?.key !== key) this.peakCache = {key, values: findPeaks(this.speech.samplesFrom(), count, this.displayedLength)};
     return this.peakCache.values;
   }
 }

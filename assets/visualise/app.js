@@ -46,7 +46,7 @@ class Stage {
     this.notice = make('p', {class: 'notice small', role: 'status'});
     this.root = make('section', {class: 'looking', 'aria-label': 'Pictures'});
     const holder = element.querySelector('.stage') || element;
-    this.empty = holder.querySelector('.empty');
+    this.emptyMessage = holder.querySelector('.empty');
     holder.append(this.notice, this.root);
     this.root.addEventListener('keydown', (event) => this.handleKey(event));
     watch('value', () => this.load());
@@ -91,7 +91,7 @@ class Stage {
     const previousLink = this.link;
     this.player?.close();
     this.showNotice('');
-    this.empty?.remove();
+    this.emptyMessage?.remove();
     Object.assign(this, {header, value, link: new Link(header.seconds || 1)});
     const {link} = this;
     if (previousLink && previousLink.seconds === link.seconds) this.restoreView(previousLink);

@@ -11,7 +11,7 @@ const paleScale = (scale) => ({...scale, map: 'pale'});
 
 export class Table {
   constructor(link, side, layers, name) {
-    Object.assign(this, {link, side, layer: layers[0], first: 0});
+    Object.assign(this, {link, side, layer: layers[0], firstColumn: 0});
     const {layer} = this;
     const scale = layer.scale ? make('span', {class: 'scale'}, `${layer.scale.name} ${number(layer.scale.low)}`, make('i', {}), number(layer.scale.high)) : null;
     this.swatch = scale?.querySelector('i');
@@ -47,14 +47,14 @@ export class Table {
     const {x, y, values, scale} = layer;
     const dark = isDark(this.root);
     const currentColumn = this.currentColumn;
-    if (x.count > MAX_COLUMNS && currentColumn >= 0 && (currentColumn < this.first + 2 || currentColumn >= this.first + MAX_COLUMNS - 2)) {
-      this.first = Math.min(Math.max(currentColumn - MAX_COLUMNS / 2, 0), x.count - MAX_COLUMNS);
+    if (x.count > MAX_COLUMNS && currentColumn >= 0 && (currentColumn < this.firstColumn + 2 || currentColumn >= this.firstColumn + MAX_COLUMNS - 2)) {
+      this.firstColumn = Math.min(Math.max(currentColumn - MAX_COLUMNS / 2, 0), x.count - MAX_COLUMNS);
     }
-    const drawnKey = `${dark} ${this.first}`;
+    const drawnKey = `${dark} ${this.firstColumn}`;
     if (this.drawnKey !== drawnKey) {
       this.drawnKey = drawnKey;
-      const last = Math.min(this.first + MAX_COLUMNS, x.count);
-      const columns = Array.from({length: last - this.first}, (_, index) => this.first + index);
+      const endColumn = Math.min(this.firstColumn + MAX_COLUMNS, x.count);
+      const columns = Array.from({length: endColumn - this.firstColumn}, (_, index) => this.firstColumn + index);
       const cellName = (axis, index) => axis.ticks?.[index] ?? (axis.time ? `${(axis.time[0] + index * axis.time[1]).toFixed(2)} s` : axis.number(index));
       const head = make('thead', {}, make('tr', {}, make('th', {scope: 'col'}, [y.label, x.label].filter(Boolean).join(' \\ ')),
         ...columns.map((column) => make('th', {scope: 'col', 'data-x': column}, cellName(x, column)))));
@@ -84,7 +84,7 @@ export class Table {
 
   drawOverlay() {
     const {layer, link, currentColumn} = this;
-    if (layer.x.count > MAX_COLUMNS && currentColumn >= 0 && (currentColumn < this.first + 2 || currentColumn >= this.first + MAX_COLUMNS - 2)) this.draw();
+    if (layer.x.count > MAX_COLUMNS && currentColumn >= 0 && (currentColumn < this.firstColumn + 2 || currentColumn >= this.firstColumn + MAX_COLUMNS - 2)) this.draw();
     else this.markCurrent();
     const hover = link.hover && link.hover.layer === layer.name && link.hover.y >= 0 ? link.hover : null;
     const index = hover ? hover.y * layer.x.count + hover.x : -1;

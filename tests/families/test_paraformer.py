@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,23 @@ def test_invalid_configuration_values_are_refused(
     with pytest.raises(BadInput) as error:
         read_paraformer(directory)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model_conf", "written"),
+    [
+        ({}, ["three", "four", "five", "<sos/eos>"]),
+        ({"blank_id": 0, "sos": 7, "eos": 7}, ["<sos>", "<eos>", "three", "four", "five"]),
+        ({"sos": None, "eos": None}, ["<sos>", "<eos>", "three", "four", "five"]),
+    ],
+)
+def test_markers_are_known_by_their_ids(model_conf: dict[str, Any], written: list[str], tmp_path: Path) -> None:
+    directory = tiny_paraformer(tmp_path / "it")
+    names = ["<blk>", "<sos>", "<eos>", "three", "four", "five", "<unk>", "<sos/eos>"]
+    (directory / "tokens.json").write_text(json.dumps(names))
+    edit(directory, lambda config: config.update({"model_conf": model_conf}))
+    vocabulary = read_paraformer(directory).vocabulary
+    assert [token.text for token in timed_tokens(range(len(names)), vocabulary, None)] == written
 
 
 def test_missing_input_layer_means_convolutions_and_is_refused(tmp_path: Path) -> None:

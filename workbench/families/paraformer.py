@@ -29,6 +29,7 @@ MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
 PREDICTORS = ("CifPredictorV2", "CifPredictorV3")
 NORM_EPS = 1e-12  # also of the encoder's layer norms
 MARKERS = ("<blank>", "<s>", "</s>")  # not spoken
+MARKER_KEYS = ("blank_id", "sos", "eos")  # of model_conf: the ids of the markers, by default 0, 1 and 2
 HIDDEN_PIECES = (*MARKERS, "<unk>", "<OOV>")  # not written; the unknown pieces were spoken and took time
 CONTINUES = "@@"  # ends a piece that the next one continues
 TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
@@ -142,9 +143,19 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
         encoder=encoder,
         predictor=_read_predictor(checkpoint, encoder.output_size),
         decoder=_read_decoder(checkpoint.section("decoder_conf"), encoder.output_size),
-        vocabulary=vocabulary,
+        vocabulary=_with_markers(vocabulary, checkpoint.section("model_conf")),
         unused_tensors=TRAINING_ONLY + (HOTWORD_BRANCH if checkpoint.model == "SeacoParaformer" else ()),
     )
+
+
+def _with_markers(vocabulary: Vocabulary, section: Mapping[str, Any]) -> Vocabulary:
+    """Returns the vocabulary with the usual names of the markers, which the original knows by their ids."""
+    pieces, last = list(vocabulary.pieces), len(vocabulary) - 1
+    for default, (key, marker) in enumerate(zip(MARKER_KEYS, MARKERS, strict=True)):
+        unset = section.get(key, default) is None  # the original then takes the last id
+        number = last if unset else config_number(section, key, "model_conf", min(default, last), 0, last)
+        pieces[number] = marker
+    return Vocabulary(pieces, vocabulary.source)
 
 
 def _read_encoder(section: Mapping[str, Any], width: int) -> SanmConfig:

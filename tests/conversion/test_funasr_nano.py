@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from tests.conversion.reading import assert_holds, converted_file, flat
-from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, tiny_funasr_nano
+from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, add_lora, tiny_funasr_nano
 from workbench.core.errors import BadInput
+from workbench.families.funasr_nano import read_funasr_nano
 from workbench.formats.quantization import TYPES
 from workbench.registry.sources import assets
+from workbench.runtimes.pytorch.funasr_nano import read_parts
 
 BLOCK = {  # llama.cpp's names of a block's tensors by transformers', as its documentation has them
     "self_attn.q_proj.weight": "attn_q.weight",
@@ -108,3 +111,15 @@ def test_funasr_layout_writes_encoder_and_language_model_files(tmp_path: Path) -
     assert half.keys["general.architecture"] == "qwen3" and half.keys["general.file_type"] == 7
     assert half.keys["general.name"] == LANGUAGE_DIRECTORY
     assert not any(key.startswith("workbench.") for key in (*encoder.keys, *half.keys))
+
+
+def test_files_hold_the_language_model_with_lora_added(tmp_path: Path) -> None:
+    directory = add_lora(tiny_funasr_nano(tmp_path / "it"))
+    (whole,) = converted_file(directory, "funasr_nano", "f32", tmp_path / "whole.gguf")
+    (half,) = converted_file(directory, "causal_lm", "f32", tmp_path / "half.gguf")
+    _, tensors = read_parts(read_funasr_nano(directory))
+    for layer in range(3):
+        expected = tensors[f"model.layers.{layer}.self_attn.q_proj.weight"].numpy()
+        for read in (whole, half):
+            np.testing.assert_array_equal(read.values[f"blk.{layer}.attn_q.weight"], expected)
+    assert not any("lora" in name for name in (*whole.types, *half.types))

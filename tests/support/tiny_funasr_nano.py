@@ -69,6 +69,26 @@ def add_ctc_branch(directory: Path, seed: int = 2) -> Path:
     return tokens
 
 
+def add_lora(directory: Path, outputs: int = HIDDEN, **conf: Any) -> Path:
+    """Gives a checkpoint low-rank changes to its query projections, as FunASR's training saves them; returns it.
+
+    Args:
+        outputs: rows of the second factors; the projections have `HIDDEN`.
+        conf: of `llm_conf.lora_conf`.
+    """
+    tensors = torch.load(directory / "model.pt", weights_only=True)
+    draw = torch.Generator().manual_seed(5)
+    for layer in range(3):
+        prefix = f"llm.model.layers.{layer}.self_attn.q_proj.lora"
+        tensors[f"{prefix}_A"] = torch.randn(3, HIDDEN, generator=draw)
+        tensors[f"{prefix}_B"] = torch.randn(outputs, 3, generator=draw)
+    torch.save(tensors, directory / "model.pt")
+    config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+    config["llm_conf"] |= {"use_lora": True, "lora_conf": {"r": 3, "lora_alpha": 7, **conf}}
+    (directory / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+    return directory
+
+
 def tiny_funasr_nano(
     directory: Path,
     seed: int = 1,

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from tests.support.tiny_checkpoints import noise
-from tests.support.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, tiny_funasr_nano
+from tests.support.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, add_lora, tiny_funasr_nano
 from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
@@ -213,26 +212,10 @@ def test_texts_end_with_a_stop_token_or_a_note(single_transcripts: list[Transcri
         assert (transcript.tokens[-1] in STOPS) == (not transcript.notes)
 
 
-def with_lora(directory: Path, outputs: int = 32, **conf: Any) -> Path:
-    """The checkpoint with low-rank changes to its query projections, as FunASR's training saves them."""
-    tensors = torch.load(directory / "model.pt", weights_only=True)
-    draw = torch.Generator().manual_seed(5)
-    for layer in range(3):
-        prefix = f"llm.model.layers.{layer}.self_attn.q_proj.lora"
-        tensors[f"{prefix}_A"] = torch.randn(3, HIDDEN, generator=draw)
-        tensors[f"{prefix}_B"] = torch.randn(outputs, 3, generator=draw)
-    torch.save(tensors, directory / "model.pt")
-    path = directory / "config.yaml"
-    config = yaml.safe_load(path.read_text())
-    config["llm_conf"] |= {"use_lora": True, "lora_conf": {"r": 3, "lora_alpha": 7, **conf}}
-    path.write_text(yaml.safe_dump(config, allow_unicode=True))
-    return directory
-
-
 def test_lora_of_funasr_is_added_to_the_language_model(tmp_path: Path) -> None:
     plain = tiny_funasr_nano(tmp_path / "plain")
     before = read_parts(read_funasr_nano(plain))[1]
-    changed = with_lora(tiny_funasr_nano(tmp_path / "lora"))
+    changed = add_lora(tiny_funasr_nano(tmp_path / "lora"))
     pairs = torch.load(changed / "model.pt", weights_only=True)
     _, after = read_parts(read_funasr_nano(changed))
     assert before.keys() == after.keys()
@@ -256,6 +239,6 @@ def test_lora_of_funasr_is_added_to_the_language_model(tmp_path: Path) -> None:
     ],
 )
 def test_lora_that_does_not_fit_is_refused(outputs: int, conf: dict[str, Any], problem: str, tmp_path: Path) -> None:
-    directory = with_lora(tiny_funasr_nano(tmp_path / "it"), outputs, **conf)
+    directory = add_lora(tiny_funasr_nano(tmp_path / "it"), outputs, **conf)
     with pytest.raises(BadInput, match=problem):
         read_parts(read_funasr_nano(directory))

@@ -45,11 +45,19 @@ def llama_logits(model: llama_cpp.Llama) -> np.ndarray:
     return np.array(model.scores[: len(IDS)])
 
 
+YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 CHANGES: dict[str, dict[str, Any]] = {
     "tied qwen3": {"kind": "qwen3", "tie_word_embeddings": True},
     "wide heads": {"kind": "qwen3", "head_dim": 16, "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}},
     "qwen2 in parts": {"kind": "qwen2", "shards": True, "tie_word_embeddings": False, "rms_norm_eps": 1e-3},
     "tied qwen2": {"kind": "qwen2", "tie_word_embeddings": True, "num_key_value_heads": 4},
+    "linear qwen2": {"kind": "qwen2", "rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
+    "yarn qwen3": {"kind": "qwen3", "head_dim": 32, "rope_parameters": YARN},
 }
 
 
@@ -176,7 +184,13 @@ def test_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}}, "rope_type in tiny.* is 'yarn'"),
+        (
+            {"rope_parameters": {"rope_type": "dynamic", "factor": 4.0}},
+            "rope_type in tiny.* is 'dynamic'; default, lin",
+        ),
+        ({"rope_parameters": YARN | {"beta_fast": 16}}, "beta_fast of yarn in tiny/config.json is 16; only 32 is conv"),
+        ({"rope_parameters": YARN | {"attention_factor": 2.0}}, "attention_factor of yarn in tiny/config.json is 2.0"),
+        ({"rope_parameters": YARN | {"factor": 0.5}}, "factor of the positions in tiny/config.json is 0.5; expected"),
         ({"hidden_act": "gelu"}, "hidden_act in tiny/config.json is 'gelu'; only 'silu'"),
         ({"use_sliding_window": True}, "use_sliding_window in tiny/config.json is True"),
         ({"attention_bias": True}, "attention_bias in tiny/config.json is True"),

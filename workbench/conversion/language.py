@@ -26,6 +26,16 @@ from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 TABLES = ("token_embd.weight", "output.weight")
+SCALINGS = ("default", "linear", "yarn")  # of positions, as transformers calls those that llama.cpp follows
+# Parameters of YaRN and the values that llama.cpp computes with.
+YARN: Mapping[str, Any] = {
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "attention_factor": None,
+    "mscale": None,
+    "mscale_all_dim": None,
+    "truncate": True,
+}
 COMPARED = 1024  # rows of two tables that are compared at a time
 NORMAL_TOKEN, CONTROL_TOKEN, USER_DEFINED_TOKEN, UNUSED_TOKEN = 1, 3, 4, 5  # llama.cpp's token types
 
@@ -117,9 +127,8 @@ def _network_config(language: LanguageConfig) -> Any:
 
 def _check_network(config: Any, where: str) -> None:
     """Raises `BadInput` for a network that llama.cpp computes differently."""
-    rope = config.rope_parameters or {}
+    _check_positions(config.rope_parameters or {}, where)
     for key, value, expected in (
-        ("rope_parameters.rope_type", rope.get("rope_type", "default"), "default"),
         ("hidden_act", config.hidden_act, "silu"),
         ("use_sliding_window", bool(config.use_sliding_window), False),
         ("attention_bias", bool(getattr(config, "attention_bias", False)), False),
@@ -127,6 +136,20 @@ def _check_network(config: Any, where: str) -> None:
     ):
         if value != expected:
             raise BadInput(f"{key} in {where} is {value!r:.80}; only {expected!r} is converted")
+
+
+def _check_positions(rope: Mapping[str, Any], where: str) -> None:
+    """Raises `BadInput` for a scaling of positions that llama.cpp computes differently."""
+    scaling = rope.get("rope_type", SCALINGS[0])
+    if scaling not in SCALINGS:
+        raise BadInput(f"rope_type in {where} is {scaling!r:.80}; {', '.join(SCALINGS)} are converted")
+    if scaling == "yarn":
+        for key, value in YARN.items():
+            if rope.get(key, value) != value:
+                raise BadInput(f"{key} of yarn in {where} is {rope[key]!r:.80}; only {value!r} is converted")
+    factor = rope.get("factor", 1.0)
+    if scaling != SCALINGS[0] and (isinstance(factor, bool) or not isinstance(factor, (int, float)) or factor < 1):
+        raise BadInput(f"factor of the positions in {where} is {factor!r:.80}; expected a number of at least 1")
 
 
 def _checked(
@@ -173,8 +196,21 @@ def _dimensions(language: LanguageConfig, config: Any) -> dict[str, Value]:
         "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps),
         "rope.freq_base": float((config.rope_parameters or {}).get("rope_theta", 10000.0)),
         "vocab_size": language.vocabulary,
+        **_scaling(config.rope_parameters or {}, language.context),
     }
     return {f"{language.model_type}.{key}": value for key, value in values.items()}
+
+
+def _scaling(rope: Mapping[str, Any], context: int) -> dict[str, Value]:
+    """Returns the keys of scaled positions; none if they are not scaled."""
+    scaling = rope.get("rope_type", SCALINGS[0])
+    if scaling == SCALINGS[0]:
+        return {}
+    values: dict[str, Value] = {"rope.scaling.type": scaling, "rope.scaling.factor": float(rope["factor"])}
+    if scaling == "yarn":
+        original = rope.get("original_max_position_embeddings") or context
+        values["rope.scaling.original_context_length"] = int(original)
+    return values
 
 
 def _tokenizer_values(

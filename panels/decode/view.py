@@ -82,12 +82,12 @@ def results_html(state: RunState) -> str:
 
 def _overall_rates(state: RunState) -> list[tuple[str, str, str]]:
     """Returns the error rate of each decoder over all recordings, as (name, rate, number of recordings in words)."""
-    found = []
+    rates = []
     for title in dict.fromkeys(row.title for row in state.rows):
         scores = [row.score for row in state.rows if row.title == title and row.score]
         if scores:
-            found.append((title, pool_scores(scores).summary, f"over {len(scores)} recordings"))
-    return found
+            rates.append((title, pool_scores(scores).summary, f"over {len(scores)} recordings"))
+    return rates
 
 
 def _recording(rows: Sequence[Row]) -> Markup:
@@ -259,7 +259,7 @@ def sweep_html(sweep: WeightSweep, names: tuple[str, str], used_weights: tuple[f
                     None,
                     (
                         "best" if (place, column) == sweep.best else "",
-                        "alike" if sweep.alike[place, column] else "",
+                        "alike" if sweep.indistinguishable[place, column] else "",
                         "now" if weights == used_weights else "",
                     ),
                 )

@@ -39,7 +39,7 @@ class ModelAndInput(NamedTuple):
     prompt: gr.Textbox
     merged: gr.Accordion
     embeddings: gr.File
-    together: gr.Accordion
+    several_inputs: gr.Accordion
     several: gr.File
 
 
@@ -57,10 +57,10 @@ def model_and_input(models: list[tuple[str, str]], samples: Sequence[Sample]) ->
             )
             with folded("Embeddings in the prompt, in order") as merged:
                 embeddings = file_box(".npy, .npz, .pt or .safetensors", "parity-embeddings", several=True)
-        with folded("Several inputs, one verdict", elem_id="parity-several-inputs") as together:
+        with folded("Several inputs, one verdict", elem_id="parity-several-inputs") as several_inputs:
             html_block(SEVERAL_INPUTS)
             several = file_box(RECORDINGS, "parity-several", several=True)
-    return ModelAndInput(model, note, speech, recording, text, prompt, merged, embeddings, together, several)
+    return ModelAndInput(model, note, speech, recording, text, prompt, merged, embeddings, several_inputs, several)
 
 
 class Sides(NamedTuple):

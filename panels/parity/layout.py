@@ -82,7 +82,7 @@ class Inputs(NamedTuple):
     breaking: Breaking
     start: gr.Button
     cancel: gr.Button
-    known: gr.State  # the names of the uploaded files
+    known_uploads: gr.State  # the names of the uploaded files
 
     @property
     def sides_as_text(self) -> list[Any]:
@@ -105,10 +105,10 @@ class Inputs(NamedTuple):
             model_inputs.text,
             model_inputs.merged,
             model_inputs.prompt,
-            model_inputs.together,
+            model_inputs.several_inputs,
             model_inputs.several,
         ]
-        upload_outputs = [self.files.precision, self.known]
+        upload_outputs = [self.files.precision, self.known_uploads]
         side_outputs = [sides.reference, sides.buttons, sides.candidates]
         return [model_inputs.note, *side_outputs, *model_outputs, *speech_switches, *language_switches, *upload_outputs]
 
@@ -203,7 +203,7 @@ def _results(hours: float, opened_stage: gr.State) -> Results:
 
 
 def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Callable[..., Any]) -> None:
-    model_inputs, sides, files, known = inputs.model_inputs, inputs.sides, inputs.files, inputs.known
+    model_inputs, sides, files, known = inputs.model_inputs, inputs.sides, inputs.files, inputs.known_uploads
     ready = fill(page.load, actions.choose, inputs.chosen, inputs.offered)
     wire_script(ready.success, follow_address(TAB))
     fill(model_inputs.model.input, actions.choose, inputs.chosen, inputs.offered)

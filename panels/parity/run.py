@@ -135,8 +135,8 @@ def follow(registry: Registry, request: Request, stop: threading.Event, guard: G
 class LastRuns(LastResults[ParityRun | ParityRuns]):
     """The last run of each user. The traces of a run on one input are in files until it is removed."""
 
-    def __init__(self, most: int = MOST_RESULTS):
-        super().__init__(NOT_KEPT, most, _close)
+    def __init__(self, limit: int = MOST_RESULTS):
+        super().__init__(NOT_KEPT, limit, _close)
 
     def of(self, user: str) -> ParityRun | ParityRuns:
         """Returns the user's run; raises `BadInput` if it, or its traces, are not kept any more."""

@@ -92,10 +92,10 @@ def usual_sides(registry: Registry, card: Card) -> tuple[str, str]:
     """Returns the first reference and candidate for a model; empty if there is none."""
     kinds_by_runtime = [each.kinds for each in offered(registry, card) if each.kinds]
     reference = kinds_by_runtime[0][0].side if kinds_by_runtime else ""
-    others = [kinds[0].side for kinds in kinds_by_runtime[1:]] or [
+    other_types = [kinds[0].side for kinds in kinds_by_runtime[1:]] or [
         kind.side for kinds in kinds_by_runtime for kind in kinds[1:]
     ]
-    return reference, next(iter(others), "")
+    return reference, next(iter(other_types), "")
 
 
 def lines_of(text: str | None) -> list[str]:

@@ -55,9 +55,9 @@ SAMPLE, OWN_RECORDING, TEXT, FIRST_MODEL, SECOND_MODEL, VIEW = "sample", "record
 class VisualiseActions:
     """The event handlers of the Visualise tab."""
 
-    def __init__(self, pool: SessionPool, samples: Sequence[Sample], own: OwnRecordings):
+    def __init__(self, pool: SessionPool, samples: Sequence[Sample], own_recordings: OwnRecordings):
         self.pool = pool
-        self.own = own
+        self.own_recordings = own_recordings
         self.samples = tuple(samples)
         self.options = tuple(OptionField(spec, (), True) for spec in option_specs(ViewOptions))
         self.model_options = tuple(each for each in shown_options(pool.registry, *TASKS) if _matters(each))
@@ -186,7 +186,7 @@ class VisualiseActions:
         """Returns the recording of a link, its credit, and its name if it is a sample."""
         if state.get(SAMPLE):
             return self._sample(state[SAMPLE])
-        return (self.own.find(state[OWN_RECORDING]) if state.get(OWN_RECORDING) else None), "", ""
+        return (self.own_recordings.find(state[OWN_RECORDING]) if state.get(OWN_RECORDING) else None), "", ""
 
     # Pictures.
 
@@ -238,7 +238,7 @@ class VisualiseActions:
                     if step.stopped and not self._runs.is_latest(user, stop):
                         return  # another run of the same user shows its progress now
                     if step.result is not None and recording and not sample:
-                        state[OWN_RECORDING] = self.own.keep(recording)
+                        state[OWN_RECORDING] = self.own_recordings.keep(recording)
                     yield self._result_value(step, user, state), status_html(step), *run_buttons(not _is_finished(step))
         except Exception:
             yield gr.skip(), "", *run_buttons(False)

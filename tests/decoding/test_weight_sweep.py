@@ -35,7 +35,7 @@ def test_weight_pair_errors_equal_those_of_the_selected_candidates(
     for (row, column), errors in np.ndenumerate(sweep.errors):
         assert errors == slow_errors(n_best, first[row], second[column])
     assert sweep.errors[sweep.best] == sweep.errors.min()
-    assert sweep.alike[sweep.best]
+    assert sweep.indistinguishable[sweep.best]
     assert sweep.low <= sweep.high and sweep.units == sum(each.units for each in n_best)
 
 
@@ -47,7 +47,7 @@ def right_above(weight: float, units: int = 10) -> NBestList:
 def test_sweep_over_a_large_consistent_set_has_no_warning() -> None:
     sweep = sweep_weights([right_above(1.0)] * 30, [0.0, 0.5, 2.0, 3.0, 0.9], [0.0])
     assert sweep.rate == 0 and sweep.rates[0, 0] == 0.5 and not sweep.doubt
-    assert sweep.alike[:, 0].tolist() == [False, False, True, True, False]
+    assert sweep.indistinguishable[:, 0].tolist() == [False, False, True, True, False]
     assert (sweep.low, sweep.high) == (0.0, 0.0)
 
 
@@ -57,7 +57,7 @@ def test_sweep_over_a_small_or_inconclusive_set_has_a_warning() -> None:
     # One recording of six decides: most draws of a bootstrap leave it out or the difference at zero.
     same = NBestList((Candidate(0.0, 0.0, 0.0, 1),), 10)
     unsure = sweep_weights([right_above(1.0), *[same] * 5], [0.0, 0.5, 2.0], [0.0, 1.0])
-    assert unsure.alike.all() and "100% of all pairs" in unsure.doubt
+    assert unsure.indistinguishable.all() and "100% of all pairs" in unsure.doubt
     flat = sweep_weights([same] * 9, [0.0, 1.0], [0.0, 1.0])
     assert "says nothing" in flat.doubt and not flat.on_edge
 

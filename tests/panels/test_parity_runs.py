@@ -252,7 +252,7 @@ def json_without_times(run: Any) -> str:
 
 
 def test_store_retains_the_last_run_of_each_user_up_to_a_limit(registry: Any) -> None:
-    last_runs = LastRuns(most=2)
+    last_runs = LastRuns(limit=2)
     runs = [compute(registry, ask(registry, "gguf")) for _ in range(4)]
     last_runs.put("a", runs[0])
     last_runs.put("a", runs[1])

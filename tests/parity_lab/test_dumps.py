@@ -65,7 +65,7 @@ def test_simultaneous_faults_in_a_dump_are_named_exactly(fakes: FakeRegistry, tm
         assert outcome.noise.isolated and [each.stage for each in outcome.noise.bugs] == list(FAULTS)
         assert run.exact and run.exact.trace.meta["isolated"] and not run.no_exact
         assert run.mode.startswith("Isolated: every stage of the reference is computed from the candidate's own inputs")
-        assert outcome.against and outcome.against.trace.meta["isolated"]
+        assert outcome.compared_reference and outcome.compared_reference.trace.meta["isolated"]
         assert [settings.get("dtype", "float32") for _, settings, _ in fakes.traced] == [
             "float32",
             "float32",

@@ -112,7 +112,7 @@ class Answers:
     candidate: Ids
 
     @property
-    def equal(self) -> int:
+    def equal_positions(self) -> int:
         """The number of positions before the first one that differs."""
         reference_table, candidate_table = self.reference.table, self.candidate.table
         common = min(len(reference_table), len(candidate_table))
@@ -134,7 +134,7 @@ class Answers:
         """
         if not stage.startswith("answer."):
             return None
-        return self.equal + (stage in (LOGPROBS, *SETTINGS))
+        return self.equal_positions + (stage in (LOGPROBS, *SETTINGS))
 
 
 def answers_of(reference: Trace, candidate: Trace) -> Answers | None:
@@ -194,7 +194,7 @@ def first_id(reference: Trace, candidate: Trace, answers: Answers, tolerances: T
     """Returns the first id in which two answers differ; None if they do not."""
     if not answers.differ:
         return None
-    position, layout = answers.equal, layout_of(reference.meta) or layout_of(candidate.meta)
+    position, layout = answers.equal_positions, layout_of(reference.meta) or layout_of(candidate.meta)
     tables = answers.reference.table, answers.candidate.table
     rows = [each[position] if position < len(each) else None for each in tables]
     if rows[0] is None or rows[1] is None:

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from workbench.compare.stage import StageComparison
 
 _FAR_BETTER = 0.5  # a guess is better only if its remaining error is at most this share of the other's
-_SHARE = 0.1  # of a stage's error that may remain
+_REMAINING_SHARE = 0.1  # of a stage's error that may remain
 _ROUNDINGS = 16  # that may remain without earlier stages and without float64
-_BEFORE = 4.0  # times the largest error of the stages before
+_EARLIER_FACTOR = 4.0  # times the largest error of the stages before
 _MOST_STAGES = 8  # of an isolated run
 _NUMBERS = ("numbers", "logits")
 
@@ -88,9 +88,9 @@ def explain(scene: Scene, error: float) -> Hint | None:
         for family in families:
             fitting = []
             for guess in family(scene):  # one at a time: a guess may hold a copy of the stage
-                found = remaining(guess, scene.candidate, scene.sample, scene.allowed)
-                if found <= scene.allowed:
-                    fitting.append((found, guess))
+                error_left = remaining(guess, scene.candidate, scene.sample, scene.allowed)
+                if error_left <= scene.allowed:
+                    fitting.append((error_left, guess))
             if fitting:
                 return _hint(fitting, scene, error)
     return None
@@ -101,18 +101,21 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
 
     Guesses with the same words that fit equally well cannot be distinguished, so the hint names them together.
     """
-    best, chosen = fitting[0]
-    for found, guess in fitting[1:]:
-        if found < _FAR_BETTER * best:
-            best, chosen = found, guess
+    least_error_left, best_guess = fitting[0]
+    for error_left, guess in fitting[1:]:
+        if error_left < _FAR_BETTER * least_error_left:
+            least_error_left, best_guess = error_left, guess
     other_options = [
         guess.option
-        for found, guess in fitting
-        if guess.option and guess.words == chosen.words and _FAR_BETTER * found <= best and guess is not chosen
+        for error_left, guess in fitting
+        if guess.option
+        and guess.words == best_guess.words
+        and _FAR_BETTER * error_left <= least_error_left
+        and guess is not best_guess
     ]
-    words = chosen.words.replace("{}", " or ".join([chosen.option, *other_options]))
-    beside = "" if chosen.is_verified else f"; {left_over(best)}"
-    return Hint(chosen.kind, scene.stage, f"{words}{beside}", best, error)
+    words = best_guess.words.replace("{}", " or ".join([best_guess.option, *other_options]))
+    remainder = "" if best_guess.is_verified else f"; {left_over(least_error_left)}"
+    return Hint(best_guess.kind, scene.stage, f"{words}{remainder}", least_error_left, error)
 
 
 def with_hints(
@@ -132,14 +135,16 @@ def with_hints(
         sound: returns the samples that both sides heard, mono with full scale 1 at 16 kHz, if they are known.
     """
     bugs = {each.stage for each in noise.bugs} if noise else set[str]()
-    excused = noise.noise if noise else frozenset[str]()
-    beyond = {each.stage for each in comparison.stages if not comparison.passes(each)} - excused
-    bad = [each for each in comparison.stages if each.stage in bugs or each.stage in beyond]
-    bad = [each for each in bad if each.kind in _NUMBERS][: _MOST_STAGES if comparison.isolated else 1]
-    if not bad:
+    noise_stages = noise.noise if noise else frozenset[str]()
+    stages_beyond = {each.stage for each in comparison.stages if not comparison.passes(each)} - noise_stages
+    explained_stages = [each for each in comparison.stages if each.stage in bugs or each.stage in stages_beyond]
+    explained_stages = [each for each in explained_stages if each.kind in _NUMBERS][
+        : _MOST_STAGES if comparison.isolated else 1
+    ]
+    if not explained_stages:
         return comparison
     reference = cut_like(reference, candidate)
-    changed = {each.stage: _hinted(each, comparison, noise, reference, candidate, sound) for each in bad}
+    changed = {each.stage: _hinted(each, comparison, noise, reference, candidate, sound) for each in explained_stages}
     return replace(comparison, stages=tuple(changed.get(each.stage, each) for each in comparison.stages))
 
 
@@ -168,7 +173,7 @@ def _hinted(
     if each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
         return each
     names = [entry.stage for entry in comparison.stages if entry.numbers and entry.kind in _NUMBERS]
-    place = names.index(each.stage)
+    index = names.index(each.stage)
     scene = Scene(
         stage=each.stage,
         reference=reference[each.stage],
@@ -176,30 +181,30 @@ def _hinted(
         allowed=_allowed(each, comparison, noise),
         reference_stages=reference,
         candidate_stages=candidate,
-        before=tuple(names[:place][::-1]),
-        after=tuple(names[place + 1 :]),
+        before=tuple(names[:index][::-1]),
+        after=tuple(names[index + 1 :]),
         lacking=tuple(entry for entry in comparison.only_reference if kind_of(entry, reference[entry]) in _NUMBERS),
         roundoff=comparison.tolerances.preset.roundoff,
         inputs_of=comparison.inputs,
         samples=samples,
     )
-    found = explain(scene, each.numbers.relative_l2)
-    return replace(each, hint=found.sentence, explanation=found) if found else each
+    new_hint = explain(scene, each.numbers.relative_l2)
+    return replace(each, hint=new_hint.sentence, explanation=new_hint) if new_hint else each
 
 
 def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport | None) -> float:
     """Returns the relative L2 that counts as rounding at a stage."""
     preset = comparison.tolerances.preset
     error = each.numbers.relative_l2 if each.numbers else math.inf
-    found = min(_SHARE * error, preset.limits.relative_l2 or _ROUNDINGS * preset.roundoff)
+    allowed = min(_REMAINING_SHARE * error, preset.limits.relative_l2 or _ROUNDINGS * preset.roundoff)
     if noise:
         for entry in noise.stages:
             if entry.stage == each.stage:
-                return min(found, max(entry.bound, _ROUNDINGS * 2.0**-24))
+                return min(allowed, max(entry.bound, _ROUNDINGS * 2.0**-24))
     earlier = () if comparison.isolated else comparison.stages[: comparison.stages.index(each)]
-    before = [
+    earlier_errors = [
         entry.numbers.relative_l2
         for entry in earlier
         if entry.numbers and entry.kind in _NUMBERS and not entry.numbers.nonfinite_differences
     ]
-    return min(found, max(_ROUNDINGS * preset.roundoff, _BEFORE * max(before, default=0.0)))
+    return min(allowed, max(_ROUNDINGS * preset.roundoff, _EARLIER_FACTOR * max(earlier_errors, default=0.0)))

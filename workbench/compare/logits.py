@@ -68,13 +68,13 @@ def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasure
     top = min(TOP, vocabulary)
     if not rows or not vocabulary:
         return LogitMeasures(0.0, 0.0, -1, 1.0, 0, 1.0, top, rows)
-    divergence, same, overlap = np.empty(rows), np.empty(rows, bool), np.empty(rows)
+    divergence, agrees, overlap = np.empty(rows), np.empty(rows, bool), np.empty(rows)
     height = max(1, _BLOCK_VALUES // vocabulary)
     for start in range(0, rows, height):
         block = slice(start, start + height)
         r, c = reference[block].astype(np.float64), candidate[block].astype(np.float64)
         divergence[block] = _divergence(r, c)
-        same[block] = r.argmax(axis=1) == c.argmax(axis=1)
+        agrees[block] = r.argmax(axis=1) == c.argmax(axis=1)
         top_ids = [np.argpartition(side, vocabulary - top, axis=1)[:, vocabulary - top :] for side in (r, c)]
         overlap[block] = (top_ids[0][:, :, None] == top_ids[1][:, None, :]).any(axis=2).mean(axis=1)
     worst = int(divergence.argmax())
@@ -82,8 +82,8 @@ def measure_logits(reference: np.ndarray, candidate: np.ndarray) -> LogitMeasure
         kl_mean=float(divergence.mean()),
         kl_max=float(divergence[worst]),
         kl_worst_row=worst,
-        top1_agreement=float(same.mean()),
-        flips=int(rows - same.sum()),
+        top1_agreement=float(agrees.mean()),
+        flips=int(rows - agrees.sum()),
         top_overlap=float(overlap.mean()),
         top=top,
         rows=rows,

@@ -189,9 +189,9 @@ def _zero_nonfinite(r: np.ndarray, c: np.ndarray, sums: _Sums) -> np.ndarray | N
     finite, candidate_finite = np.isfinite(r), np.isfinite(c)
     sums.reference_nonfinite += int(finite.size - finite.sum())
     sums.candidate_nonfinite += int(candidate_finite.size - candidate_finite.sum())
-    equal = (r == c) | (np.isnan(r) & np.isnan(c))
+    is_equal = (r == c) | (np.isnan(r) & np.isnan(c))
     finite &= candidate_finite
-    sums.nonfinite_differences += int((~finite & ~equal).sum())
+    sums.nonfinite_differences += int((~finite & ~is_equal).sum())
     r[~finite] = 0.0
     c[~finite] = 0.0
     return finite

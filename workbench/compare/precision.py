@@ -42,12 +42,12 @@ def precision_of(trace: Trace) -> Precision:
         return Precision(str(quantization), f"the trace names the quantization {quantization}")
     if meta.get("runtime") == "gguf" and (stored := meta.get("dtype")):  # the type of its weights
         return Precision(_OF_WEIGHTS.get(str(stored), str(stored)), f"the trace names the dtype {stored}")
-    if half := half_of(meta):
-        return Precision(half, f"the trace names the dtype {meta['dtype']}")
+    if half_precision := half_of(meta):
+        return Precision(half_precision, f"the trace names the dtype {meta['dtype']}")
     if isinstance(meta.get("dtype"), str):
         return Precision("float32", f"the trace names the dtype {meta['dtype']}")
-    if half := half_of_values(trace):
-        return Precision(half, f"every value is a number that {half} has")
+    if half_precision := half_of_values(trace):
+        return Precision(half_precision, f"every value is a number that {half_precision} has")
     return Precision("float32", "the trace names no precision, and its values are not those of a 16-bit type")
 
 

@@ -254,16 +254,16 @@ def _remark(each: StageComparison) -> str:
         return each.mismatch
     parts = []
     if each.sequence:
-        found = each.sequence
-        if found.first_difference is None:
-            return "equal" if each.kind == "text" else f"equal, {found.reference_length} tokens"
+        sequence = each.sequence
+        if sequence.first_difference is None:
+            return "equal" if each.kind == "text" else f"equal, {sequence.reference_length} tokens"
         if each.kind == "text":
-            unit = found.unit
-            parts.append(f"{unit} {100 * found.error_rate:.1f} %")
+            unit = sequence.unit
+            parts.append(f"{unit} {100 * sequence.error_rate:.1f} %")
         else:
             parts.append(
-                f"{found.errors} edits, {found.reference_length} and {found.candidate_length} tokens, "
-                f"first at {found.first_difference}"
+                f"{sequence.errors} edits, {sequence.reference_length} and {sequence.candidate_length} tokens, "
+                f"first at {sequence.first_difference}"
             )
     if streams := each.streams:
         if not streams.errors:

@@ -67,8 +67,8 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     exact = cut_like(clean.exact, candidate)
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)
-    half = half_of(clean.traces[0].meta)
-    min_rounding = ROUNDING_RMS * preset_of({"dtype": half})[0].roundoff if half else OF_FLOAT32
+    half_precision = half_of(clean.traces[0].meta)
+    min_rounding = ROUNDING_RMS * preset_of({"dtype": half_precision})[0].roundoff if half_precision else OF_FLOAT32
     same_answers = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
     allowed = AllowedRounding(min_rounding, isolated)
     stage_noises = list[StageNoise]()

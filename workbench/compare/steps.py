@@ -76,11 +76,11 @@ def with_common_steps(reference: Trace, candidate: Trace) -> tuple[Trace, Trace,
         is_unnamed = has_beams(reference) and has_beams(candidate) and _read_input(candidate) is None
         return reference, candidate, _NO_HYPOTHESES if is_unnamed else ""
 
-    def alike(stage: str) -> bool:
+    def is_common(stage: str) -> bool:
         step = step_and_stage(stage)[0] or 0
         return step <= last or (step == last + 1 and is_choice(stage))
 
-    reference_part, candidate_part = (ChosenStages(trace, filter(alike, trace)) for trace in (reference, candidate))
+    reference_part, candidate_part = (ChosenStages(trace, filter(is_common, trace)) for trace in (reference, candidate))
     beams = has_beams(reference)
     inputs_clause = f"hypotheses from step {last + 1} on" if beams else f"tokens from place {last} on"
     return (

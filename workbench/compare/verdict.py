@@ -165,9 +165,9 @@ def _peer_opening(comparison: Comparison, first: StageComparison, noise: NoiseRe
     """Returns the opening for a candidate that only rounds as its peer does."""
     count = counted(len(comparison.stages), "stage")
     inputs_phrase = f", each {_inputs(comparison)}" if comparison.isolated else ""
-    beyond = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
+    divergence = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
     return as_sentence(
-        f"as near to float64 as {side_of(noise.beside)}: {count}{inputs_phrase}, though {beyond}, {_why(first)}"
+        f"as near to float64 as {side_of(noise.beside)}: {count}{inputs_phrase}, though {divergence}, {_why(first)}"
     )
 
 
@@ -264,11 +264,11 @@ def _headline(comparison: Comparison, first: StageComparison | None) -> str:
 def _beyond_count(comparison: Comparison) -> list[str]:
     """Returns how many stages are beyond tolerance, if any is."""
     count = len(comparison.stages)
-    beyond = [each for each in comparison.stages if not comparison.passes(each)]
-    if len(beyond) == 1 < count:
+    stages_beyond = [each for each in comparison.stages if not comparison.passes(each)]
+    if len(stages_beyond) == 1 < count:
         remainder = "stage is" if count == 2 else f"{count - 1} stages are"
         return [f"The other {remainder} within tolerance."]
-    failing = _independent_faults(beyond) if comparison.isolated else beyond
+    failing = _independent_faults(stages_beyond) if comparison.isolated else stages_beyond
     return [f"{len(failing)} of {count} stages are beyond tolerance."] if len(failing) > 1 else []
 
 

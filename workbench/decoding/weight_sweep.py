@@ -48,7 +48,7 @@ class WeightSweep:
     first: tuple[float, ...]  # the first weight's values
     second: tuple[float, ...]
     errors: np.ndarray  # int64 [first, second]: over all recordings
-    alike: np.ndarray  # bool [first, second]: the bootstrap cannot tell the pair from the best one
+    indistinguishable: np.ndarray  # bool [first, second]: the bootstrap cannot tell the pair from the best one
     best: tuple[int, int]  # indices of the pair with the fewest errors; of equal pairs, the one in the middle
     low: float  # the 95 % interval of the best pair's rate
     high: float
@@ -85,7 +85,7 @@ class WeightSweep:
             return f"the set is too small: {recordings_text}, and the interval needs at least {FEWEST_RECORDINGS}"
         if self.errors.min() == self.errors.max():
             return "every pair of weights gives the same rate, so this set says nothing about them"
-        share = float(self.alike.mean())
+        share = float(self.indistinguishable.mean())
         if share > 0.5:
             return (
                 f"the set is too small: {share:.0%} of all pairs of weights cannot be told from the best one, as the "

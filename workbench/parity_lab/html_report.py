@@ -108,7 +108,7 @@ def _candidate(run: ParityRun, outcome: Outcome, figures: int) -> Iterator[str]:
             if each.stage.startswith("prompt.") and not each.differs:
                 continue
             yield f"<h3>{escape(each.stage)}</h3>"
-            reference_trace = (outcome.against or run.reference).trace
+            reference_trace = (outcome.compared_reference or run.reference).trace
             yield from sequence_html(each, reference_trace, computed.trace, comparison.first_token)
     for each in stages_to_show(comparison, verdict.largest_own, figures, verdict.faulty_stage):
         yield f"<h3>{escape(each.stage)}</h3>"

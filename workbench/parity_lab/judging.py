@@ -84,14 +84,14 @@ class Judge:
             noise=noise,
             no_noise=no_noise,
             no_peer=no_peer,
-            against=None if cut is reference_trace else replace(sources.reference, trace=cut),
+            compared_reference=None if cut is reference_trace else replace(sources.reference, trace=cut),
             measurements=measurements,
         )
 
     def of_own_sources(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of a candidate whose sources are not those of the run, so the outcome names them."""
         outcome = replace(self, several=False).outcome(sources, candidate)
-        return replace(outcome, against=outcome.against or sources.reference)
+        return replace(outcome, compared_reference=outcome.compared_reference or sources.reference)
 
     def inside(self, sources: Sources, candidate: Computed) -> Outcome:
         """Returns the outcome of the stages inside a layer; limits for other stages do not matter there."""

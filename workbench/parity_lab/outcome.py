@@ -59,7 +59,9 @@ class Outcome:
     no_noise: str = ""  # why noise and bugs are not distinguished although requested
     no_peer: str = ""  # why it was not compared with the same model in its precision although possible
     precision: str = ""  # for a trace that does not name its precision: what it is judged as, and why
-    against: Computed | None = None  # the reference as it was compared, if computed from the candidate's stages, or cut
+    compared_reference: Computed | None = (
+        None  # the reference as it was compared, if computed from the candidate's stages, or cut
+    )
     measurements: tuple[Measurement, ...] = ()  # for a verdict over several inputs
     inside: LayerOutcome | None = None  # what is inside the first layer in error, if it was looked into
     weights: WeightReport | None = None  # its GGUF file against the checkpoint, if it names a file

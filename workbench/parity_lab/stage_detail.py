@@ -31,7 +31,7 @@ def stage_details(run: ParityRun, outcome: Outcome, stage: str) -> Iterator[str]
     """Yields all details of a stage of a compared candidate. Raises `KeyError` for a stage that was not compared."""
     comparison, computed, verdict = outcome.comparison, outcome.computed, outcome.verdict
     assert comparison and computed and verdict
-    each, reference = comparison[stage], (outcome.against or run.reference).trace
+    each, reference = comparison[stage], (outcome.compared_reference or run.reference).trace
     yield f'<p class="faint">{escape(remarks(each, verdict.first_divergent, verdict.largest_own))}</p>'
     if each.sequence:
         yield from sequence_html(each, reference, computed.trace, comparison.first_token)

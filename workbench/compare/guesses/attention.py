@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
 from workbench.core.phrases import counted
 
 _CLOSE = 2e-3
@@ -74,5 +74,5 @@ def _masked(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[
             total = shared[1][rows].sum(axis=-1, keepdims=True)
         return np.asarray(np.where(seen_by_both[rows], reference_weights[rows] * total, c[rows]).reshape(len(rows), -1))
 
-    if same(reference_weights, candidate_weights, 1e-2):
+    if is_close(reference_weights, candidate_weights, 1e-2):
         yield Guess("mask", words, expected)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
 from workbench.core.phrases import counted
 
 _INPUTS = ("attention.value", "fsmn_norm", "conv.gate")
@@ -35,7 +35,7 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
         if reference_kernel is None:
             continue
         candidate_kernel = _read_off(candidate_input, scene.candidate, reach, scene.allowed)
-        if candidate_kernel is None or same(reference_kernel, candidate_kernel, _SAME_KERNEL):
+        if candidate_kernel is None or is_close(reference_kernel, candidate_kernel, _SAME_KERNEL):
             return  # another fault, or it came in with the input
 
         def expected(rows: Rows, kernel: Kernel = candidate_kernel) -> np.ndarray:
@@ -62,7 +62,7 @@ def _read_off(x: np.ndarray, y: np.ndarray, reach: int, allowed: float) -> Kerne
         return None
     frames = _frames(x, rows, reach)
     kernel = (np.linalg.pinv(frames, rcond=1e-10) @ table(y[rows]).T[..., None])[..., 0]
-    return kernel if same(_convolved(x, kernel, rows), table(y[rows]), allowed) else None
+    return kernel if is_close(_convolved(x, kernel, rows), table(y[rows]), allowed) else None
 
 
 def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memory: bool) -> str:
@@ -76,16 +76,16 @@ def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memor
     identity[reach] = 1.0
     direct_path = identity if memory else 0 * identity
     reference_taps, candidate_taps = reference_kernel - direct_path, candidate_kernel - direct_path
-    if same(reference_taps[:, ::-1], candidate_taps, _SAME_KERNEL):
+    if is_close(reference_taps[:, ::-1], candidate_taps, _SAME_KERNEL):
         return "the kernel of its convolution is reversed in time"
-    if memory and same(reference_taps, candidate_kernel, _SAME_KERNEL):
+    if memory and is_close(reference_taps, candidate_kernel, _SAME_KERNEL):
         return "its input is not added to its convolution"
     for shift in (each for each in range(-reach, reach + 1) if each):
         shifted_taps = np.zeros_like(reference_taps)
         shifted_taps[:, max(shift, 0) : len(identity) + min(shift, 0)] = reference_taps[
             :, max(-shift, 0) : len(identity) - max(shift, 0)
         ]
-        if same(shifted_taps, candidate_taps, _SAME_KERNEL):
+        if is_close(shifted_taps, candidate_taps, _SAME_KERNEL):
             return f"its convolution looks {counted(abs(shift), 'frame')} further {'ahead' if shift > 0 else 'back'}"
     size = float(np.linalg.norm(reference_taps))
     taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > _SAME_KERNEL * size)
@@ -96,7 +96,7 @@ def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memor
     for turn in (1, -1):
         rolled = reference_taps.copy()
         rolled[:, span] = np.roll(reference_taps[:, span], turn, axis=1)
-        if same(rolled, candidate_taps, _SAME_KERNEL):
+        if is_close(rolled, candidate_taps, _SAME_KERNEL):
             order = "last is first" if turn > 0 else "first is last"
             return f"the taps of its kernel are rolled by {turn:+d}: the {order}"
     return "its convolution over time has another kernel"

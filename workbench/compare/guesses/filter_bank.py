@@ -87,22 +87,22 @@ def filter_banks(scene: Scene) -> Iterator[Guess]:
         return
     rows = np.unique(np.linspace(0, len(reference) - 1, _TRIED_ROWS).round().astype(int))
     bands = reference.shape[1]
-    right = min(_usual(), key=lambda bank: relative_l2(reference[rows], bank(samples, rows, bands)))
-    if not relative_l2(reference[rows], right(samples, rows, bands)) <= scene.allowed:
+    reference_bank = min(_usual(), key=lambda bank: relative_l2(reference[rows], bank(samples, rows, bands)))
+    if not relative_l2(reference[rows], reference_bank(samples, rows, bands)) <= scene.allowed:
         return
     rows = np.unique(np.linspace(0, len(candidate) - 1, _TRIED_ROWS).round().astype(int))
     if candidate.shape == reference.shape:  # those that differ most, since a floor changes a few only
         row_errors = np.linalg.norm(candidate.astype(np.float64) - reference, axis=1)
         rows = np.union1d(rows[::2], np.argsort(row_errors)[-_TRIED_ROWS // 2 :])
     candidate_rows = np.asarray(candidate[rows], np.float64)
-    if relative_l2(candidate_rows, right(samples, rows, bands)) <= scene.allowed:
+    if relative_l2(candidate_rows, reference_bank(samples, rows, bands)) <= scene.allowed:
         return  # other rows differ
-    for begin in (right, replace(_LIBRARY, window=right.window), _LIBRARY):
+    for begin in (reference_bank, replace(_LIBRARY, window=reference_bank.window), _LIBRARY):
         bank = _nearest(
             begin, lambda bank: relative_l2(candidate_rows, bank(samples, rows, bands)), candidate_rows, scene.allowed
         )
         if bank is not None:
-            words = _bank_difference(right, bank)
+            words = _bank_difference(reference_bank, bank)
             yield Guess("filter bank", words, lambda rows, bank=bank: bank(samples, rows, bands))  # type: ignore[misc]
             return
 
@@ -162,9 +162,9 @@ def _changes(bank: Bank, candidate: np.ndarray) -> Iterator[Bank]:
             yield replace(bank, edges=edges)
 
 
-def _bank_difference(right: Bank, bank: Bank) -> str:
+def _bank_difference(reference_bank: Bank, bank: Bank) -> str:
     """Returns the choices that differ, as a sentence."""
-    candidate_words, reference_words = _words(bank), _words(right)
+    candidate_words, reference_words = _words(bank), _words(reference_bank)
     differ = [name for name in candidate_words if candidate_words[name] != reference_words[name]]
     candidate_choices, reference_choices = (
         enumerated([words[name] for name in differ]) for words in (candidate_words, reference_words)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
 from workbench.core.softmax import log_softmax, softmax
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -40,7 +40,7 @@ ACTIVATIONS: Mapping[str, Function] = {
 }
 """Activations by name."""
 
-OTHERS: Mapping[str, Function] = {
+EXTRA_FUNCTIONS: Mapping[str, Function] = {
     **{name: function for name, function in ACTIVATIONS.items() if name != "the identity"},
     "log-softmax": log_softmax,
     "softmax": softmax,
@@ -65,7 +65,7 @@ def activations(scene: Scene) -> Iterator[Guess]:
     for name in ACTIVATIONS:
         reference_inputs = [each[0][scene.sample] for each in inputs]
         with np.errstate(all="ignore"):
-            if same(_activated(name, *map(table, reference_inputs)), scene.pair[0], scene.allowed):
+            if is_close(_activated(name, *map(table, reference_inputs)), scene.pair[0], scene.allowed):
                 reference_activation = name
                 break
     if reference_activation is None:
@@ -73,7 +73,7 @@ def activations(scene: Scene) -> Iterator[Guess]:
     candidate_inputs = [each[1] for each in inputs]
     with np.errstate(all="ignore"):
         expected = _activated(reference_activation, *(table(each[scene.sample]) for each in candidate_inputs))
-    if same(expected, scene.pair[1], 2 * scene.allowed):
+    if is_close(expected, scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
 
     def guess_of(kind: str, words: str, name: str, *arrays: np.ndarray) -> Guess:
@@ -104,16 +104,16 @@ def functions(scene: Scene) -> Iterator[Guess]:
     """Yields functions of the reference, and functions whose result is the reference."""
     r, c = scene.pair
     reference, candidate = scene.reference, scene.candidate
-    for name, function in OTHERS.items():
+    for name, function in EXTRA_FUNCTIONS.items():
         with np.errstate(all="ignore"):
             function_of_reference, function_of_candidate = function(r), function(c)
-        if same(function_of_reference, c, 2 * scene.allowed):
+        if is_close(function_of_reference, c, 2 * scene.allowed):
 
             def expected(rows: Rows, function: Function = function) -> np.ndarray:
                 return function(table(reference[rows]))
 
             yield Guess("function", f"it is the {name} of the reference: {name} is applied once too often", expected)
-        elif same(r, function_of_candidate, 2 * scene.allowed) and function_of_candidate.any():
+        elif is_close(r, function_of_candidate, 2 * scene.allowed) and function_of_candidate.any():
             # Not every function can be inverted, so the prediction is made in the other direction, and is equally
             # close.
             def expected_input(rows: Rows, function: Function = function) -> np.ndarray:

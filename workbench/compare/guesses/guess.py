@@ -97,15 +97,15 @@ class Scene:
                 return self.entered(name)
         return None
 
-    def inputs(self, most: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    def inputs(self, limit: int) -> list[tuple[str, np.ndarray, np.ndarray]]:
         """Returns the nearest earlier stages of the same shape: name, and both sides."""
-        found = list[tuple[str, np.ndarray, np.ndarray]]()
+        stages = list[tuple[str, np.ndarray, np.ndarray]]()
         for name in self.before:
-            if len(found) == most:
+            if len(stages) == limit:
                 break
             if self.reference_stages[name].shape == self.reference.shape == self.candidate_stages[name].shape:
-                found.append((name, *self.entered(name)))
-        return found
+                stages.append((name, *self.entered(name)))
+        return stages
 
     def entered(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns an earlier stage as it entered the computation of the reference and of the candidate."""
@@ -116,15 +116,15 @@ class Scene:
 
 def table(rows: np.ndarray) -> np.ndarray:
     """Returns rows of a stage as [rows, channels] in float64; axes after the first are joined."""
-    found: np.ndarray = np.asarray(rows, np.float64).reshape(len(rows), -1)
-    return found
+    values: np.ndarray = np.asarray(rows, np.float64).reshape(len(rows), -1)
+    return values
 
 
-def relative_l2(expected: np.ndarray, found: np.ndarray) -> float:
+def relative_l2(expected: np.ndarray, values: np.ndarray) -> float:
     """Returns the relative L2 of the difference; infinite if anything is not finite or nothing is expected."""
     with np.errstate(all="ignore"):
         size = float(np.linalg.norm(expected))
-        error = float(np.linalg.norm(np.asarray(found, np.float64) - expected))
+        error = float(np.linalg.norm(np.asarray(values, np.float64) - expected))
     return error / size if size > 0 and np.isfinite(error) else np.inf
 
 
@@ -157,9 +157,9 @@ def left_over(share: float) -> str:
     return f"a difference of {100 * share:.2g} % remains" if share else "nothing else differs"
 
 
-def same(expected: np.ndarray, found: np.ndarray, allowed: float) -> bool:
+def is_close(expected: np.ndarray, values: np.ndarray, allowed: float) -> bool:
     """Returns whether two arrays are equal to within the allowed error."""
-    return relative_l2(expected, found) <= allowed
+    return relative_l2(expected, values) <= allowed
 
 
 def is_range(places: np.ndarray) -> bool:
@@ -174,7 +174,7 @@ def listed(places: np.ndarray) -> str:
     return in_order(places)
 
 
-def in_order(places: np.ndarray, most: int = 8) -> str:
+def in_order(places: np.ndarray, limit: int = 8) -> str:
     """Returns the first places in words, in their own order."""
-    shown = ", ".join(map(str, places[:most].tolist()))
-    return f"{shown} and {len(places) - most} more" if len(places) > most else shown
+    listing = ", ".join(map(str, places[:limit].tolist()))
+    return f"{listing} and {len(places) - limit} more" if len(places) > limit else listing

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
 from workbench.core.softmax import softmax
 
 _PROJECTED = ("query", "key", "value")
@@ -35,7 +35,7 @@ def fused(scene: Scene) -> Iterator[Guess]:
     for number in range(scene.candidate.shape[1]):
         candidate_head = table(scene.candidate[rows, number])
         fitting = (
-            each for each in heads if same(table(arrays[each[0]][rows, each[1]]), candidate_head, 2 * scene.allowed)
+            each for each in heads if is_close(table(arrays[each[0]][rows, each[1]]), candidate_head, 2 * scene.allowed)
         )
         order.append(next(fitting, None))
     reference_heads = [each for each in order if each is not None]
@@ -69,10 +69,14 @@ def context(scene: Scene) -> Iterator[Guess]:
     masks = ("all", "earlier") if len(q) == len(k) else ("all",)
     reference, candidate = table(scene.reference), table(scene.candidate)
     reference_mask = next(
-        (m for m in masks if same(_attended(*reference_inputs, size, m, False, as_weights), reference, scene.allowed)),
+        (
+            m
+            for m in masks
+            if is_close(_attended(*reference_inputs, size, m, False, as_weights), reference, scene.allowed)
+        ),
         None,
     )
-    if reference_mask is None or same(
+    if reference_mask is None or is_close(
         _attended(*candidate_inputs, size, reference_mask, False, as_weights), candidate, 2 * scene.allowed
     ):
         return  # another kind of attention, or the error came in with the input

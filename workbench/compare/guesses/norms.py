@@ -12,7 +12,7 @@ from itertools import islice
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, same
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relative_l2
 
 EPSILONS = (1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-3, 1e-4, 0.0, 1e-2)
 _INPUTS = 3  # earlier stages that may be the norm's input
@@ -54,17 +54,17 @@ def norms(scene: Scene) -> Iterator[Guess]:
     if scene.reference.ndim < 2 or scene.reference.shape[-1] < 4:
         return
     for name, reference_input, candidate_input in scene.inputs(_INPUTS):
-        right = _read_off(
+        reference = _read_off(
             _last_axis_rows(reference_input, scene.sample), _last_axis_rows(scene.reference, scene.sample), scene
         )
-        if right is not None:
+        if reference is not None:
             # If the right norm of the candidate's input gives the candidate, the error came in with the input.
-            if not same(
-                right(_last_axis_rows(candidate_input, scene.sample)),
+            if not is_close(
+                reference(_last_axis_rows(candidate_input, scene.sample)),
                 _last_axis_rows(scene.candidate, scene.sample),
                 2 * scene.allowed,
             ):
-                yield from _wrong_norms(scene, right, name, candidate_input)
+                yield from _wrong_norms(scene, reference, name, candidate_input)
             return
 
 
@@ -78,7 +78,7 @@ def _read_off(x: np.ndarray, y: np.ndarray, scene: Scene) -> Norm | None:
     """Returns the norm that makes y of x; None if none does."""
     if len(x) < _LEAST_ROWS or not np.isfinite(x).all():
         return None
-    if same(np.broadcast_to(y.mean(axis=0), y.shape), y, _VISIBLE):
+    if is_close(np.broadcast_to(y.mean(axis=0), y.shape), y, _VISIBLE):
         return None  # if all rows are alike, any norm fits
     candidates = list[tuple[float, Norm]]()
     for centred in (False, True):
@@ -208,7 +208,7 @@ def _norm_with_parameters(scene: Scene, norm: Norm, parts: Sequence[str]) -> str
         for x in islice((each for each in inputs if each.shape == y.shape), _INPUTS):
             n = normalised(_last_axis_rows(x, rows), norm.centred, norm.epsilon)
             other_norm = _fitted(n, _last_axis_rows(y, rows), norm.centred, norm.epsilon)
-            if all(same(getattr(other_norm, part), getattr(norm, part), _SAME_WEIGHT) for part in parts):
+            if all(is_close(getattr(other_norm, part), getattr(norm, part), _SAME_WEIGHT) for part in parts):
                 return order[index]
     return ""
 
@@ -221,7 +221,7 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
     if len(r) < 2 * _LEAST_ROWS:
         return
     for norm in (_read_off(r, c, scene), _row_normalisation(r, c, scene)):
-        if norm is not None and not same(r, c, scene.allowed):
+        if norm is not None and not is_close(r, c, scene.allowed):
 
             def expected(rows: Rows, norm: Norm = norm) -> np.ndarray:
                 return norm(_last_axis_rows(scene.reference, rows)).reshape(len(rows), -1)
@@ -245,4 +245,4 @@ def extra_norms(scene: Scene) -> Iterator[Guess]:
 def _row_normalisation(r: np.ndarray, c: np.ndarray, scene: Scene) -> Norm | None:
     """Returns the division of each row by its length, if that is the change."""
     norm = Norm(False, 0.0, np.full(r.shape[1], r.shape[1] ** -0.5), np.zeros(r.shape[1]))
-    return norm if same(norm(r), c, scene.allowed) else None
+    return norm if is_close(norm(r), c, scene.allowed) else None

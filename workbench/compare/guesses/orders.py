@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, in_order, listed, same, table
+from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, listed, table
 
 _SHIFTS = (1, -1, 2, -2)
 _MOST_MATCHED = 4096  # rows or channels; each is compared with each
@@ -73,7 +73,7 @@ def _rows_of(array: np.ndarray):  # type: ignore[no-untyped-def]
 def _signs(scene: Scene) -> Iterator[Guess]:
     """Yields other signs of some channels."""
     r, c = scene.pair
-    if not same(np.abs(r), np.abs(c), 2 * scene.allowed):
+    if not is_close(np.abs(r), np.abs(c), 2 * scene.allowed):
         return
     signs = np.where((r * c).sum(axis=0) < 0, -1.0, 1.0)
     flipped = np.flatnonzero(signs < 0)
@@ -88,7 +88,7 @@ def _channels(scene: Scene) -> np.ndarray | None:
     if not 2 <= r.shape[1] <= _MOST_MATCHED or not len(r):
         return None
     first_rows = slice(0, _SORTED)
-    if not same(np.sort(r[first_rows], axis=1), np.sort(c[first_rows], axis=1), 2 * scene.allowed):
+    if not is_close(np.sort(r[first_rows], axis=1), np.sort(c[first_rows], axis=1), 2 * scene.allowed):
         return None
     return _matched(r[:_MATCHED_VALUES].T, c[:_MATCHED_VALUES].T)
 
@@ -107,7 +107,7 @@ def _rows(scene: Scene) -> np.ndarray | None:
     first_columns = slice(0, _SORTED)
     if not (np.isfinite(r).all() and np.isfinite(c).all()):
         return None
-    if not same(np.sort(r[:, first_columns], axis=0), np.sort(c[:, first_columns], axis=0), 2 * scene.allowed):
+    if not is_close(np.sort(r[:, first_columns], axis=0), np.sort(c[:, first_columns], axis=0), 2 * scene.allowed):
         return None
     return _matched(r, c)
 

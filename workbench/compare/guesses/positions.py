@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
 
 _LAYOUTS = {
     "halves": "sines in the first half and cosines in the second",
@@ -58,7 +58,7 @@ def positions(scene: Scene) -> Iterator[Guess]:
         reference_values = reference(rows, width)
         for words, alternative, times in _alternatives(reference):
             candidate_values = times * alternative(rows, width) if alternative else 0.0
-            if not same(candidate_values - reference_values, difference, rounding_error / size):
+            if not is_close(candidate_values - reference_values, difference, rounding_error / size):
                 continue
 
             def expected(

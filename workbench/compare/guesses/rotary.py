@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
 
 _BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 _SHIFTS = (1, -1, 2, -2)
@@ -48,7 +48,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         return Guess(kind, words, expected)
 
     from_candidate_input = guess("RoPE", "", angles).expected(scene.sample)
-    if same(from_candidate_input, scene.pair[1], 2 * scene.allowed):
+    if is_close(from_candidate_input, scene.pair[1], 2 * scene.allowed):
         return  # the error came in with the input
     yield guess(
         "RoPE layout",
@@ -64,7 +64,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     start = np.angle(angles[0])
     positions = np.arange(count)[:, None]
     regular = np.exp(1j * (start + positions * rates))
-    if not same(regular.view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
+    if not is_close(regular.view(np.float64), np.ascontiguousarray(angles).view(np.float64), 1e-2):
         return
     for shift in _SHIFTS:
         offset = f"{shift:+d}"
@@ -107,7 +107,7 @@ def _base_of(angles: Complex) -> float | None:
     count, pairs = angles.shape
     for base in (*_BASES, *_round_bases(angles)):
         rotations = np.exp(1j * np.arange(count)[:, None] * base ** (-np.arange(pairs) / pairs))
-        if same(rotations.view(np.float64), np.ascontiguousarray(angles).view(np.float64), _SAME_ANGLES):
+        if is_close(rotations.view(np.float64), np.ascontiguousarray(angles).view(np.float64), _SAME_ANGLES):
             return base
     return None
 
@@ -149,4 +149,4 @@ def _angles(layout: str, before: np.ndarray, after: np.ndarray) -> Complex:
 def _turns(layout: str, before: np.ndarray, after: np.ndarray, allowed: float) -> bool:
     """Returns whether one angle for each row and pair, the same in all heads, turns one array into the other."""
     pairs = _LAYOUTS[layout][0](np.asarray(before, np.float64)) * _angles(layout, before, after)[:, None]
-    return same(_LAYOUTS[layout][1](pairs), np.asarray(after, np.float64), allowed)
+    return is_close(_LAYOUTS[layout][1](pairs), np.asarray(after, np.float64), allowed)

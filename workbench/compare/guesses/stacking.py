@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
 
 
 def stacking(scene: Scene) -> Iterator[Guess]:
@@ -32,14 +32,14 @@ def stacking(scene: Scene) -> Iterator[Guess]:
         (
             layout
             for layout in layouts
-            if same(_stacked(reference_frames, rows, m, *layout), scene.pair[0], scene.allowed)
+            if is_close(_stacked(reference_frames, rows, m, *layout), scene.pair[0], scene.allowed)
         ),
         None,
     )
     if (
         m < 2
         or reference_layout is None
-        or same(_stacked(candidate_frames, rows, m, *reference_layout), scene.pair[1], 2 * scene.allowed)
+        or is_close(_stacked(candidate_frames, rows, m, *reference_layout), scene.pair[1], 2 * scene.allowed)
     ):
         return
     n, left_padding = reference_layout

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2, same, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, relative_l2, table
 from workbench.trace.inside import layer_and_part
 
 _MOST_FEATURES = 1 << 24  # values whose mean and deviation are computed
@@ -21,7 +21,7 @@ def other_stages(scene: Scene) -> Iterator[Guess]:
         reference_stage = scene.reference_stages[name]
         if reference_stage.shape != scene.candidate.shape:
             continue
-        if not same(table(reference_stage[scene.sample]), scene.pair[1], 2 * scene.allowed):
+        if not is_close(table(reference_stage[scene.sample]), scene.pair[1], 2 * scene.allowed):
             continue
         kind, words = _about(scene, name)
         yield Guess(kind, words, lambda rows, array=reference_stage: table(array[rows]))  # type: ignore[misc]
@@ -85,7 +85,7 @@ def _shifted(scene: Scene, name: str) -> bool:
     candidate_next, reference_next = scene.candidate_stages[order[following]], scene.reference_stages[order[source]]
     if candidate_next.shape != reference_next.shape:
         return False
-    return same(table(reference_next[scene.sample]), table(candidate_next[scene.sample]), 4 * scene.allowed)
+    return is_close(table(reference_next[scene.sample]), table(candidate_next[scene.sample]), 4 * scene.allowed)
 
 
 def addends(scene: Scene) -> Iterator[Guess]:
@@ -144,9 +144,9 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
     for _, reference_input, candidate_input in scene.inputs(1):
         x, r = table(reference_input[scene.sample]), scene.pair[0]
         scale, constant = _lines(x, r)
-        if not same(scale * x + constant, r, scene.allowed) or np.allclose(scale, 1.0) or not scale.all():
+        if not is_close(scale * x + constant, r, scene.allowed) or np.allclose(scale, 1.0) or not scale.all():
             continue
-        if same(scale * table(candidate_input[scene.sample]) + constant, scene.pair[1], 2 * scene.allowed):
+        if is_close(scale * table(candidate_input[scene.sample]) + constant, scene.pair[1], 2 * scene.allowed):
             continue  # the error came in with the input
         shift = constant / scale
 

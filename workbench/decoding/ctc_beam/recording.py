@@ -78,7 +78,7 @@ class Recorder:
             ids, np.concatenate([unextended.mass[dropped_rows], candidates.mass]), all_ints, all_floats, MOST_PRUNED
         )
 
-    def after(self, rows: Rows) -> None:
+    def after_frame(self, rows: Rows) -> None:
         """Records the beam after the frame."""
         living_rows = np.flatnonzero(rows.ints[PREFIX, 0] >= 0)
         ints = rows.ints[:, 0, living_rows]

@@ -44,7 +44,7 @@ class SearchObserver(Protocol):
         """Is called after the choice of each frame, before the rows change."""
         ...
 
-    def after(self, rows: Rows) -> None:
+    def after_frame(self, rows: Rows) -> None:
         """Is called after the rows have changed."""
         ...
 
@@ -211,7 +211,7 @@ class Search:
         rows.floats[: len(masses), utterances] = masses
         self._replace(rows, utterances, extensions.take(chosen.added), chosen)
         if observer is not None:
-            observer.after(rows)
+            observer.after_frame(rows)
 
     def _tokens(self, log_probs: np.ndarray) -> np.ndarray:
         """Returns log-probabilities [utterances, vocabulary] with -inf for tokens that may not be appended."""

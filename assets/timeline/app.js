@@ -338,7 +338,7 @@ export class Timeline {
 
   // Shows what is in view now.
   move() {
-    if (!this.width) return;
+    if (!this.view) return; // hidden since the recording was opened
     this.view = new View(this.link, this.soundBox.width, this.sharp, this.view);
     this.sounds.show(this.view);
     if (this.lanes.list.length) this.rows.show(this.view);

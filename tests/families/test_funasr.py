@@ -169,6 +169,20 @@ def test_damaged_configuration_json_is_refused(content: str, directory: Path) ->
     assert "it/configuration.json" in sentence(error)
 
 
+def test_names_too_long_for_a_file_are_those_of_missing_files(directory: Path) -> None:
+    edit(directory, lambda config: config.update({"init_param": "w" * 400}))
+    assert read_checkpoint(directory).weights.name == "model.pt"
+    edit(directory, lambda config: config["frontend_conf"].update({"cmvn_file": "c" * 400}))
+    (directory / "am.mvn").unlink(missing_ok=True)
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert "names frontend_conf.cmvn_file = ccc" in sentence(error)
+    configuration(directory, {"frontend_conf": {"cmvn_file": "d" * 400}})
+    with pytest.raises(BadInput) as error:
+        read_sensevoice(directory)
+    assert "and there is no such file beside it" in sentence(error)
+
+
 def test_missing_weights_are_refused(directory: Path) -> None:
     (directory / "model.pt").unlink()
     with pytest.raises(BadInput) as error:

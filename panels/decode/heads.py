@@ -20,16 +20,16 @@ from workbench.registry.sources import local_checkpoint
 LOGITS = "logits"  # the stage that a search decodes
 
 
-def stand_apart(pieces: Sequence[str]) -> bool:
+def has_separate_tokens(pieces: Sequence[str]) -> bool:
     """Returns whether tokens are read one by one, with spaces between them, as phonemes are.
 
     This is true unless a mark or a blank shows where words begin, or most tokens are single characters.
     """
-    return _stand_apart(tuple(pieces))
+    return _has_separate_tokens(tuple(pieces))
 
 
 @functools.lru_cache(maxsize=8)
-def _stand_apart(pieces: tuple[str, ...]) -> bool:
+def _has_separate_tokens(pieces: tuple[str, ...]) -> bool:
     if any(piece.startswith(WORD_START) or piece in (" ", "|") for piece in pieces):
         return False
     return 2 * sum(len(piece) > 1 for piece in pieces) > len(pieces)

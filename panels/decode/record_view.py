@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from panels.decode.heads import marks_words, stand_apart
+from panels.decode.heads import has_separate_tokens, marks_words
 from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.record import Scores, SearchRecord
@@ -64,7 +64,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
     """Returns the value of the view; `text` is what the search found."""
     record, pieces = followed.record, followed.pieces
     names = [field for field in RECORDED if field == "acoustic" or _is_used(record, field)]
-    is_spaced = stand_apart(pieces)
+    is_spaced = has_separate_tokens(pieces)
     ids: dict[int, int] = {}
     prefixes: list[list[Any]] = []
 
@@ -96,7 +96,7 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
     best = record.hypotheses[0] if record.hypotheses else None
     rows, labels = _rows(record, pieces, followed.blank, best)
     loss = followed.loss
-    moments = [*([Moment(loss.frame, _lost(loss, pieces, text))] if loss else []), *decisions(record, pieces)]
+    moments = [*([Moment(loss.frame, _loss_sentence(loss, pieces, text))] if loss else []), *decisions(record, pieces)]
     return {
         "labels": labels,
         "grid": base64.b64encode(_grey(record.log_probs[:, rows]).tobytes()).decode("ascii"),
@@ -204,13 +204,13 @@ def units_of(tokens: Sequence[int], words: Sequence[str] | None, pieces: Sequenc
     token_texts = [pieces[token] for token in tokens]
     if not marks_words(pieces):
         return token_texts, False
-    words_found: list[str] = []
+    words_of_tokens: list[str] = []
     for piece in token_texts:
-        if piece.startswith(WORD_START) or not words_found:
-            words_found.append(piece.removeprefix(WORD_START))
+        if piece.startswith(WORD_START) or not words_of_tokens:
+            words_of_tokens.append(piece.removeprefix(WORD_START))
         else:
-            words_found[-1] += piece
-    return words_found, True
+            words_of_tokens[-1] += piece
+    return words_of_tokens, True
 
 
 def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
@@ -274,7 +274,7 @@ def find_loss(record: SearchRecord, wider_hypotheses: Sequence[Hypothesis]) -> L
         return None
     cache: dict[int, bool] = {}
 
-    def leads_there(hypothesis: int) -> bool:
+    def leads_to_target(hypothesis: int) -> bool:
         if hypothesis not in cache:
             tokens = record.tokens_of(hypothesis)
             words = () if record.words is None else record.words[hypothesis]
@@ -283,17 +283,17 @@ def find_loss(record: SearchRecord, wider_hypotheses: Sequence[Hypothesis]) -> L
         return cache[hypothesis]
 
     for number, frame in enumerate(record.frames):
-        if any(leads_there(int(each)) for each in frame.living.ids):
+        if any(leads_to_target(int(each)) for each in frame.living.ids):
             continue
         if frame.living_count > len(frame.living.ids):
             continue  # not all living hypotheses are recorded, and it may be among the others
-        rank = next((place for place, each in enumerate(frame.pruned.ids) if leads_there(int(each))), None)
+        rank = next((place for place, each in enumerate(frame.pruned.ids) if leads_to_target(int(each))), None)
         hypothesis_id = None if rank is None else int(frame.pruned.ids[rank])
         return Loss(target, number, hypothesis_id, rank, target.score - best.score)
     return None
 
 
-def _lost(loss: Loss, pieces: Sequence[str], text: str) -> str:
+def _loss_sentence(loss: Loss, pieces: Sequence[str], text: str) -> str:
     words, _ = units_of(loss.hypothesis.tokens, loss.hypothesis.words, pieces)
     hypothesis_text = " ".join(words) or "nothing"
     return f"“{hypothesis_text}” would have won by {loss.lead:.2f}, and was pruned here: a wider beam keeps it"

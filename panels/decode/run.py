@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panels.decode.heads import LOGITS, headed_offers, layout_of, stand_apart
+from panels.decode.heads import LOGITS, has_separate_tokens, headed_offers, layout_of
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
@@ -234,13 +234,13 @@ def run(pool: SessionPool, decodings: Decodings, stop: threading.Event) -> Itera
     closing the iterator ends the run at its next check.
     """
     rows = decodings.job.rows()
-    given_up = partial(_given_up)
+    given_up = partial(_stopped_row)
     for state in tables(rows, partial(_work, pool, decodings, rows, stop), stop, RunState, given_up):
         decodings.state = state
         yield state
 
 
-def _given_up(row: Row) -> Row:
+def _stopped_row(row: Row) -> Row:
     return replace(row, status="stopped", activity="")
 
 
@@ -407,6 +407,6 @@ def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:
     """
     if hypothesis.words is not None:
         return hypothesis.words
-    if stand_apart(pieces):
+    if has_separate_tokens(pieces):
         return tuple(pieces[token] for token in hypothesis.tokens)
     return tuple(mixed_units(text_of(hypothesis, pieces)))

@@ -210,13 +210,13 @@ def because(rival: Rival) -> str:
     if abs(rival.lead) < 0.005:
         return "the scores are equal, so either could be first"
     larger = sorted(rival.terms.items(), key=lambda term: -abs(term[1]))
-    terms_for = [f"{_the(name)} by {value:.2f}" for name, value in larger if value >= 0.005]
-    terms_against = [f"{_the(name)} by {-value:.2f}" for name, value in larger if value <= -0.005]
+    terms_for = [f"{_term_phrase(name)} by {value:.2f}" for name, value in larger if value >= 0.005]
+    terms_against = [f"{_term_phrase(name)} by {-value:.2f}" for name, value in larger if value <= -0.005]
     sentence = f"for it: {', '.join(terms_for)}" if terms_for else "no term is for it"
     return sentence + (f"; against it: {', '.join(terms_against)}" if terms_against else "; nothing is against it")
 
 
-def _the(name: str) -> str:
+def _term_phrase(name: str) -> str:
     return "the acoustic score" if name == "acoustic" else f"the {name}"
 
 

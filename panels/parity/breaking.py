@@ -16,7 +16,7 @@ from typing import Any
 
 import gradio as gr
 
-from panels.parity.events import ParityActions, shown_html
+from panels.parity.events import ParityActions, run_html
 from panels.parity.request import UncheckedRequest, check_request
 from panels.parity.run import Step
 from panels.parity.view import game_html, status_html
@@ -85,7 +85,7 @@ class BreakingActions:
         guesses_right = (stage == (first_wrong_stage or NOWHERE), kind == fault.kind)
         game = Game("", game.points + sum(guesses_right), game.asked + 2)
         answer = render("parity/breaking.html", "revealed", fault, first_wrong_stage, *guesses_right, game)
-        return shown_html(run), game, answer
+        return run_html(run), game, answer
 
     def leave(self, request: gr.Request) -> None:
         """Removes the files of a user who closed the page."""
@@ -107,7 +107,7 @@ class BreakingActions:
             raise
         self._folders.put(user, folder)  # the comparison reads the trace later too
         request = replace(request, candidates=(side,))
-        yield from self._parity.run(request, user, game_html if hidden else shown_html)
+        yield from self._parity.run(request, user, game_html if hidden else run_html)
 
 
 NOWHERE = "none: all are within tolerance"

@@ -191,7 +191,7 @@ class ParityActions:
         Args:
             html_of_run: makes the HTML of the finished run; by default its verdicts and all stages.
         """
-        html_of_run = html_of_run or shown_html
+        html_of_run = html_of_run or run_html
         busy, idle = run_buttons(True), run_buttons(False)
         self.pool.guard.drawing.prepare(DRAWN_BY)
         try:
@@ -298,7 +298,7 @@ def first_look(run: ParityRun) -> tuple[int, str] | None:
     return None
 
 
-def shown_html(run: ParityRun | ParityRuns) -> str:
+def run_html(run: ParityRun | ParityRuns) -> str:
     """Returns a finished run with its most informative stage marked."""
     if not isinstance(run, ParityRun):
         return several_html(run)

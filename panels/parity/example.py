@@ -12,7 +12,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from panels.parity.view import stage_detail_html, still_html
+from panels.parity.view import stage_detail_html, static_html
 from panels.widgets.samples import read_samples
 from panels.widgets.templates import render
 from workbench.parity_lab import run_parity
@@ -38,7 +38,7 @@ def compute() -> str:
     with Registry() as registry, tempfile.TemporaryDirectory() as folder:
         side = planted_side(registry, fault, source, Path(folder))
         with run_parity(registry, fault.model, source, "pytorch:f32", [side], on_progress=_report_progress) as run:
-            return still_html(run) + stage_detail_html(run, 0, fault.first)
+            return static_html(run) + stage_detail_html(run, 0, fault.first)
 
 
 def _report_progress(share: float, activity: str) -> None:

@@ -96,7 +96,7 @@ def result_html(run: ParityRun, opened: str = "") -> str:
     return render(VIEW, "result", run, *parts[:2], noise, parts[2])
 
 
-def still_html(run: ParityRun) -> str:
+def static_html(run: ParityRun) -> str:
     """Returns a run as `result_html` does, with stages that cannot be pressed: for one whose traces are not kept."""
     parts = [_joined(part) for part in (map(verdict, run.outcomes), heat_map(run, False, ""), sides(run))]
     return render(VIEW, "result", run, *parts[:2], (), parts[2])

@@ -18,7 +18,7 @@ from panels.running.choices import ModelOnRuntime, chosen_offers
 from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
 from panels.visualise.own_recordings import OwnRecordings
-from panels.visualise.run import TASKS, PictureSet, Request, Scenes, Step, follow, request_of, seen_offers
+from panels.visualise.run import TASKS, PictureSet, Request, Scenes, Step, follow, request_of, traceable_offers
 from panels.visualise.view import status_html, views_html
 from panels.widgets.html_block import visibility, visibility_classes
 from panels.widgets.markup import datum, element, text
@@ -75,7 +75,7 @@ class VisualiseActions:
 
     def refresh(self, model: str | None, compared_model: str | None, view: str) -> tuple[Any, ...]:
         """Returns the models that can be chosen now, without changing the choice, and what `choose` returns."""
-        choices = [(each.title, each.cell.value) for each in seen_offers(self.pool.registry) if each.possible]
+        choices = [(each.title, each.cell.value) for each in traceable_offers(self.pool.registry) if each.possible]
         values = [value for _, value in choices]
         first = model if model in values else next(iter(values), None)
         second = compared_model if compared_model in values else NOTHING
@@ -155,10 +155,10 @@ class VisualiseActions:
         """Returns the state of a link: recording, credit, sample, models, and what `choose` returns."""
         link_state: Mapping[str, Any] = event._data if isinstance(event._data, dict) else {}
         state = {name: value for name, value in link_state.items() if isinstance(value, str)}
-        seen_models = seen_offers(self.pool.registry)
-        choices = [(each.title, each.cell.value) for each in seen_models if each.possible]
+        listed_offers = traceable_offers(self.pool.registry)
+        choices = [(each.title, each.cell.value) for each in listed_offers if each.possible]
         model, compared_model = (
-            chosen_offers([state[name]], seen_models)[0].cell.value if state.get(name) else NOTHING
+            chosen_offers([state[name]], listed_offers)[0].cell.value if state.get(name) else NOTHING
             for name in (FIRST_MODEL, SECOND_MODEL)
         )
         model = model or next((value for _, value in choices), NOTHING)

@@ -68,7 +68,7 @@ class PictureSet:
     seconds: float  # how long the pictures took
 
 
-def seen_offers(registry: Registry) -> tuple[RuntimeOffer, ...]:
+def traceable_offers(registry: Registry) -> tuple[RuntimeOffer, ...]:
     """Returns every model on this machine whose stages can be seen, on every runtime in every quantisation."""
     offers_by_cell = {each.cell: each for task in TASKS for each in offers(registry, task)}
     return tuple(each for each in offers_by_cell.values() if not each.elsewhere and each.card.family in FAMILIES)
@@ -96,26 +96,26 @@ def request_of(
     """
     from workbench.visualise.views import find_view
 
-    chosen = chosen_offers([each for each in cells if each], seen_offers(registry))
+    chosen = chosen_offers([each for each in cells if each], traceable_offers(registry))
     if len([each for each in cells if each]) > len(chosen):
         raise BadInput(
             f"both sides are {chosen[0].title}; choose another model, runtime or quantisation to compare with"
         )
-    found_view = find_view(view)
+    requested_view = find_view(view)
     sources = []
     for offer in chosen:
         family = FAMILIES[offer.card.family]
-        if reason := found_view.why_not(family, offer.cell.runtime):
-            raise BadInput(f"{offer.title} has no view {found_view.label}: {reason}")
+        if reason := requested_view.why_not(family, offer.cell.runtime):
+            raise BadInput(f"{offer.title} has no view {requested_view.label}: {reason}")
         source = source_of(family, recording, text)
         if not source:
             raise BadInput(MISSING[family.input])
         sources.append(source)
-    view_options = {name: value for name, value in options.items() if name in found_view.options}
-    checked_view_options = build_options(ViewOptions, view_options, f"the view {found_view.label}")
+    view_options = {name: value for name, value in options.items() if name in requested_view.options}
+    checked_view_options = build_options(ViewOptions, view_options, f"the view {requested_view.label}")
     options_by_offer = [{**(model_options or {}), **(of_family or {}).get(offer.card.family, {})} for offer in chosen]
     checked = [options_for(registry, offer.card.id, each) for offer, each in zip(chosen, options_by_offer, strict=True)]
-    return Request(chosen, tuple(sources), found_view, checked_view_options, tuple(checked))
+    return Request(chosen, tuple(sources), requested_view, checked_view_options, tuple(checked))
 
 
 class Scenes:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.networks import computed
-from workbench.compare.precision import half_of_values, precision_of
+from workbench.compare.precision import half_precision_of_values, precision_of
 from workbench.trace.trace import Trace
 
 DRAW = np.random.default_rng(0)
@@ -38,12 +38,12 @@ def test_half_precision_is_detected_from_values(kind: str) -> None:
 
 def test_single_value_outside_the_type_prevents_half_precision_detection() -> None:
     trace = dump("bfloat16", **{"encoder.layers.2": np.nextafter(rounded_values("bfloat16"), np.float32(9))})
-    assert half_of_values(trace) is None and precision_of(trace).name == "float32"
+    assert half_precision_of_values(trace) is None and precision_of(trace).name == "float32"
 
 
 def test_few_values_zeros_and_integers_give_no_precision() -> None:
     for array in (rounded_values("bfloat16")[:2, :3], np.zeros((99, 99), np.float32), np.ones((40, 40), np.int64)):
-        assert half_of_values(Trace({"encoder.layers.0": array}, {})) is None
+        assert half_precision_of_values(Trace({"encoder.layers.0": array}, {})) is None
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_precision_in_metadata_takes_precedence_over_values(meta: dict[str, str]
 
 def test_float32_values_are_never_detected_as_half_precision() -> None:
     for seed in range(20):
-        assert half_of_values(computed("float32", seed)) is None
+        assert half_precision_of_values(computed("float32", seed)) is None

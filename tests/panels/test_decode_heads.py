@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from panels.decode import heads
-from panels.decode.heads import marks_words, stand_apart
+from panels.decode.heads import has_separate_tokens, marks_words
 from panels.decode.record_view import Followed, search_value
 from workbench.decoding.ctc_beam import CtcDecoder, SearchOptions
 
@@ -29,13 +29,13 @@ def pieces(mark: str) -> Iterator[str]:
 
 
 def test_tokens_are_separated_unless_words_are_marked_or_most_are_letters() -> None:
-    assert stand_apart(["<blk>", "T", "UW", "AH"]) and not stand_apart(["<blk>", "a", "b", "c"])
-    assert not stand_apart(["<blk>", "▁to", "day"]) and marks_words(["<blk>", "▁to", "day"])
-    assert not stand_apart(["<blk>", "TO", "|"]) and not marks_words(["<blk>", "TO", "|"])
+    assert has_separate_tokens(["<blk>", "T", "UW", "AH"]) and not has_separate_tokens(["<blk>", "a", "b", "c"])
+    assert not has_separate_tokens(["<blk>", "▁to", "day"]) and marks_words(["<blk>", "▁to", "day"])
+    assert not has_separate_tokens(["<blk>", "TO", "|"]) and not marks_words(["<blk>", "TO", "|"])
 
 
 def test_followed_search_reads_the_vocabulary_at_most_twice() -> None:
-    heads._stand_apart.cache_clear()
+    heads._has_separate_tokens.cache_clear()
     heads._marks_words.cache_clear()
     Counted.looks = 0
     vocabulary = tuple(pieces(""))

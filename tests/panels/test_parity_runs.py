@@ -215,7 +215,7 @@ def test_public_server_compares_traces_in_another_process_with_equal_results(
         raise AssertionError("a trace is read in the process of the server")
 
     monkeypatch.setattr(sys.modules["workbench.compare.compare"], "compare_stage", refuse)  # not the function
-    monkeypatch.setattr("workbench.compare.precision.half_of_values", refuse)
+    monkeypatch.setattr("workbench.compare.precision.half_precision_of_values", refuse)
     if not isolated:  # sessions of this registry read their stage inputs in this process
         monkeypatch.setattr(StoredTrace, "__getitem__", refuse)
     *_, last = follow(registry, request, threading.Event(), Guard("public"))

@@ -13,7 +13,7 @@ from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import computed
 from workbench.cli.parity import lines
 from workbench.compare import noise_or_bug
-from workbench.compare.presets import half_of
+from workbench.compare.presets import half_precision_of
 from workbench.compare.spread import ORDERS
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, page, run_parity
@@ -110,9 +110,12 @@ def test_progress_includes_the_same_precision_reference(fakes: FakeRegistry, por
 
 
 def test_half_precision_is_detected_from_arithmetic_dtype_not_stored_weights() -> None:
-    assert half_of({"dtype": "torch.bfloat16"}) == "bfloat16" and half_of({"dtype": "fp16"}) == "float16"
+    assert (
+        half_precision_of({"dtype": "torch.bfloat16"}) == "bfloat16"
+        and half_precision_of({"dtype": "fp16"}) == "float16"
+    )
     others = ({}, {"dtype": "float32"}, {"dtype": "bfloat16", "quantization": "bf16"}, {"dtype": "q8_0"}, {"dtype": 16})
-    assert [half_of(meta) for meta in others] == [None] * len(others)
+    assert [half_precision_of(meta) for meta in others] == [None] * len(others)
 
 
 def test_peer_with_another_precision_input_or_mode_is_refused() -> None:

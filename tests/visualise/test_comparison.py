@@ -14,7 +14,7 @@ from workbench.registry.registry import Registry
 from workbench.visualise.comparison import difference, side_by_side
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
-from workbench.visualise.run import picture_of, pictures_beside, split_options, visualise
+from workbench.visualise.run import compared_pictures, picture_of, split_options, visualise
 from workbench.visualise.sides import read_other
 from workbench.visualise.views import find_view
 
@@ -57,10 +57,10 @@ def test_pictures_of_two_runtimes_agree_and_two_models_are_compared_at_equal_tim
     one, gguf = scene_of("demo/sensevoice"), scene_of("demo/sensevoice", "gguf")
     found = difference(picture_of(one, "ctc"), picture_of(gguf, "ctc"))
     assert np.abs(found["posteriors"].values).max() < 1e-2
-    beside = pictures_beside(one, gguf, "similarity")
+    beside = compared_pictures(one, gguf, "similarity")
     np.testing.assert_allclose(np.diag(beside["cka_between"].values), 1, atol=1e-4)
     np.testing.assert_allclose(beside["cka_between"].values, beside["a_cka"].values, atol=1e-3)
-    models = pictures_beside(one, scene_of("demo/paraformer"), "similarity")
+    models = compared_pictures(one, scene_of("demo/paraformer"), "similarity")
     assert models["cka_between"].values.shape == (7, 5) and models["cka_between"].values.min() > 0
     assert models["cka_between"].values.max() < 1 and "against='demo/paraformer@pytorch'" in models.code
 

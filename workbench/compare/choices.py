@@ -23,7 +23,7 @@ StreamLogprobs = list[dict[int, float]]
 """For each stream, the log-probabilities of its likeliest ids."""
 
 
-def tells_choices(trace: Trace) -> bool:
+def has_alternatives(trace: Trace) -> bool:
     """Returns whether a trace holds the likeliest ids of each position with their log-probabilities.
 
     Raises `BadInput` if the two do not fit together.

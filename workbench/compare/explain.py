@@ -24,7 +24,7 @@ from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
 from workbench.compare.guesses.filter_bank import filter_banks
 from workbench.compare.guesses.functions import activations, functions
-from workbench.compare.guesses.guess import Guess, Hint, Scene, left_over, remaining
+from workbench.compare.guesses.guess import Guess, Hint, Scene, remainder_clause, remaining
 from workbench.compare.guesses.heads import context, fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
@@ -114,7 +114,7 @@ def _hint(fitting: list[tuple[float, Guess]], scene: Scene, error: float) -> Hin
         and guess is not best_guess
     ]
     words = best_guess.words.replace("{}", " or ".join([best_guess.option, *other_options]))
-    remainder = "" if best_guess.is_verified else f"; {left_over(least_error_left)}"
+    remainder = "" if best_guess.is_verified else f"; {remainder_clause(least_error_left)}"
     return Hint(best_guess.kind, scene.stage, f"{words}{remainder}", least_error_left, error)
 
 

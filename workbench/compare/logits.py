@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.guesses.guess import left_over
+from workbench.compare.guesses.guess import remainder_clause
 
 TOP = 5  # number of best candidates that are compared as a set
 _BLOCK_VALUES = 1 << 20
@@ -119,7 +119,9 @@ def explain_logits(reference: np.ndarray, candidate: np.ndarray) -> str | None:
     r, c = (side - side.mean(axis=1, keepdims=True) for side in (r, c))
     remainder, size = float(np.linalg.norm(c - r)), float(np.linalg.norm(r))
     if size and remainder <= _MUCH_NEARER * min(difference, size):
-        return f"each row is the reference's plus a constant, as after log-softmax; {left_over(remainder / size)}"
+        return (
+            f"each row is the reference's plus a constant, as after log-softmax; {remainder_clause(remainder / size)}"
+        )
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.compare.inputs import computed_from, side_of_inputs
-from workbench.compare.presets import half_of
+from workbench.compare.presets import half_precision_of
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 
@@ -43,7 +43,7 @@ def check_alone(reference: Trace, candidate: Trace, exact: Trace) -> bool:
 
 def check_peer(peer: Trace, candidate: Trace, exact: Trace) -> None:
     """Raises `BadInput` unless both have the same half precision, the same input and the same way of computation."""
-    precision_names = [half_of(trace.meta) for trace in (peer, candidate)]
+    precision_names = [half_precision_of(trace.meta) for trace in (peer, candidate)]
     if precision_names[0] is None or precision_names[0] != precision_names[1]:
         precisions = [
             f"{trace.meta.get('quantization') or trace.meta.get('dtype')!s:.40}" for trace in (peer, candidate)

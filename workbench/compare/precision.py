@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.presets import half_of
+from workbench.compare.presets import half_precision_of
 from workbench.trace.order import computation_order, is_aside
 from workbench.trace.trace import Trace
 
@@ -42,16 +42,16 @@ def precision_of(trace: Trace) -> Precision:
         return Precision(str(quantization), f"the trace names the quantization {quantization}")
     if meta.get("runtime") == "gguf" and (stored := meta.get("dtype")):  # the type of its weights
         return Precision(_OF_WEIGHTS.get(str(stored), str(stored)), f"the trace names the dtype {stored}")
-    if half_precision := half_of(meta):
+    if half_precision := half_precision_of(meta):
         return Precision(half_precision, f"the trace names the dtype {meta['dtype']}")
     if isinstance(meta.get("dtype"), str):
         return Precision("float32", f"the trace names the dtype {meta['dtype']}")
-    if half_precision := half_of_values(trace):
+    if half_precision := half_precision_of_values(trace):
         return Precision(half_precision, f"every value is a number that {half_precision} has")
     return Precision("float32", "the trace names no precision, and its values are not those of a 16-bit type")
 
 
-def half_of_values(trace: Trace) -> str | None:
+def half_precision_of_values(trace: Trace) -> str | None:
     """Returns the 16-bit type that has every value of a trace's layers, or None.
 
     Looks at the layers; without any, at all stages but the front end, which programs compute in float32. Final logits

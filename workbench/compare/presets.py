@@ -142,7 +142,7 @@ def _reason(arithmetics: Sequence[str]) -> str:
     return f"the {side} has {reference or candidate} and the {silent_side} names none"
 
 
-def half_of(meta: Mapping[str, Any]) -> str | None:
+def half_precision_of(meta: Mapping[str, Any]) -> str | None:
     """Returns `bfloat16` or `float16` if a trace with that metadata was computed in half precision.
 
     Returns None for other traces, including those whose weights alone are stored in half precision.

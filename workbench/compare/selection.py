@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from workbench.compare.answers import LOGPROBS as CHOICES
 from workbench.compare.answers import ROWS
-from workbench.compare.choices import setting_changes, tells_choices
+from workbench.compare.choices import has_alternatives, setting_changes
 from workbench.compare.inputs import InputSide, side_of_inputs
 from workbench.compare.logprobs import IDS, reported_tokens
 from workbench.compare.logprobs import STAGE as LOGPROBS
@@ -81,7 +81,7 @@ def _not_comparable(reference: Trace, candidate: Trace) -> list[tuple[str, str]]
     sides = (("reference", reference), ("candidate", candidate))
     if sides_without_ids := [side for side, trace in sides if reported_tokens(trace) is None]:
         reasons.append((LOGPROBS, f"the {sides_without_ids[0]} does not name the tokens ({IDS})"))
-    if not all(map(tells_choices, (reference, candidate))):
+    if not all(map(has_alternatives, (reference, candidate))):
         reasons.append((CHOICES, "a trace does not name the ids (answer.alternatives)"))
     return reasons
 

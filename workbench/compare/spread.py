@@ -20,7 +20,7 @@ from workbench.compare.judged_stages import AllowedRounding, judged_stages
 from workbench.compare.noise import AT_MOST_SUFFIX, FLOAT64, NoiseReport, StageNoise, farthest_channel, lead_to_first
 from workbench.compare.noise_inputs import check_alone, check_exact
 from workbench.compare.noise_limits import CLEAN_CHANNEL_DEVIATIONS, CLEAN_FACTORS, PEER_LEADING_SHARE, ROUNDING_RMS
-from workbench.compare.presets import half_of, preset_of
+from workbench.compare.presets import half_precision_of, preset_of
 from workbench.compare.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
@@ -67,7 +67,7 @@ def noise_by_spread(reference: Trace, candidate: Trace, clean: Clean, stages: st
     exact = cut_like(clean.exact, candidate)
     traces = [cut_like(each, candidate) for each in clean.traces]
     preset, _ = preset_of(candidate.meta)
-    half_precision = half_of(clean.traces[0].meta)
+    half_precision = half_precision_of(clean.traces[0].meta)
     min_rounding = ROUNDING_RMS * preset_of({"dtype": half_precision})[0].roundoff if half_precision else OF_FLOAT32
     same_answers = isolated or same_answer(cut_like(reference, candidate), candidate, exact, *traces)
     allowed = AllowedRounding(min_rounding, isolated)

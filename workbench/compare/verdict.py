@@ -167,7 +167,8 @@ def _peer_opening(comparison: Comparison, first: StageComparison, noise: NoiseRe
     inputs_phrase = f", each {_inputs(comparison)}" if comparison.isolated else ""
     divergence = f"{first.stage} is beyond tolerance {_tolerance(comparison)}"
     return as_sentence(
-        f"as near to float64 as {side_of(noise.beside)}: {count}{inputs_phrase}, though {divergence}, {_why(first)}"
+        f"as near to float64 as {side_of(noise.beside)}: {count}{inputs_phrase}, though {divergence}, "
+        f"{_excess_clause(first)}"
     )
 
 
@@ -225,7 +226,7 @@ def _float64_opening(
     ]
     if first is None:
         return [*sentences, f"None of {counted(len(comparison.stages), 'stage')} is beyond tolerance."]
-    return [*sentences, f"{first.stage} is the first stage beyond tolerance: {_why(first)}.", *_hint(first)]
+    return [*sentences, f"{first.stage} is the first stage beyond tolerance: {_excess_clause(first)}.", *_hint(first)]
 
 
 def _inputs(comparison: Comparison) -> str:
@@ -258,7 +259,7 @@ def _headline(comparison: Comparison, first: StageComparison | None) -> str:
             sentence += f", relative L2 at most {worst.numbers.relative_l2:.2g} ({worst.stage})"
         return f"{sentence}."
     inputs_phrase = f"C{_inputs(comparison)[1:]}, " if comparison.isolated else ""
-    return f"{inputs_phrase}{first.stage} is the first stage beyond tolerance {name}: {_why(first)}."
+    return f"{inputs_phrase}{first.stage} is the first stage beyond tolerance {name}: {_excess_clause(first)}."
 
 
 def _beyond_count(comparison: Comparison) -> list[str]:
@@ -272,7 +273,7 @@ def _beyond_count(comparison: Comparison) -> list[str]:
     return [f"{len(failing)} of {count} stages are beyond tolerance."] if len(failing) > 1 else []
 
 
-def _why(stage: StageComparison) -> str:
+def _excess_clause(stage: StageComparison) -> str:
     if stage.mismatch:
         return stage.mismatch
     if stage.numbers and stage.numbers.nonfinite_differences:
@@ -302,7 +303,10 @@ def _about_tokens(comparison: Comparison) -> list[str]:
         return ["The tokens differ."]
     ids = ["the end" if each is None else str(each) for each in (first.reference, first.candidate)]
     sentence = f"The tokens differ from place {first.place} on: {_on_both_sides(*ids)}."
-    return [sentence, _near_tie_sentence(first.choice, first.near_tie) if first.choice else _unknown(comparison)]
+    return [
+        sentence,
+        _near_tie_sentence(first.choice, first.near_tie) if first.choice else _unknown_choice_reason(comparison),
+    ]
 
 
 def _about_ids(comparison: Comparison) -> list[str]:
@@ -330,7 +334,7 @@ def _id_text(number: int | None, name: str) -> str:
     return name if number is None or name == str(number) else f"{number} ({name})"
 
 
-def _unknown(comparison: Comparison) -> str:
+def _unknown_choice_reason(comparison: Comparison) -> str:
     """Returns why the choice of the first token that differs is unknown."""
     logits_stage = next((each for each in comparison.stages if each.stage == "logits"), None)
     if logits_stage is None:

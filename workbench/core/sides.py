@@ -88,10 +88,10 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
         name, equals, value = (part.strip() for part in change.partition("="))
         name = name.replace("-", "_")
         if not equals or (name not in RUNTIMES[runtime].settings and name not in specs):
-            names_known = ", ".join(dict.fromkeys((*RUNTIMES[runtime].settings, *specs)))
+            known_names = ", ".join(dict.fromkeys((*RUNTIMES[runtime].settings, *specs)))
             raise BadInput(
                 f"{change!r:.80} in {text!r:.80} is not understood; expected NAME=VALUE, and the names that {model} "
-                f"has on {runtime} are {names_known}"
+                f"has on {runtime} are {known_names}"
             )
         if name in RUNTIMES[runtime].settings:
             settings[name] = check_setting(name, _value(SETTINGS[name], value), f"{name} in {text!r:.80} is {value!r}")

@@ -76,7 +76,7 @@ def _silence(names: tuple[str, ...], checkpoint: Path) -> None:
         raise WorkbenchError(f"the fault could not be planted: {result.stderr.strip().splitlines()[-1:]}")
 
 
-def _silence_here(path: Path, names: list[str]) -> None:
+def _silence_file(path: Path, names: list[str]) -> None:
     """Sets the tensors of those names in a checkpoint to zero."""
     import torch
 
@@ -193,4 +193,4 @@ def planted_side(
 
 
 if __name__ == "__main__":
-    _silence_here(Path(sys.argv[1]), sys.argv[2:])
+    _silence_file(Path(sys.argv[1]), sys.argv[2:])

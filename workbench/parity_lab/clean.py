@@ -85,10 +85,10 @@ def named_precision(trace: Trace, precision: str) -> tuple[Trace, str]:
     The sentence is empty if the trace itself names its precision, or if its values may be float32.
     """
     if precision == AUTO:
-        precision_found = precision_of(trace)
-        if not precision_found.is_half or trace.meta.get("dtype"):
+        detected = precision_of(trace)
+        if not detected.is_half or trace.meta.get("dtype"):
             return trace, ""
-        name, reason = precision_found.name, precision_found.reason
+        name, reason = detected.name, detected.reason
     else:
         name, reason = precision, "as asked"
     if name in (*FLOAT32, *HALVES):

@@ -93,9 +93,9 @@ class DumpJudge:
         given = self._save(self._substitutes(dump.trace, self._reference_trace), f"{file}-stages")
         reference = self._compute(self._reference, f"reference-for-{file}", given=given)
         if self._exact is not None:
-            self.exact = self._or_why(self._exact, f"float64-for-{file}", given)
+            self.exact = self._result_or_reason(self._exact, f"float64-for-{file}", given)
         clean = self._clean.of(dump.trace, tag=f"for-{file}", given=given) if self._clean else (None, "")
         return self._judge(Sources(reference, self.exact, clean), dump)
 
-    def _or_why(self, side: Side, file: str, given: Path) -> TraceOrReason:
+    def _result_or_reason(self, side: Side, file: str, given: Path) -> TraceOrReason:
         return result_or_reason(partial(self._compute, side, file, given=given))

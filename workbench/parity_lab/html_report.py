@@ -45,11 +45,11 @@ def page(run: ParityRun, figures: int = 4) -> str:
 
 def verdict(outcome: Outcome) -> str:
     """Returns a candidate's verdict as HTML: its status in a word, its sentences, and further details."""
-    comparison, verdict_found = outcome.comparison, outcome.verdict
+    comparison, outcome_verdict = outcome.comparison, outcome.verdict
     lines = [f"{comparison.about_tolerance}."] if comparison else []
     lines += comparison.warnings if comparison else ()
     # Details that the sentence already states are not repeated.
-    lines += verdict_found.further_details if verdict_found else []
+    lines += outcome_verdict.further_details if outcome_verdict else []
     if outcome.no_noise and outcome.computed:
         lines.append(f"noise and bugs are not distinguished: {outcome.no_noise}")
     if outcome.precision:

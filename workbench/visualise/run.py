@@ -77,7 +77,7 @@ def visualise(
                 **{**_shared_settings(settings), **side.settings},
             )
             with opening as second_session:
-                picture = pictures_beside(
+                picture = compared_pictures(
                     scene,
                     Scene(second_session, second_card, audio, second_options, models),
                     selected_view,
@@ -91,7 +91,7 @@ def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name in ("threads",)}
 
 
-def pictures_beside(first: Scene, second: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
+def compared_pictures(first: Scene, second: Scene, view: View | str, options: ViewOptions = DEFAULT) -> Picture:
     """Returns a picture of two scenes side by side, with their difference, and the view's layers for both together.
 
     Raises `BadInput` for a view that one of the models does not have.

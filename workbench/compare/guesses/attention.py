@@ -21,15 +21,15 @@ def weights(scene: Scene) -> Iterator[Guess]:
     r, c = np.asarray(r, np.float64), np.asarray(c, np.float64)
     if not (np.isfinite(c).all() and (r >= 0).all() and (c >= 0).all()):
         return
-    seen_by_both = (r > 0) & (c > 0)
-    yield from _scaled(r, c, seen_by_both)  # other scores may also be too small for a weight above 0
+    visible_to_both = (r > 0) & (c > 0)
+    yield from _scaled(r, c, visible_to_both)  # other scores may also be too small for a weight above 0
     if not np.array_equal(r > 0, c > 0):
-        yield from _masked(r, c, seen_by_both)
+        yield from _masked(r, c, visible_to_both)
 
 
-def _scaled(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[Guess]:
+def _scaled(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:
     with np.errstate(all="ignore"):
-        x, y = (np.where(seen_by_both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
+        x, y = (np.where(visible_to_both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
         x, y = (side - np.nanmean(side, axis=-1, keepdims=True) for side in (x, y))
     finite = np.isfinite(x) & np.isfinite(y)
     square = float(np.square(x[finite]).sum())
@@ -51,10 +51,10 @@ def _scaled(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[
     yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{width_clause}", expected)
 
 
-def _masked(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[Guess]:
+def _masked(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:
     """Yields another mask, if the weights of the keys that both sides see are in proportion."""
     added, missing = (int(each.any(axis=0).sum()) for each in ((c > 0) & (r == 0), (r > 0) & (c == 0)))
-    shared = [np.where(seen_by_both, side, 0.0) for side in (r, c)]
+    shared = [np.where(visible_to_both, side, 0.0) for side in (r, c)]
     with np.errstate(all="ignore"):
         reference_weights, candidate_weights = (side / side.sum(axis=-1, keepdims=True) for side in shared)
     reference_weights, candidate_weights = np.nan_to_num(reference_weights), np.nan_to_num(candidate_weights)
@@ -72,7 +72,9 @@ def _masked(r: np.ndarray, c: np.ndarray, seen_by_both: np.ndarray) -> Iterator[
     def expected(rows: Rows) -> np.ndarray:
         with np.errstate(all="ignore"):
             total = shared[1][rows].sum(axis=-1, keepdims=True)
-        return np.asarray(np.where(seen_by_both[rows], reference_weights[rows] * total, c[rows]).reshape(len(rows), -1))
+        return np.asarray(
+            np.where(visible_to_both[rows], reference_weights[rows] * total, c[rows]).reshape(len(rows), -1)
+        )
 
     if is_close(reference_weights, candidate_weights, 1e-2):
         yield Guess("mask", words, expected)

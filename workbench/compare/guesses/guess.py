@@ -152,7 +152,7 @@ def remaining(guess: Guess, candidate: np.ndarray, sample: Rows, allowed: float)
     return float((error / size) ** 0.5) if size > 0 and np.isfinite(error) else np.inf
 
 
-def left_over(share: float) -> str:
+def remainder_clause(share: float) -> str:
     """Returns in words what an explanation leaves unexplained, given that as a relative L2."""
     return f"a difference of {100 * share:.2g} % remains" if share else "nothing else differs"
 

@@ -155,10 +155,10 @@ class Rows:
         all_floats[:, places] = floats
         self._row_of[ints[PREFIX]] = places % capacity
         if self._words:
-            self._find_again()
+            self._update_row_index()
         self.link(utterances)
 
-    def _find_again(self) -> None:
+    def _update_row_index(self) -> None:
         """Finds a row of every living prefix again, because one of several rows of a prefix may have been dropped."""
         alive = self.ints[PREFIX] >= 0
         self._row_of[self.ints[PREFIX][alive]] = np.nonzero(alive)[1]
@@ -179,6 +179,6 @@ class Rows:
         self.histories, renamed = self.histories.keep(self.ints[HISTORY][alive])
         self.ints[HISTORY][alive] = renamed[self.ints[HISTORY][alive]]
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)
-        self._find_again()
+        self._update_row_index()
         self.link(np.arange(self.utterances))
         self._limit = max(TREE_LIMIT, 2 * max(self.prefixes.size, self.histories.size))

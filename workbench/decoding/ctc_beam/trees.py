@@ -26,16 +26,16 @@ class Tree:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; new ones get new numbers."""
         free = range(self.size, self.size + len(parents))  # a sequence that has a number leaves a gap here
         keys = (parents * self.symbols + symbols).tolist()
-        numbers_found = np.fromiter(map(self._numbers.setdefault, keys, free), dtype=np.int64, count=len(keys))
-        self.size = max(self.size, int(numbers_found.max(initial=-1)) + 1)
+        numbers = np.fromiter(map(self._numbers.setdefault, keys, free), dtype=np.int64, count=len(keys))
+        self.size = max(self.size, int(numbers.max(initial=-1)) + 1)
         if self.size > len(self.parents):
             added_entries = np.full(max(len(self.parents), self.size - len(self.parents)), -1, dtype=np.int64)
             self.parents, self.last = (
                 np.concatenate([self.parents, added_entries]),
                 np.concatenate([self.last, added_entries]),
             )
-        self.parents[numbers_found], self.last[numbers_found] = parents, symbols
-        return numbers_found
+        self.parents[numbers], self.last[numbers] = parents, symbols
+        return numbers
 
     def find(self, parents: np.ndarray, symbols: np.ndarray) -> np.ndarray:
         """Returns the numbers int64 [n] of the sequences that extend others by a symbol; -1 for those without one."""

@@ -48,7 +48,7 @@ class Side:
 def attention(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the picture that the options ask for: each head, the mean, rollout, or from a token back to the sound."""
     if options.attention == "token":
-        return _back_to_the_sound(scene, options)
+        return _attention_to_sound(scene, options)
     if options.stack == "cross" and options.attention == "rollout":
         raise BadInput("rollout goes through the layers of one stack, and cross is between two; expected another stack")
     if options.stack == "cross":
@@ -193,7 +193,7 @@ def _one_by_one(scene: Scene, substituted: dict[str, np.ndarray], stages: list[s
 # From a token back to the sound.
 
 
-def _back_to_the_sound(scene: Scene, options: ViewOptions) -> ViewContent:
+def _attention_to_sound(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the attention of one token's choice to the recording: each head, their mean, and all tokens."""
     if options.stack in ("auto", "cross"):
         scene.check_written()

@@ -48,7 +48,7 @@ from workbench.speech.streaming import AudioChunks
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.recorder import Recorder
 from workbench.trace.times import RowTimes, described_times
-from workbench.trace.trace import Given, Out, StageFilter, Trace
+from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 TRAINED_SECONDS = 30.0  # the longest recordings that the published models were trained with
 LONGEST_ENCODED = 30.0  # seconds of the assistant's samples; the codec's encoder attends to all of them at once
@@ -173,7 +173,12 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         )
 
     def trace(
-        self, source: Messages | str, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+        self,
+        source: Messages | str,
+        stages: str = "*",
+        given: StageSource = None,
+        out: OutputPath = None,
+        **options: Any,
     ) -> Trace:
         """Returns the stages that match the glob: of one pass over the prompt of a conversation, and of the answer.
 

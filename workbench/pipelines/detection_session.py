@@ -20,7 +20,7 @@ from workbench.session.protocols import Detects, Session, Traces, recordings
 from workbench.session.values import AudioSource, Event, Progress, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.times import RowTimes, described_times
-from workbench.trace.trace import Given, Out, StageFilter, Trace
+from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
 
@@ -95,7 +95,7 @@ class DetectionSession(Session, Detects, Traces):
         return self.transcribe(audio, **options).segments
 
     def trace(
-        self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+        self, source: AudioSource, stages: str = "*", given: StageSource = None, out: OutputPath = None, **options: Any
     ) -> Trace:
         """Returns the front end's stages, `vad.scores` [frames, classes] and `vad.spans` [spans, 2] in seconds."""
         if options.get("steps") or options.get("follow") is not None:

@@ -61,7 +61,7 @@ from workbench.text.scripts import join_texts
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.steps import Follow
 from workbench.trace.times import described_times
-from workbench.trace.trace import Given, Out, StageFilter, Trace
+from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 # The chunks of this many batches are sorted by length together.
 POOLED_BATCHES = 4
@@ -207,8 +207,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         self,
         source: AudioSource,
         stages: str = "*",
-        given: Given = None,
-        out: Out = None,
+        given: StageSource = None,
+        out: OutputPath = None,
         *,
         steps: str = "",
         follow: Follow = None,

@@ -42,7 +42,7 @@ from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import settled_text
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.steps import Follow, ForcedDecoding
-from workbench.trace.trace import Given, Out, StageFilter, Trace
+from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 
 class Writer(Protocol):
@@ -204,8 +204,8 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         self,
         source: Prompt,
         stages: str = "*",
-        given: Given = None,
-        out: Out = None,
+        given: StageSource = None,
+        out: OutputPath = None,
         *,
         steps: str = "",
         follow: Follow = None,

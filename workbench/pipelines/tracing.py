@@ -16,7 +16,7 @@ from workbench.system.versions import versions
 from workbench.trace.gradients import gradient_stage, is_gradient
 from workbench.trace.inside import no_such_part, only_inside
 from workbench.trace.recorder import stage_digest
-from workbench.trace.trace import Given, Out, StageFilter, Trace
+from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 from workbench.trace.write import trace_place
 
 NO_STAGE = "no stage"  # the beginning of each message about a glob that matches nothing
@@ -44,7 +44,7 @@ class SubstitutedStages(Mapping[str, np.ndarray]):
         return len(self.trace)
 
 
-def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
+def substituted_stages(given: StageSource, digest: str) -> SubstitutedStages | None:
     """Returns the substituted stages in `given`, or None if there are none.
 
     Args:
@@ -66,7 +66,7 @@ def substituted_stages(given: Given, digest: str) -> SubstitutedStages | None:
     return SubstitutedStages(trace)
 
 
-def place_of(out: Out) -> Path | None:
+def place_of(out: OutputPath) -> Path | None:
     """Returns the path that the trace is written to, or None. Raises `BadInput` if a trace cannot be written there."""
     return None if out is None else trace_place(out)
 

@@ -26,7 +26,7 @@ from workbench.session.protocols import Capabilities, Session
 from workbench.session.values import CONVERSATION, AudioSource, Generation, Prompt, Transcript
 from workbench.text.prompts import check_prompt, messages_of
 from workbench.trace.steps import Follow
-from workbench.trace.trace import Given, Out, Trace
+from workbench.trace.trace import OutputPath, StageSource, Trace
 
 Passed = TypeVar("Passed")
 Resolve = Callable[[dict[str, Any]], dict[str, Any]]
@@ -112,8 +112,8 @@ class OpenSession(Capabilities):
         self,
         source: AudioSource | Prompt,
         stages: str = "*",
-        given: Given = None,
-        out: Out = None,
+        given: StageSource = None,
+        out: OutputPath = None,
         *,
         steps: str = "",
         follow: Follow = None,

@@ -35,7 +35,7 @@ from workbench.session.values import (
     Transcript,
 )
 from workbench.trace.steps import Follow
-from workbench.trace.trace import Given, Out, Trace
+from workbench.trace.trace import OutputPath, StageSource, Trace
 
 
 @runtime_checkable
@@ -149,8 +149,8 @@ class Traces(Protocol):
         self,
         source: Any,
         stages: str = "*",
-        given: Given = None,
-        out: Out = None,
+        given: StageSource = None,
+        out: OutputPath = None,
         *,
         steps: str = "",
         follow: Follow = None,

@@ -112,9 +112,9 @@ class StageFilter:
         return any(map(reaches_inside, matching))
 
 
-Given = Trace | str | Path | None
+StageSource = Trace | str | Path | None
 """The source of substituted stages: a trace, or the path of one."""
 
 
-Out = str | Path | None
+OutputPath = str | Path | None
 """The file to write a trace to; None if the trace is only returned."""

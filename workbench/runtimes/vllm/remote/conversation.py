@@ -31,7 +31,7 @@ from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, Aud
 from workbench.session.messages import Message, Part, TextPart, check_messages, where_of
 from workbench.session.protocols import Converses, Session, Traces
 from workbench.session.values import Piece
-from workbench.trace.trace import Given, Out, Trace
+from workbench.trace.trace import OutputPath, StageSource, Trace
 
 
 class RemoteConversationSession(Session, Converses, Traces):
@@ -90,7 +90,12 @@ class RemoteConversationSession(Session, Converses, Traces):
         yield reader.completed(answer.answer(reader.finish), reading_seconds)
 
     def trace(
-        self, source: Messages | str, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+        self,
+        source: Messages | str,
+        stages: str = "*",
+        given: StageSource = None,
+        out: OutputPath = None,
+        **options: Any,
     ) -> Trace:
         """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)

@@ -31,7 +31,7 @@ from workbench.runtimes.vllm.remote.wording import Wording
 from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.values import AudioSource, Event, Token
 from workbench.trace.recorder import Stages
-from workbench.trace.trace import Given, Out, StageFilter, Trace
+from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 CUT_OFF = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
 NO_TOKENS = "the server offers only transcriptions, with its own prompt, and does not send their tokens"
@@ -204,7 +204,7 @@ class RemoteSpeechSession(InstructedSession):
         yield from super().converse_stream(messages, **options)
 
     def trace(
-        self, source: AudioSource, stages: str = "*", given: Given = None, out: Out = None, **options: Any
+        self, source: AudioSource, stages: str = "*", given: StageSource = None, out: OutputPath = None, **options: Any
     ) -> Trace:
         """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)

@@ -28,7 +28,7 @@ from workbench.runtimes.vllm.remote.speech import NO_STAGES
 from workbench.session.conversation import ConversationEvent, Messages
 from workbench.session.protocols import Converses, Generates, Session, Traces
 from workbench.session.values import Alternative, Generation, Piece, Prompt
-from workbench.trace.trace import Given, Out, Trace
+from workbench.trace.trace import OutputPath, StageSource, Trace
 
 NUMBERED = "token_id:"  # the prefix of an id that represents a token
 RULED_OUT = -9999.0  # the log-probability that such servers send for minus infinity
@@ -113,7 +113,9 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
             prompt_fields = {"messages": [*system, {"role": "user", "content": content}]}
         yield from self._generate(client, self._call(prompt_fields, checked_options), checked_options.alternatives)
 
-    def trace(self, source: Prompt, stages: str = "*", given: Given = None, out: Out = None, **options: Any) -> Trace:
+    def trace(
+        self, source: Prompt, stages: str = "*", given: StageSource = None, out: OutputPath = None, **options: Any
+    ) -> Trace:
         """Raises `Unavailable`, as a server shows no stages."""
         raise Unavailable(NO_STAGES)
 

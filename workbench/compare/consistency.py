@@ -27,7 +27,9 @@ from workbench.compare.noise import NoiseReport
 
 LEVEL = 0.01  # the chance of a false alarm in a whole verdict
 MARGIN = 1.25  # a candidate counts as farther only by this factor
-MARGIN_ALONE = 2.0  # the same factor beside the reference alone, because other libraries' kernels may round more
+REFERENCE_MARGIN = (
+    2.0  # the same factor relative to the reference alone, because other libraries' kernels may round more
+)
 MEDIAN, MEAN = "at the median position", "on the mean of all positions"
 
 
@@ -137,7 +139,7 @@ def measurements_of(noise: NoiseReport, clean: int) -> tuple[Measurement, ...]:
     Args:
         clean: the number of clean computations that the report is based on; 1 for the reference alone.
     """
-    margin = MARGIN if clean > 1 else MARGIN_ALONE
+    margin = MARGIN if clean > 1 else REFERENCE_MARGIN
     measurements = list[Measurement]()
     for each in noise.stages:
         clean_error = max(each.reference_typical, each.rounding)

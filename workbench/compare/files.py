@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.trace.mapping import read_mapping
 from workbench.trace.read import read_trace
 
-WITHIN, BEYOND = 0, 1  # exit status; bad input has another
+EXIT_WITHIN, EXIT_BEYOND = 0, 1  # exit status; bad input has another
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Result:
     @property
     def status(self) -> int:
         """The exit status of the command."""
-        return WITHIN if self.verdict.within else BEYOND
+        return EXIT_WITHIN if self.verdict.within else EXIT_BEYOND
 
     def lines(
         self, as_json: bool = False, profiles: bool = False, screen: os.terminal_size | None = None

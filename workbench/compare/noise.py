@@ -259,7 +259,7 @@ class _ComparisonSide:
 def _comparison_side(
     reference: Trace, candidate: Trace, exact: Trace, peer: Trace | None, isolated: bool
 ) -> _ComparisonSide:
-    """Returns the side that the candidate is measured beside; raises `BadInput` for a peer that does not fit."""
+    """Returns the side that the candidate is compared with; raises `BadInput` for a peer that does not fit."""
     if peer is None:
         preset, _ = preset_of(reference.meta)
         return _ComparisonSide(

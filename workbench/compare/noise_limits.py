@@ -56,7 +56,7 @@ ISOLATED_FACTORS = Factors(4.0, 2.5)
 Measured in the same way: at most 2.5 times in 5,000 stages, 1.5 times at the median position."""
 
 PEER_FACTORS = Factors(8.0, 2.6, 12.0, 4.5)
-"""Factors beside a peer: the reference's own model in the candidate's half precision, with every step rounded.
+"""Factors relative to a peer: the reference's own model in the candidate's half precision, with every step rounded.
 
 In float32, correct kernels differ in the order of their sums. In half precision they all round the same weights and sum
 in float32; they differ in the steps that they round. Measured with 600 ports of the demo models in bfloat16 and float16
@@ -67,7 +67,7 @@ them.
 """
 
 CLEAN_FACTORS = Factors(4.0, 1.4, 6.0, 6.0, 2.0)
-"""Factors beside the farthest of several clean computations in the candidate's precision (`workbench.compare.spread`).
+"""Factors relative to the farthest of several clean computations in the candidate's precision (`spread`).
 
 The median position and the mean over positions decide: of 7 computations in bfloat16 that differ in the order of their
 sums, the logarithms of these distances have a deviation of 0.1. The whole and the worst position keep wide bounds,
@@ -94,7 +94,7 @@ A factor of two is always allowed. One wrong row of a matrix makes one channel s
 whole is. Correct kernels were at most 5.3 deviations apart."""
 
 CLEAN_CHANNEL_DEVIATIONS = 10.0
-"""As `CHANNEL_DEVIATIONS`, but beside several clean computations: the farthest in each channel deviate less."""
+"""As `CHANNEL_DEVIATIONS`, but relative to several clean computations: the farthest in each channel deviate less."""
 
 POSITION_FACTOR = 10.0
 """The largest allowed relative L2 of one position, as a multiple of the limit of the candidate's preset.
@@ -111,7 +111,7 @@ A fault that is barely within its bound grows in later stages, and the first sta
 faulty one. Noise rarely takes such a large share, and hardly ever just before a bug."""
 
 PEER_LEADING_SHARE = 0.85
-"""As `LEADING_SHARE`, but beside a peer, whose bounds are narrower."""
+"""As `LEADING_SHARE`, but relative to a peer, whose bounds are narrower."""
 
 FRONT_END_ERROR = 1e-6
 """The assumed distance of the reference from float64 where the float64 trace holds a stage in float32 (the front end).

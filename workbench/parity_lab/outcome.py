@@ -22,7 +22,7 @@ from workbench.trace.trace import Trace
 
 FORMAT = 1  # version of the JSON; it increases when a key changes its meaning
 LONGEST_SHOWN = 160  # most characters of a verdict in a notebook
-WITHIN, BEYOND = 0, 1  # exit status, besides those of `BadInput` and `Unavailable`
+EXIT_WITHIN, EXIT_BEYOND = 0, 1  # exit status, besides those of `BadInput` and `Unavailable`
 
 Status = Literal["within", "beyond", "unavailable", "unusable"]
 
@@ -215,10 +215,10 @@ class ParityRun:
         """
         statuses = {each.status for each in self.outcomes}
         if "beyond" in statuses:
-            return BEYOND
+            return EXIT_BEYOND
         if "unusable" in statuses:
             return BadInput.exit_status
-        return WITHIN if "within" in statuses else Unavailable.exit_status
+        return EXIT_WITHIN if "within" in statuses else Unavailable.exit_status
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
         """Returns the run as plain JSON values, without arrays.

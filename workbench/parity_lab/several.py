@@ -24,7 +24,7 @@ from workbench.parity_lab.clean import check_precision
 from workbench.parity_lab.inputs import Input, with_dump
 from workbench.parity_lab.kept_sessions import KeptSessions
 from workbench.parity_lab.options import USUAL, ParityOptions
-from workbench.parity_lab.outcome import BEYOND, FORMAT, WITHIN, Outcome, ParityRun, Status
+from workbench.parity_lab.outcome import EXIT_BEYOND, EXIT_WITHIN, FORMAT, Outcome, ParityRun, Status
 from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.weights import WeightChecks
 from workbench.registry.registry import Registry
@@ -152,10 +152,10 @@ class ParityRuns:
         """The exit status of the command, as for one input (`ParityRun.status`)."""
         statuses = {each.status for each in self.candidates}
         if "beyond" in statuses:
-            return BEYOND
+            return EXIT_BEYOND
         if "unusable" in statuses:
             return BadInput.exit_status
-        return WITHIN if "within" in statuses else Unavailable.exit_status
+        return EXIT_WITHIN if "within" in statuses else Unavailable.exit_status
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values, with the results of each input."""

@@ -41,13 +41,7 @@ from workbench.text.scripts import mixed_units
 
 GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
 TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with language models, lexicon and phrases"}
-KNOWLEDGE_NAMES = {
-    "lm": "token LM",
-    "lexicon": "lexicon",
-    "word_lm": "word LM",
-    "neural_lm": "neural LM",
-    "boost": "phrases",
-}
+PARTS = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
 KEPT_HYPOTHESES = 50  # hypotheses of each search, so that a word's rival is among them
 FRAMES_AT_ONCE = 64  # between two looks at whether the run was stopped
 MOST_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
@@ -81,16 +75,15 @@ class Job:
     def options_of(self, decoder: str) -> CtcBeamOptions:
         """Returns the options of a search; without knowledge, only beam, n-best and recombination are kept."""
         options = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
-        options = replace(
-            options, nbest=max(options.nbest, min(KEPT_HYPOTHESES, options.beam_size))
-        )  # more would widen the beam
+        nbest = max(options.nbest, min(KEPT_HYPOTHESES, options.beam_size))  # more would widen the beam
+        options = replace(options, nbest=nbest)
         if decoder == GUIDED:
             return options
         return CtcBeamOptions(beam_size=options.beam_size, nbest=options.nbest, recombination=options.recombination)
 
     def title(self, decoder: str) -> str:
         """Returns the name of a decoder, with what it knows."""
-        names = [name for option, name in KNOWLEDGE_NAMES.items() if getattr(self.options, option) is not None]
+        names = [name for option, name in PARTS.items() if getattr(self.options, option) is not None]
         return TITLES[decoder] if decoder != GUIDED else " + ".join(["Beam", *(names or ["bonus"])])
 
     def rows(self) -> tuple[Row, ...]:
@@ -247,9 +240,8 @@ def _stopped_row(row: Row) -> Row:
 def _work(pool: SessionPool, decodings: Decodings, rows: Sequence[Row], stop: threading.Event, show: Show) -> None:
     """Computes the rows and shows every change."""
     sources = decodings.job.sources
-    if decodings.job.offer and (
-        refused_sources := refusals(source.path for source in sources)
-    ):  # no model is loaded then
+    refused_sources = refusals(source.path for source in sources) if decodings.job.offer else {}
+    if refused_sources:  # no model is loaded then
         for row in rows:
             show(_failed(row, refused_sources[sources[row.place].path]))
         return
@@ -373,10 +365,8 @@ def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
     seconds = time.perf_counter() - start
     words = tuple(words_of(each, layout.pieces) for each in hypotheses)
     text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""
-    row_score = None if row.reference is None else score(row.reference, text)
-    return replace(
-        row, status="done", activity="", hypotheses=hypotheses, words=words, score=row_score, seconds=seconds
-    )
+    rating = None if row.reference is None else score(row.reference, text)
+    return replace(row, status="done", activity="", hypotheses=hypotheses, words=words, score=rating, seconds=seconds)
 
 
 def searched(decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event) -> list[Hypothesis]:

@@ -168,9 +168,8 @@ class NoiseReport:
         """
         if self.coarser:
             return frozenset()
-        stages_before = (
-            self.stages[: self.stages.index(self._inaccurate_stage)] if self._inaccurate_stage else self.stages
-        )
+        stage = self._inaccurate_stage
+        stages_before = self.stages[: self.stages.index(stage)] if stage else self.stages
         return frozenset(each.stage for each in stages_before if not each.is_bug)
 
     @property
@@ -183,26 +182,21 @@ class NoiseReport:
         """The conclusion, without capital letter and full stop."""
         if bug := self.first_bug:
             return f"a bug, not noise: {bug.distances}"
-        if inaccurate_stage := self._inaccurate_stage:
+        if stage := self._inaccurate_stage:
             side = side_of(self.beside)
             consequence = "so noise cannot be told from a bug"
-            if math.isinf(inaccurate_stage.reference):
-                return (
-                    f"{inaccurate_stage.stage} of {side} has another shape, or values that are not finite, "
-                    f"{consequence}"
-                )
+            if math.isinf(stage.reference):
+                return f"{stage.stage} of {side} has another shape, or values that are not finite, {consequence}"
             arithmetic = "float32" if self.beside == REFERENCE else "that precision"
             return (
-                f"at {inaccurate_stage.stage} the distance of {side} from float64 is {inaccurate_stage.reference:.2g}, "
-                f"more than {arithmetic} explains, {consequence}"
+                f"at {stage.stage} the distance of {side} from float64 is {stage.reference:.2g}, more than "
+                f"{arithmetic} explains, {consequence}"
             )
         if self.isolated:
-            decisive_stage = max(self.stages, key=lambda each: each.candidate)
+            noisiest = max(self.stages, key=lambda each: each.candidate)
         else:  # the last stage holds the errors of all stages, but the codec of an answer starts again from ids
-            decisive_stage = next(
-                (each for each in reversed(self.stages) if each.stage not in FOLLOWING), self.stages[-1]
-            )
-        return f"arithmetic noise: {decisive_stage.distances}"
+            noisiest = next((each for each in reversed(self.stages) if each.stage not in FOLLOWING), self.stages[-1])
+        return f"arithmetic noise: {noisiest.distances}"
 
 
 def noise_or_bug(
@@ -235,9 +229,8 @@ def noise_or_bug(
     if not isolated:
         lead_to_first(stage_noises, LEADING_SHARE if peer is None else PEER_LEADING_SHARE)
     preset, _ = preset_of(candidate.meta)
-    return NoiseReport(
-        tuple(stage_noises), preset, isolated, preset.roundoff > other_side.preset.roundoff, other_side.name
-    )
+    coarser = preset.roundoff > other_side.preset.roundoff
+    return NoiseReport(tuple(stage_noises), preset, isolated, coarser, other_side.name)
 
 
 @dataclass(frozen=True)
@@ -262,9 +255,8 @@ def _comparison_side(
     """Returns the side that the candidate is compared with; raises `BadInput` for a peer that does not fit."""
     if peer is None:
         preset, _ = preset_of(reference.meta)
-        return _ComparisonSide(
-            reference, REFERENCE, False, preset, ISOLATED_FACTORS if isolated else END_TO_END_FACTORS
-        )
+        factors = ISOLATED_FACTORS if isolated else END_TO_END_FACTORS
+        return _ComparisonSide(reference, REFERENCE, False, preset, factors)
     peer = cut_like(peer, candidate)
     check_peer(peer, candidate, exact)
     preset, _ = preset_of(peer.meta)
@@ -272,29 +264,25 @@ def _comparison_side(
 
 
 def _stage_noise(
-    stage: str, truth: np.ndarray, candidate: Trace, other_side: _ComparisonSide, min_rounding: float
+    stage: str, truth: np.ndarray, candidate: Trace, other: _ComparisonSide, least_error: float
 ) -> StageNoise:
     """Returns the distances of a stage from float64, and their bounds.
 
     Args:
-        min_rounding: the error that is always allowed.
+        least_error: the error that is always allowed.
     """
-    other_stage, candidate_stage = other_side.trace[stage], candidate[stage]
+    other_stage, candidate_stage = other.trace[stage], candidate[stage]
     other_distances, candidate_distances = (distances(truth, side) for side in (other_stage, candidate_stage))
-    factors = other_side.factors.of(len(truth) if truth.ndim else 1)
+    factors = other.factors.of(len(truth) if truth.ndim else 1)
+    preset = _preset_of_stage(stage, candidate, other)
     bound, typical_bound, worst_bound = _bounds(
-        other_distances,
-        factors,
-        min_rounding,
-        _preset_of_stage(stage, candidate, other_side),
-        other_side,
-        positions=truth.ndim > 1,
+        other_distances, factors, least_error, preset, other, positions=truth.ndim > 1
     )
     channel = (
         farthest_channel(
-            truth, [other_stage], candidate_stage, candidate_distances, other_distances.typical, min_rounding, factors
+            truth, [other_stage], candidate_stage, candidate_distances, other_distances.typical, least_error, factors
         )
-        if other_side.is_peer
+        if other.is_peer
         else {}
     )
     return StageNoise(
@@ -302,7 +290,7 @@ def _stage_noise(
         reference=other_distances.whole,
         candidate=candidate_distances.whole,
         bound=bound,
-        reference_bound=factors.whole * other_side.preset.limits.relative_l2,
+        reference_bound=factors.whole * other.preset.limits.relative_l2,
         reference_typical=other_distances.typical,
         candidate_typical=candidate_distances.typical,
         typical_bound=typical_bound,
@@ -310,8 +298,8 @@ def _stage_noise(
         candidate_worst=candidate_distances.worst,
         worst_bound=worst_bound,
         worst_position=candidate_distances.position,
-        beside=other_side.name,
-        rounding=min_rounding,
+        beside=other.name,
+        rounding=least_error,
         **channel,
     )
 
@@ -334,7 +322,7 @@ def _bounds(
     """Returns how far the candidate may be: in the whole stage, at its median position and at its worst position.
 
     Args:
-        other_distances: the distances of the side beside it.
+        other_distances: the distances of the other side.
         preset: that of the candidate's arithmetic.
         positions: whether the stage has positions; otherwise the median position is the whole stage.
     """

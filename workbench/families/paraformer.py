@@ -311,8 +311,8 @@ def peak_times(
         times = [(start, min(end, start + LONGEST_TOKEN_FRAMES)) for start, end in pairwise(edges)]
         if times[-1][1] == edges[-1]:
             frames = len(values)
-            far = frames - edges[-1] > EDGE_FRAMES
-            times[-1] = (times[-1][0], (frames + edges[-1]) / 2 if far else float(frames))
+            is_far = frames - edges[-1] > EDGE_FRAMES
+            times[-1] = (times[-1][0], (frames + edges[-1]) / 2 if is_far else float(frames))
     else:
         times = [(max(start, end - LONGEST_TOKEN_FRAMES), end) for start, end in pairwise([0.0, *edges[:-1]])]
     return [(max(start, 0.0) * rate, max(end, 0.0) * rate) for start, end in times]

@@ -72,4 +72,4 @@ def test_invalid_request_raises_an_error_with_found_and_expected_values(
 
 def test_audio_for_a_text_only_model_is_refused() -> None:
     with pytest.raises(BadInput, match="the request has sound, and the model takes text alone"):
-        check_request(Request([1], SOUND, 1), Limits(4, 10, 12, hears=False))
+        check_request(Request([1], SOUND, 1), Limits(4, 10, 12, accepts_audio=False))

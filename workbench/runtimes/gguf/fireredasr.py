@@ -51,12 +51,12 @@ class FireRedGraph:
         self, features: Sequence[np.ndarray], valid: Sequence[int], recorder: Recorder | None
     ) -> np.ndarray:
         """See `FireRedNetwork.embed_audio`; the rows of shorter chunks are padded with zeros."""
-        computed = []
+        chunk_rows = []
         for number, (row, count) in enumerate(zip(features, valid, strict=True)):
             sound, chunk_recorder = encoder_input(row, count, self.encoder), recorder if number == 0 else None
-            computed.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), chunk_recorder)["speech"])  # type: ignore[misc]
-        speech = np.zeros((len(computed), max(map(len, computed)), self.width), dtype=np.float32)
-        for place, row in zip(speech, computed, strict=True):
+            chunk_rows.append(self._engine.run(lambda g, sound=sound: self._build(g, sound), chunk_recorder)["speech"])  # type: ignore[misc]
+        speech = np.zeros((len(chunk_rows), max(map(len, chunk_rows)), self.width), dtype=np.float32)
+        for place, row in zip(speech, chunk_rows, strict=True):
             place[: len(row)] = row
         return speech
 

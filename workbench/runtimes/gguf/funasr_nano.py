@@ -59,13 +59,13 @@ class NanoGraph:
 
     def embed_audio(self, features: Sequence[np.ndarray], recorder: Recorder | None) -> tuple[np.ndarray, np.ndarray]:
         """See `NanoNetwork.embed_audio`; the rows of shorter chunks are padded with zeros."""
-        computed = []
+        chunk_rows = []
         for number, row in enumerate(features):
             chunk_recorder = recorder if number == 0 else None
-            computed.append(self._engine.run(lambda g, row=row: self._build(g, row), chunk_recorder)["speech"])  # type: ignore[misc]
-        counts = np.array([len(row) for row in computed])
-        speech = np.zeros((len(computed), counts.max(), self.adaptor.llm_dim), dtype=np.float32)
-        for place, row in zip(speech, computed, strict=True):
+            chunk_rows.append(self._engine.run(lambda g, row=row: self._build(g, row), chunk_recorder)["speech"])  # type: ignore[misc]
+        counts = np.array([len(row) for row in chunk_rows])
+        speech = np.zeros((len(chunk_rows), counts.max(), self.adaptor.llm_dim), dtype=np.float32)
+        for place, row in zip(speech, chunk_rows, strict=True):
             place[: len(row)] = row
         return speech, counts
 

@@ -49,7 +49,7 @@ class Limits:
     hidden_size: int
     vocabulary: int  # ids must be smaller
     max_length: int  # positions of prompt and answer together
-    hears: bool = True  # whether a prompt may contain audio
+    accepts_audio: bool = True  # whether a prompt may contain audio
 
 
 def check_request(request: Request, limits: Limits) -> None:
@@ -68,7 +68,7 @@ def check_request(request: Request, limits: Limits) -> None:
             "prompt and answer together; shorten it, or open the model with a larger max_length if it has more"
         )
     if request.recordings:
-        if not limits.hears:
+        if not limits.accepts_audio:
             raise BadInput("the request has sound, and the model takes text alone")
         _check_audio(request)
     if request.embeddings is not None:

@@ -144,7 +144,7 @@ def limits_of(llm: AsyncLLM) -> Limits:
         hidden_size=int(config.get_inputs_embeds_size()),
         vocabulary=max(int(config.get_vocab_size()), len(llm.get_tokenizer())),
         max_length=int(config.max_model_len),
-        hears=bool(config.is_multimodal_model),
+        accepts_audio=bool(config.is_multimodal_model),
     )
 
 

@@ -24,8 +24,8 @@ def check_weights(directory: Path) -> None:
     stored_shapes = _stored_shapes(directory)
     if not stored_shapes:
         return
-    expected_shapes, tied = _expected_shapes(directory)
-    missing = [name for name in expected_shapes if name not in stored_shapes and not (tied and name == OUTPUT)]
+    expected_shapes, is_tied = _expected_shapes(directory)
+    missing = [name for name in expected_shapes if name not in stored_shapes and not (is_tied and name == OUTPUT)]
     extra = [name for name in stored_shapes if name not in expected_shapes and not name.endswith("rotary_emb.inv_freq")]
     for names, verb in ((missing, "lacks"), (extra, "has")):
         if names:

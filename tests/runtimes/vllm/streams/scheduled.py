@@ -41,7 +41,7 @@ class Scheduler:
 
     def __init__(self, network: FakeNetwork, chance: random.Random, parks: bool, maximum: int = 100):
         self.network, self.chance, self.parks = network, chance, parks
-        self.answers = Answers(network.layout, maximum, pairs=True)
+        self.answers = Answers(network.layout, maximum, allows_pairs=True)
         self.running: list[Request] = []
 
     def add(self, name: str, rows: np.ndarray, plan: AnswerPlan) -> Request:

@@ -36,7 +36,7 @@ def convolve(
     frames = (x.shape[0] + 2 * padding - (taps - 1) * dilation - 1) // stride + 1
     if frames < 1:
         raise BadInput(f"a convolution over {taps} frames got {x.shape[0]}; expected a longer input")
-    after = max(kernel.reads(frames) - padding - x.shape[0], 0)
+    after = max(kernel.input_frames(frames) - padding - x.shape[0], 0)
     if padding or after:
         x = g.pad_frames(x, padding, after)
     y = product(g, x, scope, kernel, frames)
@@ -51,7 +51,7 @@ def snake_convolve(
     Snake also writes the zero padding: ggml's own operation for that takes a third of a convolution's time.
     """
     kernel, padding = Kernel(out, taps, x.shape[1], 1, dilation), taps // 2 * dilation
-    x, frames = snake(g, x, activation, padding, kernel.reads(x.shape[0]) - padding - x.shape[0]), x.shape[0]
+    x, frames = snake(g, x, activation, padding, kernel.input_frames(x.shape[0]) - padding - x.shape[0]), x.shape[0]
     return g.add(product(g, x, scope, kernel, frames), scope.vector("bias", out))
 
 
@@ -119,18 +119,18 @@ class Kernel:
         """Returns the number of products that give `frames` frames, for each remainder of the dilation."""
         return -(-frames // (self.frames_per_product * self.dilation))
 
-    def reads(self, frames: int) -> int:
+    def input_frames(self, frames: int) -> int:
         """Returns the number of input frames that `frames` frames of the result need."""
         last = (self.rows(frames) - 1) * self.step + self.dilation - 1
         return last + (-(-self.lanes // self.width) - 1) * self.dilation + 1
 
     def __call__(self, kernel: np.ndarray) -> np.ndarray:
         """Returns the matrix [frames_per_product * out, lanes] of a kernel [out, taps, in]."""
-        read = self.taps + self.frames_per_product - 1
-        matrix = np.zeros((self.frames_per_product, self.out, read, self.width), dtype=np.float32)
+        tap_count = self.taps + self.frames_per_product - 1
+        matrix = np.zeros((self.frames_per_product, self.out, tap_count, self.width), dtype=np.float32)
         for number in range(self.frames_per_product):
             matrix[number, :, number : number + self.taps] = kernel
-        flat = matrix.reshape(self.frames_per_product * self.out, read * self.width)
+        flat = matrix.reshape(self.frames_per_product * self.out, tap_count * self.width)
         return np.pad(flat, ((0, 0), (0, self.lanes - flat.shape[1])))
 
 

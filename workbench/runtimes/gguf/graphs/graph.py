@@ -253,10 +253,10 @@ class Graph(Shapes):
         return self.reshape(self._tensor(context, (1, frames, heads, each)), (frames, width))
 
     def _long_attention(
-        self, reads: Sequence[Tensor], arrays: Callable[[], Sequence[np.ndarray]], heads: int
+        self, inputs: Sequence[Tensor], arrays: Callable[[], Sequence[np.ndarray]], heads: int
     ) -> Tensor:
         """Returns attention [T, D] computed by numpy; `arrays` returns q, k and v when the tensors have values."""
-        frames, width = reads[0].shape[0], reads[0].shape[1] * len(reads) // 3
+        frames, width = inputs[0].shape[0], inputs[0].shape[1] * len(inputs) // 3
         tasks = long_attention.tasks(frames, heads)
 
         def share(result: np.ndarray, number: int, threads: int) -> None:
@@ -265,7 +265,7 @@ class Graph(Shapes):
             for head, rows in tasks[number::threads]:
                 long_attention.attend(q, k, v, result, heads, head, rows, room)
 
-        return self._tensor(self._numpy.add(reads, (frames, width), share), (frames, width))
+        return self._tensor(self._numpy.add(inputs, (frames, width), share), (frames, width))
 
     def depthwise(self, x: Tensor, kernel: Tensor, left: int, right: int) -> Tensor:
         """Applies a depthwise convolution over time with zero padding `left` and `right`: x [T, D], kernel [K, D] gives
@@ -290,9 +290,9 @@ class Graph(Shapes):
         convolved = self._tensor(
             library.conv_2d_dw_direct(context, taps.pointer, image.pointer, 1, 1, 0, left, 1, 1), ()
         )
-        computed = frames + 2 * left - size + 1
-        column = self._tensor(library.permute(context, convolved.pointer, 1, 2, 0, 3), (1, computed, 1, width))
-        return self.rows(self.reshape(column, (computed, width)), 0, out)
+        output_frames = frames + 2 * left - size + 1
+        column = self._tensor(library.permute(context, convolved.pointer, 1, 2, 0, 3), (1, output_frames, 1, width))
+        return self.rows(self.reshape(column, (output_frames, width)), 0, out)
 
     def _depthwise_by_taps(self, x: Tensor, kernel: Tensor, out: int) -> Tensor:
         """Computes the same as a sum of shifted products, for widths whose layout the operation cannot recognise."""

@@ -26,11 +26,11 @@ class NumpyNodes:
         self._callbacks: list[Any] = []  # ggml has their addresses only
         self._raised: list[BaseException] = []
 
-    def add(self, reads: Sequence[Tensor], shape: tuple[int, int], share: Share) -> int:
+    def add(self, inputs: Sequence[Tensor], shape: tuple[int, int], share: Share) -> int:
         """Returns the pointer of a new float32 tensor.
 
         Args:
-            reads: the tensors that must be computed before.
+            inputs: the tensors that must be computed before.
             share: fills a part of the tensor; it takes the array, the number of its thread, and of all threads.
         """
 
@@ -42,10 +42,10 @@ class NumpyNodes:
                 self._raised.append(error)
 
         self._callbacks.append(CustomCallback(call))
-        pointers = (ctypes.c_void_p * len(reads))(*(each.pointer for each in reads))
+        pointers = (ctypes.c_void_p * len(inputs))(*(each.pointer for each in inputs))
         height, width = shape
         pointer: int = self._library.custom_4d(
-            self._context, F32, width, height, 1, 1, pointers, len(reads), self._callbacks[-1], self._threads, None
+            self._context, F32, width, height, 1, 1, pointers, len(inputs), self._callbacks[-1], self._threads, None
         )
         return pointer
 

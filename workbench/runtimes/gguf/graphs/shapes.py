@@ -91,10 +91,10 @@ class Shapes:
     def patches(self, x: Tensor, size: int, stride: int) -> Tensor:
         """Returns [H', W', size * size * D] of an image [H, W, D], copied: the square at each place, row by row."""
         height, width, depth = x.shape
-        tall, wide = ((side - size) // stride + 1 for side in (height, width))
+        patch_rows, patch_columns = ((side - size) // stride + 1 for side in (height, width))
         steps = 4, 4 * width * depth, 4 * stride * depth, 4 * stride * width * depth
-        squares = self._overlapping(x, (size * depth, size, wide, tall), steps)
-        return self.reshape(squares, (tall, wide, size * size * depth))
+        squares = self._overlapping(x, (size * depth, size, patch_columns, patch_rows), steps)
+        return self.reshape(squares, (patch_rows, patch_columns, size * size * depth))
 
     def _overlapping(self, x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
         """Returns a copy of a view in ggml's order, with steps in bytes.

@@ -56,8 +56,8 @@ def _layers(reader: _Reader, sizes: Dimensions) -> list[CachedLayer]:
     order, shape = np.argsort(positions, kind="stable"), (cells, sizes.key_heads, sizes.head_width)
     width = sizes.key_heads * sizes.head_width
     keys = [_rows(reader, cells)[order].reshape(shape) for _ in range(layers)]
-    read = _channels if by_channel else _rows
-    values = [read(reader, cells)[order] for _ in range(layers)]
+    read_values = _channels if by_channel else _rows
+    values = [read_values(reader, cells)[order] for _ in range(layers)]
     if any(each.shape[1] != width for each in values):
         raise ValueError(f"the values are {values[0].shape[1]} wide")
     return [CachedLayer(key, value.reshape(shape)) for key, value in zip(keys, values, strict=True)]

@@ -26,7 +26,7 @@ POOLED = "result_embd_pooled"
 
 
 @dataclass(frozen=True)
-class _Watched:
+class _WatchedStage:
     """A stage that is recorded, substituted or both."""
 
     row: tuple[int, ...]  # shape of one row; for weights, the number of heads
@@ -75,7 +75,7 @@ class StageWatch:
         stages.append(InnerStage("llm.norm", (norm,), (width,)))
         stages += [InnerStage(stage, (name,), (size,)) for name, (stage, size) in further_tensors.items()]
         self._looks_inside = bool(inner_count)
-        self._stages = dict(_watched(stages, recorder, count, count if keys is None else keys))
+        self._stages = dict(_watched_stages(stages, recorder, count, count if keys is None else keys))
         self._rows: dict[tuple[str, str], int] = {}  # rows so far, by label and operation
         self._library = load_library()
 
@@ -101,43 +101,43 @@ class StageWatch:
         name, operation = tensor.name.decode("utf-8", "replace"), ""
         if self._looks_inside:
             name, operation = label(self._library, pointer, tensor, name)
-        watched = self._stages.get(name)
-        if watched is None:
+        watched_stage = self._stages.get(name)
+        if watched_stage is None:
             return not ask
         if not ask:
             begin = self._rows.get((name, operation), 0)
-            move = self._move_weights if watched.weights else self._move_rows
-            self._rows[name, operation] = begin + move(pointer, tensor, watched, begin)
+            move = self._move_weights if watched_stage.weights else self._move_rows
+            self._rows[name, operation] = begin + move(pointer, tensor, watched_stage, begin)
         return True
 
-    def _move_rows(self, pointer: int, tensor: TensorStruct, watched: _Watched, begin: int) -> int:
+    def _move_rows(self, pointer: int, tensor: TensorStruct, watched_stage: _WatchedStage, begin: int) -> int:
         """Copies the rows of a tensor to their place in the stage, and overwrites them; returns their number."""
-        count = math.prod(tensor.ne) // math.prod(watched.row)
-        if watched.room is not None:
-            values = watched.room[begin : begin + count]
-            if watched.paired:
+        count = math.prod(tensor.ne) // math.prod(watched_stage.row)
+        if watched_stage.room is not None:
+            values = watched_stage.room[begin : begin + count]
+            if watched_stage.paired:
                 values[...] = split_pairs(self._read(pointer, np.empty(values.shape, dtype=np.float32)))
             else:
                 self._read(pointer, values)
             release(values)
-        if watched.substitute is not None:
-            substitute = np.array(watched.substitute[begin : begin + count], dtype=np.float32)
-            substitute = np.ascontiguousarray(_joined_pairs(substitute) if watched.paired else substitute)
+        if watched_stage.substitute is not None:
+            substitute = np.array(watched_stage.substitute[begin : begin + count], dtype=np.float32)
+            substitute = np.ascontiguousarray(_joined_pairs(substitute) if watched_stage.paired else substitute)
             self._library.backend_tensor_set(pointer, ctypes.c_void_p(substitute.ctypes.data), 0, substitute.nbytes)
         return count
 
-    def _move_weights(self, pointer: int, tensor: TensorStruct, watched: _Watched, begin: int) -> int:
+    def _move_weights(self, pointer: int, tensor: TensorStruct, watched_stage: _WatchedStage, begin: int) -> int:
         """Copies the weights of some rows, one head at a time; returns the number of rows.
 
         llama.cpp computes the weights of all keys so far and of some more positions, which are 0.
         """
-        assert watched.room is not None
+        assert watched_stage.room is not None
         width, count = tensor.ne[0], tensor.ne[1]
-        for head, target in enumerate(watched.room):
+        for head, target in enumerate(watched_stage.room):
             values = self._read(pointer, np.empty((count, width), dtype=np.float32), head * tensor.nb[2])
             keys = min(width, target.shape[1])
             target[begin : begin + count, :keys] = values[:, :keys]
-        release(watched.room)
+        release(watched_stage.room)
         return count
 
     def _read(self, pointer: int, values: np.ndarray, first: int = 0) -> np.ndarray:
@@ -146,7 +146,9 @@ class StageWatch:
         return values
 
 
-def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int, keys: int) -> Iterable[tuple[str, _Watched]]:
+def _watched_stages(
+    stages: Iterable[InnerStage], recorder: Recorder, count: int, keys: int
+) -> Iterable[tuple[str, _WatchedStage]]:
     """Yields label and stage for those that are recorded or substituted."""
     for each in stages:
         weights = each.stage.endswith(WEIGHTS)
@@ -159,7 +161,7 @@ def _watched(stages: Iterable[InnerStage], recorder: Recorder, count: int, keys:
             check_weights(each.stage, *shape)
         room = recorder.room(each.stage, shape) if recorded else None
         for name in each.labels:
-            yield name, _Watched(each.row, room, substitute, each.paired, weights)
+            yield name, _WatchedStage(each.row, room, substitute, each.paired, weights)
 
 
 def split_pairs(rows: np.ndarray) -> np.ndarray:

@@ -108,9 +108,9 @@ def convolve_image(g: Graph, x: Tensor, scope: Scope, out: int) -> Tensor:
     """Applies a convolution of size 3 and stride 2, zero padding 1: [T, F, D] to [ceil(T / 2), ceil(F / 2), out]."""
     kernel = scope.array("weight", (out, SIZE, SIZE, x.shape[2]))
     patches = g.patches(g.pad_image(x, 1), SIZE, STRIDE)
-    tall, wide, summed = patches.shape
-    y = g.matmul(g.reshape(kernel, (out, summed)), g.reshape(patches, (tall * wide, summed)))
-    return g.reshape(g.add(y, scope.vector("bias", out)), (tall, wide, out))
+    rows, columns, summed_width = patches.shape
+    y = g.matmul(g.reshape(kernel, (out, summed_width)), g.reshape(patches, (rows * columns, summed_width)))
+    return g.reshape(g.add(y, scope.vector("bias", out)), (rows, columns, out))
 
 
 def positions(frames: int, width: int) -> np.ndarray:

@@ -92,13 +92,13 @@ class AttentionCalls:
         """Shows queries and keys [B, heads, rows, head width]; returns the values to continue with."""
         if self._rotated is None:
             return q, k
-        shared = k.shape[1] // self._key_heads  # where keys are repeated for the queries that share them
-        rotated = q.transpose(1, 2), k[:, ::shared].transpose(1, 2)
+        queries_per_key = k.shape[1] // self._key_heads  # where keys are repeated for the queries that share them
+        rotated = q.transpose(1, 2), k[:, ::queries_per_key].transpose(1, 2)
         tapped = [self._tap(stage, value) for stage, value in zip(self._rotated, rotated, strict=True)]
         if tapped[0] is not rotated[0]:
             q = tapped[0].transpose(1, 2)
         if tapped[1] is not rotated[1]:
-            k = tapped[1].transpose(1, 2).repeat_interleave(shared, dim=1)
+            k = tapped[1].transpose(1, 2).repeat_interleave(queries_per_key, dim=1)
         return q, k
 
     def _windows(self, heads: int, queries: int, keys: int, dtype: torch.dtype) -> list[np.ndarray | None]:

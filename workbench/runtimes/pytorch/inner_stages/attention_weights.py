@@ -41,15 +41,15 @@ def write_weights(
         keep_type: compute in the type of `q` also where that is half precision; otherwise in float32 or wider.
     """
     heads, queries, keys = target.shape
-    wide = q.dtype if keep_type else torch.promote_types(q.dtype, torch.float32)
+    wide_type = q.dtype if keep_type else torch.promote_types(q.dtype, torch.float32)
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     expanded = None if mask is None else mask.expand(len(q), heads, queries, keys)[0]
     rows = max(1, _PIECE // max(keys, 1))
     for head in range(heads):
-        transposed = k[0, head * k.shape[1] // heads].to(wide).T
+        transposed = k[0, head * k.shape[1] // heads].to(wide_type).T
         for first in range(0, queries, rows):
             piece = slice(first, min(first + rows, queries))
-            scores = (q[0, head, piece].to(wide) @ transposed) * factor
+            scores = (q[0, head, piece].to(wide_type) @ transposed) * factor
             if causal:
                 visible = torch.arange(keys, device=q.device) <= torch.arange(queries, device=q.device)[piece, None]
                 scores.masked_fill_(~visible, -torch.inf)
@@ -58,7 +58,7 @@ def write_weights(
                 scores = (
                     scores.masked_fill(~piece_mask, -torch.inf)
                     if piece_mask.dtype == torch.bool
-                    else scores + piece_mask.to(wide)
+                    else scores + piece_mask.to(wide_type)
                 )
             target[head, piece] = array_of(scores.softmax(dim=-1).nan_to_num(nan=0.0))
         release(target)

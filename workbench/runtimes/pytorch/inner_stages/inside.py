@@ -43,11 +43,11 @@ def looking_inside_stack(
         return
     with contextlib.ExitStack() as hooks:
         watch = CallWatch()
-        watched = [
+        watches_calls = [
             _Layer(f"{stack}.{number}", layer, places, recorder).look(hooks, watch)
             for number, layer in enumerate(layers)
         ]
-        if any(watched):
+        if any(watches_calls):
             hooks.enter_context(watch)
         yield
 

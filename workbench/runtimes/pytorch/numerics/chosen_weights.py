@@ -142,5 +142,5 @@ def _untie(network: nn.Module, file: GgufFile, names: Mapping[str, str]) -> None
     if parameters.get(OUTPUT) is None or parameters[OUTPUT] is not parameters.get(EMBEDDINGS):
         return
     if names.get(OUTPUT, "") in file.tensors:
-        tied: Tensor = parameters[OUTPUT]
-        network.lm_head.weight = nn.Parameter(tied.detach().clone(), requires_grad=False)  # type: ignore[union-attr]
+        tied_weight: Tensor = parameters[OUTPUT]
+        network.lm_head.weight = nn.Parameter(tied_weight.detach().clone(), requires_grad=False)  # type: ignore[union-attr]

@@ -132,11 +132,11 @@ class Answers:
     Args:
         maximum_parked: the number of requests outside the batch that are kept. If there are more, a request that has
             ended is forgotten; if none has ended, the request that left the batch first.
-        pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
+        allows_pairs: whether requests may come in pairs, which needs a scheduler that lets one wait for the other.
     """
 
-    def __init__(self, layout: SpeechLayout, maximum_parked: int = 0, pairs: bool = False):
-        self.layout, self._maximum_parked, self._pairs = layout, maximum_parked, pairs
+    def __init__(self, layout: SpeechLayout, maximum_parked: int = 0, allows_pairs: bool = False):
+        self.layout, self._maximum_parked, self._allows_pairs = layout, maximum_parked, allows_pairs
         self._running: dict[str, Answer] = {}
         self._parked: OrderedDict[str, Answer] = OrderedDict()
 
@@ -167,7 +167,7 @@ class Answers:
             stream_request = read(extra, self.layout, prompt)
             if stream_request is None:
                 return ""
-            if stream_request.pair and not self._pairs:
+            if stream_request.pair and not self._allows_pairs:
                 raise BadInput("it is one of a pair, and this engine's scheduler lets no request wait for another")
             if positions > prompt:
                 raise BadInput(f"the streams of the {positions - prompt} rows so far are no longer known")
@@ -221,7 +221,7 @@ class Answers:
         """
         found: dict[int, Step | None] = {}
         groups: dict[Any, list[Branches]] = {}
-        pairs: dict[str, dict[bool, tuple[int, Answer]]] = {}
+        waiting_pairs: dict[str, dict[bool, tuple[int, Answer]]] = {}
         for row, (request, length) in enumerate(zip(requests, lengths)):
             if (answer := self._running.get(request)) is None:
                 continue
@@ -229,10 +229,10 @@ class Answers:
             if step is not None:
                 found[row] = step
             elif answer.is_guided:
-                pairs.setdefault(answer.stream_request.pair, {})[answer.stream_request.null] = row, answer
+                waiting_pairs.setdefault(answer.stream_request.pair, {})[answer.stream_request.null] = row, answer
             else:
                 groups.setdefault(answer.pending_position().manner, []).append([(row, answer)])
-        for pair in pairs.values():
+        for pair in waiting_pairs.values():
             if len(pair) == 2:
                 groups.setdefault(pair[False][1].pending_position().manner, []).append([pair[False], pair[True]])
             else:

@@ -42,8 +42,8 @@ class StreamHeads:
         Args:
             hidden: after the last norm [rows, H].
         """
-        later = self.rows.later
-        found: Tensor = self.rows.by_stream(F.linear(hidden.float(), self._small[later], self._bias[later]))
+        codec_rows = self.rows.later
+        found: Tensor = self.rows.by_stream(F.linear(hidden.float(), self._small[codec_rows], self._bias[codec_rows]))
         return found
 
     def of(self, hidden: Tensor, logits: Tensor) -> Logits:

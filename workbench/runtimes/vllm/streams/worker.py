@@ -59,7 +59,7 @@ class SpeechRunner:
         """Returns the inputs of a step, with rows of several streams in the embeddings."""
         found = super()._preprocess(scheduler_output, *arguments, **options)  # type: ignore[misc]
         if self.answers is None:
-            self.answers = Answers(self.model.layout, pairs=can_schedule_pairs(self.vllm_config))
+            self.answers = Answers(self.model.layout, allows_pairs=can_schedule_pairs(self.vllm_config))
         batch = self.input_batch
         names = list(batch.req_ids)
         starts = [int(number) for number in batch.num_computed_tokens_cpu[: len(names)]]

@@ -10,8 +10,8 @@ from typing import Any
 from workbench.compare.weights import WeightDifference
 from workbench.core.phrases import counted
 
-SHOWN = 4  # differences that the sentence names
-_LEAST = 3  # fewest tensors with one cause that are named together
+MOST_CLAUSES = 4  # differences that the sentence names
+_SMALLEST_GROUP = 3  # fewest tensors with one cause that are named together
 _MOVES = ("layers", "names")
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
@@ -33,27 +33,29 @@ class WeightReport:
     @property
     def clauses(self) -> list[str]:
         """Everything that differs, tensors of one cause together."""
-        return [*self.keys, *_together(self.tensors)]
+        return [*self.keys, *_grouped_clauses(self.tensors)]
 
     @property
     def sentence(self) -> str:
         """The result in one sentence."""
         if not self.differs:
             return f"{self.file} has the checkpoint's weights: {counted(self.compared, 'tensor')}, to within rounding."
-        if len(self.tensors) > self.compared / 2 and self.compared >= 2 * _LEAST and not self._moved:
+        if len(self.tensors) > self.compared / 2 and self.compared >= 2 * _SMALLEST_GROUP and not self._is_rearranged:
             return (
                 f"{self.file} has other weights than the checkpoint: {len(self.tensors)} of {self.compared} tensors "
                 "differ; it may come from another checkpoint."
             )
         clauses = self.clauses
-        omitted_count = len(clauses) - SHOWN
-        shown = (
-            clauses if omitted_count <= 0 else [*clauses[:SHOWN], f"and {counted(omitted_count, 'more difference')}"]
+        omitted_count = len(clauses) - MOST_CLAUSES
+        listed_clauses = (
+            clauses
+            if omitted_count <= 0
+            else [*clauses[:MOST_CLAUSES], f"and {counted(omitted_count, 'more difference')}"]
         )
-        return f"In {self.file}, {'; '.join(shown)}."
+        return f"In {self.file}, {'; '.join(listed_clauses)}."
 
     @property
-    def _moved(self) -> bool:
+    def _is_rearranged(self) -> bool:
         """Whether most of the tensors are the checkpoint's, in other places or forms."""
         return sum(each.kind not in ("values", "shape") for each in self.tensors) > len(self.tensors) / 2
 
@@ -68,17 +70,17 @@ class WeightReport:
         return cls(fields["file"], fields["compared"], tensors, tuple(fields["keys"]))
 
 
-def _together(found: Sequence[WeightDifference]) -> list[str]:
+def _grouped_clauses(differences: Sequence[WeightDifference]) -> list[str]:
     """Returns a clause for each difference; one for two tensors that are exchanged, and for the layers of a group."""
     groups: dict[tuple[str, ...], list[WeightDifference]] = {}
-    for each in found:
+    for each in differences:
         groups.setdefault(_cause(each), []).append(each)
-    clauses, named = [], set[str]()
-    holds = {each.tensor: each.other for each in found if each.other}
+    clauses, exchanged_tensors = [], set[str]()
+    held_tensors = {each.tensor: each.other for each in differences if each.other}
     exchanged = set[tuple[str, ...]]()
     for cause, group in groups.items():
         reverse = (cause[0], *cause[:0:-1])
-        if len(group) >= _LEAST:
+        if len(group) >= _SMALLEST_GROUP:
             if len(groups.get(reverse, ())) == len(group) and cause != reverse and cause[0] in _MOVES:
                 exchanged.add(reverse)
                 if cause not in exchanged:
@@ -87,10 +89,10 @@ def _together(found: Sequence[WeightDifference]) -> list[str]:
                 clauses.append(_of_group(cause, group))
             continue
         for each in group:
-            if each.tensor in named:
+            if each.tensor in exchanged_tensors:
                 continue
-            if each.other and holds.get(each.other) == each.tensor:
-                named.add(each.other)
+            if each.other and held_tensors.get(each.other) == each.tensor:
+                exchanged_tensors.add(each.other)
                 clauses.append(f"{each.tensor} and {each.other} are exchanged")
             else:
                 clauses.append(f"{each.tensor} {each.sentence}")

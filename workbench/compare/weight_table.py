@@ -63,20 +63,22 @@ def table_difference(table: Table, others: Iterable[tuple[str, RowReader]]) -> W
     Args:
         others: the checkpoint's other tables of the same shape, by name.
     """
-    wrong, error, infinite = _wrong_rows(table)
-    if not len(wrong):
+    wrong_rows, error, infinite = _wrong_rows(table)
+    if not len(wrong_rows):
         return None
     if infinite:
         return WeightDifference(table.name, "values", f"holds {counted(infinite, 'infinite or NaN value')}")
-    sample = wrong[np.unique(np.linspace(0, len(wrong) - 1, MOST_SAMPLED).astype(int))]
-    found = next(_causes(table, wrong, sample, others), None)
-    if found is not None:
-        return found
+    sample = wrong_rows[np.unique(np.linspace(0, len(wrong_rows) - 1, MOST_SAMPLED).astype(int))]
+    cause = next(_causes(table, wrong_rows, sample, others), None)
+    if cause is not None:
+        return cause
     if error < least_error(table.type_name):
         return None
-    where = f" in {counted(len(wrong), 'row')} of {table.shape[0]}" if len(wrong) < table.shape[0] else ""
+    rows_clause = (
+        f" in {counted(len(wrong_rows), 'row')} of {table.shape[0]}" if len(wrong_rows) < table.shape[0] else ""
+    )
     return WeightDifference(
-        table.name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{where}"
+        table.name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{rows_clause}"
     )
 
 
@@ -99,7 +101,7 @@ def _causes(
 ) -> Iterator[WeightDifference]:
     """Yields every change that predicts the wrong rows; the others are right."""
     checkpoint_rows, file_rows = _at(table.own, sample), _at(table.stored, sample)
-    where = "" if len(wrong) == table.shape[0] else f" in {'row' if len(wrong) == 1 else 'rows'} {listed(wrong)}"
+    rows_clause = "" if len(wrong) == table.shape[0] else f" in {'row' if len(wrong) == 1 else 'rows'} {listed(wrong)}"
 
     def predicts(reader: RowReader, rows: np.ndarray) -> bool:
         if not fits(_at(reader, sample), file_rows, table.type_name, checkpoint_rows):
@@ -109,11 +111,11 @@ def _causes(
     if not file_rows.any() and predicts(
         lambda first, last: np.zeros((last - first, table.shape[1]), np.float32), wrong
     ):
-        yield WeightDifference(table.name, "zero", f"is zero{where}")
+        yield WeightDifference(table.name, "zero", f"is zero{rows_clause}")
         return
     factor = factor_of(checkpoint_rows, file_rows, table.type_name)
     if is_clear(factor, table.type_name) and predicts(lambda *rows: table.own(*rows) * np.float32(factor), wrong):
-        yield WeightDifference(table.name, "factor", f"is {times(factor)} the checkpoint's{where}")
+        yield WeightDifference(table.name, "factor", f"is {times(factor)} the checkpoint's{rows_clause}")
     for other_name, reader in others:
         if predicts(reader, np.arange(table.shape[0])):
             yield WeightDifference(table.name, "other tensor", f"holds {other_name}", other_name)
@@ -126,10 +128,10 @@ def _causes(
             yield WeightDifference(table.name, "rows", in_another_order("row", order))
         return
     [(shift, _)] = Counter((sources - sample).tolist()).most_common(1)
-    moved = wrong[(wrong + shift >= 0) & (wrong + shift < len(order))]
-    moved = _predicted(table, _shifted(table, shift), moved)
-    if len(wrong) - len(moved) <= abs(shift):
-        order[moved] = moved + shift
+    shifted_rows = wrong[(wrong + shift >= 0) & (wrong + shift < len(order))]
+    shifted_rows = _predicted(table, _shifted(table, shift), shifted_rows)
+    if len(wrong) - len(shifted_rows) <= abs(shift):
+        order[shifted_rows] = shifted_rows + shift
         yield WeightDifference(table.name, "rows", in_another_order("row", order))
 
 
@@ -139,35 +141,35 @@ def _at(reader: RowReader, rows: np.ndarray) -> np.ndarray:
 
 def _predicted(table: Table, reader: RowReader, rows: np.ndarray) -> np.ndarray:
     """Returns those of the rows at which the reader gives the file's values, to within rounding."""
-    found = []
+    predicted = []
     for first, last in table.parts():
-        inside = rows[(first <= rows) & (rows < last)]
-        if len(inside):
-            expected, stored = (read(first, last)[inside - first] for read in (reader, table.stored))
-            found.append(inside[~differs(expected, stored, table.type_name).any(axis=1)])
-    return np.concatenate(found) if found else rows[:0]
+        rows_of_part = rows[(first <= rows) & (rows < last)]
+        if len(rows_of_part):
+            expected, stored = (read(first, last)[rows_of_part - first] for read in (reader, table.stored))
+            predicted.append(rows_of_part[~differs(expected, stored, table.type_name).any(axis=1)])
+    return np.concatenate(predicted) if predicted else rows[:0]
 
 
 def _shifted(table: Table, shift: int) -> RowReader:
     """Returns a reader of the checkpoint's rows that are `shift` rows further; rows outside the table are zero."""
 
     def read(first: int, last: int) -> np.ndarray:
-        found = np.zeros((last - first, table.shape[1]), np.float32)
-        begin, end = max(first + shift, 0), min(last + shift, table.shape[0])
-        if begin < end:
-            found[begin - first - shift : end - first - shift] = table.own(begin, end)
-        return found
+        values = np.zeros((last - first, table.shape[1]), np.float32)
+        start, end = max(first + shift, 0), min(last + shift, table.shape[0])
+        if start < end:
+            values[start - first - shift : end - first - shift] = table.own(start, end)
+        return values
 
     return read
 
 
 def _sources(table: Table, rows: np.ndarray) -> np.ndarray:
     """Returns for each of the file's rows the nearest row of the checkpoint."""
-    best, found = np.full(len(rows), np.inf), np.zeros(len(rows), int)
+    least_distances, sources = np.full(len(rows), np.inf), np.zeros(len(rows), int)
     for first, last in table.parts():
         own = table.own(first, last)
-        near = nearest_rows(rows, own)
-        distances = np.linalg.norm(rows - own[near], axis=1)
-        better = distances < best
-        best[better], found[better] = distances[better], first + near[better]
-    return found
+        nearest = nearest_rows(rows, own)
+        distances = np.linalg.norm(rows - own[nearest], axis=1)
+        is_nearer = distances < least_distances
+        least_distances[is_nearer], sources[is_nearer] = distances[is_nearer], first + nearest[is_nearer]
+    return sources

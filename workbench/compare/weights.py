@@ -123,19 +123,21 @@ def weight_difference(
         count = counted(int((~finite).sum()), "infinite or NaN value")
         return WeightDifference(name, "values", f"holds {count}")
     error = relative_l2(checkpoint_rows, file_rows)
-    found = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
+    changes = [*_changes_of_tensor(name, own, checkpoint_rows, file_rows, type_name, others)] or [
         *_changes_of_parts(name, checkpoint_rows, file_rows, wrong, type_name)
     ]
-    if len(found) == 1:
-        return found[0]
-    if found:  # they predict the same values
-        sentence = " or ".join(each.sentence for each in found[:3])
-        return WeightDifference(name, found[0].kind, sentence, found[0].other)
+    if len(changes) == 1:
+        return changes[0]
+    if changes:  # they predict the same values
+        sentence = " or ".join(each.sentence for each in changes[:3])
+        return WeightDifference(name, changes[0].kind, sentence, changes[0].other)
     if error < least_error(type_name):
         return None
     rows = int(wrong.any(axis=1).sum())
-    where = f" in {counted(rows, 'row')} of {len(checkpoint_rows)}" if 1 < len(checkpoint_rows) != rows else ""
-    return WeightDifference(name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{where}")
+    rows_clause = f" in {counted(rows, 'row')} of {len(checkpoint_rows)}" if 1 < len(checkpoint_rows) != rows else ""
+    return WeightDifference(
+        name, "values", f"differs from the checkpoint's by a relative L2 of {error:.2g}{rows_clause}"
+    )
 
 
 def fits(expected: np.ndarray, stored: np.ndarray, type_name: str, own: np.ndarray) -> bool:
@@ -176,8 +178,8 @@ def _share(type_name: str) -> float | None:
 
 def _rows(array: np.ndarray) -> np.ndarray:
     """Returns a tensor as float32 [rows, values]; a vector is one row."""
-    found: np.ndarray = np.asarray(array, np.float32).reshape(len(array) if array.ndim > 1 else 1, -1)
-    return found
+    rows: np.ndarray = np.asarray(array, np.float32).reshape(len(array) if array.ndim > 1 else 1, -1)
+    return rows
 
 
 def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name: str) -> WeightDifference:
@@ -304,12 +306,12 @@ def is_clear(factor: float, type_name: str) -> bool:
 def factor_of(checkpoint: np.ndarray, file: np.ndarray, type_name: str) -> float:
     """Returns the factor that fits best; a round one near it, which rounding has moved, such as 2 for 1.9987."""
     size = float(np.vdot(checkpoint, checkpoint))
-    found = float(np.vdot(checkpoint, file)) / size if size else 0.0
+    best_factor = float(np.vdot(checkpoint, file)) / size if size else 0.0
     if has_few_bits(type_name):
-        return -1.0 if _NEGATIVE[0] <= found <= _NEGATIVE[1] else found
-    parts, most = (64, 2e-3) if type_name.startswith(PRECISE) else (4, 0.05)
-    rounded = round(found * parts) / parts
-    return rounded if rounded and abs(found - rounded) < most * abs(rounded) else found
+        return -1.0 if _NEGATIVE[0] <= best_factor <= _NEGATIVE[1] else best_factor
+    parts, tolerance = (64, 2e-3) if type_name.startswith(PRECISE) else (4, 0.05)
+    rounded = round(best_factor * parts) / parts
+    return rounded if rounded and abs(best_factor - rounded) < tolerance * abs(rounded) else best_factor
 
 
 def times(factor: float) -> str:
@@ -319,9 +321,9 @@ def times(factor: float) -> str:
 
 def nearest_rows(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Returns for each row the nearest row of a table."""
-    half = 0.5 * np.einsum("rc,rc->r", table, table)
+    half_norms = 0.5 * np.einsum("rc,rc->r", table, table)
     chunks = [rows[first : first + _CHUNK] for first in range(0, len(rows), _CHUNK)]
-    return np.concatenate([np.argmax(chunk @ table.T - half, axis=1) for chunk in chunks])
+    return np.concatenate([np.argmax(chunk @ table.T - half_norms, axis=1) for chunk in chunks])
 
 
 def in_another_order(unit: str, order: np.ndarray) -> str:
@@ -330,13 +332,15 @@ def in_another_order(unit: str, order: np.ndarray) -> str:
     for heads in (each for each in range(1, count // 4 + 1) if count % (2 * each) == 0):
         interleaved = np.arange(count).reshape(heads, 2, -1).swapaxes(1, 2).reshape(-1)
         deinterleaved = np.argsort(interleaved)
-        for known, sentence in (
+        for head_order, sentence in (
             (interleaved, "interleaved, as in Llama's files"),
             (deinterleaved, "taken apart as if interleaved"),
         ):
-            if count > 4 and np.array_equal(order, known):
+            if count > 4 and np.array_equal(order, head_order):
                 return f"has the halves of each head of {count // heads} {unit}s {sentence}"
-    moved = np.flatnonzero(order != np.arange(count))
-    dots = ", ..." if len(moved) > 8 else ""
-    checkpoint_places, file_places = (f"{in_order(places[:8])}{dots}" for places in (order[moved], moved))
+    changed_places = np.flatnonzero(order != np.arange(count))
+    dots = ", ..." if len(changed_places) > 8 else ""
+    checkpoint_places, file_places = (
+        f"{in_order(places[:8])}{dots}" for places in (order[changed_places], changed_places)
+    )
     return f"has its {unit}s in another order: {unit}s {file_places} are the checkpoint's {checkpoint_places}"

@@ -108,7 +108,7 @@ class StageComparison:
     @property
     def beyond(self) -> tuple[LimitViolation, ...]:
         """The measures beyond their limits; empty if the stage passes or could not be measured."""
-        return tuple(self._beyond(self.limits))
+        return tuple(self._violations(self.limits))
 
     @property
     def passes(self) -> bool:
@@ -131,9 +131,9 @@ class StageComparison:
 
     def _passes(self, limits: Limits) -> bool:
         is_unmeasurable = self.mismatch or (self.numbers and self.numbers.nonfinite_differences)
-        return not is_unmeasurable and not self._beyond(limits)
+        return not is_unmeasurable and not self._violations(limits)
 
-    def _beyond(self, limits: Limits) -> list[LimitViolation]:
+    def _violations(self, limits: Limits) -> list[LimitViolation]:
         violations = []
         for name, value in self.measured.items():
             limit = getattr(limits, name)

@@ -20,7 +20,7 @@ from workbench.formats.gguf_types import BY_NAME
 Kind = Literal[
     "zero", "factor", "constant", "transposed", "other tensor", "rows", "columns", "values", "missing", "shape"
 ]
-Others = Callable[[], Iterable[tuple[str, np.ndarray]]]
+OtherTensors = Callable[[], Iterable[tuple[str, np.ndarray]]]
 """Returns the checkpoint's other tensors of the same shape, by name."""
 
 SHARES = {
@@ -105,7 +105,7 @@ def _over_share(own: np.ndarray, stored: np.ndarray, type_name: str, share: floa
 
 
 def weight_difference(
-    name: str, own: np.ndarray, stored: np.ndarray, type_name: str, others: Others
+    name: str, own: np.ndarray, stored: np.ndarray, type_name: str, others: OtherTensors
 ) -> WeightDifference | None:
     """Returns how a tensor of the file differs from the checkpoint's; None if it differs by rounding only.
 
@@ -191,7 +191,7 @@ def _of_another_shape(name: str, own: np.ndarray, stored: np.ndarray, type_name:
 
 
 def _changes_of_tensor(
-    name: str, own: np.ndarray, checkpoint_rows: np.ndarray, file_rows: np.ndarray, type_name: str, others: Others
+    name: str, own: np.ndarray, checkpoint_rows: np.ndarray, file_rows: np.ndarray, type_name: str, others: OtherTensors
 ) -> Iterator[WeightDifference]:
     """Yields every change of the whole tensor that predicts the file's values."""
 

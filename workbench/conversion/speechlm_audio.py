@@ -98,11 +98,11 @@ def plan_tower(
     for number in range(sizes.layers):
         old, new = f"{TOWER_PREFIX}layers.{number}", f"{TOWER}layers.{number}"
         draft.attention(new, f"{old}.self_attn")
-        draft.plain(f"{new}.attn_norm", f"{old}.self_attn_layer_norm")
+        draft.weight_and_bias(f"{new}.attn_norm", f"{old}.self_attn_layer_norm")
         draft.linear(f"{new}.fc1", f"{old}.fc1")
         draft.linear(f"{new}.fc2", f"{old}.fc2")
-        draft.plain(f"{new}.ffn_norm", f"{old}.final_layer_norm")
-    draft.plain(f"{TOWER}norm", f"{TOWER_PREFIX}ln_post")
+        draft.weight_and_bias(f"{new}.ffn_norm", f"{old}.final_layer_norm")
+    draft.weight_and_bias(f"{TOWER}norm", f"{TOWER_PREFIX}ln_post")
     draft.linear(f"{TOWER}proj1", f"{TOWER_PREFIX}proj1")
     draft.linear(f"{TOWER}proj2", f"{TOWER_PREFIX}proj2")
     draft.linear(f"{TOWER}adaptor", ADAPTOR)
@@ -158,11 +158,11 @@ def plan_codec(
     draft = _Draft(tensors, files)
     for number in range(streams):
         draft.exact(f"{CODEC}codebooks.{number}.weight", f"quantizer.quantizers.{number}.codebook.embed")
-    draft.plain(f"{CODEC}fc2", "fc2")
+    draft.weight_and_bias(f"{CODEC}fc2", "fc2")
     _decoder(draft, len(sizes.upsampling))
     if not encodes:
         return AudioPart(stated(sizes, CODEC), draft.planned, (NO_ENCODER.format(model=semantic.model_type),))
-    draft.plain(f"{CODEC}fc", "fc")
+    draft.weight_and_bias(f"{CODEC}fc", "fc")
     _encoder(draft, len(sizes.downsampling))
     semantic_sizes = _semantic(draft, config)
     return AudioPart({**stated(sizes, CODEC), **stated(semantic_sizes, SEMANTIC)}, draft.planned)
@@ -218,19 +218,19 @@ def _semantic(draft: _Draft, config: Any) -> SemanticSizes:
         layer = f"{old}.feature_extractor.conv_layers.{number}"
         draft.kernel(f"{SEMANTIC}conv.{number}", f"{layer}.conv")
         if f"{layer}.layer_norm.weight" in draft.tensors:
-            draft.plain(f"{SEMANTIC}conv.{number}.norm", f"{layer}.layer_norm")
+            draft.weight_and_bias(f"{SEMANTIC}conv.{number}.norm", f"{layer}.layer_norm")
     if semantic.feat_proj_layer_norm:
-        draft.plain(f"{SEMANTIC}projection_norm", f"{old}.feature_projection.layer_norm")
+        draft.weight_and_bias(f"{SEMANTIC}projection_norm", f"{old}.feature_projection.layer_norm")
     draft.linear(f"{SEMANTIC}projection", f"{old}.feature_projection.projection", Kind.TABLE)
     draft.position(f"{SEMANTIC}position", f"{old}.encoder.pos_conv_embed.conv", semantic.num_conv_pos_embedding_groups)
-    draft.plain(f"{SEMANTIC}norm", f"{old}.encoder.layer_norm")
+    draft.weight_and_bias(f"{SEMANTIC}norm", f"{old}.encoder.layer_norm")
     for number in range(semantic.num_hidden_layers):
         layer, name = f"{old}.encoder.layers.{number}", f"{SEMANTIC}layers.{number}"
         draft.attention(name, f"{layer}.attention", Kind.TABLE)
-        draft.plain(f"{name}.attn_norm", f"{layer}.layer_norm")
+        draft.weight_and_bias(f"{name}.attn_norm", f"{layer}.layer_norm")
         draft.linear(f"{name}.fc1", f"{layer}.feed_forward.intermediate_dense", Kind.TABLE)
         draft.linear(f"{name}.fc2", f"{layer}.feed_forward.output_dense", Kind.TABLE)
-        draft.plain(f"{name}.ffn_norm", f"{layer}.final_layer_norm")
+        draft.weight_and_bias(f"{name}.ffn_norm", f"{layer}.final_layer_norm")
     draft.kernel(f"{CODEC}branch.conv", "encoder_semantic.conv")
     for number in range(len(config.strides)):
         block, name = f"encoder_semantic.conv_blocks.{number}", f"{CODEC}branch.{number}"
@@ -271,14 +271,14 @@ class _Draft:
         self.planned: list[PlannedTensor] = []
         self._regions = mapped_regions(*files)
 
-    def _put(
-        self, new: str, shape: Sequence[int], part: Callable[[int, int], Tensor], kind: Kind, *read: Tensor
+    def _plan(
+        self, new: str, shape: Sequence[int], part: Callable[[int, int], Tensor], kind: Kind, *source_tensors: Tensor
     ) -> None:
         """Plans a tensor whose rows `part` computes. The memory of the tensors that it reads is released afterwards."""
 
         def rows(first: int, last: int) -> np.ndarray:
             values: np.ndarray = part(first, last).detach().to(torch.float32, copy=True).contiguous().numpy()
-            for tensor in read:
+            for tensor in source_tensors:
                 give_back(tensor, self._regions)
             return values
 
@@ -287,9 +287,9 @@ class _Draft:
     def exact(self, new: str, old: str) -> None:
         """Plans a tensor without a change, in f32. Both names are complete."""
         tensor = self.tensors[old]
-        self._put(new, tensor.shape, lambda first, last: tensor[first:last], Kind.EXACT, tensor)
+        self._plan(new, tensor.shape, lambda first, last: tensor[first:last], Kind.EXACT, tensor)
 
-    def plain(self, new: str, old: str) -> None:
+    def weight_and_bias(self, new: str, old: str) -> None:
         """Plans weight and bias in f32."""
         self.exact(f"{new}.weight", f"{old}.weight")
         self.exact(f"{new}.bias", f"{old}.bias")
@@ -297,7 +297,7 @@ class _Draft:
     def linear(self, new: str, old: str, kind: Kind = Kind.MATRIX) -> None:
         """Plans a linear layer with a bias."""
         tensor = self.tensors[f"{old}.weight"]
-        self._put(f"{new}.weight", tensor.shape, lambda first, last: tensor[first:last], kind, tensor)
+        self._plan(f"{new}.weight", tensor.shape, lambda first, last: tensor[first:last], kind, tensor)
         self.exact(f"{new}.bias", f"{old}.bias")
 
     def attention(self, new: str, old: str, kind: Kind = Kind.MATRIX) -> None:
@@ -309,21 +309,21 @@ class _Draft:
             def part(first: int, end: int, parts: list[Tensor] = parts) -> Tensor:
                 return torch.cat(parts)[first:end]
 
-            self._put(f"{new}.attn_qkv.{parameter}", shape, part, role, *parts)
+            self._plan(f"{new}.attn_qkv.{parameter}", shape, part, role, *parts)
         self.linear(f"{new}.attn_out", f"{old}.out_proj", kind)
 
     def kernel(self, new: str, old: str, order: Sequence[int] = (0, 2, 1)) -> None:
         """Plans a convolution: kernel [out, in, taps] as [out, taps, in], or in another order; and its bias, if any."""
         tensor = self.tensors[f"{old}.weight"]
         shape = [tensor.shape[axis] for axis in order]
-        self._put(f"{new}.weight", shape, lambda first, last: tensor[first:last].permute(*order), Kind.EXACT, tensor)
+        self._plan(f"{new}.weight", shape, lambda first, last: tensor[first:last].permute(*order), Kind.EXACT, tensor)
         if f"{old}.bias" in self.tensors:
             self.exact(f"{new}.bias", f"{old}.bias")
 
     def snake(self, new: str, old: str) -> None:
         """Plans the frequencies [channels] of a Snake activation."""
         tensor = self.tensors[f"{old}.alpha"].flatten()
-        self._put(f"{new}.alpha", tensor.shape, lambda first, last: tensor[first:last], Kind.EXACT, tensor)
+        self._plan(f"{new}.alpha", tensor.shape, lambda first, last: tensor[first:last], Kind.EXACT, tensor)
 
     def upsampling(self, new: str, old: str) -> None:
         """Plans a transposed convolution of stride s and kernel 2 s: [in, out, 2 s] as [s, out, 2, in].
@@ -340,7 +340,7 @@ class _Draft:
             ]
             return torch.stack(phases)
 
-        self._put(f"{new}.weight", (step, out, 2, width), part, Kind.EXACT, tensor)
+        self._plan(f"{new}.weight", (step, out, 2, width), part, Kind.EXACT, tensor)
         self.exact(f"{new}.bias", f"{old}.bias")
 
     def position(self, new: str, old: str, groups: int) -> None:
@@ -356,7 +356,7 @@ class _Draft:
             kernel = (direction.float() * (gain.float() / norms)).permute(0, 2, 1)
             return kernel.reshape(groups, out // groups, taps, width)[first:last]
 
-        self._put(f"{new}.weight", (groups, out // groups, taps, width), part, Kind.EXACT, gain, direction)
+        self._plan(f"{new}.weight", (groups, out // groups, taps, width), part, Kind.EXACT, gain, direction)
         self.exact(f"{new}.bias", f"{old}.bias")
 
     def by_band(self, new: str, old: str, channels: int) -> None:
@@ -369,4 +369,4 @@ class _Draft:
         def part(first: int, last: int) -> Tensor:
             return tensor[first:last].reshape(-1, channels, width // channels).transpose(1, 2).flatten(1)
 
-        self._put(new, (out, width), part, Kind.MATRIX, tensor)
+        self._plan(new, (out, width), part, Kind.MATRIX, tensor)

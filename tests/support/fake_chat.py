@@ -214,5 +214,5 @@ def add_families(patch: pytest.MonkeyPatch) -> None:
     known = MappingProxyType(
         {**{name: FAMILIES[name] for name in FAMILIES}, "fake_speech": FAMILY, "fake_words": WORDS}
     )
-    patch.setattr(FAMILIES, "_own", dict(known))
+    patch.setattr(FAMILIES, "_built_in", dict(known))
     patch.setattr(FAMILIES, "_all", dict(known))

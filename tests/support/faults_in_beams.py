@@ -74,12 +74,12 @@ wrong_parents = _reordered(lambda _, parents: parents[::-1])
 
 def no_length_penalty(_: str) -> Any:
     """A finished hypothesis has the sum of its log-probabilities as its score."""
-    end = BeamSearch._end
+    end = BeamSearch._add_finished
 
     def ended(self: BeamSearch, score: float, sequence: list[int]) -> None:
         end(self, score * len(sequence) ** self.decoding.length_penalty, sequence)
 
-    return _patched(BeamSearch, "_end", ended)
+    return _patched(BeamSearch, "_add_finished", ended)
 
 
 @contextlib.contextmanager

@@ -19,13 +19,15 @@ PROMPT = [1, 2, 3, 4, 5]
 STAGES = ["llm.embeddings", "llm.layers.0", "llm.layers.1", "llm.layers.2", "llm.norm", "logits"]
 
 
-def runner_with_hooks(model: nn.Module | None = None, keeps: bool = True, **patterns: str) -> tuple[Runner, Hooks]:
+def runner_with_hooks(
+    model: nn.Module | None = None, stores_arrays: bool = True, **patterns: str
+) -> tuple[Runner, Hooks]:
     """A runner with a capture for each named request; captures are numbered from 1."""
     runner = Runner(model)
     captures = Captures()
     for number, pattern in enumerate(patterns.values(), 1):
         captures.add(number, Capture([pattern]))
-    return runner, Hooks(runner, captures, keeps)
+    return runner, Hooks(runner, captures, stores_arrays)
 
 
 def stages(hooks: Hooks, number: int = 1) -> dict[str, np.ndarray]:

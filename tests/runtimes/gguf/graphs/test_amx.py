@@ -189,7 +189,7 @@ def test_installed_library_passes_the_amx_check() -> None:
 class Plain:
     """Replaces a layout of ggml: holds the matrix unchanged, or with one bit changed."""
 
-    possible = True
+    is_possible = True
 
     def __init__(self, library: Library, wrong: bool):
         self.library, self.wrong = library, wrong

@@ -30,7 +30,7 @@ _SHORTEST_RAMP = 0.15
 
 def values_figure(values: np.ndarray, width: float = WIDTH_INCHES, height: float = HEIGHT_INCHES) -> Figure:
     """Returns values [tokens, channels] as an image, with tokens on the horizontal axis."""
-    return array_figure(values, position_name="token", width=width, height=height)
+    return array_figure(values, along="token", width=width, height=height)
 
 
 def norms_figure(

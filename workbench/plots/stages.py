@@ -72,16 +72,16 @@ def value_limits(table: np.ndarray) -> tuple[float, float]:
 def array_figure(
     table: np.ndarray,
     limits: tuple[float, float] | None = None,
-    position_name: str = "position",
+    along: str = "position",
     width: float = WIDTH_INCHES,
     height: float = HEIGHT_INCHES,
 ) -> Figure:
     """Returns an array [positions, channels] as an image with colours between `limits` (by default, its own).
 
-    `position_name` names its positions.
+    `along` names its positions.
     """
     colour_limits = limits or value_limits(table)
-    return _image(shrunk(table), table.shape, style.COLOUR_MAP, colour_limits, "value", position_name, width, height)
+    return _image(shrunk(table), table.shape, style.COLOUR_MAP, colour_limits, "value", along, width, height)
 
 
 def difference_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
@@ -116,9 +116,9 @@ def curves_figure(reference: np.ndarray, candidate: np.ndarray) -> Figure:
     return figure
 
 
-def error_figure(errors: np.ndarray, position_name: str) -> Figure:
+def error_figure(errors: np.ndarray, along: str) -> Figure:
     """Returns root mean square errors [positions or channels] on a logarithmic scale; zeros are not drawn."""
-    figure, axes = style.plain_axes(position_name, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
+    figure, axes = style.plain_axes(along, "error (RMS)", 0.15, WIDTH_INCHES, HEIGHT_INCHES)
     cells = shrunk(errors.reshape(-1, 1), "largest", 4 * _MOST_COLUMNS, 1)[:, 0] if errors.size else np.zeros(0)
     positive = np.where(cells > 0, cells, np.nan)
     places = np.linspace(0, max(errors.size - 1, 0), len(cells))
@@ -163,7 +163,7 @@ def _image(
     colours: str,
     limits: tuple[float, float],
     name: str,
-    position_name: str = "position",
+    along: str = "position",
     width: float = WIDTH_INCHES,
     height: float = HEIGHT_INCHES,
 ) -> Figure:
@@ -171,7 +171,7 @@ def _image(
     from matplotlib.colors import Normalize
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = style.plain_axes(position_name, "channel", _TOP_INCHES, width, height)
+    figure, axes = style.plain_axes(along, "channel", _TOP_INCHES, width, height)
     if not cells.size:
         style.place_text(axes, 0.5, 0.5, "empty", transform=axes.transAxes, ha="center", va="center")
         return figure

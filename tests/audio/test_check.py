@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from workbench.audio import libsndfile
 from workbench.audio import read as reading
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput
@@ -34,7 +35,7 @@ def test_sound_check_raises_the_same_error_as_the_reader(
 
 def test_sound_check_decodes_only_the_first_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soundfile.write(tmp_path / "long.wav", np.zeros((1000, 2)), 16000)
-    monkeypatch.setattr(reading, "_BLOCK", 20)
+    monkeypatch.setattr(libsndfile, "BLOCK", 20)
     read_at_once: list[int] = []
     inner = soundfile.SoundFile.read
 

@@ -11,7 +11,8 @@ import pytest
 import soundfile
 
 from tests.support.sound_files import RATE, tone
-from workbench.audio.read import opened_stream, read, whole_of
+from workbench.audio.libsndfile import whole_of
+from workbench.audio.read import opened_stream, read
 
 LENGTH_FRAMES = (b"Xing", b"Info")
 QUIET_THEN_LOUD = np.concatenate([tone(20.0, level=1e-4), np.random.default_rng(0).normal(0, 0.2, 10 * RATE)])

@@ -80,7 +80,7 @@ def test_reading_in_blocks_equals_reading_at_once(tmp_path: Path, monkeypatch: p
         soundfile.write(path, 0.3 * rng.standard_normal((44_100, 2)), 44_100)
         at_once = read(path)
         with monkeypatch.context() as patch:
-            patch.setattr("workbench.audio.read._BLOCK", 2 * 1777)
+            patch.setattr("workbench.audio.libsndfile.BLOCK", 2 * 1777)
             pieces = read(path)
         assert len(at_once.samples) == len(pieces.samples)
         np.testing.assert_allclose(pieces.samples, at_once.samples, atol=2e-6)

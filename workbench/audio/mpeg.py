@@ -11,6 +11,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from workbench.audio.file_view import FileView
 from workbench.audio.muted import muted_stderr
 
 if TYPE_CHECKING:
@@ -93,25 +94,14 @@ def _after_tag(file: BinaryIO, place: int) -> int:
     return place + len(head) + size
 
 
-class _UnsizedFile(io.RawIOBase):
-    """A read-only, seekable file object whose end cannot be found. It closes a file that it has opened by its path.
-
-    Args:
-        start: where in the source it begins.
-    """
+class _UnsizedFile(FileView):
+    """A view of a file from `start` on, whose end cannot be found."""
 
     def __init__(self, source: Path | BinaryIO, start: int) -> None:
-        self._own = isinstance(source, Path)
-        self._file: BinaryIO = source.open("rb") if isinstance(source, Path) else source
+        super().__init__(source)
         self._start = start
         self._file.seek(start)
         self._at_end = False
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at_end = whence == io.SEEK_END
@@ -126,8 +116,3 @@ class _UnsizedFile(io.RawIOBase):
         content = self._file.read(len(buffer))
         buffer[: len(content)] = content
         return len(content)
-
-    def close(self) -> None:
-        if self._own and not self.closed:
-            self._file.close()
-        super().close()

@@ -7,7 +7,6 @@ possible, with a note; a file without audio raises `BadInput`. Reading never res
 This file knows nothing of features, models or segments.
 """
 
-import contextlib
 import hashlib
 import math
 import os
@@ -19,23 +18,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from workbench.audio import ffmpeg, ogg
+from workbench.audio import ffmpeg, libsndfile
 from workbench.audio.constants import INT16_MAX, INT16_MIN, INT16_SCALE, SAMPLE_RATE
 from workbench.audio.mixing import Mixer, resampler
-from workbench.audio.mpeg import MPEG, to_its_end
-from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import (
-    EXPECTED,
     check_path,
     check_rate,
     head_of,
     may_be_mpeg,
     no_samples,
+    not_sound,
     other_kind,
-    reason_of,
 )
-from workbench.audio.stated_size import sign_of_cut
-from workbench.audio.wav_header import RepairedWav, WavLayout, shortfall_note, wav_layout
+from workbench.audio.wav_header import WavLayout, wav_layout
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 
@@ -43,11 +38,6 @@ if TYPE_CHECKING:
     import soundfile
 
 Source = str | os.PathLike[str] | tuple[Any, int]
-
-_BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
-_CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
-UNSTATED = 1 << 62  # frames; a stream without a stated length has more than this
-_SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is not a loss
 
 MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
@@ -208,8 +198,8 @@ def _decode_array(source: Any) -> _Decoded:
 
     def blocks() -> Iterator[np.ndarray]:
         scale, silence = _INTEGER_SCALE.get(kind, (1, 0))
-        for start in range(0, len(columns), _BLOCK):
-            block = columns[start : start + _BLOCK]
+        for start in range(0, len(columns), libsndfile.BLOCK):
+            block = columns[start : start + libsndfile.BLOCK]
             if kind in _INTEGER_SCALE:
                 yield ((block.astype(np.float64) - silence) / scale).astype(np.float32)
             else:
@@ -228,22 +218,14 @@ def opened(path: Path) -> "tuple[soundfile.SoundFile | None, list[str]]":
     """
     _, head, layout = _checked(path)
     notes: list[str] = []
-    return _open_libsndfile(path, layout, may_be_mpeg(path, head), notes), notes
+    return libsndfile.open_file(path, layout, may_be_mpeg(path, head), notes), notes
 
 
 def opened_stream(stream: BinaryIO) -> "soundfile.SoundFile | None":
     """Returns the sound in an open file, with its true length as in `opened`; None if libsndfile refuses it."""
     layout = wav_layout(stream)
     stream.seek(0)
-    return _open_libsndfile(stream, layout, False, [])
-
-
-def whole_of(file: "soundfile.SoundFile") -> np.ndarray:
-    """Returns all samples, float32 [samples, channels], of a file from `opened` that may state no length."""
-    blocks = [np.empty((0, file.channels), dtype=np.float32)]
-    while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
-        blocks.append(block)
-    return np.concatenate(blocks)
+    return libsndfile.open_file(stream, layout, False, [])
 
 
 def blocks_of(path: Path) -> tuple[Iterator[np.ndarray], int, Callable[[], None]]:
@@ -279,131 +261,41 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     if layout is not None and layout.present == 0:
         raise BadInput(f"{name} is the header of a WAV file with no samples after it")
     if other_kind(head):
-        raise _not_sound(name, head)
+        raise not_sound(name, head)
     return name, head, layout
-
-
-def _not_sound(name: str, head: bytes, ffmpeg_asked: bool = True, report: str = "") -> BadInput:
-    """Returns the error for a file that no decoder can read."""
-    absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
-    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head, report)}; {EXPECTED}{absent}")
 
 
 def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | None) -> _Decoded:
     notes: list[str] = []
-    file = _open_libsndfile(path, layout, may_be_mpeg(path, head), notes)
+    file = libsndfile.open_file(path, layout, may_be_mpeg(path, head), notes)
     if file is None:
         return _decode_ffmpeg(path, name, head)
     text = f"{file.format} {file.subtype}"
-    reopen = partial(_open_libsndfile, path, layout, may_be_mpeg(path, head), [])
+    reopen = partial(libsndfile.open_file, path, layout, may_be_mpeg(path, head), [])
     return _Decoded(
-        _file_blocks(file, reopen, path, head, notes), file.samplerate, file.channels, text, notes, file.close
+        libsndfile.decoded_blocks(file, reopen, path, head, notes),
+        file.samplerate,
+        file.channels,
+        text,
+        notes,
+        file.close,
     )
-
-
-def _open_libsndfile(
-    source: Path | BinaryIO, layout: WavLayout | None, mpeg: bool, notes: list[str]
-) -> "soundfile.SoundFile | None":
-    """Returns the open file, and None if libsndfile refuses it.
-
-    Args:
-        mpeg: whether it may be MPEG audio, whose decoder writes to stderr.
-    """
-    import soundfile
-
-    repaired = layout if layout is not None and not layout.honest and layout.repairable else None
-    try:
-        with muted_stderr(mpeg):
-            file = soundfile.SoundFile(RepairedWav(source, repaired) if repaired else _by_bytes(source))
-    except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
-        return None
-    if repaired:
-        notes.append(repaired.note(file.frames / file.samplerate))
-    if file.format == MPEG:
-        file = to_its_end(file, source)
-    if file.frames >= UNSTATED:
-        # After each read, soundfile seeks the place that was reached; at the end of such a stream that fails.
-        file.seekable = lambda: False
-    return file
-
-
-def _by_bytes(source: Path | BinaryIO) -> bytes | BinaryIO:
-    """Returns a path as the file system has it, because a name need not be UTF-8."""
-    return os.fsencode(source) if isinstance(source, Path) else source
-
-
-def _file_blocks(
-    file: "soundfile.SoundFile",
-    reopen: "Callable[[], soundfile.SoundFile | None]",  # opens the file once more
-    path: Path,
-    head: bytes,
-    notes: list[str],
-) -> Iterator[np.ndarray]:
-    """Yields the blocks of a file. If the decoder fails part-way, the blocks end there and `notes` gets a sentence."""
-    import soundfile
-
-    promised, rate, got, reason = file.frames, file.samplerate, 0, ""
-    known = promised < UNSTATED
-    size = max(_CAREFUL_BLOCK, _BLOCK // file.channels)
-    moved = True  # the file is at the place to read from
-    with contextlib.ExitStack() as opened_again:
-        while True:
-            try:
-                with muted_stderr(file.format == MPEG):
-                    if not moved:
-                        _skip(file, got)
-                        moved = True
-                    block = file.read(size, dtype="float32", always_2d=True)
-            except soundfile.LibsndfileError as error:
-                reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
-                if size == _CAREFUL_BLOCK:
-                    break
-                # A failed read loses its whole block, and a decoder that has failed may not seek any more.
-                size = _CAREFUL_BLOCK
-                if (fresh := reopen()) is None:
-                    break
-                file, moved = opened_again.enter_context(fresh), False
-                continue
-            if len(block) == 0:
-                break
-            got += len(block)
-            yield block
-    if got == 0 and reason:
-        raise _not_sound(path.name, head)
-    decoded, stated = got / rate, promised / rate
-    if reason:
-        notes.append(
-            f"decoding stopped early ({reason}): {f'of {stated:.1f} s, ' if known else ''}{decoded:.1f} s were read"
-        )
-    elif known and (promised - got) / rate > _SHORTFALL:
-        notes.append(shortfall_note(stated, decoded))
-    elif sign := ogg.sign_of_damage(path) or sign_of_cut(path):
-        notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
-
-
-def _skip(file: "soundfile.SoundFile", count: int) -> None:
-    """Moves a file that was just opened to the sample with this number."""
-    if file.seekable():
-        file.seek(count)
-        return
-    while count and len(block := file.read(min(count, _BLOCK), dtype="float32", always_2d=True)):
-        count -= len(block)
 
 
 def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:
     program = ffmpeg.ffmpeg_path()
     if program is None:
-        raise _not_sound(name, head, ffmpeg_asked=False)
+        raise not_sound(name, head, ffmpeg_asked=False)
     notes: list[str] = []
     try:
         stream = ffmpeg.decode(program, path, notes)
     except BadInput as error:
-        raise _not_sound(name, head, report=str(error)) from error
+        raise not_sound(name, head, report=str(error)) from error
 
     def blocks() -> Iterator[np.ndarray]:
         try:
             yield from stream.blocks
         except BadInput as error:
-            raise _not_sound(name, head) from error
+            raise not_sound(name, head) from error
 
     return _Decoded(blocks(), stream.rate, stream.channels, stream.format, notes, stream.close)

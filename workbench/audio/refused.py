@@ -145,3 +145,9 @@ def _is_text(head: bytes) -> bool:
             return False
         text = head[: error.start].decode("utf-8")
     return all(char.isprintable() or char in "\r\n\t\f" for char in text)
+
+
+def not_sound(name: str, head: bytes, ffmpeg_asked: bool = True, report: str = "") -> BadInput:
+    """Returns the error for a file that no decoder can read."""
+    absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
+    return BadInput(f"{name} is not a sound file that can be read: {reason_of(head, report)}; {EXPECTED}{absent}")

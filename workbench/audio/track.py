@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from workbench.audio.constants import INT16_SCALE
-from workbench.audio.read import UNSTATED, blocks_of, opened
+from workbench.audio.libsndfile import UNSTATED
+from workbench.audio.read import blocks_of, opened
 from workbench.audio.refused import no_samples
 from workbench.core.errors import BadInput
 from workbench.system.memory import size

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from workbench.audio.file_view import FileView
+
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
 _LARGEST_CHUNK = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
 _SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
@@ -133,28 +135,18 @@ def _only_chunks(file: BinaryIO, position: int, file_size: int, known: bool) -> 
     return True
 
 
-class RepairedWav(io.RawIOBase):
-    """A read-only, seekable file object of a WAV file with the correct sizes in its header.
-
-    It closes a file that it has opened by its path.
-    """
+class RepairedWav(FileView):
+    """A view of a WAV file with the correct sizes in its header."""
 
     def __init__(self, source: Path | BinaryIO, layout: WavLayout) -> None:
         if not layout.repairable:
             raise ValueError("the sound is longer than a 32-bit WAV header can state")
-        self._own = isinstance(source, Path)
-        self._file: BinaryIO = source.open("rb") if isinstance(source, Path) else source
+        super().__init__(source)
         self._length = layout.data_offset + layout.present
         self._patches = (
             (4, struct.pack("<I", self._length - 8)),
             (layout.data_offset - 4, struct.pack("<I", layout.present)),
         )
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._length}[whence]
@@ -173,8 +165,3 @@ class RepairedWav(io.RawIOBase):
                 content[low - start : high - start] = patch[low - offset : high - offset]
         buffer[: len(content)] = content
         return len(content)
-
-    def close(self) -> None:
-        if self._own and not self.closed:
-            self._file.close()
-        super().close()

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from workbench.audio.read import UNSTATED, opened, opened_stream, read, whole_of
+from workbench.audio.libsndfile import UNSTATED, whole_of
+from workbench.audio.read import opened, opened_stream, read
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.evaluation.rows import Utterance
 from workbench.session.values import AudioSource

@@ -1,15 +1,14 @@
 """Low-rank changes (LoRA) to a language model's weights, added to them once: W + alpha / r * B A.
 
 Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", ICLR 2022, with the tensor names of the peft package or
-of FunASR.
-The sums are computed in float32 or wider and in place, one weight after another, so that a model is never in memory
+of FunASR. The sums are computed in float32 or wider, one weight after another, so that a model is never in memory
 twice. This file opens no files and knows no family.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -114,11 +113,8 @@ def merge_pairs(
     Raises `BadInput` if a pair is for a layer that the network does not have, or for a layer of another size.
     """
     weights = dict(network.named_parameters())
-    for module, pair in pairs.items():
-        weight = weights.get(f"{module}.weight")
-        a, b, r = check_pair(pair, None if weight is None else weight.shape, rank, where, base)
-        assert weight is not None
-        weight.copy_(_added(weight, a, b, alpha / r))
+    for name, merged in _merged(weights, pairs, alpha, rank, where, base):
+        weights[name].copy_(merged)
 
 
 @torch.no_grad()
@@ -130,20 +126,24 @@ def merged_tensors(tensors: Mapping[str, Tensor], alpha: float, rank: int, where
 
     The other arguments and the errors are those of `sort_tensors` and `merge_pairs`.
     """
-    found = sort_tensors(tensors, where)
-    for module, pair in found.pairs.items():
-        weight = found.full.get(f"{module}.weight")
-        a, b, r = check_pair(pair, None if weight is None else weight.shape, rank, where, "its language model")
+    parts = sort_tensors(tensors, where)
+    for name, merged in _merged(parts.full, parts.pairs, alpha, rank, where, "its language model"):
+        parts.full[name] = merged.to(parts.full[name].dtype)
+    return parts.full
+
+
+def _merged(
+    weights: Mapping[str, Tensor], pairs: Mapping[str, Pair], alpha: float, rank: int | None, where: str, base: str
+) -> Iterator[tuple[str, Tensor]]:
+    """Yields the name of each weight that has a pair, and W + alpha / r * B A in float32 or wider."""
+    for module, pair in pairs.items():
+        name = f"{module}.weight"
+        weight = weights.get(name)
+        a, b, r = check_pair(pair, None if weight is None else weight.shape, rank, where, base)
         assert weight is not None
-        found.full[f"{module}.weight"] = _added(weight, a, b, alpha / r).to(weight.dtype)
-    return found.full
-
-
-def _added(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:
-    """Returns W + scale * B A in float32 or wider."""
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    a, b = (tensor.to(weight.device, dtype) for tensor in (a, b))
-    return torch.addmm(weight.to(dtype), b, a, alpha=scale)
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        a, b = (tensor.to(weight.device, dtype) for tensor in (a, b))
+        yield name, torch.addmm(weight.to(dtype), b, a, alpha=alpha / r)
 
 
 def check_replacement(name: str, value: Tensor, shape: Sequence[int] | None, where: str, base: str) -> None:

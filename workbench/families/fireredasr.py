@@ -35,6 +35,7 @@ from workbench.families.language import (
     read_language_config,
 )
 from workbench.families.sanm import MOST_BLOCKS, MOST_UNITS
+from workbench.system.folders import is_file
 
 WEIGHTS, ENCODER_WEIGHTS, CMVN = "model.pth.tar", "asr_encoder.pth.tar", "cmvn.ark"
 FILES = (WEIGHTS, ENCODER_WEIGHTS, CMVN)
@@ -158,7 +159,7 @@ def check_files(directory: Path, weights: Path | None = None) -> None:
         raise BadInput(f"there is no checkpoint directory {directory}")
     expected = FILES if weights is None else (CMVN,)
     missing = _missing_files(directory, expected)
-    if missing and _is_file(directory / "dict.txt"):
+    if missing and is_file(directory / "dict.txt"):
         raise BadInput(
             f"checkpoint directory {directory.name} looks like FireRedASR-AED, which is not supported; "
             "expected FireRedASR-LLM"
@@ -171,14 +172,7 @@ def check_files(directory: Path, weights: Path | None = None) -> None:
 
 
 def _missing_files(directory: Path, expected: Sequence[str] = FILES) -> list[str]:
-    return [name for name in expected if not _is_file(directory / name)]
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # the directory is not readable
-        return False
+    return [name for name in expected if not is_file(directory / name)]
 
 
 def read_fireredasr(

@@ -16,6 +16,7 @@ from typing import Any
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.formats.text_files import check_stored
+from workbench.system.folders import is_file
 
 USUAL_FILES = {
     "am.mvn": ("frontend_conf", "cmvn_file"),
@@ -74,7 +75,7 @@ class FunasrCheckpoint:
                 f"{section}.{key} in {self.directory.name}/config.yaml is {value!r:.80}; expected the name of a file"
             )
         path = self.directory / value
-        if not _is_file(path):
+        if not is_file(path):
             raise BadInput(
                 f"{self.directory.name} names {section}.{key} = {value:.80}, and there is no such file in it"
             )
@@ -134,19 +135,12 @@ def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
     file_name = config.get("init_param")  # after a training it may be a path of another machine
     weights = (
         directory / file_name
-        if isinstance(file_name, str) and _is_file(directory / file_name)
+        if isinstance(file_name, str) and is_file(directory / file_name)
         else directory / "model.pt"
     )
     if not weights.is_file():
         raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it")
     return weights
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # the name is too long for a file
-        return False
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -184,7 +178,7 @@ def _check_cmvn(metas: Mapping[str, Any], directory: Path) -> None:
     """Raises `BadInput` if the CMVN file that the configuration names is missing: features would go on without CMVN."""
     frontend = metas.get("frontend_conf")
     name = frontend.get("cmvn_file") if isinstance(frontend, Mapping) else None
-    if isinstance(name, str) and name and not _is_file(directory / name):
+    if isinstance(name, str) and name and not is_file(directory / name):
         raise BadInput(
             f"{directory.name}/configuration.json names frontend_conf.cmvn_file = {name:.80}, and there is no such "
             "file beside it; copy it from where the checkpoint was published, as the model needs its CMVN"
@@ -197,7 +191,7 @@ def _existing_files(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]
     for key, value in metas.items():
         if isinstance(value, Mapping):
             files[key] = _existing_files(value, directory)
-        elif isinstance(value, str) and key != "config" and _is_file(directory / value):
+        elif isinstance(value, str) and key != "config" and is_file(directory / value):
             files[key] = value
     return files
 

@@ -1,4 +1,4 @@
-"""Lists the files in a folder, at every depth."""
+"""Looks for files: all in a folder at every depth, or one by its path."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def files_below(folder: Path) -> list[Path]:
         folders[:] = [each for each in folders if real[place / each] not in ancestors]
         found += [path for path in map(place.joinpath, files) if path.is_file()]
     return sorted(found)
+
+
+def is_file(path: Path) -> bool:
+    """Returns whether a file is there; False for a path that the system refuses, such as one with a name too long."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -11,8 +11,9 @@ from typing import Any
 import gradio as gr
 
 from panels.decode.heads import headed_offers
+from panels.decode.hypotheses import text_of
 from panels.decode.knowledge import FILES, check_size
-from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Row, guides, prepare, run, text_of
+from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, Row, guides, prepare, run
 from panels.running.choices import ModelOnRuntime
 from panels.running.parameters import FILE, OBJECT, OBJECTS_SCHEMA, TEXT, UPLOAD, Parameter, endpoint
 from panels.running.parameters import FILES as SEVERAL_FILES

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from panels.decode.hypotheses import text_of
 from panels.decode.record_view import Followed, find_loss, search_value
-from panels.decode.run import Decodings, Row, text_of
+from panels.decode.run import Decodings, Row
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 
 MOST_FRAMES = 600  # frames of a recording that are followed; more would take long to search and to send

@@ -16,7 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from panels.decode.heads import LOGITS, has_separate_tokens, headed_offers, layout_of
+from panels.decode.heads import LOGITS, headed_offers, layout_of
+from panels.decode.hypotheses import greedy_hypothesis, searched, text_of, words_of
 from panels.running.choices import ModelOnRuntime, RuntimeOffer, chosen_offers, offers
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
@@ -25,25 +26,21 @@ from panels.widgets.samples import references
 from workbench.audio.check import refusals
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
-from workbench.decoding.ctc import greedy
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
 from workbench.families.ctc_layouts import LogitsLayout
-from workbench.families.vocabulary import Vocabulary
-from workbench.pipelines.ctc_decoding import build_decoder, text_hypothesis
+from workbench.pipelines.ctc_decoding import build_decoder
 from workbench.pipelines.logits_files import read_logits
 from workbench.pipelines.token_files import blank_of, read_tokens, tokens_for
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
 from workbench.text.rates import Score, score
-from workbench.text.scripts import mixed_units
 
 GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
 TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with language models, lexicon and phrases"}
 PARTS = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
 KEPT_HYPOTHESES = 50  # hypotheses of each search, so that a word's rival is among them
-FRAMES_AT_ONCE = 64  # between two looks at whether the run was stopped
 MOST_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
 MOST_KEPT_VALUES = 100_000_000  # values of all arrays of a run that stay for the views
 TASK = "generate"  # the task of models that can score words
@@ -367,36 +364,3 @@ def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
     text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""
     rating = None if row.reference is None else score(row.reference, text)
     return replace(row, status="done", activity="", hypotheses=hypotheses, words=words, score=rating, seconds=seconds)
-
-
-def searched(decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event) -> list[Hypothesis]:
-    """Returns the hypotheses of logits [frames, vocabulary], best first; raises `Cancelled` if `stop` is set."""
-    state = decoder.begin()
-    for first in range(0, len(logits), FRAMES_AT_ONCE):
-        if stop.is_set():
-            raise Cancelled("the run was stopped")
-        decoder.advance(state, logits[first : first + FRAMES_AT_ONCE])
-    return list(decoder.finish(state))
-
-
-def greedy_hypothesis(logits: np.ndarray, layout: LogitsLayout) -> Hypothesis:
-    """Returns the best path of log-probabilities as a hypothesis; its acoustic score counts this one path only."""
-    tokens = tuple(each.id for each in greedy(logits, layout.blank))
-    return Hypothesis(tokens, None, float(logits.max(axis=1).sum()))
-
-
-def text_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> str:
-    """Returns the text of a hypothesis: the words of the lexicon, or without one the tokens' text."""
-    return text_hypothesis(hypothesis, Vocabulary(pieces, "")).text
-
-
-def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:
-    """Returns the words of a hypothesis: those of the lexicon, else those of its text.
-
-    In a script without spaces, each character is a word. Tokens such as phonemes are words by themselves.
-    """
-    if hypothesis.words is not None:
-        return hypothesis.words
-    if has_separate_tokens(pieces):
-        return tuple(pieces[token] for token in hypothesis.tokens)
-    return tuple(mixed_units(text_of(hypothesis, pieces)))

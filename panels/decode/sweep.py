@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from panels.decode.run import GUIDED, Decodings, Job, Sessions, Source, searched, sentence_of, text_of
+from panels.decode.hypotheses import searched, text_of
+from panels.decode.run import GUIDED, Decodings, Job, Sessions, Source, sentence_of
 from panels.running.progress import tables
 from panels.running.sessions import SessionPool
 from workbench.core.errors import BadInput, Cancelled

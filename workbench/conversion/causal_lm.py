@@ -13,6 +13,7 @@ from workbench.conversion.language_weights import read_language_weights
 from workbench.conversion.plan import Plan
 from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.causal_lm import CausalLmModel, read_causal_lm
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.funasr_nano import read_parts
@@ -37,7 +38,7 @@ def _language_part(model: CausalLmModel) -> LanguagePart:
     else:
         weights = model.speech.checkpoint.weights
         tensors = read_parts(model.speech)[1]
-        regions, source_name = mapped_regions(weights), f"{weights.parent.name}/{weights.name}"
+        regions, source_name = mapped_regions(weights), name_in_folder(weights)
     return plan_language(
         language, model.tokenizer, tensors, lambda _, tensor: tensor_rows(tensor, regions), source_name
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from workbench.conversion.plan import QUANTIZATION, Value
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.gguf_files import FORMAT_VERSION
 
 FUNASR_FILES = ("config.yaml", "configuration.json", "tokens.json", "tokens.txt", "*.bpe.model", "am.mvn", "seg_dict")
@@ -67,7 +68,7 @@ def _stored(content: bytes) -> Value:
 
 
 def _read(path: Path) -> bytes:
-    place = f"{path.parent.name}/{path.name}"
+    place = name_in_folder(path)
     try:
         size = path.stat().st_size
         if size > LARGEST_FILE:

@@ -15,6 +15,7 @@ from workbench.conversion.language import LanguagePart, language_name, plan_lang
 from workbench.conversion.plan import Plan, PlannedTensor, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.funasr_nano import (
     CTC_TOKENS,
     UNUSED_TENSORS,
@@ -39,7 +40,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     """Returns the plan of a checkpoint directory, or of FunASR's pair; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
-    weights_name = f"{weights.parent.name}/{weights.name}"
+    weights_name = name_in_folder(weights)
     speech, language = read_parts(model)
     expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
     check_tensors(expected, speech, weights_name, UNUSED_TENSORS)

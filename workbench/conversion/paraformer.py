@@ -12,6 +12,7 @@ from workbench.conversion import funasr_layout
 from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
+from workbench.core.phrases import name_in_folder
 from workbench.families.paraformer import ParaformerModel, read_paraformer
 from workbench.families.vocabulary import token_file
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
@@ -29,7 +30,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     tensors = read_state_dict(weights)
     network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
     expected = network.state_dict()
-    check_tensors(expected, tensors, f"{weights.parent.name}/{weights.name}", model.unused_tensors)
+    check_tensors(expected, tensors, name_in_folder(weights), model.unused_tensors)
     used_tensors = {name: tensor for name, tensor in tensors.items() if name in expected}
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     planned = [*plan_cmvn(cmvn), *plan_tensors(used_tensors, weights, tables=("decoder.output_layer.weight",))]

@@ -9,6 +9,7 @@ from workbench.conversion import funasr_layout
 from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
+from workbench.core.phrases import name_in_folder
 from workbench.families.sensevoice import (
     EVENT_EMOTION_QUERIES,
     LANGUAGE_QUERIES,
@@ -29,7 +30,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     weights = model.checkpoint.weights
     tensors = read_state_dict(weights)
     network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
-    check_tensors(network.state_dict(), tensors, f"{weights.parent.name}/{weights.name}")
+    check_tensors(network.state_dict(), tensors, name_in_folder(weights))
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
     planned = [*plan_cmvn(cmvn), *plan_tensors(tensors, weights, tables=("ctc.ctc_lo.weight",))]
     values = _values(model)

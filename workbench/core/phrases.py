@@ -1,8 +1,9 @@
-"""Counts and lists in sentences."""
+"""Counts, lists and names of files in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 
 def counted(number: int, noun: str) -> str:
@@ -24,3 +25,8 @@ def enumerated(parts: Sequence[str]) -> str:
     """Returns at least one part as a list in words, such as `a`, `a and b` or `a, b and c`."""
     *earlier, last = parts
     return f"{', '.join(earlier)} and {last}" if earlier else last
+
+
+def name_in_folder(path: Path) -> str:
+    """Returns a file's name with the name of its folder, such as `demo-sensevoice/model.pt`."""
+    return f"{path.parent.name}/{path.name}"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.byte_level import spell
 from workbench.families.vocabulary import BROKEN_BYTE, WORD_START, Vocabulary
 
@@ -56,7 +57,7 @@ def _piece(content: bytes) -> str:
 
 def read_tiktoken(path: Path, count: int) -> ByteVocabulary:
     """Reads the vocabulary of a network with `count` outputs; raises `BadInput` if the file is broken or has more."""
-    where = f"{path.parent.name}/{path.name}"
+    where = name_in_folder(path)
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:

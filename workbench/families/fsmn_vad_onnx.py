@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable, message_of
+from workbench.core.phrases import name_in_folder
 from workbench.families.fsmn_vad import FsmnConfig
 
 # Operators that move values without computing.
@@ -31,7 +32,7 @@ def read_onnx_weights(path: Path) -> tuple[FsmnConfig, dict[str, np.ndarray]]:
 
     Raises `BadInput`, which names the first wrong step, for damaged files and other networks.
     """
-    where = f"{path.parent.name}/{path.name}"
+    where = name_in_folder(path)
     steps = _steps(_graph(path, where), where)
     blocks, remainder = divmod(len(steps) - len(_HEAD) - len(_TAIL), len(_BLOCK))
     expected = _HEAD + _BLOCK * max(1, blocks + (remainder > 0)) + _TAIL

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from workbench.core.phrases import name_in_folder
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors, read_state_dict
 
 
 def load_start(network: nn.Module, path: Path) -> None:
     """Copies a file's tensors into the network, in float32; raises `BadInput` if they are not those of the network."""
-    copy_tensors(network, read_state_dict(path), f"{path.parent.name}/{path.name}")
+    copy_tensors(network, read_state_dict(path), name_in_folder(path))
 
 
 def copy_tensors(network: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:

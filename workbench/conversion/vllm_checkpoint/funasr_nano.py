@@ -16,6 +16,7 @@ from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.families.funasr_nano_chat import chat_template
 from workbench.families.language import AUDIO
@@ -33,7 +34,7 @@ def plan(directory: Path) -> ServedModel:
     """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     model = read_funasr_nano(directory)
     weights = model.checkpoint.weights
-    weights_name = f"{weights.parent.name}/{weights.name}"
+    weights_name = name_in_folder(weights)
     speech, language = read_parts(model)
     expected = build(NanoEncoder, model.encoder, model.adaptor).state_dict()
     check_tensors(expected, speech, weights_name, UNUSED_TENSORS)
@@ -60,7 +61,7 @@ def plan(directory: Path) -> ServedModel:
 def language_part(model: FunasrNanoModel) -> tuple[list[StoredTensor], dict[str, Any], str]:
     """Returns the language model's tensors by transformers' names, its changed configuration, and the source's name."""
     weights = model.checkpoint.weights
-    weights_name = f"{weights.parent.name}/{weights.name}"
+    weights_name = name_in_folder(weights)
     _, language = read_parts(model)
     planned_language, changes = language_tensors(
         model.language, language, prefixed("", mapped_regions(weights), weights_name), weights_name

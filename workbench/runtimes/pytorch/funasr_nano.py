@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.pipelines.funasr_nano import NanoAudioEncoder
@@ -50,7 +51,7 @@ class NanoRunner:
         self.kind = arithmetic.values
         self.network = build(NanoEncoder, model.encoder, model.adaptor)
         weights = model.checkpoint.weights
-        where = f"{weights.parent.name}/{weights.name}"
+        where = name_in_folder(weights)
         load_into(self.network, tensors, where, unused_globs=UNUSED_TENSORS, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic)
         self.branch = open_ctc_branch(model.ctc, tensors, weights, device, arithmetic)
@@ -103,7 +104,7 @@ def read_parts(model: FunasrNanoModel) -> tuple[dict[str, Tensor], dict[str, Ten
     weights = model.checkpoint.weights
     audio, language = split_language(read_state_dict(weights))
     if model.lora is not None:
-        language = merged_tensors(language, *model.lora, f"{weights.parent.name}/{weights.name}")
+        language = merged_tensors(language, *model.lora, name_in_folder(weights))
     return audio, language
 
 
@@ -113,7 +114,7 @@ def open_nano_language(
     """Opens the language model with the weights in the checkpoint."""
     weights = model.checkpoint.weights
     language_type = language_dtype(model.language.directory, dtype)
-    where = f"{weights.parent.name}/{weights.name}"
+    where = name_in_folder(weights)
     return open_language(model.language, device, language_type, language, where, stepwise)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.funasr_nano import CTC_PREFIXES, CtcBranch
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
@@ -51,7 +52,7 @@ def open_ctc_branch(
         return branch
     network = build(CtcBranchNetwork, branch)
     try:
-        where = f"{weights.parent.name}/{weights.name}"
+        where = name_in_folder(weights)
         load_into(network, branch_tensors(tensors), where, mapped_from=weights, dtype=arithmetic.values)
     except BadInput as error:
         return str(error)

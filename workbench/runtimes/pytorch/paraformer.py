@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
 from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerModel, read_paraformer
 from workbench.families.sanm import SanmConfig
@@ -77,7 +78,7 @@ class ParaformerRunner:
         self.kind = arithmetic.values
         self.network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
         weights = model.checkpoint.weights
-        where = f"{weights.parent.name}/{weights.name}"
+        where = name_in_folder(weights)
         tensors = read_state_dict(weights)
         load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic, exact=("predictor.*",))

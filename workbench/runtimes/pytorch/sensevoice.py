@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
+from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
 from workbench.decoding.ctc import BestPath
 from workbench.families.sanm import SanmConfig
@@ -79,7 +80,7 @@ class SenseVoiceRunner:
         self.kind = arithmetic.values
         self.network = build(SenseVoiceNetwork, model.encoder, len(model.vocabulary))
         weights = model.checkpoint.weights
-        where = f"{weights.parent.name}/{weights.name}"
+        where = name_in_folder(weights)
         load_into(self.network, read_state_dict(weights), where, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic)
         self.network.encoder.replay_on(device)

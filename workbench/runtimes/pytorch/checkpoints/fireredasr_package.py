@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.formats.weight_files import check_downloaded
 from workbench.runtimes.pytorch.checkpoints.weights import check_layouts
 
@@ -34,17 +35,12 @@ class Package:
     @property
     def where(self) -> str:
         """The file's name in messages."""
-        return name_of(self.path)
+        return name_in_folder(self.path)
 
     @property
     def plain_arguments(self) -> dict[str, Any]:
         """The arguments that can be written as JSON."""
         return {name: value for name, value in self.arguments.items() if _is_plain(value)}
-
-
-def name_of(path: Path) -> str:
-    """Returns the file's name in messages, with its directory."""
-    return f"{path.parent.name}/{path.name}"
 
 
 def read_package(path: Path) -> Package:
@@ -53,7 +49,7 @@ def read_package(path: Path) -> Package:
     Raises `BadInput` if the file is truncated, is not a torch file, contains code or other objects, or has another
     structure.
     """
-    where = name_of(path)
+    where = name_in_folder(path)
     check_downloaded(path, where)
     expected = "expected args and model_state_dict saved with torch.save"
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from torch import Tensor
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import name_in_folder
 from workbench.families.speechlm import CODEC_PREFIX, TOWER_PREFIX, UNUSED_TENSORS
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
 
@@ -38,7 +39,7 @@ def read_tensors(files: Sequence[Path]) -> SpeechLmTensors:
 
     Raises `BadInput` if a file is damaged, or a tensor belongs to no part.
     """
-    where = f"{files[0].parent.name}/{files[0].name}" if len(files) == 1 else files[0].parent.name
+    where = name_in_folder(files[0]) if len(files) == 1 else files[0].parent.name
     tensors_of_all: dict[str, Tensor] = {}
     for file in files:
         tensors = read_safetensors(file) if file.suffix == ".safetensors" else read_state_dict(file)

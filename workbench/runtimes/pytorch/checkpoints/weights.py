@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
+from workbench.core.phrases import name_in_folder
 from workbench.formats.weight_files import check_downloaded
 from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
 from workbench.runtimes.pytorch.numerics.chosen_weights import note_network
@@ -33,7 +34,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises `BadInput` if the file is truncated, is not a torch file, contains code or other objects, or has no tensors
     by name.
     """
-    where = f"{path.parent.name}/{path.name}"
+    where = name_in_folder(path)
     check_downloaded(path, where)
     try:
         with warnings.catch_warnings():
@@ -87,7 +88,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """
     from safetensors import SafetensorError, safe_open
 
-    where = f"{path.parent.name}/{path.name}"
+    where = name_in_folder(path)
     check_downloaded(path, where)
     try:
         with safe_open(str(path), framework="pt") as file:

@@ -22,7 +22,8 @@ from torch import nn
 from workbench.artifacts.gguf_files import converted
 from workbench.compare.consistency import Measurement, consistency, measurements_of
 from workbench.compare.distances import distances
-from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.noise import noise_or_bug
+from workbench.compare.noise_report import NoiseReport
 from workbench.compare.spread import ORDERS, Clean, noise_by_spread
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here

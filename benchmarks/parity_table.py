@@ -37,7 +37,7 @@ from benchmarks.parity_page import (
 from workbench import __version__
 from workbench.compare.answers import FOLLOWING
 from workbench.compare.comparison import Comparison
-from workbench.compare.noise import NoiseReport, StageNoise
+from workbench.compare.noise_report import NoiseReport, StageNoise
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.sides import read_side
 from workbench.families import FAMILIES

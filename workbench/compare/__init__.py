@@ -11,7 +11,8 @@ and `Trace`, but no models; `workbench.trace.read` reads traces of any program.
 
 from workbench.compare.compare import compare
 from workbench.compare.comparison import Comparison
-from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.noise import noise_or_bug
+from workbench.compare.noise_report import NoiseReport
 from workbench.compare.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
 from workbench.compare.report import to_dict
 from workbench.compare.stage import StageComparison

@@ -17,7 +17,8 @@ from workbench.compare.compare import compare
 from workbench.compare.comparison import REQUESTED
 from workbench.compare.consistency import Measurement, measurements_of
 from workbench.compare.explain import with_hints
-from workbench.compare.noise import NoiseReport, noise_or_bug
+from workbench.compare.noise import noise_or_bug
+from workbench.compare.noise_report import NoiseReport
 from workbench.compare.presets import Preset, Tolerances, preset_of
 from workbench.compare.spread import noise_by_spread
 from workbench.compare.verdict import judge

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from workbench.compare.comparison import Comparison
 from workbench.compare.consistency import Measurement
-from workbench.compare.noise import NoiseReport
+from workbench.compare.noise_report import NoiseReport
 from workbench.compare.report import to_dict
 from workbench.compare.verdict import Verdict
 from workbench.compare.weight_report import WeightReport

@@ -358,7 +358,7 @@ export class Timeline {
     return true;
   }
 
-  // Paints the lanes anew: something in them is another.
+  // Paints all lanes again after something in them has changed.
   paintLanes() {
     if (!this.view || !this.lanes.list.length) return;
     this.rows.show(this.view, true);

@@ -70,7 +70,8 @@ export class Lanes {
     this.list.forEach((lane, row) => this.lane(context, lane, view, part, row * LANE + NAME, cursor, lane.key === active, grabbed));
   }
 
-  // Up to which column the picture depends on where the view begins: a word that began before it is written at its edge.
+  // Returns the last column that depends on where the view begins: the label of a word that began earlier stands at the
+  // left edge of the view.
   edge(view) {
     const ends = this.list.map((lane) => {
       const index = lastBefore(lane.words, view.time(0));
@@ -82,11 +83,11 @@ export class Lanes {
   lane(context, lane, view, {from, to}, y, cursor, active, grabbed) {
     const {ink} = this;
     const [top, height] = [y, ROW - 6].map((each) => Math.round(each * view.sharp) / view.sharp);
-    // Far outside the view, where canvases are not exact, nothing begins or ends.
+    // Keeps places near the view, because canvases are not exact far outside it.
     const at = (time) => Math.min(Math.max(view.x(time), -OUTSIDE), view.width + WIDEST);
     const thin = 1 / view.sharp;
     const [spoken, said] = [segmentAt(lane, cursor), wordAt(lane, cursor)];
-    // Segments; of many in one column, one is drawn.
+    // Draws the segments, one for each column.
     let index = Math.max(lastBefore(lane.segments, from - lane.longest), 0);
     for (let drawn = -Infinity; index < lane.segments.length && lane.segments[index][0] <= to; index += 1) {
       const [start, end] = lane.segments[index];
@@ -112,7 +113,7 @@ export class Lanes {
     context.fillStyle = ink.error;
     let gap = Math.max(lastBefore(lane.missing, from), 0);
     for (let drawn = null; gap < lane.missing.length && lane.missing[gap][0] <= to; gap += 1) {
-      const cell = Math.floor(lane.missing[gap][0] / (3 * view.sharp * view.seconds)); // one in 3 pixels
+      const cell = Math.floor(lane.missing[gap][0] / (3 * view.sharp * view.seconds)); // one caret in 3 pixels
       if (cell === drawn) continue;
       drawn = cell;
       const x = at(lane.missing[gap][0]);
@@ -157,7 +158,7 @@ export class Lanes {
     }
   }
 
-  // A word reaches to the next one, or to the end of its segment.
+  // Returns where a word ends: at the next word, or at the end of its segment.
   wordEnd(lane, index) {
     const [start, end] = lane.words[index];
     return Math.min(lane.words[index + 1]?.[0] ?? Infinity, Math.max(this.segmentEnd(lane, start), end));

@@ -1,5 +1,5 @@
-// Marks over the pictures: the cursor, the selected stretch, and on the map the stretch in view. They are drawn on canvases
-// of their own. An element that moves would make the browser lay out or layer the whole page anew in each frame.
+// Marks over the pictures: the cursor, the selected stretch, and on the map the stretch in view. They have canvases of their
+// own. An element that moves would make the browser lay out or layer the whole page again in each frame.
 import {themed} from '../../visualise/scripts/colours.js';
 import {fit} from './pane.js';
 
@@ -14,14 +14,14 @@ export class Marks {
     this.ink = {cursor: themed(element, '--error'), stretch: themed(element, '--primary-500')};
   }
 
-  // `width` and `height` are pixels of the style sheets.
+  // `width` and `height` are in CSS pixels.
   resize(width, height, sharp) {
     Object.assign(this, {width, height});
     fit(this.canvas, width, height, sharp);
     this.context.setTransform(sharp, 0, 0, sharp, 0, 0);
   }
 
-  // Shows a stretch [from, to] and a cursor, both as pixels; null is none.
+  // Shows a stretch [from, to] and a cursor, both in CSS pixels; null means none.
   show(stretch, cursor, border = 1) {
     const {canvas, context, width, height} = this;
     const seen = [stretch && stretch[1] >= 0 && stretch[0] <= width, cursor !== null && cursor >= 0 && cursor <= width];

@@ -1,10 +1,9 @@
-// Pictures of a stretch of time that are panned cheaply. Time is cut into columns as wide as a pixel of the screen, from
-// second 0 on. A picture shows some of them, so that a pan moves it by whole pixels, and only what comes into view is
-// painted.
+// Pictures of a stretch of time that are cheap to pan. Time is cut into columns, each as wide as a pixel of the screen, from
+// second 0 on. A picture shows some of these columns. So a pan moves it by whole pixels, and only the columns that come into
+// view are painted.
 const SAME_ZOOM = 1e-9; // relative difference; panning changes the length of the stretch in view by rounding errors
 
-// The columns in view, and where times stand among them. `x` is in pixels of the style sheets, of which one has `sharp`
-// columns.
+// The columns in view, and the places of times among them. `x` is in CSS pixels; one of them has `sharp` columns.
 export class View {
   constructor({from, to}, columns, sharp, before = null) {
     const seconds = (to - from) / columns; // of a column
@@ -17,14 +16,14 @@ export class View {
 
   x(time) { return (Math.round(time / this.seconds) - this.first) / this.sharp; }
 
-  // How many columns the view stands behind another one; infinity if that has another zoom.
-  behind(other) {
+  // Returns by how many columns this view lies to the right of another one; infinity if the zoom differs.
+  columnsAfter(other) {
     const same = other?.columns === this.columns && other.sharp === this.sharp && other.seconds === this.seconds;
     return same ? this.first - other.first : Infinity;
   }
 }
 
-// Gives a canvas a size in pixels of the style sheets.
+// Gives a canvas a size in CSS pixels.
 export const fit = (canvas, wide, high, sharp) => {
   const [across, down] = [Math.round(wide * sharp), Math.round(high * sharp)];
   if (canvas.width !== across || canvas.height !== down) Object.assign(canvas, {width: across, height: down});
@@ -43,9 +42,9 @@ export class Pane {
     this.canvas.width = Number(this.canvas.width); // setting it clears the canvas
   }
 
-  // Paints a view, all of it anew or only what the view before did not show.
+  // Paints a view: all of it, or only the columns that the previous view did not show.
   show(view, anew = false) {
-    const by = anew ? Infinity : view.behind(this.shown);
+    const by = anew ? Infinity : view.columnsAfter(this.shown);
     const before = this.shown;
     this.shown = view;
     if (Math.abs(by) >= view.columns) {
@@ -59,7 +58,7 @@ export class Pane {
     }
   }
 
-  // Paints again what was not known, after more of it arrived.
+  // Paints the columns again whose data was missing, after more data has arrived.
   fill() {
     if (!this.shown || !this.unknown) return;
     const [left, right] = this.unknown.map((column) => column - this.shown.first);

@@ -1,8 +1,8 @@
-// Fetches tiles of a recording's pictures and keeps the ones used last. What was asked for last is fetched first, so that
-// the view that is looked at does not wait for those that were passed on the way.
+// Fetches tiles of a recording's pictures and keeps the ones used last. It fetches the latest request first, so that the
+// current view does not wait for views that the user has left.
 const AT_ONCE = 6;
 const KEPT = 600;
-const AGAIN = 1000; // milliseconds until a tile that could not be fetched may be asked for again
+const AGAIN = 1000; // milliseconds until a tile that could not be fetched is requested again
 
 export class Tiles {
   // `arrived` is called when there is something new to draw.
@@ -10,8 +10,8 @@ export class Tiles {
     Object.assign(this, {address, arrived, kept: new Map(), waiting: new Map(), fetched: new Set(), finished: false, version: 0});
   }
 
-  // Returns the values of a tile, or null while they are fetched. `from` is the path of the tile, `read` makes of the
-  // bytes what is kept.
+  // Returns the values of a tile, or null while they are fetched. `from` is the path of the tile; `read` turns its bytes
+  // into values.
   get(from, read) {
     const found = this.kept.get(from);
     if (found) {
@@ -26,16 +26,16 @@ export class Tiles {
     return found ? found.value : null;
   }
 
-  // Returns a tile only if it is here.
+  // Returns the values of a tile that has arrived, else null.
   peek(from) { return this.kept.get(from)?.value ?? null; }
 
-  // Whether a tile is here with all that is known of it.
+  // Returns whether a tile has arrived and nothing new is known of it.
   fresh(from) {
     const found = this.kept.get(from);
     return Boolean(found) && (found.finished || found.version === this.version);
   }
 
-  // More of the recording is known: tiles that came before are asked for again when they are drawn.
+  // Call it when more of the recording is known: then earlier tiles are requested again when they are drawn.
   renew(finished) {
     this.version += 1;
     this.finished = finished;

@@ -60,7 +60,7 @@ export class Wave {
     }
   }
 
-  // This and what follows returns whether all that it painted is known.
+  // This method and the next ones return whether they knew all that they had to paint.
   waveform(context, view, left, right, top, height) {
     const {about, tiles} = this;
     const {seconds, first, sharp} = view;
@@ -107,8 +107,8 @@ export class Wave {
     return known;
   }
 
-  // A tile, or the coarser one that holds its part until it is here; by how many levels that one is coarser; whether
-  // the tile is here with all that is known of it.
+  // Returns a tile, or a coarser one that covers it until it arrives; by how many levels that one is coarser; and whether
+  // the tile is fresh (see `Tiles.fresh`).
   found(kind, level, tile) {
     const path = `${kind}/${level}/${tile}`;
     const exact = this.tiles.get(path, READ[kind]);

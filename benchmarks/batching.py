@@ -41,7 +41,7 @@ IDS = tuple[tuple[int, ...], ...]
 
 def digit_strings(data: Path, count: int) -> list[Sound]:
     """Returns strings of three to seven digits of the speaker that the demo models were not trained on."""
-    from workbench.training.digits import load_fsdd, split_by_speaker
+    from workbench.training.data.digits import load_fsdd, split_by_speaker
     from workbench.training.evaluation import evaluation_strings
 
     _, held_out = split_by_speaker(load_fsdd(data))

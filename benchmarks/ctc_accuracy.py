@@ -20,11 +20,11 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.text.rates import pool_scores, score
+from workbench.training.data.digits import Take, load_fsdd, split_by_speaker, words_of
+from workbench.training.data.take_bank import TakeBank
+from workbench.training.data.telephone import draw_numbers, found_numbering_plan
 from workbench.training.decoding_samples import LISTED, LISTED_SEED, TRAINING_SEED
-from workbench.training.digits import Take, load_fsdd, split_by_speaker, words_of
 from workbench.training.evaluation import GAP_SECONDS, LEAD_SECONDS, assemble, in_white_noise
-from workbench.training.take_bank import TakeBank
-from workbench.training.telephone import draw_numbers, found_numbering_plan
 
 MODEL = "demo/sensevoice"
 TAKES = ("even", "odd")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
-from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.data.digits import load_fsdd, split_by_speaker
 from workbench.training.model_card import measure_checkpoint
 
 

@@ -25,14 +25,14 @@ from workbench.families import family_of
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
 from workbench.session.protocols import Transcribes
-from workbench.training.augment import bursts, noise
-from workbench.training.digits import Take, load_fsdd, split_by_speaker
+from workbench.training.data.augment import bursts, noise
+from workbench.training.data.digits import Take, load_fsdd, split_by_speaker
+from workbench.training.data.music import music, tones
+from workbench.training.data.other_speech import recorded_speech
+from workbench.training.data.take_bank import TakeBank
+from workbench.training.data.voices import VoiceSetting, espeak_variants, say, speak
+from workbench.training.data.without_digits import babble
 from workbench.training.evaluation import DigitString, evaluation_strings, measure
-from workbench.training.music import music, tones
-from workbench.training.other_speech import recorded_speech
-from workbench.training.take_bank import TakeBank
-from workbench.training.voices import VoiceSetting, espeak_variants, say, speak
-from workbench.training.without_digits import babble
 
 DEMOS = ("demo-sensevoice", "demo-paraformer", "demo-funasr-nano", "demo-fireredasr")
 SEED = 1900

@@ -30,9 +30,9 @@ from workbench.families import family_of
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
 from workbench.session.protocols import Transcribes
-from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.data.digits import load_fsdd, split_by_speaker
+from workbench.training.data.take_bank import TakeBank
 from workbench.training.evaluation import CONDITIONS, evaluation_strings, under
-from workbench.training.take_bank import TakeBank
 
 Samples = NDArray[np.float32]
 Sessions = Mapping[str, Transcribes | None]  # by name; None for a model that reports no confidence

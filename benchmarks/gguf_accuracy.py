@@ -22,7 +22,7 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.session.protocols import Session
 from workbench.text.rates import pool_scores, score
-from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.data.digits import load_fsdd, split_by_speaker
 from workbench.training.evaluation import DigitString, evaluation_strings
 
 TRACED = 20  # strings whose encoder outputs are compared

@@ -22,7 +22,7 @@ from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets, local_checkpoint
-from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.data.digits import load_fsdd, split_by_speaker
 from workbench.training.evaluation import evaluation_strings
 
 GOAL = 0.002

@@ -20,10 +20,10 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.session.conversation import AudioPiece
 from workbench.speech.delay import delayed
-from workbench.training.digits import WORDS, load_fsdd, split_by_speaker, words_of
-from workbench.training.speechlm_files import LAYOUT
-from workbench.training.speechlm_generate import Choice
-from workbench.training.speechlm_measure import (
+from workbench.training.data.digits import WORDS, load_fsdd, split_by_speaker, words_of
+from workbench.training.speechlm.files import LAYOUT
+from workbench.training.speechlm.generate import Choice
+from workbench.training.speechlm.measure import (
     SAMPLED,
     Demo,
     measure_repeating,
@@ -34,7 +34,7 @@ from workbench.training.speechlm_measure import (
     sensevoice,
     strings_to_say,
 )
-from workbench.training.speechlm_voices import VOICES, Speaker, voice_clips
+from workbench.training.speechlm.voices import VOICES, Speaker, voice_clips
 
 Hear = Callable[[np.ndarray], str]
 

@@ -46,8 +46,8 @@ from workbench.speech.generate import AnswerPlan, answer_steps
 from workbench.speech.layout import SPECIAL, SpeechLayout
 from workbench.speech.phases import Kind as Phase
 from workbench.text.rates import pool_scores, score
-from workbench.training.digits import words_of
-from workbench.training.speechlm_measure import PADDING, sensevoice, strings_to_say
+from workbench.training.data.digits import words_of
+from workbench.training.speechlm.measure import PADDING, sensevoice, strings_to_say
 
 TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 PARTS: dict[str, Callable[[str], bool]] = {

@@ -25,7 +25,7 @@ from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets
 from workbench.session.conversation import Answer
-from workbench.training.digits import WORDS
+from workbench.training.data.digits import WORDS
 
 MODEL = "demo/speechlm"
 MODALITIES = ("text", "audio", "text_audio")

@@ -23,10 +23,19 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.session.protocols import Session
 from workbench.text.rates import Score, pool_scores, score
-from workbench.training.augment import filtered, mu_law, noise, passband, power, quantised, reverberated, with_noise
-from workbench.training.digits import Take, load_fsdd, words_of
-from workbench.training.take_bank import TakeBank
-from workbench.training.voices import VoiceSetting, speak
+from workbench.training.data.augment import (
+    filtered,
+    mu_law,
+    noise,
+    passband,
+    power,
+    quantised,
+    reverberated,
+    with_noise,
+)
+from workbench.training.data.digits import Take, load_fsdd, words_of
+from workbench.training.data.take_bank import TakeBank
+from workbench.training.data.voices import VoiceSetting, speak
 
 NOISES = ("silence", "white", "pink", "hum", "fluctuating", "tones")
 NOISE_LEVELS = (-20.0, -40.0, -60.0)  # mean power, dB of full scale

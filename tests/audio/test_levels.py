@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from workbench.audio.levels import ENOUGH_DB, MOST_DB, amplified, loud_level, noise_like
 from workbench.audio.spans import frame_levels
-from workbench.training.augment import noise
+from workbench.training.data.augment import noise
 
 RATE = 16_000
 

@@ -28,9 +28,9 @@ from workbench.registry.registry import Registry
 from workbench.registry.sources import local_checkpoint
 from workbench.runtimes.pytorch import fsmn_vad
 from workbench.text.rates import score
-from workbench.training.augment import noise as coloured_noise
-from workbench.training.augment import with_noise
-from workbench.training.digits import load_fsdd
+from workbench.training.data.augment import noise as coloured_noise
+from workbench.training.data.augment import with_noise
+from workbench.training.data.digits import load_fsdd
 
 RATE = 16000
 LONG_DIGITS = Path(__file__).parents[2] / "assets" / "samples" / "long_digits.wav"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from workbench.training.language import QWEN2_SPECIAL, QWEN3_SPECIAL, write_tokenizer
+from workbench.training.recognisers.language import QWEN2_SPECIAL, QWEN3_SPECIAL, write_tokenizer
 
 VOCABULARY = 512
 CONTEXT = 256

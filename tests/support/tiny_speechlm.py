@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tests.support.tiny_language import put_tokenizer
 from workbench.speech.layout import SpeechLayout
-from workbench.training.language import QWEN3_SPECIAL
+from workbench.training.recognisers.language import QWEN3_SPECIAL
 
 HIDDEN = 32
 TEXT = 512  # rows of the text interval; the tokenizer has fewer tokens

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from tests.training.tones import loudest_digit, tone_takes
-from workbench.training.augment import power
-from workbench.training.digits import WORDS, words_of
+from workbench.training.data.augment import power
+from workbench.training.data.digits import WORDS, words_of
 from workbench.training.evaluation import CONDITIONS, evaluation_strings, measure, under
 
 TAKES = tone_takes("zoe")

@@ -12,13 +12,13 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES, family_of
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
+from workbench.training.data.digits import Take, load_fsdd
 from workbench.training.demo import check_start, more_takes, recipe_of
-from workbench.training.digits import Take, load_fsdd
 from workbench.training.training_run import DemoOptions, TrainingRun
 
 MEGABYTES = 12  # the largest size of a demo
 PARAMETERS = 6_000_000
-# The demo SpeechLM is larger and transcribes nothing; test_speechlm_recipe is its test.
+# The demo SpeechLM is larger and transcribes nothing; `speechlm/test_recipe.py` is its test.
 TRAINABLE = [name for name, family in FAMILIES.items() if family.recipe and "transcribe" in family.tasks]
 
 

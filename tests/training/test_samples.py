@@ -8,7 +8,7 @@ import soundfile
 from tests.support.shared_data import shared
 from workbench.registry.registry import Registry
 from workbench.text.rates import score
-from workbench.training.digits import WORDS
+from workbench.training.data.digits import WORDS
 from workbench.training.samples import RECIPES, write_samples
 
 SAMPLES = Path(__file__).resolve().parents[2] / "assets" / "samples"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from workbench.training.digits import Take
+from workbench.training.data.digits import Take
 
 TONES_HZ = tuple(400 + 250 * digit for digit in range(10))
 

@@ -1,8 +1,9 @@
 """The descriptor of a model family: everything that the project knows about it, in one place.
 
 A part that is code stands here as a *lazy name*: a module, or a module and something in it, such as
-`workbench.training.sensevoice` or `workbench.runtimes.vllm.remote.wording:NanoWording`. The module is imported when the
-part is used. So the descriptor of a family names modules of rooms far above this one and imports none of them.
+`workbench.training.recognisers.sensevoice` or `workbench.runtimes.vllm.remote.wording:NanoWording`. The module is
+imported when the part is used. So the descriptor of a family names modules of packages far above this one and imports
+none of them.
 """
 
 from __future__ import annotations

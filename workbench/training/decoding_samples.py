@@ -23,8 +23,8 @@ from workbench.decoding.ngram.arpa_writing import write_arpa
 from workbench.decoding.ngram.train import train
 from workbench.families.spelling import sensevoice_speller
 from workbench.registry.sources import assets
-from workbench.training.digits import WORDS
-from workbench.training.telephone import draw_numbers, found_numbering_plan, sentences_of
+from workbench.training.data.digits import WORDS
+from workbench.training.data.telephone import draw_numbers, found_numbering_plan, sentences_of
 
 TELEPHONE_NUMBERS, TELEPHONE_ORDER = 1000, 4
 LISTED = 20  # numbers in the list of phrases

@@ -14,7 +14,9 @@ import torch
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
 from workbench.families import FAMILIES, load
-from workbench.training.digits import Take, load_fsdd, split_by_speaker
+from workbench.training.data.digits import Take, load_fsdd, split_by_speaker
+from workbench.training.data.other_speech import backwards, recorded_speech, synthetic_speech
+from workbench.training.data.voices import synthetic_takes
 from workbench.training.model_card import (
     CardFacts,
     Measured,
@@ -24,9 +26,7 @@ from workbench.training.model_card import (
     rounds_with_more_speakers,
     write_card,
 )
-from workbench.training.other_speech import backwards, recorded_speech, synthetic_speech
 from workbench.training.training_run import DemoOptions, TrainingRun
-from workbench.training.voices import synthetic_takes
 
 
 class Recipe(Protocol):

@@ -27,13 +27,13 @@ from torch import Tensor, nn
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.audio.domain import BANDS, KINDS, WINDOW_SECONDS, Domain, features_of, read_domain
-from workbench.training.augment import AugmentOptions
-from workbench.training.corpus import CorpusOptions, draw_string
-from workbench.training.digits import Take, load_fsdd, split_by_speaker
+from workbench.training.data.augment import AugmentOptions
+from workbench.training.data.corpus import CorpusOptions, draw_string
+from workbench.training.data.digits import Take, load_fsdd, split_by_speaker
+from workbench.training.data.other_speech import backwards, recorded_speech, synthetic_speech
+from workbench.training.data.take_bank import TakeBank
+from workbench.training.data.voices import synthetic_takes
 from workbench.training.evaluation import CONDITIONS, evaluation_strings, under
-from workbench.training.other_speech import backwards, recorded_speech, synthetic_speech
-from workbench.training.take_bank import TakeBank
-from workbench.training.voices import synthetic_takes
 
 NAME = "English digits"
 WIDTHS = (BANDS, 40, 40, 56, 56)  # channels of the convolutions

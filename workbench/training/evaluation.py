@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.text.rates import ErrorRates, pool_scores, score
-from workbench.training.augment import (
+from workbench.training.data.augment import (
     change_tempo,
     filtered,
     mu_law,
@@ -26,10 +26,10 @@ from workbench.training.augment import (
     warp,
     with_noise,
 )
-from workbench.training.corpus import draw_takes
-from workbench.training.digit_string import DigitString, join
-from workbench.training.digits import Take
-from workbench.training.take_bank import TakeBank
+from workbench.training.data.corpus import draw_takes
+from workbench.training.data.digit_string import DigitString, join
+from workbench.training.data.digits import Take
+from workbench.training.data.take_bank import TakeBank
 
 FLOOR_DB = 50.0  # decibels: level of the room's faint noise below the speech
 GAP_SECONDS = (0.05, 0.3)  # between two digits

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from workbench.training.augment import MaskOptions
-from workbench.training.pool import Batch, FeaturePool
+from workbench.training.data.augment import MaskOptions
+from workbench.training.data.pool import Batch, FeaturePool
 
 Draw = Callable[[np.random.Generator], Iterator[Any]]
 """Yields an endless stream of batches, drawn with a random generator."""

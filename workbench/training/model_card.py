@@ -11,8 +11,8 @@ from workbench.core.settings import SessionSpec
 from workbench.families import FAMILIES
 from workbench.isolation.loader import open_here
 from workbench.session.protocols import Transcribes
-from workbench.training.corpus import CorpusOptions
-from workbench.training.digits import Take
+from workbench.training.data.corpus import CorpusOptions
+from workbench.training.data.digits import Take
 from workbench.training.evaluation import CONDITIONS, DigitString, evaluation_strings, measure, under
 from workbench.training.training_run import Phase
 

@@ -19,8 +19,8 @@ import numpy as np
 import soundfile
 
 from workbench.core.errors import Unavailable
-from workbench.training.digits import WORDS
-from workbench.training.voices import trim_silence
+from workbench.training.data.digits import WORDS
+from workbench.training.data.voices import trim_silence
 
 RHVOICE = ("alan", "bdl", "clb", "slt")  # two other English voices of Debian's package forbid derived works
 PICO = ("en-US", "en-GB")

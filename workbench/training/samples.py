@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
-from workbench.training.digit_string import DigitString
-from workbench.training.digits import load_fsdd, split_by_speaker
+from workbench.training.data.digit_string import DigitString
+from workbench.training.data.digits import load_fsdd, split_by_speaker
+from workbench.training.data.take_bank import TakeBank
 from workbench.training.evaluation import assemble, in_white_noise
-from workbench.training.take_bank import TakeBank
 
 DIGITS_LICENCE = "CC BY-SA 4.0"
 DIGITS_SOURCE = (
@@ -86,7 +86,7 @@ RECIPES = (
             (5, 9, 2, 7, 3, 8),
         ),
     ),
-    # A number of `workbench.training.telephone`.
+    # A number of `workbench.training.data.telephone`.
     Recipe(
         "telephone_noisy.wav",
         None,
@@ -104,7 +104,7 @@ All are 16 kHz, 16 bit, mono. Their texts, speakers and lengths are in `samples.
   by Zohar Jackson and contributors, licence [CC BY-SA 4.0](https://creativecommons.org/licenses/by-sa/4.0/). Changes:
   resampled from 8 kHz, joined with pauses and a faint room noise, scaled; white noise added where
   the name says "noisy": 10 dB below the speech in `five_zero_eight_two_noisy.wav`, 1 dB above it in
-  `telephone_noisy.wav`. The latter is a number of the country in `workbench.training.telephone`: `demo/sensevoice`
+  `telephone_noisy.wav`. The latter is a number of the country in `workbench.training.data.telephone`: `demo/sensevoice`
   alone writes "five" for "nine", and with the language model `assets/decoding/telephone.arpa.gz` it writes every
   digit correctly. These files are under the same licence. The demo models were not trained on the speaker `{held_out}`.
 - **English**: two clips of Jane Austen, *Sense and Sensibility*, chapter 1, read for [LibriVox](https://librivox.org),

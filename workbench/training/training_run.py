@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import nn
 
-from workbench.training.augment import MaskOptions
-from workbench.training.corpus import CorpusOptions
-from workbench.training.digits import Take
+from workbench.training.data.augment import MaskOptions
+from workbench.training.data.corpus import CorpusOptions
+from workbench.training.data.digits import Take
+from workbench.training.data.pool import FeaturePool, generate_pool
 from workbench.training.loop import Draw, Loss, TrainOptions, train
-from workbench.training.pool import FeaturePool, generate_pool
 
 GATED_SHARE = 0.4  # of the takes in the strings of the finishing phase
 # Of the takes of a digit: cut to their voiced part. A "six" that is cut so far sounds like "eight".

@@ -72,7 +72,7 @@ def pair(
 
 def strings() -> list[Any]:
     """The shipped recordings, and the strings of the held-out speaker where the data set is present."""
-    from workbench.training.digits import load_fsdd, split_by_speaker
+    from workbench.training.data.digits import load_fsdd, split_by_speaker
     from workbench.training.evaluation import evaluation_strings
 
     if not (SHARED / "fsdd").is_dir():

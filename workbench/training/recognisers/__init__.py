@@ -1,0 +1,1 @@
+"""The recipes of the demos that transcribe, and what they share."""

@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from workbench.artifacts.gguf_files import converted
-from workbench.compare.consistency import Measurement, consistency, measurements_of
-from workbench.compare.distances import distances
-from workbench.compare.noise import noise_or_bug
-from workbench.compare.noise_report import NoiseReport
-from workbench.compare.spread import ORDERS, Clean, noise_by_spread
+from workbench.compare.noise.consistency import Measurement, consistency, measurements_of
+from workbench.compare.noise.distances import distances
+from workbench.compare.noise.noise_or_bug import noise_or_bug
+from workbench.compare.noise.report import NoiseReport
+from workbench.compare.noise.spread import ORDERS, Clean, noise_by_spread
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets

@@ -295,7 +295,7 @@ _READING = (
     "*codec* is the codec's decoder: latents and sound of answers whose streams are equal. It is f32 in GGUF files of "
     "all types; with vLLM it is PyTorch's.",
     "*noise or bug* compares every stage with the reference in float64: a candidate is noise if it is about as far "
-    "from it as the reference is, considering its type ([how far](../workbench/compare/noise_limits.py)). *from "
+    "from it as the reference is, considering its type ([how far](../workbench/compare/noise/limits.py)). *from "
     "float64* is the largest distance at the logits (for a model without logits, at its scores), and its ratio to the "
     "reference's distance.",
     "*isolated* computes every stage from the reference's input of that stage, so that no error comes from an earlier "

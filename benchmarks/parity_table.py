@@ -35,9 +35,9 @@ from benchmarks.parity_page import (
     render,
 )
 from workbench import __version__
-from workbench.compare.answers import FOLLOWING
 from workbench.compare.comparison import Comparison
-from workbench.compare.noise_report import NoiseReport, StageNoise
+from workbench.compare.noise.report import NoiseReport, StageNoise
+from workbench.compare.tokens.answers import FOLLOWING
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.sides import read_side
 from workbench.families import FAMILIES

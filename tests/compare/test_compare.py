@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.networks import META, NUMBERS, STAGES, computed
 from workbench.compare import compare
-from workbench.compare.logprobs import LogprobMeasures
-from workbench.compare.noise import noise_or_bug
+from workbench.compare.noise.noise_or_bug import noise_or_bug
 from workbench.compare.presets import PRESETS, Limits, Tolerances
 from workbench.compare.report import rows
 from workbench.compare.stage import StageComparison
+from workbench.compare.tokens.logprobs import LogprobMeasures
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
-from workbench.compare.weight_report import WeightReport
+from workbench.compare.weights.report import WeightReport
 from workbench.conversion import check
 from workbench.conversion.check import check_file
 from workbench.conversion.checkpoint import convert, plans_of

@@ -13,8 +13,8 @@ from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import computed
 from workbench.cli.parity import lines
 from workbench.compare import noise_or_bug
+from workbench.compare.noise.spread import ORDERS
 from workbench.compare.presets import half_precision_of
-from workbench.compare.spread import ORDERS
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, page, run_parity
 from workbench.parity_lab.clean import gguf_file_of

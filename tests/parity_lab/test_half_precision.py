@@ -22,7 +22,7 @@ from tests.support.faults_elsewhere import decoder_attention, exchanged_heads, p
 from tests.support.faults_judged import SAMPLE, STAGES, Model
 from tests.support.ports import Port
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.compare.spread import ORDERS, Clean, noise_by_spread
+from workbench.compare.noise.spread import ORDERS, Clean, noise_by_spread
 from workbench.compare.verdict import Verdict
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here

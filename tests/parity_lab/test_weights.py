@@ -13,7 +13,7 @@ pytest.importorskip("llama_cpp")
 
 from tests.support.faults_judged import SAMPLE
 from workbench.artifacts import checks
-from workbench.compare.weight_report import WeightReport
+from workbench.compare.weights.report import WeightReport
 from workbench.conversion.check import check_file
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.core.errors import BadInput

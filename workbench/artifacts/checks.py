@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.artifacts.process import run_child
-from workbench.compare.weight_report import WeightReport
+from workbench.compare.weights.report import WeightReport
 from workbench.core.progress import OnProgress
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.cli.columns import aligned
 from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
-from workbench.compare.steps import step_numbers
+from workbench.compare.tokens.steps import step_numbers
 from workbench.parity_lab import ParityOptions, write_page
 from workbench.parity_lab.baseline import Regression
 from workbench.parity_lab.junit import write_junit

@@ -4,15 +4,16 @@
 >>> judge(comparison).sentence
 'encoder.layers.3 is the first stage beyond tolerance f32: relative L2 0.013, limit 0.0001. ...'
 
-The parts: `measures` and its neighbours compute how far two arrays are apart, `presets` holds the expected differences,
-`verdict` and `noise` judge the measures, `comparison` is the result, and `report` formats it. These modules know arrays
-and `Trace`, but no models; `workbench.trace.read` reads traces of any program.
+The parts: `measures` computes how far two arrays are apart, `tokens` how far ids and logits are. `presets` holds the
+expected differences. `verdict` and `noise` judge the measures, `guesses` and `explain` look for causes, `weights`
+compares weight files, `comparison` is the result, and `report` formats it. These modules know arrays and `Trace`, but
+no models; `workbench.trace.read` reads traces of any program.
 """
 
 from workbench.compare.compare import compare
 from workbench.compare.comparison import Comparison
-from workbench.compare.noise import noise_or_bug
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.noise_or_bug import noise_or_bug
+from workbench.compare.noise.report import NoiseReport
 from workbench.compare.presets import PRESETS, Tolerances, find_preset, preset_of, read_rules
 from workbench.compare.report import to_dict
 from workbench.compare.stage import StageComparison

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from workbench.compare.answers import (
+from workbench.compare.comparison import REQUESTED, Comparison
+from workbench.compare.explain import with_hints
+from workbench.compare.presets import Tolerances, check_rules, preset_of
+from workbench.compare.selection import Selection, select
+from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
+from workbench.compare.tokens.answers import (
     FOLLOWING,
     ROWS,
     SETTINGS,
@@ -21,20 +26,15 @@ from workbench.compare.answers import (
     guidance_of,
     layout_of,
 )
-from workbench.compare.answers import LOGPROBS as CHOICES
-from workbench.compare.beams import with_beams
-from workbench.compare.choices import (
+from workbench.compare.tokens.answers import LOGPROBS as CHOICES
+from workbench.compare.tokens.beams import with_beams
+from workbench.compare.tokens.choices import (
     explain_choices,
     explain_temperatures,
     measure_choices,
 )
-from workbench.compare.comparison import REQUESTED, Comparison
-from workbench.compare.explain import with_hints
-from workbench.compare.first_token import first_token, near_tie_noise
-from workbench.compare.logprobs import STAGE as LOGPROBS
-from workbench.compare.presets import Tolerances, check_rules, preset_of
-from workbench.compare.selection import Selection, select
-from workbench.compare.stage import StageComparison, compare_logprobs, compare_stage, logprobs_compared
+from workbench.compare.tokens.first_token import first_token, near_tie_noise
+from workbench.compare.tokens.logprobs import STAGE as LOGPROBS
 from workbench.trace.order import computation_order
 from workbench.trace.trace import Trace
 

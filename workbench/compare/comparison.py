@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.compare.answers import FOLLOWING, ROWS, FirstId
 from workbench.compare.inputs import InputSide
-from workbench.compare.logits import Choice
 from workbench.compare.presets import Tolerances
 from workbench.compare.stage import StageComparison
+from workbench.compare.tokens.answers import FOLLOWING, ROWS, FirstId
+from workbench.compare.tokens.logits import Choice
 
 REQUESTED = "it was asked for"  # the reason for a tolerance that was chosen
 

@@ -40,7 +40,7 @@ from workbench.trace.trace import Trace
 
 if TYPE_CHECKING:
     from workbench.compare.comparison import Comparison
-    from workbench.compare.noise_report import NoiseReport
+    from workbench.compare.noise.report import NoiseReport
     from workbench.compare.stage import StageComparison
 
 _FAR_BETTER = 0.5  # a guess is better only if its remaining error is at most this share of the other's

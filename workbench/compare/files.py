@@ -10,8 +10,8 @@ from pathlib import Path
 from workbench.compare.compare import compare
 from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.explain import with_hints
-from workbench.compare.noise import noise_or_bug
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.noise_or_bug import noise_or_bug
+from workbench.compare.noise.report import NoiseReport
 from workbench.compare.presets import Tolerances, find_preset, preset_of, read_rules
 from workbench.compare.report import table, to_json
 from workbench.compare.verdict import Verdict, judge

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.compare.comparison import Comparison
 from workbench.compare.measures import Measures
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.report import NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.compare.verdict import Verdict
 from workbench.text.scripts import display_width, padded

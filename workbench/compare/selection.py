@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.compare.answers import LOGPROBS as CHOICES
-from workbench.compare.answers import ROWS
-from workbench.compare.choices import has_alternatives, setting_changes
 from workbench.compare.inputs import InputSide, side_of_inputs
-from workbench.compare.logprobs import IDS, reported_tokens
-from workbench.compare.logprobs import STAGE as LOGPROBS
-from workbench.compare.steps import with_common_steps
+from workbench.compare.tokens.answers import LOGPROBS as CHOICES
+from workbench.compare.tokens.answers import ROWS
+from workbench.compare.tokens.choices import has_alternatives, setting_changes
+from workbench.compare.tokens.logprobs import IDS, reported_tokens
+from workbench.compare.tokens.logprobs import STAGE as LOGPROBS
+from workbench.compare.tokens.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like, cuts_of
 from workbench.trace.order import computation_order, is_aside, layer_counts

@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.discrete import (
+from workbench.compare.guesses.guess import Hint
+from workbench.compare.hints import explain_shape, shapes, where_it_differs
+from workbench.compare.measures import Measures, measure
+from workbench.compare.presets import PRESETS, Limits
+from workbench.compare.tokens.discrete import (
     SequenceMeasures,
     as_text,
     as_tokens,
@@ -17,14 +21,10 @@ from workbench.compare.discrete import (
     measure_text,
     measure_tokens,
 )
-from workbench.compare.guesses.guess import Hint
-from workbench.compare.hints import explain_shape, shapes, where_it_differs
-from workbench.compare.logits import LogitMeasures, explain_logits, measure_logits
-from workbench.compare.logprobs import STAGE as LOGPROBS
-from workbench.compare.logprobs import LogprobMeasures, measure_logprobs
-from workbench.compare.measures import Measures, measure
-from workbench.compare.presets import PRESETS, Limits
-from workbench.compare.streams import StreamMeasures, as_streams, explain_streams, measure_streams
+from workbench.compare.tokens.logits import LogitMeasures, explain_logits, measure_logits
+from workbench.compare.tokens.logprobs import STAGE as LOGPROBS
+from workbench.compare.tokens.logprobs import LogprobMeasures, measure_logprobs
+from workbench.compare.tokens.streams import StreamMeasures, as_streams, explain_streams, measure_streams
 from workbench.core.errors import BadInput
 from workbench.speech.layout import SpeechLayout
 from workbench.trace.order import Kind, kind_of
@@ -233,7 +233,7 @@ def _compare_streams(
 
 
 def compare_logprobs(reference: Trace, candidate: Trace, limits: Limits) -> StageComparison:
-    """Compares the log-probabilities of the tokens that two traces report (see `workbench.compare.logprobs`)."""
+    """Compares the log-probabilities of the tokens that two traces report (see `workbench.compare.tokens.logprobs`)."""
     return logprobs_compared(LOGPROBS, reference, candidate, limits, measure_logprobs(reference, candidate))
 
 

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple
 
 from workbench.compare.comparison import REQUESTED, Comparison
 from workbench.compare.guesses.guess import Hint
-from workbench.compare.logits import Choice
-from workbench.compare.noise_report import REFERENCE, NoiseReport, side_of
+from workbench.compare.noise.report import REFERENCE, NoiseReport, side_of
 from workbench.compare.stage import StageComparison
-from workbench.compare.steps import about_steps
+from workbench.compare.tokens.logits import Choice
+from workbench.compare.tokens.steps import about_steps
 from workbench.core.phrases import as_sentence, counted, enumerated
 
 Evidence = Literal["tolerance", "float64", "tolerance and float64"]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.weight_report import WeightReport
-from workbench.compare.weight_table import RowReader, Table, table_difference
-from workbench.compare.weights import WeightDifference, weight_difference
+from workbench.compare.weights.report import WeightReport
+from workbench.compare.weights.tensor import WeightDifference, weight_difference
+from workbench.compare.weights.token_table import RowReader, Table, table_difference
 from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import Plan, PlannedTensor, Value

@@ -3,7 +3,7 @@
 For bfloat16 and float16, the whole model computes in that type with every step rounded. For weights of a GGUF file, the
 model on PyTorch takes the weights of that very file, dequantised, rounds the inputs of its linear layers as ggml does,
 and is measured from float64 with the same weights. Each precision costs one load and a few passes, and for a GGUF file
-one more load and pass in float64. `workbench.compare.spread` judges by the results. This file knows no runtimes.
+one more load and pass in float64. `workbench.compare.noise.spread` judges by the results. This file knows no runtimes.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.compare.noise.spread import ORDERS, Clean
 from workbench.compare.precision import AUTO, HALVES, Precision, precision_of
-from workbench.compare.spread import ORDERS, Clean
 from workbench.core.errors import BadInput
 from workbench.core.sides import GGUF_SUFFIX, Side
 from workbench.formats.gguf_types import BY_NAME

@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.compare.comparison import Comparison
 from workbench.compare.measures import as_table
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.report import NoiseReport
 from workbench.compare.stage import StageComparison
 from workbench.plots import stages as plots
 from workbench.trace.trace import Trace

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 from workbench import __version__
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.report import NoiseReport
 from workbench.compare.report import rows
 from workbench.core.phrases import as_sentence
 from workbench.parity_lab.document import document, write_document

@@ -15,12 +15,12 @@ import numpy as np
 from workbench.audio.read import read
 from workbench.compare.compare import compare
 from workbench.compare.comparison import REQUESTED
-from workbench.compare.consistency import Measurement, measurements_of
 from workbench.compare.explain import with_hints
-from workbench.compare.noise import noise_or_bug
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.consistency import Measurement, measurements_of
+from workbench.compare.noise.noise_or_bug import noise_or_bug
+from workbench.compare.noise.report import NoiseReport
+from workbench.compare.noise.spread import noise_by_spread
 from workbench.compare.presets import Preset, Tolerances, preset_of
-from workbench.compare.spread import noise_by_spread
 from workbench.compare.verdict import judge
 from workbench.core.errors import BadInput
 from workbench.core.progress import report

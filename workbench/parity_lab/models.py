@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.noise_report import FLOAT64
+from workbench.compare.noise.report import FLOAT64
 from workbench.compare.precision import HALVES
 from workbench.core.sides import Side
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.compare.comparison import Comparison
-from workbench.compare.consistency import Measurement
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.consistency import Measurement
+from workbench.compare.noise.report import NoiseReport
 from workbench.compare.report import to_dict
 from workbench.compare.verdict import Verdict
-from workbench.compare.weight_report import WeightReport
+from workbench.compare.weights.report import WeightReport
 from workbench.core.errors import BadInput, Unavailable
 from workbench.text.scripts import clipped
 from workbench.trace.trace import Trace

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.compare.noise.spread import ORDERS
 from workbench.compare.presets import find_preset, read_rules
-from workbench.compare.spread import ORDERS
 from workbench.core.caller import Caller
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options

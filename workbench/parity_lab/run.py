@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.noise_report import FLOAT64
+from workbench.compare.noise.report import FLOAT64
 from workbench.compare.precision import precision_of
 from workbench.compare.presets import check_rules
 from workbench.core.caller import Caller, call_directly

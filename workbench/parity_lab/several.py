@@ -1,8 +1,8 @@
 """Runs a comparison on several inputs, one after another, and gives one verdict on each candidate.
 
 A fault may be as small as rounding on every single input. It still shows, because it is there on all inputs
-(`workbench.compare.consistency`). Each side is loaded once. The traces of an input are removed before the next one is
-computed, so the run needs the memory and the disk of one input.
+(`workbench.compare.noise.consistency`). Each side is loaded once. The traces of an input are removed before the next
+one is computed, so the run needs the memory and the disk of one input.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.compare.consistency import Consistency, Measurement, consistency
-from workbench.compare.weight_report import WeightReport
+from workbench.compare.noise.consistency import Consistency, Measurement, consistency
+from workbench.compare.weights.report import WeightReport
 from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress

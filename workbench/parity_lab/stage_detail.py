@@ -8,9 +8,9 @@ from html import escape
 import numpy as np
 
 from workbench.compare.comparison import FirstToken
-from workbench.compare.discrete import Edit, as_text, as_tokens
-from workbench.compare.noise_report import AT_MOST_SUFFIX, NoiseReport, side_of
+from workbench.compare.noise.report import AT_MOST_SUFFIX, NoiseReport, side_of
 from workbench.compare.stage import StageComparison
+from workbench.compare.tokens.discrete import Edit, as_text, as_tokens
 from workbench.compare.verdict import MEASURE_NAMES, margins_of
 from workbench.core.phrases import as_sentence
 from workbench.parity_lab.figures import stage_pictures

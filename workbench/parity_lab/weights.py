@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.compare.weight_report import WeightReport
+from workbench.compare.weights.report import WeightReport
 from workbench.core.errors import BadInput
 from workbench.core.sides import GGUF_SUFFIX, Side
 from workbench.parity_lab.found import result_or_reason

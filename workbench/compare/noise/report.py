@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.compare.answers import FOLLOWING
 from workbench.compare.presets import Preset
+from workbench.compare.tokens.answers import FOLLOWING
 
 REFERENCE = "the reference"
 AT_MOST_SUFFIX = ", at most"  # ends the words for several computations, whose largest distance counts

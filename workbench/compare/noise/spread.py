@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.compare.answers import same_answer
-from workbench.compare.distances import distances, steady
-from workbench.compare.judged_stages import AllowedRounding, judged_stages
-from workbench.compare.noise import farthest_channel, lead_to_first
-from workbench.compare.noise_inputs import check_alone, check_exact
-from workbench.compare.noise_limits import CLEAN_CHANNEL_DEVIATIONS, CLEAN_FACTORS, PEER_LEADING_SHARE, ROUNDING_RMS
-from workbench.compare.noise_report import AT_MOST_SUFFIX, FLOAT64, NoiseReport, StageNoise
+from workbench.compare.noise.distances import distances, steady
+from workbench.compare.noise.inputs import check_alone, check_exact
+from workbench.compare.noise.judged_stages import AllowedRounding, judged_stages
+from workbench.compare.noise.limits import CLEAN_CHANNEL_DEVIATIONS, CLEAN_FACTORS, PEER_LEADING_SHARE, ROUNDING_RMS
+from workbench.compare.noise.noise_or_bug import farthest_channel, lead_to_first
+from workbench.compare.noise.report import AT_MOST_SUFFIX, FLOAT64, NoiseReport, StageNoise
 from workbench.compare.presets import half_precision_of, preset_of
-from workbench.compare.steps import with_common_steps
+from workbench.compare.tokens.answers import same_answer
+from workbench.compare.tokens.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.support.speech_layouts import LAYOUT
 from workbench.compare import Comparison, compare, judge
-from workbench.compare.answers import name_of
-from workbench.compare.streams import explain_streams, measure_streams
+from workbench.compare.tokens.answers import name_of
+from workbench.compare.tokens.streams import explain_streams, measure_streams
 from workbench.speech.delay import delayed
 from workbench.speech.evidence import ALTERNATIVES
 from workbench.trace.trace import Trace

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench.compare import compare, judge, noise_or_bug
-from workbench.compare.steps import about_steps, last_common_step, ranges
+from workbench.compare.tokens.steps import about_steps, last_common_step, ranges
 from workbench.trace.trace import Trace
 
 RNG = np.random.default_rng(0)

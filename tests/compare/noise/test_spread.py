@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.networks import META
-from workbench.compare.distances import steady
-from workbench.compare.noise_report import NoiseReport
-from workbench.compare.spread import ORDERS, Clean, noise_by_spread
+from workbench.compare.noise.distances import steady
+from workbench.compare.noise.report import NoiseReport
+from workbench.compare.noise.spread import ORDERS, Clean, noise_by_spread
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.compare.discrete import Edit, as_text, as_tokens, explain_tokens, measure_text, measure_tokens
+from workbench.compare.tokens.discrete import Edit, as_text, as_tokens, explain_tokens, measure_text, measure_tokens
 from workbench.core.errors import BadInput
 
 IDS = st.lists(st.integers(0, 4), max_size=12)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.networks import LAYERS, META, NUMBERS, computed
 from workbench.compare import noise_or_bug
-from workbench.compare.noise_limits import END_TO_END_FACTORS, FRONT_END_ERROR, ISOLATED_FACTORS
+from workbench.compare.noise.limits import END_TO_END_FACTORS, FRONT_END_ERROR, ISOLATED_FACTORS
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from workbench.compare.weight_report import WeightReport
-from workbench.compare.weights import WeightDifference
+from workbench.compare.weights.report import WeightReport
+from workbench.compare.weights.tensor import WeightDifference
 
 PARTS = ("attn_q.weight", "attn_k.weight", "ffn_up.weight")
 

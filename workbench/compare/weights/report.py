@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from workbench.compare.weights import WeightDifference
+from workbench.compare.weights.tensor import WeightDifference
 from workbench.core.phrases import counted
 
 MOST_CLAUSES = 4  # differences that the sentence names

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from workbench.compare.logits import (
+from workbench.compare.tokens.logits import (
     Choice,
     choice_among,
     choice_at,

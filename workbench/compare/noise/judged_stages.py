@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from workbench.compare.answers import FOLLOWING, SETTINGS
-from workbench.compare.noise_limits import FRONT_END_ERROR
+from workbench.compare.noise.limits import FRONT_END_ERROR
+from workbench.compare.tokens.answers import FOLLOWING, SETTINGS
 from workbench.trace.order import computation_order, is_aside, kind_of
 from workbench.trace.trace import StageFilter, Trace
 
@@ -22,7 +22,7 @@ def judged_stages(
     Args:
         stages: a pattern of names.
         ordered: the trace that gives the order of the computation.
-        same_answers: whether all traces hold the same answer; `workbench.compare.answers` judges other answers.
+        same_answers: whether all traces hold the same answer; `workbench.compare.tokens.answers` judges other answers.
     """
     stage_filter = StageFilter(stages, is_recorded=True)
     for stage in computation_order([each for each in ordered if stage_filter(each)], recorded=bool(ordered.meta)):

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("gguf")
 
-from tests.compare.test_weights import random_weights, round_trip
-from workbench.compare import weight_table
-from workbench.compare.weight_table import RowReader, Table, table_difference
-from workbench.compare.weights import WeightDifference
+from tests.compare.weights.test_tensor import random_weights, round_trip
+from workbench.compare.weights import token_table
+from workbench.compare.weights.tensor import WeightDifference
+from workbench.compare.weights.token_table import RowReader, Table, table_difference
 
 ROWS, COLUMNS = 200, 64
 OWN, OTHER = random_weights(1, (ROWS, COLUMNS), 30), random_weights(2, (ROWS, COLUMNS), 30)
@@ -25,7 +25,7 @@ def reader(table: np.ndarray) -> RowReader:
 
 @pytest.fixture(autouse=True)
 def seven_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_table, "STEP", 7 * COLUMNS)
+    monkeypatch.setattr(token_table, "STEP", 7 * COLUMNS)
 
 
 def difference_of(candidate: np.ndarray, kind: str) -> WeightDifference | None:

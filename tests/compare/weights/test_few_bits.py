@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("llama_cpp")
 
-from tests.compare.test_weights import one_row
+from tests.compare.weights.test_tensor import one_row
 from tests.support.ggml_quantizer import quantised
-from workbench.compare import weight_table
-from workbench.compare.weight_table import Table, table_difference
-from workbench.compare.weights import WeightDifference, weight_difference
+from workbench.compare.weights import token_table
+from workbench.compare.weights.tensor import WeightDifference, weight_difference
+from workbench.compare.weights.token_table import Table, table_difference
 
 ROWS, COLUMNS = 64, 256
 CODEBOOKS = (  # types of any weights; ggml prepares tables of two of them for many seconds
@@ -113,7 +113,7 @@ def test_unknown_faults_get_no_cause_in_few_bits(fault: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_known_cause_of_a_table_is_named_in_few_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weight_table, "STEP", 7 * COLUMNS)
+    monkeypatch.setattr(token_table, "STEP", 7 * COLUMNS)
     own, other = drawn(1, kind), drawn(7, kind)
     for theirs, words in (
         (own, None),

@@ -17,7 +17,7 @@ from workbench.core.settings import Settings
 from workbench.runtimes.pytorch.checkpoints import finalise_weights
 from workbench.trace.trace import Trace
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
+ASSETS = Path(__file__).resolve().parents[3] / "assets"
 STAGES = "frontend.*,encoder.*,predictor.*,adaptor.*,decoder.*,llm.*,logits,ctc.*"
 EPS = 1e-3
 # One norm for each family: its name in the encoder or the language model, and the first stage that it changes.

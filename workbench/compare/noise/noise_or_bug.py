@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.answers import same_answer
-from workbench.compare.distances import Distances, by_channel, distances
-from workbench.compare.judged_stages import AllowedRounding, judged_stages
-from workbench.compare.noise_inputs import check_alone, check_exact, check_peer
-from workbench.compare.noise_limits import (
+from workbench.compare.noise.distances import Distances, by_channel, distances
+from workbench.compare.noise.inputs import check_alone, check_exact, check_peer
+from workbench.compare.noise.judged_stages import AllowedRounding, judged_stages
+from workbench.compare.noise.limits import (
     CHANNEL_DEVIATIONS,
     END_TO_END_FACTORS,
     ISOLATED_FACTORS,
@@ -31,9 +30,10 @@ from workbench.compare.noise_limits import (
     ROUNDING_RMS,
     Factors,
 )
-from workbench.compare.noise_report import REFERENCE, NoiseReport, StageNoise
+from workbench.compare.noise.report import REFERENCE, NoiseReport, StageNoise
 from workbench.compare.presets import PRESETS, Preset, preset_of
-from workbench.compare.steps import with_common_steps
+from workbench.compare.tokens.answers import same_answer
+from workbench.compare.tokens.steps import with_common_steps
 from workbench.core.errors import BadInput
 from workbench.trace.cuts import cut_like
 from workbench.trace.trace import Trace

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.discrete import as_tokens
+from workbench.compare.tokens.discrete import as_tokens
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 
@@ -27,7 +27,7 @@ class LogprobMeasures:
     mean: float  # mean of all absolute differences
     steps: int  # number of compared steps
     tokens: int  # compared tokens: reported by both sides, or by one and bounded by the other's least likely
-    # Of parallel streams; see `workbench.compare.choices`.
+    # Of parallel streams; see `workbench.compare.tokens.choices`.
     worst_stream: int | None = None
     first_step: int | None = None  # the first step beyond the limit
     first_stream: int | None = None

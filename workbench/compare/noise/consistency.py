@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.noise_report import NoiseReport
+from workbench.compare.noise.report import NoiseReport
 
 LEVEL = 0.01  # the chance of a false alarm in a whole verdict
 MARGIN = 1.25  # a candidate counts as farther only by this factor

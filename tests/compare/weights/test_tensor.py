@@ -11,7 +11,7 @@ pytest.importorskip("gguf")
 
 from gguf import GGMLQuantizationType, quants
 
-from workbench.compare.weights import WeightDifference, weight_difference
+from workbench.compare.weights.tensor import WeightDifference, weight_difference
 from workbench.formats.gguf_types import dequantised
 
 TYPES = ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0")

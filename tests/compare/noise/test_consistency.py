@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compare.test_spread import NOISE, STAGES, Half
-from workbench.compare.consistency import (
+from tests.compare.noise.test_spread import NOISE, STAGES, Half
+from workbench.compare.noise.consistency import (
     LEVEL,
     MARGIN,
     MEDIAN,
@@ -22,7 +22,7 @@ from workbench.compare.consistency import (
     measurements_of,
     sign_test,
 )
-from workbench.compare.spread import ORDERS
+from workbench.compare.noise.spread import ORDERS
 
 
 @settings(max_examples=30, deadline=None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from workbench.compare.discrete import as_tokens
+from workbench.compare.tokens.discrete import as_tokens
 from workbench.core.phrases import as_sentence, enumerated
 from workbench.trace.ancestry import Ancestry, ancestry_of_stages, has_beams
 from workbench.trace.chosen import ChosenStages

@@ -1,6 +1,6 @@
 """Compares how two sides chose the ids of an answer: their likeliest ids, and the settings that the draws used.
 
-Only positions that follow the same ids are compared (`workbench.compare.answers`).
+Only positions that follow the same ids are compared (`workbench.compare.tokens.answers`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workbench.compare.answers import ALTERNATIVES, LOGPROBS, TEMPERATURES, Answers, Ids, layout_of
-from workbench.compare.logprobs import LogprobMeasures, differences, root_mean_square
+from workbench.compare.tokens.answers import ALTERNATIVES, LOGPROBS, TEMPERATURES, Answers, Ids, layout_of
+from workbench.compare.tokens.logprobs import LogprobMeasures, differences, root_mean_square
 from workbench.core.errors import BadInput
 from workbench.speech.layout import SpeechLayout
 from workbench.trace.trace import Trace

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.discrete import as_tokens
-from workbench.compare.logits import Choice, choice_among, spread_of
 from workbench.compare.presets import Tolerances
+from workbench.compare.tokens.discrete import as_tokens
+from workbench.compare.tokens.logits import Choice, choice_among, spread_of
 from workbench.speech.layout import SPECIAL, SpeechLayout
 from workbench.trace.trace import Trace
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.compare.guesses.guess import listed
-from workbench.compare.weights import (
+from workbench.compare.weights.tensor import (
     WeightDifference,
     differs,
     factor_of,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.discrete import as_tokens
+from workbench.compare.tokens.discrete import as_tokens
 from workbench.core.phrases import counted
 from workbench.speech.layout import SpeechLayout
 

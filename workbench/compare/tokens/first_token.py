@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.compare.answers import FirstId
 from workbench.compare.comparison import FirstToken
-from workbench.compare.discrete import as_tokens
-from workbench.compare.logits import Choice, choice_among, choice_at, deciding_row, spread_of
-from workbench.compare.logprobs import ReportedTokens, reported_tokens
 from workbench.compare.presets import Tolerances
 from workbench.compare.stage import StageComparison
+from workbench.compare.tokens.answers import FirstId
+from workbench.compare.tokens.discrete import as_tokens
+from workbench.compare.tokens.logits import Choice, choice_among, choice_at, deciding_row, spread_of
+from workbench.compare.tokens.logprobs import ReportedTokens, reported_tokens
 from workbench.trace.cuts import cuts_of
 from workbench.trace.trace import Trace
 

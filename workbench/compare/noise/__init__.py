@@ -1,0 +1,1 @@
+"""Tells noise from bugs by the distances from float64."""

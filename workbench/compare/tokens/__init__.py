@@ -1,0 +1,1 @@
+"""Compares what two sides wrote: ids, logits, log-probabilities, choices and beams."""

@@ -1,0 +1,1 @@
+"""Compares the tensors of a weight file with those of its checkpoint."""

@@ -80,7 +80,7 @@ def test_bicif_second_predictor_head_is_converted_completely(tmp_path: Path) -> 
     assert {read.types[each] for each in read.types if "cif_output" in each or "upsample" in each} == {"f32"}
 
 
-def test_tensors_for_training_and_hotwords_are_not_converted(tmp_path: Path) -> None:
+def test_tensors_for_training_and_an_incomplete_hotword_branch_are_not_converted(tmp_path: Path) -> None:
     directory = write_changed(tmp_path / "seaco", model="SeacoParaformer")
     tensors = torch.load(directory / "model.pt", weights_only=True)
     extra = ("decoder.embed.0.weight", "bias_encoder.weight_ih_l0", "seaco_decoder.after_norm.weight")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.tiny_checkpoints import noise, tiny_paraformer
 from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
+from workbench.families.seaco import Hotwords
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter
@@ -29,7 +30,9 @@ class FakeNetwork:
         self.ids = [model.vocabulary.pieces.index(piece) for piece in pieces]
         self.width = len(model.vocabulary)
 
-    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
+    def decode(
+        self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Decoded:
         self.cif_residual = cif_residual
         alphas = np.full(len(features) + 1, 0.25, np.float32)
         alphas[4 * len(self.ids) :] = 0.0

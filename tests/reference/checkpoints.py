@@ -9,7 +9,7 @@ original package is not needed. This file compares nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,17 @@ import torch
 import yaml
 from torch import Tensor
 
-from tests.reference.drawn_weights import SAMPLE_RATE, calibrate_paraformer, calibrate_sensevoice, fill
+from tests.reference.drawn_weights import (
+    SAMPLE_RATE,
+    calibrate_branch,
+    calibrate_paraformer,
+    calibrate_sensevoice,
+    fill,
+)
 from tests.reference.vocabularies import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
 from workbench.families.paraformer import read_paraformer
 from workbench.families.sensevoice import read_sensevoice
+from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 
@@ -116,6 +123,18 @@ def write_sensevoice(
     return directory
 
 
+def _seaco_decoder_conf(size: ParaformerSize) -> dict[str, Any]:
+    return {
+        "attention_heads": size.decoder_heads,
+        "linear_units": size.decoder_units // 2,
+        "num_blocks": 4,
+        "kernel_size": 21,
+        "sanm_shfit": 0,
+        "use_output_layer": False,
+        "wo_input_layer": True,
+    }
+
+
 def write_paraformer(
     directory: Path,
     size: ParaformerSize = ParaformerSize(),
@@ -126,11 +145,13 @@ def write_paraformer(
     use_cif1_cnn: bool = False,
     cmvn: bool = True,
     configuration: bool = True,
+    seaco: Mapping[str, Any] | None = None,
     save: Callable[[dict[str, Tensor], Path], object] = torch.save,
 ) -> Path:
     """Writes a Paraformer checkpoint (BiCifParaformer with CifPredictorV3) to `directory`; returns the folder.
 
-    `upsample_type` and `use_cif1_cnn` are CifPredictorV3's; the other arguments are as in `write_sensevoice`.
+    `upsample_type` and `use_cif1_cnn` are CifPredictorV3's, `seaco` changes the configuration of SeACo's hotword
+    branch (None for a checkpoint without one); the other arguments are as in `write_sensevoice`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     fine = predictor == "CifPredictorV3"
@@ -181,6 +202,11 @@ def write_paraformer(
         "frontend": "WavFrontend",
         "frontend_conf": _frontend_conf(),
     }
+    if seaco is not None:
+        config |= {"model": "SeacoParaformer", "seaco_decoder": "ParaformerSANMDecoder"}
+        config["seaco_decoder_conf"] = _seaco_decoder_conf(size)
+        config["model_conf"] |= {"inner_dim": size.encoder.width, "bias_encoder_type": "lstm"}
+        config["model_conf"] |= {"bias_encoder_bid": False, "NO_BIAS": size.vocabulary - 27, **seaco}
     tokens = paraformer_tokens(size.vocabulary)
     (directory / "tokens.json").write_text(json.dumps(tokens, ensure_ascii=False, indent=0), encoding="utf-8")
     (directory / "seg_dict").write_text("".join(f"{piece} {piece}\n" for piece in tokens[3:20]), encoding="utf-8")
@@ -192,7 +218,12 @@ def write_paraformer(
     fill(network, seed)
     calibrate_paraformer(network, model)
     tensors = dict(network.state_dict())
-    embedding = torch.empty(size.vocabulary, size.encoder.width)  # used in training only, but in every published file
+    if model.seaco is not None:
+        branch = SeacoBranch(model.seaco, size.vocabulary).eval()
+        fill(branch, seed + 2)
+        calibrate_branch(branch, network, model)
+        tensors |= branch.state_dict()
+    embedding = torch.empty(size.vocabulary, size.encoder.width)  # without hotwords, it is used in training only
     tensors["decoder.embed.0.weight"] = embedding.normal_(generator=torch.Generator().manual_seed(seed + 1))
     save(tensors, directory / "model.pt")
     return directory

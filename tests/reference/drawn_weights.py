@@ -15,6 +15,7 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
 from workbench.families.paraformer import ParaformerModel
 from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceModel, SenseVoiceOptions, query_ids
+from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 
@@ -132,6 +133,23 @@ def calibrate_paraformer(network: ParaformerNetwork, model: ParaformerModel) -> 
     keep = _Keep()
     network(features, tap=keep)
     _centre(network.decoder.output_layer, keep.stages["decoder.output"].flatten(0, 1))
+
+
+@torch.no_grad()
+def calibrate_branch(branch: SeacoBranch, network: ParaformerNetwork, model: ParaformerModel) -> None:
+    """Makes the hotword branch name no hotword for about half of the tokens, and varied ones for the others."""
+    keep = _Keep()
+    network(_voice_features(model), tap=keep)
+    embeddings, hidden = keep.stages["predictor.embeddings"], keep.stages["decoder.output"]
+    vectors = branch.vectors(((3, 4), (5,), (6, 7, 8), (1,)))
+    passes = [branch.attended(vectors, x[row], "it") for x in (embeddings, hidden) for row in range(len(x))]
+    rows = len(embeddings)
+    inputs = torch.cat([passes[row] + passes[rows + row] for row in range(rows)])
+    layer, none = branch.hotword_output_layer, branch.no_bias
+    _centre(layer, inputs)
+    logits = layer(inputs)
+    others = torch.cat([logits[:, :none], logits[:, none + 1 :]], dim=1).amax(dim=1)
+    layer.bias[none] += (others - logits[:, none]).median()
 
 
 def _centre(layer: nn.Linear, inputs: Tensor) -> None:

@@ -17,8 +17,9 @@ from tests.reference.checkpoints import (
     write_sensevoice,
 )
 from tests.reference.speech import speech
-from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerOptions, read_paraformer
+from workbench.families.paraformer import CifConfig, ParaformerOptions, read_paraformer
 from workbench.families.sanm import SanmConfig
+from workbench.families.sanm_decoder import DecoderConfig
 from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
 from workbench.runtimes.pytorch.checkpoints.weights import build
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork, open_paraformer

@@ -1,11 +1,14 @@
 """Paraformer as one GGUF file: in FunASR's layout, or in this project's, which adds the checkpoint's small files.
 
-It also converts BiCif and SeACo checkpoints; the hotword branch of SeACo is left out.
+It also converts BiCif and SeACo checkpoints. FunASR's layout has no place for SeACo's hotword branch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.conversion import funasr_layout
@@ -14,12 +17,15 @@ from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.core.phrases import name_in_folder
 from workbench.families.paraformer import ParaformerModel, read_paraformer
+from workbench.families.seaco import EMBEDDING, UNUSED
 from workbench.families.vocabulary import token_file
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
+from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 
 ARCHITECTURE = "paraformer"
 RUNTIME_ENCODER = (512, 4, 11)  # width, attention heads, kernel: constants of FunASR's C++ code
+TABLES = ("decoder.output_layer.weight", "hotword_output_layer.weight", EMBEDDING)
 RUNTIME_DECODER = (4, 11)  # attention heads, kernel
 
 
@@ -28,12 +34,15 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     model = read_paraformer(directory)
     weights = model.checkpoint.weights
     tensors = read_state_dict(weights)
+    model, where = model.with_branch(tensors), name_in_folder(weights)
     network = build(ParaformerNetwork, model.encoder, model.predictor, model.decoder, len(model.vocabulary))
-    expected = network.state_dict()
-    check_tensors(expected, tensors, name_in_folder(weights), model.unused_tensors)
-    used_tensors = {name: tensor for name, tensor in tensors.items() if name in expected}
+    used_tensors = _checked(network, tensors, where, model.unused_tensors)
+    if model.seaco is not None:
+        branch = _checked(build(SeacoBranch, model.seaco, len(model.vocabulary)), model.seaco.tensors(tensors), where)
+        if layout != "funasr":
+            used_tensors |= branch
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    planned = [*plan_cmvn(cmvn), *plan_tensors(used_tensors, weights, tables=("decoder.output_layer.weight",))]
+    planned = [*plan_cmvn(cmvn), *plan_tensors(used_tensors, weights, tables=TABLES)]
     values = _values(model)
     if layout == "funasr":
         rule = funasr_layout.type_rule(exact_f16=("cif_output",), exact_q8_0=("predictor",))
@@ -41,6 +50,15 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     named_files = (token_file(model.checkpoint), model.checkpoint.file("tokenizer_conf", "seg_dict_file"))
     files = funasr_files(directory.resolve(), model.cmvn_file, *named_files)
     return [Plan(ARCHITECTURE, {**values, **embedded_files("paraformer", files)}, planned)]
+
+
+def _checked(
+    network: nn.Module, tensors: Mapping[str, Tensor], where: str, unused: Sequence[str] = UNUSED
+) -> dict[str, Tensor]:
+    """Returns the tensors that the network uses; raises `BadInput` if they do not fit."""
+    expected = network.state_dict()
+    check_tensors(expected, tensors, where, unused)
+    return {name: tensor for name, tensor in tensors.items() if name in expected}
 
 
 def _values(model: ParaformerModel) -> dict[str, Value]:
@@ -82,6 +100,8 @@ def _notes(model: ParaformerModel) -> list[str]:
         differences.append(f"a predictor that looks {predictor.left_order} back and {predictor.right_order} ahead")
     if (predictor.smooth_factor, predictor.noise_threshold) != (1.0, 0.0):
         differences.append(f"smooth_factor {predictor.smooth_factor} and noise_threshold {predictor.noise_threshold}")
+    if model.seaco is not None:
+        differences.append("hotwords")
     if not model.cmvn_file:
         differences.append("features without CMVN")
     return funasr_layout.differences_note(model.checkpoint.directory.name, differences)

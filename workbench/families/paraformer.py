@@ -1,15 +1,15 @@
 """Paraformer: everything that is the same on every runtime.
 
 A non-autoregressive recogniser: encoder, CIF predictor, and a decoder that emits all tokens at once (Gao et al.,
-"Paraformer", Interspeech 2022). It reads plain, BiCif and SeACo checkpoints; of a SeACo checkpoint it uses the
-recogniser, not the hotword branch. This file opens no weights and computes nothing.
+"Paraformer", Interspeech 2022). It reads plain, BiCif and SeACo checkpoints; `workbench.families.seaco` has SeACo's
+hotwords. This file opens no weights and computes nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,21 +21,22 @@ from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import TimedOptions, option
 from workbench.decoding.cif import peaks
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
-from workbench.families.sanm import MOST_BLOCKS, SanmConfig, config_number, expect, read_sanm_config
+from workbench.families.sanm import SanmConfig, config_number, expect, read_sanm_config
+from workbench.families.sanm_decoder import UNCHANGED_LAYERS, DecoderConfig, read_decoder
+from workbench.families.seaco import BRANCH, OUTPUT_LAYER, Hotwords, SeacoConfig, read_seaco
 from workbench.families.vocabulary import Vocabulary, listed_tokens
 from workbench.session.values import Token
 
-MODELS = ("Paraformer", "BiCifParaformer", "SeacoParaformer")
+SEACO = "SeacoParaformer"
+MODELS = ("Paraformer", "BiCifParaformer", SEACO)
 PREDICTORS = ("CifPredictorV2", "CifPredictorV3")
 NORM_EPS = 1e-12  # also of the encoder's layer norms
 MARKERS = ("<blank>", "<s>", "</s>")  # not spoken
+START = MARKERS[1]
 MARKER_KEYS = ("blank_id", "sos", "eos")  # of model_conf: the ids of the markers, by default 0, 1 and 2
 HIDDEN_PIECES = (*MARKERS, "<unk>", "<OOV>")  # not written; the unknown pieces were spoken and took time
 CONTINUES = "@@"  # ends a piece that the next one continues
 TRAINING_ONLY = ("decoder.embed.*", "ctc.*")
-# Keys of both stacks that would change their layers, with the values that do not.
-UNCHANGED_LAYERS: Mapping[str, Any] = {"concat_after": False, "lora_list": None}
-HOTWORD_BRANCH = ("bias_encoder.*", "bias_embed.*", "seaco_decoder.*", "hotword_output_layer.*", "lstm_proj.*")
 
 # Constants of the timestamps, in units of the (possibly finer) alpha frames, as in the original.
 PEAK = 1.0 - 1e-4
@@ -48,6 +49,9 @@ LONGEST_TOKEN_FRAMES = 12
 class ParaformerOptions(TimedOptions):
     """The user's options for Paraformer."""
 
+    hotwords: tuple[str, ...] = option(
+        (), "words that are likely to be said, such as names; only SeACo checkpoints take them"
+    )
     cif_residual: bool = option(
         False,
         "add the encoder's output inside the CIF predictor, as FunASR's C++ runtime does; the original does not",
@@ -86,18 +90,6 @@ def token_count(total: float) -> int:
 
 
 @dataclass(frozen=True)
-class DecoderConfig:
-    """The decoder's dimensions."""
-
-    attention_heads: int
-    linear_units: int
-    num_blocks: int
-    att_layer_num: int
-    kernel_size: int
-    sanm_shift: int
-
-
-@dataclass(frozen=True)
 class ParaformerModel:
     """A Paraformer checkpoint without its weights."""
 
@@ -108,7 +100,33 @@ class ParaformerModel:
     predictor: CifConfig
     decoder: DecoderConfig
     vocabulary: Vocabulary
+    seaco: SeacoConfig | None  # of the hotword branch; None if the configuration has none
     unused_tensors: tuple[str, ...]
+
+    def with_branch(self, tensors: Container[str]) -> ParaformerModel:
+        """Returns the model with its hotword branch if the tensors have one, else without it.
+
+        A GGUF file in FunASR's layout has no branch, and neither has one that an older version of this project wrote.
+        """
+        return self if self.seaco is not None and OUTPUT_LAYER in tensors else replace(self, seaco=None)
+
+    def hotword_ids(self, hotwords: Sequence[str]) -> Hotwords:
+        """Returns the token ids of the hotwords, see `SeacoConfig.ids`.
+
+        Raises `BadInput` for hotwords that the model cannot take, and for any if it has no hotword branch.
+        """
+        if self.seaco is not None:
+            return self.seaco.ids(hotwords, self.vocabulary)
+        if not any(word.strip() for word in hotwords):
+            return ()
+        if self.checkpoint.model == SEACO:
+            raise BadInput(
+                "option hotwords is set, and these weights have no hotword branch that can be computed; an older GGUF "
+                "file gets it by a new conversion"
+            )
+        raise BadInput(
+            f"option hotwords is set, and only SeACo checkpoints take hotwords; this one is a {self.checkpoint.model}"
+        )
 
 
 def is_paraformer(directory: Path) -> bool:
@@ -136,15 +154,22 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
         raise BadInput(f"checkpoint directory {directory.name} has no vocabulary; expected tokens.json")
     frontend = checkpoint.frontend()
     encoder = _read_encoder(checkpoint.section("encoder_conf"), frontend.width)
+    vocabulary = _with_markers(vocabulary, checkpoint.section("model_conf"))
+    seaco = None
+    if checkpoint.model == SEACO:
+        seaco = read_seaco(checkpoint, encoder.output_size, len(vocabulary), vocabulary.ids[START])
     return ParaformerModel(
         checkpoint=checkpoint,
         frontend=frontend,
         cmvn_file=checkpoint.file("frontend_conf", "cmvn_file"),
         encoder=encoder,
         predictor=_read_predictor(checkpoint, encoder.output_size),
-        decoder=_read_decoder(checkpoint.section("decoder_conf"), encoder.output_size),
-        vocabulary=_with_markers(vocabulary, checkpoint.section("model_conf")),
-        unused_tensors=TRAINING_ONLY + (HOTWORD_BRANCH if checkpoint.model == "SeacoParaformer" else ()),
+        decoder=read_decoder(
+            checkpoint.section("decoder_conf"), encoder.output_size, "decoder_conf", output_layer=True
+        ),
+        vocabulary=vocabulary,
+        seaco=seaco,
+        unused_tensors=TRAINING_ONLY + ((*BRANCH, "bias_embed.*") if checkpoint.model == SEACO else ()),
     )
 
 
@@ -195,25 +220,6 @@ def _read_predictor(checkpoint: FunasrCheckpoint, width: int) -> CifConfig:
         noise_threshold=_number(section, "noise_threshold", 0.0),
         **fine,
     )
-
-
-def _read_decoder(section: Mapping[str, Any], size: int) -> DecoderConfig:
-    where = "decoder_conf"
-    for key, value in {**UNCHANGED_LAYERS, "normalize_before": True, "use_output_layer": True}.items():
-        expect(section, key, value, where)
-    kernel = config_number(section, "kernel_size", where, 21)
-    unset = section.get("sanm_shfit", 0) is None
-    config = DecoderConfig(
-        attention_heads=config_number(section, "attention_heads", where, 4),
-        linear_units=config_number(section, "linear_units", where, 2048),
-        num_blocks=config_number(section, "num_blocks", where, 6, maximum=MOST_BLOCKS),
-        att_layer_num=config_number(section, "att_layer_num", where, 6, maximum=MOST_BLOCKS),
-        kernel_size=kernel,
-        sanm_shift=(kernel - 1) // 2 if unset else config_number(section, "sanm_shfit", where, 0, 0, kernel // 2),
-    )
-    if size % config.attention_heads:
-        raise BadInput(f"{where}.attention_heads {config.attention_heads} does not divide the encoder's width {size}")
-    return config
 
 
 def _number(section: Mapping[str, Any], key: str, default: float, minimum: float = 0.0) -> float:

@@ -21,6 +21,7 @@ from workbench.families.paraformer import (
     timed_tokens,
     token_times,
 )
+from workbench.families.seaco import Hotwords
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Differentiates
 from workbench.pipelines.recogniser import Recognition
@@ -49,13 +50,16 @@ class ParaformerNetwork(Protocol):
         """The name of the type that it computes in."""
         ...
 
-    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
+    def decode(
+        self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Decoded:
         """Runs encoder, predictor and decoder; records `encoder.*`, `predictor.*`, `decoder.*` and `logits`.
 
         Args:
             features: [T, input], after LFR and CMVN.
             cif_residual: add the encoder's output to the predictor's convolution before the ReLU; the finer head never
                 adds it.
+            hotwords: their ids, see `workbench.families.seaco`; only of a network with the branch.
         """
         ...
 
@@ -79,7 +83,9 @@ class DecodesMany(Protocol):
         """See `workbench.pipelines.recogniser.PaddingRecogniser`."""
         ...
 
-    def decode_many(self, features: Sequence[np.ndarray], cif_residual: bool = False) -> list[Decoded]:
+    def decode_many(
+        self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> list[Decoded]:
         """Returns for each chunk's features what `ParaformerNetwork.decode` gives for one."""
         ...
 
@@ -120,8 +126,9 @@ class ParaformerPipeline:
         self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
         """Returns what is said in float32 samples [n] at the checkpoint's rate."""
+        hotwords = self.model.hotword_ids(options.hotwords)
         features = self.features(samples, options, recorder)
-        decoded = self.network.decode(features, recorder, options.cif_residual)
+        decoded = self.network.decode(features, recorder, options.cif_residual, hotwords)
         return self._recognition(decoded, options, recorder)
 
     @property
@@ -141,10 +148,10 @@ class ParaformerPipeline:
         if isinstance(self.network, SideBySide):
             return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, DecodesMany)
+        hotwords = self.model.hotword_ids(options.hotwords)
         features = self.features.of_each(chunks, options)
-        return [
-            self._recognition(decoded, options) for decoded in self.network.decode_many(features, options.cif_residual)
-        ]
+        every_decoded = self.network.decode_many(features, options.cif_residual, hotwords)
+        return [self._recognition(decoded, options) for decoded in every_decoded]
 
     def _recognition(
         self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None
@@ -206,9 +213,11 @@ class ParaformerPipeline:
     ) -> Iterator[np.ndarray]:
         """Yields the gradients of some tokens (see `GradientsOf`)."""
         assert isinstance(self.network, Differentiates)
+        hotwords = self.model.hotword_ids(options.hotwords)
         features = self.features(samples, options)
         choices = [(place, ids[place]) for place in places]
-        for gradient in self.network.gradients(features, lambda _: choices, cif_residual=options.cif_residual):
+        how: dict[str, Any] = {"cif_residual": options.cif_residual, "hotwords": hotwords}
+        for gradient in self.network.gradients(features, lambda _: choices, **how):
             yield self.features.gradient(gradient, len(samples), options)
 
     def close(self) -> None:

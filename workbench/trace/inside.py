@@ -123,7 +123,7 @@ def only_inside(glob: str) -> bool:
 
 def place_inside(layer: str, part: str) -> int:
     """Returns the place of a part in the order of the computation of its layer; unknown parts come last."""
-    parts = list(DECODER_PARTS if layer.startswith("decoder.") else PARTS)
+    parts = list(DECODER_PARTS if layer.startswith(("decoder.", "seaco_")) else PARTS)
     return parts.index(part) if part in parts else len(parts)
 
 

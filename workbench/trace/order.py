@@ -17,13 +17,18 @@ from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 
 Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
 
-GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "tower", "adaptor", "decoder", "llm", "codec")
+SEACO = ("bias_encoder", "seaco_filter", "seaco_cif", "seaco_decoder", "seaco")  # Paraformer's hotwords
+GROUPS = ("frontend", "prompt", "encoder", "ctc", "predictor", "tower", "adaptor", "decoder", *SEACO, "llm", "codec")
 """The first words of stage names in the order of the computation; `_FINAL_STAGES` come at the end."""
 _GROUP_ORDERS = {
     "frontend": ("fbank", "lfr", "features"),
     "encoder": ("input", "layers", "output"),
     "predictor": ("alphas", "embeddings"),
     "decoder": ("input", "layers", "output"),
+    "seaco_filter": ("layers", "scores"),
+    "seaco_cif": ("layers", "output"),
+    "seaco_decoder": ("layers", "output"),
+    "seaco": ("decoder", "logits"),
     "llm": ("embeddings", "layers", "norm"),
     "beams": ("scores", "candidates", "parents", "tokens", "finished"),  # the choice of a step's hypotheses
 }

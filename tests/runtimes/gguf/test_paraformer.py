@@ -151,7 +151,7 @@ def test_upsampled_cif_head_equals_pytorch(tmp_path: Path) -> None:
     np.testing.assert_allclose(alphas, expected_alphas, atol=1e-5)
 
 
-def test_seaco_checkpoint_is_converted_without_its_hotword_tensors(tmp_path: Path) -> None:
+def test_seaco_checkpoint_without_a_whole_branch_is_converted_without_its_hotword_tensors(tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", UNEVEN, predictor="CifPredictorV3")
     config = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
     (directory / "config.yaml").write_text(yaml.safe_dump({**config, "model": "SeacoParaformer"}), encoding="utf-8")

@@ -11,6 +11,7 @@ import numpy as np
 from workbench.core.settings import Settings
 from workbench.decoding.cif import fire
 from workbench.families.paraformer import ParaformerModel, read_paraformer, token_count
+from workbench.families.seaco import Hotwords
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
@@ -18,6 +19,7 @@ from workbench.runtimes.gguf.files.unpacking import notes, unpacked
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner, Result
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
+from workbench.runtimes.gguf.hotwords import FirstPass, HotwordBias
 from workbench.runtimes.gguf.networks import cif, output_layer, sanm_decoder
 from workbench.runtimes.gguf.networks.cmvn import read_cmvn
 from workbench.runtimes.gguf.networks.sanm import encode, encoder_input
@@ -36,6 +38,9 @@ class ParaformerGraph:
         self.vocabulary = len(model.vocabulary)
         self._fine = cif.FineWeights(file, "predictor.", model.predictor) if model.predictor.upsample else None
         self._engine = GraphRunner(file, threads)
+        self.model = model.with_branch(file.tensors)
+        seaco = self.model.seaco
+        self._hotwords = HotwordBias(file, seaco, self.vocabulary, self._engine) if seaco else None
         self._engine.check(self._all_parts)
 
     def _all_parts(self, g: Graph) -> dict[str, Tensor]:
@@ -46,12 +51,15 @@ class ParaformerGraph:
             "scores": cif.scores(g, encoded, g.scope / "predictor", self.predictor),
             **(self._fine_parts(g, encoded) if self._fine else {}),
             **output_layer.logit_parts(g, decoded, g.scope / "decoder" / "output_layer", self.vocabulary),
+            **(self._hotwords.parts(g, encoded) if self._hotwords else {}),
         }
 
     def _fine_parts(self, g: Graph, encoded: Tensor) -> dict[str, Tensor]:
         return cif.fine_parts(g, encoded, g.scope / "predictor", self.predictor)
 
-    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
+    def decode(
+        self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Decoded:
         """See `ParaformerNetwork.decode`."""
 
         def encoder(g: Graph) -> dict[str, Tensor]:
@@ -64,9 +72,12 @@ class ParaformerGraph:
         tokens = token_count(float(alphas.sum()))
         embeddings = fire(encoded, alphas[:-1], tokens)  # the tail adds weight, but has no encoder frame
         embeddings = recorder.put("predictor.embeddings", embeddings) if recorder else embeddings
-        return Decoded(self._logits(embeddings, encoded, recorder) if len(embeddings) else None, alphas, encoded)
+        logits = self._logits(embeddings, encoded, hotwords, recorder) if len(embeddings) else None
+        return Decoded(logits, alphas, encoded)
 
-    def _logits(self, embeddings: np.ndarray, encoded: np.ndarray, recorder: Recorder | None) -> np.ndarray:
+    def _logits(
+        self, embeddings: np.ndarray, encoded: np.ndarray, hotwords: Hotwords, recorder: Recorder | None
+    ) -> np.ndarray:
         """Returns logits [N, V] of acoustic embeddings [N, D] and encoded frames [T, D]."""
 
         def decoder(g: Graph) -> dict[str, Tensor]:
@@ -76,6 +87,9 @@ class ParaformerGraph:
         decoded = self._engine.run(decoder, recorder)["decoded"]
         layer = Scope(self._engine.weights) / "decoder" / "output_layer"
         found = output_layer.logits(self._engine, decoded, layer, self.vocabulary)
+        if hotwords:
+            assert self._hotwords is not None, "asked of a model without the branch"
+            found = self._hotwords(FirstPass(embeddings, decoded, found), hotwords, recorder)
         return recorder.put("logits", found) if recorder else found
 
     def fine_alphas(self, encoded: Any, tokens: int) -> np.ndarray:
@@ -103,7 +117,8 @@ def open_paraformer(path: Path, threads: int | None = None) -> tuple[ParaformerP
     with unpacked(file) as directory:
         model = read_paraformer(directory, weights=file.path)
         cmvn, _ = read_cmvn(file, model.cmvn_file)
-    return ParaformerPipeline(model, cmvn, ParaformerGraph(file, model, threads)), notes(file)
+    network = ParaformerGraph(file, model, threads)
+    return ParaformerPipeline(network.model, cmvn, network), notes(file)
 
 
 def open_session(path: Path, name: str, settings: Settings) -> SpeechSession:

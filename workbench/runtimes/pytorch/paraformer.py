@@ -14,19 +14,22 @@ from torch import Tensor, nn
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
-from workbench.families.paraformer import CifConfig, DecoderConfig, ParaformerModel, read_paraformer
+from workbench.families.paraformer import CifConfig, ParaformerModel, read_paraformer
 from workbench.families.sanm import SanmConfig
+from workbench.families.sanm_decoder import DecoderConfig
+from workbench.families.seaco import Hotwords
 from workbench.pipelines.gradients import Choose
 from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.speech_session import SpeechSession
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
+from workbench.runtimes.pytorch.hotwords import HotwordBias
 from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
 from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
 from workbench.runtimes.pytorch.networks.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
-from workbench.runtimes.pytorch.networks.sanm_decoder import SanmDecoder
+from workbench.runtimes.pytorch.networks.sanm_decoder import Bias, SanmDecoder
 from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
 from workbench.runtimes.pytorch.numerics.batches import padded_rows, seconds_at_once
 from workbench.runtimes.pytorch.numerics.device import prepare
@@ -55,18 +58,23 @@ class ParaformerNetwork(nn.Module):
         self.decoder = SanmDecoder(decoder, encoder.output_size, vocabulary, dropout)
 
     def forward(
-        self, features: Tensor, lengths: Tensor | None = None, tap: Tap = no_tap, cif_residual: bool = False
+        self,
+        features: Tensor,
+        lengths: Tensor | None = None,
+        tap: Tap = no_tap,
+        cif_residual: bool = False,
+        bias: Bias | None = None,
     ) -> ParaformerOutput:
         """Decodes features [B, T, input] with `lengths` [B] frames each (None if all rows are full).
 
-        `cif_residual` as in `workbench.pipelines.paraformer.ParaformerNetwork.decode`.
+        `cif_residual` as in `workbench.pipelines.paraformer.ParaformerNetwork.decode`, `bias` as in `SanmDecoder`.
         """
         encoded = self.encoder(features, lengths, tap)
         cif = self.predictor(encoded, lengths, tap, cif_residual)
         if not cif.embeddings.shape[1]:
             return ParaformerOutput(None, cif, encoded)
         counts = None if lengths is None else cif.counts
-        return ParaformerOutput(self.decoder(encoded, lengths, cif.embeddings, counts, tap), cif, encoded)
+        return ParaformerOutput(self.decoder(encoded, lengths, cif.embeddings, counts, tap, bias), cif, encoded)
 
 
 class ParaformerRunner:
@@ -80,21 +88,34 @@ class ParaformerRunner:
         weights = model.checkpoint.weights
         where = name_in_folder(weights)
         tensors = read_state_dict(weights)
+        model = model.with_branch(tensors)
         load_into(self.network, tensors, where, model.unused_tensors, mapped_from=weights, dtype=self.kind)
         finalise_weights(self.network, device, weights, arithmetic=arithmetic, exact=("predictor.*",))
         self.network.encoder.replay_on(device)
+        self.model = model
+        self.hotwords = HotwordBias(model, model.seaco, tensors, device, arithmetic) if model.seaco else None
 
     @property
     def dtype(self) -> str:
         """The name of the type that it computes in."""
         return self.arithmetic.name
 
+    def _bias(self, hotwords: Hotwords, recorder: Recorder | None = None) -> Bias | None:
+        """Returns what the hotwords change in the logits; None without hotwords."""
+        if not hotwords:
+            return None
+        assert self.hotwords is not None, "asked of a model without the branch"
+        return self.hotwords.bias(hotwords, recorder)
+
     @torch.inference_mode()
-    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
+    def decode(
+        self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Decoded:
         """See `ParaformerNetwork.decode`."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         with attention_in_steps(self.kind), looking_inside(self.network, recorder):
-            logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual)
+            bias = self._bias(hotwords, recorder)
+            logits, cif, encoded = self.network(batch, None, tap_into(recorder), cif_residual, bias)
         found = None if logits is None else array_of(logits[0])
         return Decoded(found, array_of(cif.alphas[0]), encoded)
 
@@ -104,11 +125,13 @@ class ParaformerRunner:
         return seconds_at_once(self.device)
 
     @torch.inference_mode()
-    def decode_many(self, features: Sequence[np.ndarray], cif_residual: bool = False) -> list[Decoded]:
+    def decode_many(
+        self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> list[Decoded]:
         """See `workbench.pipelines.paraformer.DecodesMany`."""
         padded, lengths = padded_rows(features, self.device, self.kind)
         with attention_in_steps(self.kind):
-            logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual)
+            logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual, self._bias(hotwords))
         found = []
         for row, (rows, count) in enumerate(zip(features, cif.counts.tolist(), strict=True)):
             tokens = array_of(logits[row, :count]) if logits is not None and count else None
@@ -116,12 +139,14 @@ class ParaformerRunner:
             found.append(Decoded(tokens, alphas, encoded[row : row + 1, : len(rows)]))
         return found
 
-    def gradients(self, features: np.ndarray, choose: Choose, cif_residual: bool = False) -> Iterator[np.ndarray]:
+    def gradients(
+        self, features: np.ndarray, choose: Choose, cif_residual: bool = False, hotwords: Hotwords = ()
+    ) -> Iterator[np.ndarray]:
         """See `workbench.pipelines.gradients.Differentiates`; the gradient goes through the CIF weights too."""
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
 
         def logits_of(inputs: Tensor) -> Tensor:
-            logits = self.network(inputs, None, no_tap, cif_residual).logits
+            logits = self.network(inputs, None, no_tap, cif_residual, self._bias(hotwords)).logits
             assert logits is not None
             found: Tensor = logits[0]
             return found
@@ -141,7 +166,8 @@ def open_paraformer(
 ) -> ParaformerPipeline:
     """Returns the recogniser of a checkpoint that has been read; raises `BadInput` if its weights do not fit."""
     cmvn = read_am_mvn(model.cmvn_file) if model.cmvn_file else None
-    return ParaformerPipeline(model, cmvn, ParaformerRunner(model, device, arithmetic))
+    runner = ParaformerRunner(model, device, arithmetic)
+    return ParaformerPipeline(runner.model, cmvn, runner)
 
 
 def open_session(directory: Path, name: str, settings: Settings) -> SpeechSession:

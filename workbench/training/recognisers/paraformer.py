@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.paraformer import NORM_EPS, CifConfig, DecoderConfig
+from workbench.families.paraformer import NORM_EPS, CifConfig
 from workbench.families.sanm import SanmConfig
+from workbench.families.sanm_decoder import DecoderConfig
 from workbench.runtimes.pytorch.networks.cif import fire
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.training.data.digits import WORDS

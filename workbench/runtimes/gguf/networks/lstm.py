@@ -5,6 +5,8 @@ ggml has no operation for the recurrence: each step would be a separate graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 # The size up to which numpy's OpenBLAS multiplies a matrix without threads. On a busy machine, threads wait for each
@@ -20,14 +22,30 @@ def recur(inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
             order: input, forget, cell, output.
         weights: of the previous state [L, 4H, H].
     """
-    layers, steps, width = inputs.shape[0], inputs.shape[1], weights.shape[2]
     blocks = _in_blocks(weights)
-    states = np.zeros((layers, steps, width), dtype=np.float32)
-    hidden = np.zeros((layers, width), dtype=np.float32)
-    cell = np.zeros((layers, width), dtype=np.float32)
+    return _recur(inputs, weights.shape[2], lambda h: (blocks @ h[:, None, :, None]).reshape(len(inputs), -1))
+
+
+def recur_rows(inputs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Returns hidden states [W, T, H] of one LSTM over W rows of steps, all from zero.
+
+    Args:
+        inputs: [W, T, 4H], as in `recur`.
+        weights: of the previous state [4H, H].
+    """
+    return _recur(inputs, weights.shape[1], lambda hidden: hidden @ weights.T)
+
+
+def _recur(inputs: np.ndarray, width: int, product: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Returns the states [L, T, H] of inputs [L, T, 4H]; `product` maps the last states [L, H] to their part of the
+    gates [L, 4H].
+    """
+    rows, steps = inputs.shape[:2]
+    states = np.zeros((rows, steps, width), dtype=np.float32)
+    hidden = np.zeros((rows, width), dtype=np.float32)
+    cell = np.zeros((rows, width), dtype=np.float32)
     for step in range(steps):
-        gates = inputs[:, step] + (blocks @ hidden[:, None, :, None]).reshape(layers, -1)
-        enter, forget, candidate, out = np.split(gates, 4, axis=1)
+        enter, forget, candidate, out = np.split(inputs[:, step] + product(hidden), 4, axis=1)
         cell = sigmoid(forget) * cell + sigmoid(enter) * np.tanh(candidate)
         hidden = sigmoid(out) * np.tanh(cell)
         states[:, step] = hidden

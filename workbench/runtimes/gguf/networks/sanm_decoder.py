@@ -6,7 +6,7 @@ Interspeech 2022. Axes: N tokens, T encoder frames, D width. Tensor names are th
 
 from __future__ import annotations
 
-from workbench.families.paraformer import DecoderConfig
+from workbench.families.sanm_decoder import DecoderConfig
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks.attention_stages import attention, show_projected
@@ -14,30 +14,45 @@ from workbench.runtimes.gguf.networks.attention_stages import attention, show_pr
 NORM_EPS = 1e-12  # epsilon of every layer norm of this decoder, as in the original classes
 
 
-def decode(g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: DecoderConfig) -> Tensor:
+def decode(
+    g: Graph, embeddings: Tensor, encoded: Tensor, scope: Scope, config: DecoderConfig, stack: str = "decoder"
+) -> Tensor:
     """Returns the output layer's input [N, D], from acoustic embeddings [N, D] and encoded frames [T, D].
 
-    Taps the stages `decoder.*`.
+    Taps the stages `stack.*`.
     """
-    x, number = embeddings, 0
     attending = config.att_layer_num
-    for n in range(attending):
-        layer, stage = scope / "decoders" / n, f"decoder.layers.{number}"
-        x = g.tap(f"{stage}.fsmn_residual", _remember(g, x, layer, config, config.sanm_shift, stage))
-        h = g.tap(f"{stage}.input_norm", g.layer_norm(x, layer / "norm3", NORM_EPS))
+    x, number = attending_layers(g, embeddings, encoded, scope, config, stack, attending), attending
+    for n in range(config.num_blocks - attending):
+        stage = f"{stack}.layers.{number}"
+        x = g.tap(stage, _remember(g, x, scope / "decoders2" / n, config, 0, stage))
+        number += 1
+    g.expect_finite(f"{stack}.layers.{number - 1}", x)
+    stage = f"{stack}.layers.{number}"
+    x = g.tap(stage, _norm_and_feed_forward(g, x, scope / "decoders3" / 0, config, stage))
+    return g.tap(f"{stack}.output", g.layer_norm(x, scope / "after_norm", NORM_EPS))
+
+
+def attending_layers(
+    g: Graph, x: Tensor, encoded: Tensor, scope: Scope, config: DecoderConfig, stack: str, count: int
+) -> Tensor:
+    """Applies the first `count` layers, which attend to encoded frames [T, D]: [N, D] to [N, D]; taps
+    `stack.layers.*`.
+    """
+    for number in range(count):
+        layer, stage = scope / "decoders" / number, f"{stack}.layers.{number}"
+        x, h = before_attention(g, x, layer, config, stage)
         attended = cross_attention(
             g, h, encoded, layer / "src_attn", config.attention_heads, f"{stage}.cross_attention"
         )
         x = g.tap(stage, g.add(x, attended))
-        number += 1
-    for n in range(config.num_blocks - attending):
-        stage = f"decoder.layers.{number}"
-        x = g.tap(stage, _remember(g, x, scope / "decoders2" / n, config, 0, stage))
-        number += 1
-    g.expect_finite(f"decoder.layers.{number - 1}", x)
-    stage = f"decoder.layers.{number}"
-    x = g.tap(stage, _norm_and_feed_forward(g, x, scope / "decoders3" / 0, config, stage))
-    return g.tap("decoder.output", g.layer_norm(x, scope / "after_norm", NORM_EPS))
+    return x
+
+
+def before_attention(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, stage: str) -> tuple[Tensor, Tensor]:
+    """Applies the part of a layer in front of its attention; returns the residual stream, and what attention reads."""
+    x = g.tap(f"{stage}.fsmn_residual", _remember(g, x, layer, config, config.sanm_shift, stage))
+    return x, g.tap(f"{stage}.input_norm", g.layer_norm(x, layer / "norm3", NORM_EPS))
 
 
 def _norm_and_feed_forward(g: Graph, x: Tensor, layer: Scope, config: DecoderConfig, stage: str) -> Tensor:
@@ -62,6 +77,14 @@ def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, prefix: str) -> 
     hidden = g.tap(f"{prefix}.activation", g.relu(g.tap(f"{prefix}.up", g.linear(x, scope / "w_1", units))))
     hidden = g.tap(f"{prefix}.hidden_norm", g.layer_norm(hidden, scope / "norm", NORM_EPS))
     return g.tap(f"{prefix}.down", g.linear(hidden, scope / "w_2", x.shape[-1], bias=False))
+
+
+def attention_weights(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int) -> Tensor:
+    """Returns the attention weights [heads, N, T] from tokens [N, D] to encoded frames [T, D]."""
+    size = x.shape[-1]
+    key = g.split(g.linear(encoded, scope / "linear_k_v", 2 * size, rows=slice(0, size)), heads)
+    query = g.split(g.linear(x, scope / "linear_q", size), heads)
+    return g.softmax(g.matmul(key, query), None, query.shape[2] ** -0.5)
 
 
 def cross_attention(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int, prefix: str) -> Tensor:

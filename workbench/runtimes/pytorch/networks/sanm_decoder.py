@@ -6,14 +6,19 @@ Interspeech 2022. Axes: B batch, N tokens, T encoder frames, D width. Parameter 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.paraformer import DecoderConfig
+from workbench.families.sanm_decoder import DecoderConfig
 from workbench.runtimes.pytorch.networks.sanm import FsmnMemory, length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 
 NORM_EPS = 1e-12  # epsilon of every layer norm of this decoder, as in the original classes
+Bias = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""Changes logits by hotwords: (embeddings [B, N, D], hidden [B, N, D], logits [B, N, V], counts [B]) to [B, N, V]."""
 
 
 class DecoderFeedForward(nn.Module):
@@ -62,6 +67,12 @@ class CrossAttention(nn.Module):
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=keys)
         return self.linear_out(context.transpose(1, 2).reshape(x.shape))
 
+    def weights(self, x: Tensor, encoded: Tensor) -> Tensor:
+        """Returns the attention weights [B, heads, N, T] of x [B, N, D] to `encoded` [B, T, D]."""
+        key, _ = self.linear_k_v(encoded).chunk(2, dim=-1)
+        q, k = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (self.linear_q(x), key))
+        return torch.softmax(q @ k.transpose(2, 3) * q.shape[-1] ** -0.5, dim=-1)
+
 
 class DecoderLayer(nn.Module):
     """Feed-forward, then token memory, then cross-attention.
@@ -82,19 +93,32 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, encoded: Tensor, frames: Tensor | None) -> Tensor:
         """Maps x [B, N, D] to [B, N, D]; the masks as in `CrossAttention` and `TokenMemory`."""
-        residual = x
-        x = self.feed_forward(self.norm1(x))
-        if self.self_attn is not None and self.norm2 is not None:
-            x = residual + F.dropout(self.self_attn(self.norm2(x), mask), self.dropout, self.training)
+        x = self.remember(x, mask)
         if self.src_attn is not None and self.norm3 is not None:
             x = x + F.dropout(self.src_attn(self.norm3(x), encoded, frames), self.dropout, self.training)
         return x
 
+    def remember(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Applies feed-forward and memory with their residual: the part in front of the attention."""
+        residual = x
+        x = self.feed_forward(self.norm1(x))
+        if self.self_attn is None or self.norm2 is None:
+            return x
+        return residual + F.dropout(self.self_attn(self.norm2(x), mask), self.dropout, self.training)
+
+    def attention_weights(self, x: Tensor, encoded: Tensor) -> Tensor:
+        """Returns the attention weights [B, heads, N, T] of the layer for its input x [B, N, D], without masks."""
+        assert self.src_attn is not None and self.norm3 is not None, "asked of a layer without attention"
+        return self.src_attn.weights(self.norm3(self.remember(x, None)), encoded)
+
 
 class SanmDecoder(nn.Module):
-    """Turns acoustic embeddings into token logits, with attention to the encoder."""
+    """Turns acoustic embeddings into token logits, with attention to the encoder.
 
-    def __init__(self, config: DecoderConfig, size: int, vocabulary: int, dropout: float = 0.0):
+    Without a vocabulary, it has no output layer, and gives hidden states.
+    """
+
+    def __init__(self, config: DecoderConfig, size: int, vocabulary: int | None, dropout: float = 0.0):
         super().__init__()
         attending = config.att_layer_num
 
@@ -106,7 +130,8 @@ class SanmDecoder(nn.Module):
             self.decoders2 = nn.ModuleList(layer(True, False, 0) for _ in range(config.num_blocks - attending))
         self.decoders3 = nn.ModuleList([layer(False, False, 0)])
         self.after_norm = nn.LayerNorm(size, eps=NORM_EPS)
-        self.output_layer = nn.Linear(size, vocabulary)
+        if vocabulary is not None:
+            self.output_layer = nn.Linear(size, vocabulary)
 
     @property
     def layers(self) -> list[DecoderLayer]:
@@ -114,7 +139,13 @@ class SanmDecoder(nn.Module):
         return [*self.decoders, *getattr(self, "decoders2", ()), *self.decoders3]
 
     def forward(
-        self, encoded: Tensor, frames: Tensor | None, embeddings: Tensor, counts: Tensor | None, tap: Tap = no_tap
+        self,
+        encoded: Tensor,
+        frames: Tensor | None,
+        embeddings: Tensor,
+        counts: Tensor | None,
+        tap: Tap = no_tap,
+        bias: Bias | None = None,
     ) -> Tensor:
         """Returns logits [B, N, V].
 
@@ -123,6 +154,24 @@ class SanmDecoder(nn.Module):
             frames: frames per row [B], or None if all rows are full.
             embeddings: acoustic embeddings [B, N, D].
             counts: tokens per row [B], or None if all rows are full.
+            bias: changes the logits by hotwords.
+        """
+        hidden = self.hidden(encoded, frames, embeddings, counts, tap)
+        logits = self.output_layer(hidden)
+        return tap("logits", logits if bias is None else bias(embeddings, hidden, logits, counts))
+
+    def hidden(
+        self,
+        encoded: Tensor,
+        frames: Tensor | None,
+        embeddings: Tensor,
+        counts: Tensor | None,
+        tap: Tap = no_tap,
+        stack: str = "decoder",
+    ) -> Tensor:
+        """Returns the output layer's input [B, N, D]; taps the stages `stack.*`.
+
+        The other arguments are those of `forward`.
         """
         frame_mask = None if frames is None else length_mask(frames, encoded.shape[1])
         token_mask = (
@@ -130,6 +179,5 @@ class SanmDecoder(nn.Module):
         )
         x = embeddings
         for number, layer in enumerate(self.layers):
-            x = tap(f"decoder.layers.{number}", layer(x, token_mask, encoded, frame_mask))
-        x = tap("decoder.output", self.after_norm(x))
-        return tap("logits", self.output_layer(x))
+            x = tap(f"{stack}.layers.{number}", layer(x, token_mask, encoded, frame_mask))
+        return tap(f"{stack}.output", self.after_norm(x))

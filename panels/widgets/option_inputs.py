@@ -180,6 +180,14 @@ def _number(spec: OptionSpec, entry: str) -> float | int:
 
 def visible_for(options: Sequence[OptionField], registry: Registry, values: Iterable[str]) -> list[bool]:
     """Returns for each option whether one of the chosen models has it."""
-    families = {card.id: card.family for card in registry.cards()}
-    chosen = {families.get(ModelOnRuntime.parse(value).model) for value in values}
-    return [option.everywhere or bool(chosen & set(option.families)) for option in options]
+    cards = {card.id: card for card in registry.cards() if card.family in FAMILIES}
+    models = {ModelOnRuntime.parse(value).model for value in values}
+    chosen = {
+        (cards[model].family, name)
+        for model in models & cards.keys()
+        for name in registry.options_class(model).__dataclass_fields__
+    }
+    return [
+        option.everywhere or any((family, option.spec.name) in chosen for family in option.families)
+        for option in options
+    ]

@@ -13,7 +13,8 @@ import yaml
 
 from tests.reference.checkpoints import SMALL_PARAFORMER, write_paraformer
 from workbench.core.errors import BadInput
-from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
+from workbench.families import FAMILIES
+from workbench.families.paraformer import ParaformerModel, ParaformerOptions, SeacoOptions, read_paraformer
 from workbench.families.sanm_decoder import DecoderConfig
 from workbench.families.seaco import FILTERED, MOST_HOTWORDS, SeacoConfig
 from workbench.families.vocabulary import Vocabulary
@@ -95,6 +96,7 @@ def changed(directory: Path, to: Path, change: Callable[[dict[str, Any]], object
 
 
 def test_configuration_is_read(directory: Path) -> None:
+    assert FAMILIES["paraformer"].options_class_of(directory) is SeacoOptions
     found = read_paraformer(directory).seaco
     assert found is not None
     assert found.decoder == DecoderConfig(4, 64, 4, 6, 21, 0)  # it has six layers by default, whatever num_blocks says
@@ -139,8 +141,9 @@ def test_branch_that_cannot_be_computed_is_left_out(
 def test_other_checkpoints_refuse_hotwords(tmp_path: Path) -> None:
     model = read_paraformer(write_paraformer(tmp_path / "it", SMALL_PARAFORMER))
     assert model.hotword_ids([" "]) == ()
-    with pytest.raises(BadInput, match="only SeACo checkpoints take hotwords; this one is a Paraformer"):
+    with pytest.raises(BadInput, match="these weights have no hotword branch"):
         model.hotword_ids(["a"])
+    assert FAMILIES["paraformer"].options_class_of(tmp_path / "it") is ParaformerOptions
 
 
 def test_missing_tensor_of_the_branch_is_named(directory: Path, tmp_path: Path) -> None:
@@ -158,7 +161,7 @@ def test_hotwords_change_some_tokens_and_a_batch_equals_one_at_a_time(directory:
 
     pipeline = open_paraformer(read_paraformer(directory), torch.device("cpu"))
     chunks = [speech(seconds) for seconds in (2.0, 5.0, 3.0)]
-    options = ParaformerOptions(hotwords=tuple(f"{a} {b}" for a in "abcdefgh" for b in "abcdefgh"))
+    options = SeacoOptions(hotwords=tuple(f"{a} {b}" for a in "abcdefgh" for b in "abcdefgh"))
     alone = [pipeline.recognise(chunk, options).ids for chunk in chunks]
     assert [each.ids for each in pipeline.recognise_many(chunks, options)] == alone
     without = [pipeline.recognise(chunk, ParaformerOptions()).ids for chunk in chunks]

@@ -19,7 +19,7 @@ from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, Parafo
 from tests.reference.original import THREADS, Original, module, require
 from tests.reference.speech import RECORDINGS, recording, speech
 from workbench.core.softmax import log_softmax
-from workbench.families.paraformer import ParaformerOptions, read_paraformer
+from workbench.families.paraformer import ParaformerOptions, SeacoOptions, read_paraformer
 from workbench.pipelines.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.trace.trace import StageFilter
@@ -61,7 +61,7 @@ class Pair:
 
     def compare(self, samples: np.ndarray, hotwords: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Asserts equal log-probabilities; returns the ids with hotwords and without."""
-        options = ParaformerOptions(hotwords=tuple(hotwords))
+        options = SeacoOptions(hotwords=tuple(hotwords))
         trace = self.pipeline.trace(samples, options, StageFilter("logits,tokens"))
         expected = self.log_probabilities(samples, hotwords)
         assert np.abs(log_softmax(trace["logits"]) - expected).max() < 2e-3

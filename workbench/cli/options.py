@@ -15,6 +15,7 @@ from workbench.families import FAMILIES, Family
 from workbench.registry.availability import SERVED
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.registry.resolve import options_class
 from workbench.registry.settings import settings_for
 from workbench.registry.signatures import KINDS, range_of, runtimes_of
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
@@ -66,7 +67,7 @@ def described(card: Card) -> dict[str, Any]:
             known["choices"] = list(dict.fromkeys([*known["choices"], *entry["choices"]]))
             known["defaults"][runtime] = card.settings.get(runtime, {}).get(spec.name, spec.default)
             known["runtimes"].append(runtime)
-    options = option_specs(family.options_class)
+    options = option_specs(options_class(card))
     return {
         "model": card.id,
         "family": family.name,

@@ -22,7 +22,7 @@ from workbench.registry.availability import default_runtime
 from workbench.registry.cards import Card
 from workbench.registry.handle import quantization_of
 from workbench.registry.registry import Registry
-from workbench.registry.resolve import resolve
+from workbench.registry.resolve import options_class, resolve
 from workbench.registry.sources import local_checkpoint
 from workbench.session.values import RECORDING
 from workbench.system.user_cache import user_cache
@@ -59,7 +59,7 @@ BATCH = "batch_size"
 
 
 def _options(card: Card) -> tuple[OptionSpec, ...]:
-    return option_specs(FAMILIES[card.family].options_class)
+    return option_specs(options_class(card))
 
 
 def choose_models(

@@ -78,6 +78,7 @@ class Family:
     gguf: GgufParts = GgufParts()
     vllm: VllmParts = VllmParts()
     ctc: str | None = None  # function (directory, weights) -> `LogitsLayout`: the meaning of its CTC head's logits
+    options_of: str | None = None  # function (directory) -> options class, where not all checkpoints have all options
     speller: str | None = None  # function (directory) -> `Speller`: texts in the tokens of its CTC network
     recipe: str | None = None  # module that is a `workbench.training.demo.Recipe`
     explain: str | None = None  # lazy name of a function: see `explain_directory`
@@ -114,6 +115,13 @@ class Family:
     def options_class(self) -> type[Any]:
         """The dataclass of the family's options (see `workbench.core.options`)."""
         options_class: type[Any] = getattr(import_module(self.module), self.options)
+        return options_class
+
+    def options_class_of(self, checkpoint: Path | None) -> type[Any]:
+        """The dataclass of the options of a checkpoint directory; the family's for other files, and for None."""
+        if self.options_of is None or checkpoint is None or not checkpoint.is_dir():
+            return self.options_class
+        options_class: type[Any] = load(self.options_of)(checkpoint)
         return options_class
 
     @property

@@ -49,13 +49,22 @@ LONGEST_TOKEN_FRAMES = 12
 class ParaformerOptions(TimedOptions):
     """The user's options for Paraformer."""
 
-    hotwords: tuple[str, ...] = option(
-        (), "words that are likely to be said, such as names; only SeACo checkpoints take them"
-    )
     cif_residual: bool = option(
         False,
         "add the encoder's output inside the CIF predictor, as FunASR's C++ runtime does; the original does not",
     )
+
+
+@dataclass(frozen=True)
+class SeacoOptions(ParaformerOptions):
+    """The user's options for a SeACo checkpoint."""
+
+    hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
+
+
+def options_of(directory: Path) -> type[ParaformerOptions]:
+    """Returns the class of the options of a checkpoint directory."""
+    return SeacoOptions if is_funasr_directory(directory, (SEACO,)) else ParaformerOptions
 
 
 @dataclass(frozen=True)
@@ -119,13 +128,9 @@ class ParaformerModel:
             return self.seaco.ids(hotwords, self.vocabulary)
         if not any(word.strip() for word in hotwords):
             return ()
-        if self.checkpoint.model == SEACO:
-            raise BadInput(
-                "option hotwords is set, and these weights have no hotword branch that can be computed; an older GGUF "
-                "file gets it by a new conversion"
-            )
         raise BadInput(
-            f"option hotwords is set, and only SeACo checkpoints take hotwords; this one is a {self.checkpoint.model}"
+            "option hotwords is set, and these weights have no hotword branch that can be computed; an older GGUF file "
+            "gets it by a new conversion"
         )
 
 

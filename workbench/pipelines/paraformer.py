@@ -15,8 +15,10 @@ from workbench.decoding.confidence import finite_or_none, probabilities
 from workbench.families.paraformer import (
     MARKERS,
     PEAK_SHIFT,
+    SEACO,
     ParaformerModel,
     ParaformerOptions,
+    SeacoOptions,
     join_pieces,
     timed_tokens,
     token_times,
@@ -93,13 +95,20 @@ class DecodesMany(Protocol):
 class ParaformerPipeline:
     """Recognises one chunk of speech with a loaded Paraformer (see `Recogniser`)."""
 
-    options_class = ParaformerOptions
-
     def __init__(self, model: ParaformerModel, cmvn: Cmvn | None, network: ParaformerNetwork):
         self.model = model
         self.network = network
         self.features = Features(model.frontend, cmvn)
         self.markers = {number for number, piece in enumerate(model.vocabulary.pieces) if piece in MARKERS}
+
+    @property
+    def options_class(self) -> type[ParaformerOptions]:
+        """The options of the checkpoint: only SeACo's have hotwords."""
+        return SeacoOptions if self.model.checkpoint.model == SEACO else ParaformerOptions
+
+    def _hotwords(self, options: ParaformerOptions) -> Hotwords:
+        """Returns the ids of the hotwords; raises `BadInput` for hotwords that the model cannot take."""
+        return self.model.hotword_ids(options.hotwords) if isinstance(options, SeacoOptions) else ()
 
     @property
     def dtype(self) -> str:
@@ -126,7 +135,7 @@ class ParaformerPipeline:
         self, samples: np.ndarray, options: ParaformerOptions, recorder: Recorder | None = None
     ) -> Recognition:
         """Returns what is said in float32 samples [n] at the checkpoint's rate."""
-        hotwords = self.model.hotword_ids(options.hotwords)
+        hotwords = self._hotwords(options)
         features = self.features(samples, options, recorder)
         decoded = self.network.decode(features, recorder, options.cif_residual, hotwords)
         return self._recognition(decoded, options, recorder)
@@ -148,7 +157,7 @@ class ParaformerPipeline:
         if isinstance(self.network, SideBySide):
             return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
         assert isinstance(self.network, DecodesMany)
-        hotwords = self.model.hotword_ids(options.hotwords)
+        hotwords = self._hotwords(options)
         features = self.features.of_each(chunks, options)
         every_decoded = self.network.decode_many(features, options.cif_residual, hotwords)
         return [self._recognition(decoded, options) for decoded in every_decoded]
@@ -213,7 +222,7 @@ class ParaformerPipeline:
     ) -> Iterator[np.ndarray]:
         """Yields the gradients of some tokens (see `GradientsOf`)."""
         assert isinstance(self.network, Differentiates)
-        hotwords = self.model.hotword_ids(options.hotwords)
+        hotwords = self._hotwords(options)
         features = self.features(samples, options)
         choices = [(place, ids[place]) for place in places]
         how: dict[str, Any] = {"cif_residual": options.cif_residual, "hotwords": hotwords}

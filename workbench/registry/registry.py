@@ -23,7 +23,6 @@ from workbench.core.progress import OnProgress, listening, report
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS, SessionSpec
 from workbench.display.progress import notebook_bar
-from workbench.families import FAMILIES
 from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.loader import open_here
@@ -34,7 +33,7 @@ from workbench.registry.budget import MemoryBudget, default_budget
 from workbench.registry.cards import BadCard, Card
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.handle import OpenSession, opened, quantization_of
-from workbench.registry.resolve import chat_options, guest_of, is_made, resolve, resolve_options
+from workbench.registry.resolve import chat_options, guest_of, is_made, options_class, resolve, resolve_options
 from workbench.registry.weights import Weights, measured_weights, offered_weights
 from workbench.session.protocols import Session
 from workbench.system.memory import size
@@ -136,7 +135,7 @@ class Registry:
 
     def options_class(self, model: str | Path) -> type[Any]:
         """Returns the dataclass of the model's options; raises `BadInput` for an unknown model."""
-        return FAMILIES[self.card(model).family].options_class
+        return options_class(self.card(model))
 
     def chat_options_class(self, model: str | Path) -> type[Any]:
         """Returns the dataclass of the model's options in conversations; raises `BadInput` if it answers none."""

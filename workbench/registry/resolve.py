@@ -21,7 +21,7 @@ from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.context_length import check_context
 from workbench.registry.domains import domain_file
 from workbench.registry.settings import checked_settings
-from workbench.registry.sources import fetch, on_disk
+from workbench.registry.sources import fetch, local_checkpoint, on_disk
 from workbench.registry.weights import gguf_file
 
 NEURAL = "causal_lm"  # the family of language models that score the texts of a beam search
@@ -81,9 +81,14 @@ def check_options(card: Card, options: Mapping[str, Any], chat: bool = False) ->
     Args:
         chat: whether the options are those of conversations. Then a model that answers none is an error, too.
     """
-    family = FAMILIES[card.family]
-    build_options(chat_options(card) if chat else family.options_class, resolve_options(options), card.id)
+    build_options(chat_options(card) if chat else options_class(card), resolve_options(options), card.id)
     check_context(card, options)
+
+
+def options_class(card: Card) -> type[Any]:
+    """Returns the dataclass of the model's options: of its checkpoint, if that is a directory on this machine."""
+    family = FAMILIES[card.family]
+    return family.options_class_of(local_checkpoint(card) if family.options_of else None)
 
 
 def chat_options(card: Card) -> type[Any]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.sides import Side, read_side
-from workbench.families import FAMILIES
 from workbench.formats.quantization import TYPES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
+from workbench.registry.resolve import options_class
 from workbench.visualise.scene import Scene
 
 AT = "@"  # between a model and where it runs
@@ -33,7 +33,7 @@ def read_other(registry: Registry, text: str, card: Card) -> tuple[Card, Side]:
         card, side_text = registry.card(model), place
     elif not _runs(side_text):
         return _model(registry, side_text), Side(side_text)
-    side = read_side(side_text, FAMILIES[card.family].options_class, card.id)
+    side = read_side(side_text, options_class(card), card.id)
     kind = side.settings.get("quantization", "auto")
     if kind not in (*TYPES, "auto"):
         raise BadInput(f"{kind!r:.40} in {text!r:.80} is not a type of weights; expected one of {', '.join(TYPES)}")

@@ -23,8 +23,8 @@ from workbench.visualise.scene import Scene
 class Recorded(FakeNetwork):
     """Records its weights, as the networks of the runtimes do."""
 
-    def decode(self, features: np.ndarray, recorder: Recorder | None, cif_residual: bool = False) -> Decoded:
-        found = super().decode(features, recorder, cif_residual)
+    def decode(self, features: np.ndarray, recorder: Recorder | None, *network_inputs: Any) -> Decoded:
+        found = super().decode(features, recorder, *network_inputs)
         if recorder is not None:
             recorder.put("predictor.alphas", found.alphas)
         return found

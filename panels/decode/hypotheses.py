@@ -20,14 +20,21 @@ from workbench.text.scripts import mixed_units
 FRAMES_AT_ONCE = 64  # between two checks whether the run was stopped
 
 
-def searched(decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event) -> list[Hypothesis]:
-    """Returns the hypotheses of logits [frames, vocabulary], best first; raises `Cancelled` if `stop` is set."""
+def searched(
+    decoder: CtcDecoder, logits: np.ndarray, stop: threading.Event, listed: int | None = None
+) -> list[Hypothesis]:
+    """Returns the hypotheses of logits [frames, vocabulary], best first; raises `Cancelled` if `stop` is set.
+
+    Args:
+        listed: how many to return: those of `CtcDecoder.decode` first, then others of the same beam. None: the n best
+            of the beam, even if `decode` would search again with a wider one.
+    """
     state = decoder.begin()
     for first in range(0, len(logits), FRAMES_AT_ONCE):
         if stop.is_set():
             raise Cancelled("the run was stopped")
         decoder.advance(state, logits[first : first + FRAMES_AT_ONCE])
-    return list(decoder.finish(state))
+    return decoder.finish(state) if listed is None else decoder.finish_whole(state, logits, listed)
 
 
 def greedy_hypothesis(logits: np.ndarray, layout: LogitsLayout) -> Hypothesis:

@@ -40,7 +40,9 @@ from workbench.text.rates import Score, score
 GREEDY, BEAM, GUIDED = "greedy", "beam", "guided"
 TITLES = {GREEDY: "Greedy", BEAM: "Beam", GUIDED: "Beam with language models, lexicon and phrases"}
 PARTS = {"lm": "token LM", "lexicon": "lexicon", "word_lm": "word LM", "neural_lm": "neural LM", "boost": "phrases"}
-KEPT_HYPOTHESES = 50  # hypotheses of each search, so that a word's rival is among them
+ACOUSTIC = ("beam_size", "nbest", "recombination", "tokens_per_frame", "threshold")
+"""The options of a search that knows nothing but the acoustic scores."""
+KEPT_HYPOTHESES = 50  # hypotheses of each search that stay, so that a word's rival is among them
 MOST_VALUES = 50_000_000  # values of one array of logits on the page: 400 MB in float64
 MOST_KEPT_VALUES = 100_000_000  # values of all arrays of a run that stay for the views
 TASK = "generate"  # the task of models that can score words
@@ -70,13 +72,11 @@ class Job:
     neural: RuntimeOffer | None = None  # the language model that scores words
 
     def options_of(self, decoder: str) -> CtcBeamOptions:
-        """Returns the options of a search; without knowledge, only beam, n-best and recombination are kept."""
+        """Returns the options of a search; without knowledge, it has the width and the acoustic score of the others."""
         options = replace(self.options, beam_size=self.options.beam_size or BEAM_SIZE)
-        nbest = max(options.nbest, min(KEPT_HYPOTHESES, options.beam_size))  # more would widen the beam
-        options = replace(options, nbest=nbest)
         if decoder == GUIDED:
             return options
-        return CtcBeamOptions(beam_size=options.beam_size, nbest=options.nbest, recombination=options.recombination)
+        return CtcBeamOptions(**{name: getattr(options, name) for name in ACOUSTIC})
 
     def title(self, decoder: str) -> str:
         """Returns the name of a decoder, with what it knows."""
@@ -358,7 +358,7 @@ def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
     if row.decoder == GREEDY:
         hypotheses: tuple[Hypothesis, ...] = (greedy_hypothesis(logits, layout),)
     else:
-        hypotheses = tuple(searched(decodings.decoders[row.decoder], logits, stop))
+        hypotheses = tuple(searched(decodings.decoders[row.decoder], logits, stop, KEPT_HYPOTHESES))
     seconds = time.perf_counter() - start
     words = tuple(words_of(each, layout.pieces) for each in hypotheses)
     text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""

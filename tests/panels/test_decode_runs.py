@@ -25,6 +25,7 @@ from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families.ctc_layouts import LogitsLayout
+from workbench.registry.ctc_search import CtcBeamSearch
 from workbench.trace.trace import Trace
 
 
@@ -34,6 +35,30 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 # Runs.
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"beam_size": 4, "lexicon": True},
+        {"frames": 4, "beam_size": 1, "nbest": 5, "lexicon": True},  # a wider beam finds the last two
+        {"threshold": 0.5, "nbest": 3},
+        {"tokens_per_frame": 1, "nbest": 3},
+    ],
+)
+def test_page_and_python_give_the_same_hypotheses(
+    pool: SessionPool, files: dict[str, Path], chosen: dict[str, Any]
+) -> None:
+    given = {name: str(files[name]) for name in FILES if chosen.pop(name, False)}
+    logits = np.random.default_rng(3).normal(scale=2.0, size=(chosen.pop("frames", 30), len(TOKENS)))
+    np.save(files["logits"], logits)
+    with CtcBeamSearch(files["tokens"], **chosen, **given) as search:
+        expected = [(each.text, each.tokens, each.score) for each in search.decode(logits)]
+    [result] = decoded(
+        pool, [], "", options=chosen, files=given, logits=[str(files["logits"])], tokens=str(files["tokens"])
+    )
+    found = [(each["text"], tuple(each["tokens"]), pytest.approx(each["score"])) for each in result["hypotheses"]]
+    assert found == expected and len(found) == chosen.get("nbest", 1)
 
 
 def test_greedy_beam_and_guided_decoders_run_on_one_logits_file(pool: SessionPool, files: dict[str, Path]) -> None:

@@ -95,22 +95,25 @@ class CtcDecoder:
         ask_ends(rows, self._knowledge)
         results: list[list[Hypothesis]] = [[] for _ in order]
         for utterance, number in enumerate(order):
-            n_best = hypotheses(rows, utterance, self._knowledge, self.options.nbest)
-            if len(n_best) < self.options.nbest and rows.crowded[utterance]:
-                n_best = self._search_wider(recordings[number], n_best)
-            results[number] = n_best
+            results[number] = self._ended(rows, utterance, recordings[number], self.options.nbest)
         return results
 
-    def _search_wider(self, recording: Frames, n_best: list[Hypothesis]) -> list[Hypothesis]:
-        """Returns the hypotheses of a search with wider beams, because the first beam ended with too few whole ones."""
+    def _ended(self, rows: Rows, utterance: int, recording: Frames, limit: int) -> list[Hypothesis]:
+        """Returns the best hypotheses of an utterance whose frames have all been read, best first, at most `limit`.
+
+        If the beam ended with fewer whole ones than `nbest`, they are those of a search with a wider beam.
+        """
+        n_best = hypotheses(rows, utterance, self._knowledge, limit)
+        if len(n_best) >= self.options.nbest or not rows.crowded[utterance]:
+            return n_best
         size = max(self.options.beam_size, self.options.nbest)
         for _ in range(MOST_WIDER):
             size *= 4
             search = self._new_search(size)
             rows = search.begin(1)
             search.run(rows, [recording])
-            n_best = hypotheses(rows, 0, self._knowledge, self.options.nbest)
-            if len(n_best) == self.options.nbest or not rows.crowded[0]:
+            n_best = hypotheses(rows, 0, self._knowledge, limit)
+            if len(n_best) >= self.options.nbest or not rows.crowded[0]:
                 break
         return n_best
 
@@ -129,6 +132,17 @@ class CtcDecoder:
         with a wider beam then.
         """
         return hypotheses(state.rows, 0, self._knowledge, self.options.nbest)
+
+    def finish_whole(self, state: SearchState, logits: np.ndarray, listed: int) -> list[Hypothesis]:
+        """Returns the hypotheses of `decode` for a recording that came in chunks, and others of the same beam after
+        them.
+
+        Args:
+            state: the search, after all frames.
+            logits: [frames, vocabulary] of the whole recording.
+            listed: the most hypotheses to return, if that is more than `nbest`.
+        """
+        return self._ended(state.rows, 0, Frames(logits, self.vocabulary), max(listed, self.options.nbest))
 
     def explain(self, logits: np.ndarray) -> SearchRecord:
         """Returns a record of the search for one recording, [frames, vocabulary], frame by frame.

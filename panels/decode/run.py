@@ -31,7 +31,7 @@ from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
 from workbench.families.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc_decoding import build_decoder
-from workbench.pipelines.logits_files import read_logits
+from workbench.pipelines.logits_files import read_logits, with_columns
 from workbench.pipelines.token_files import blank_of, read_tokens, tokens_for
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
@@ -336,6 +336,7 @@ class Sessions:
         if self._job.offer is None:
             values = read_logits(source.path)
             tokens_for(layout.pieces, values.shape[1], source.name, "the list of tokens")
+            values = with_columns(values, len(layout.pieces))
         else:
             cell: ModelOnRuntime = self._job.offer.cell
             session = opened(self._pool, cell, self._stop, on_activity)

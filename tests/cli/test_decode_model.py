@@ -73,7 +73,7 @@ def test_bad_input_raises_one_line_error(
     monkeypatch.chdir(folder)
     tiny_funasr_nano(tmp_path / "plain")
     cases = {
-        ("sensevoice.safetensors", "-m", "funasr_nano"): "wide, but there are 12 tokens",
+        ("sensevoice.safetensors", "-m", "funasr_nano"): "wide and the list of tokens has 12 tokens",
         ("sensevoice.safetensors", "-m", "demo/paraformer"): "has no CTC head",
         ("sensevoice.safetensors", "-m", str(tmp_path / "plain")): "names no ctc_decoder",
         ("sensevoice.safetensors", "-m", "sensevoice", "--blank", "0"): "leave out --blank",

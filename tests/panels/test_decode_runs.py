@@ -61,6 +61,13 @@ def test_page_and_python_give_the_same_hypotheses(
     assert found == expected and len(found) == chosen.get("nbest", 1)
 
 
+def test_helper_symbols_behind_the_columns_are_left_out(pool: SessionPool, files: dict[str, Path]) -> None:
+    expected = ran(pool, job(pool, files, options(files))).state.rows
+    files["tokens"].write_text("\n".join([*TOKENS, "#0", "#1"]))
+    found = ran(pool, job(pool, files, options(files))).state.rows
+    assert [row.hypotheses for row in found] == [row.hypotheses for row in expected]
+
+
 def test_greedy_beam_and_guided_decoders_run_on_one_logits_file(pool: SessionPool, files: dict[str, Path]) -> None:
     decodings = ran(pool, job(pool, files, options(files, "lexicon", "word_lm"), "too late"))
     greedy, beam, guided = decodings.state.rows

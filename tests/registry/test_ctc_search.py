@@ -28,6 +28,11 @@ def test_arrays_and_files_give_equal_hypotheses(tmp_path: Path) -> None:
     assert from_file[0].to_dict().keys() == {"text", "tokens", "score", "acoustic", "lm"}
 
 
+def test_helper_symbols_behind_the_columns_are_left_out() -> None:
+    found = workbench.CtcBeamSearch(TOKENS, nbest=4).decode(LOGITS)
+    assert workbench.CtcBeamSearch((*TOKENS, "#0", "#1"), nbest=4).decode(LOGITS) == found
+
+
 def test_options_accept_path_objects(tmp_path: Path) -> None:
     (tmp_path / "lexicon.txt").write_text("ab\ta b\n")
     search = workbench.CtcBeamSearch(TOKENS, lexicon=tmp_path / "lexicon.txt")
@@ -37,7 +42,7 @@ def test_options_accept_path_objects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("logits", "expected"),
     [
-        (LOGITS[:, :2], "array 0 is 2 wide, but there are 3 tokens"),
+        (LOGITS[:, :2], "array 0 is 2 wide and the list of tokens has 3 tokens"),
         (LOGITS[0], "array 0 has the shape"),
         (LOGITS.astype(int), "array 0 holds int64"),
         ([[0.0, 1.0, 2.0]], "array 0 holds a list"),

@@ -51,6 +51,12 @@ def read_logits(path: str | Path, stage: str = "") -> np.ndarray:
     return logits
 
 
+def with_columns(logits: np.ndarray, count: int) -> np.ndarray:
+    """Returns logits [frames, count]: columns of impossible tokens stand behind those that the network has."""
+    missing = count - logits.shape[1]
+    return np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf) if missing else logits
+
+
 def check_logits(logits: np.ndarray, where: str) -> None:
     """Raises `BadInput` unless a search can decode an array. `where` names it in messages.
 

@@ -17,8 +17,8 @@ from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc_decoding import Hypotheses, build_decoder, ngram_notes, text_hypothesis
-from workbench.pipelines.logits_files import check_logits, read_logits
-from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens
+from workbench.pipelines.logits_files import check_logits, read_logits, with_columns
+from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens, tokens_for
 from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import NEURAL
@@ -111,10 +111,8 @@ class CtcBeamSearch:
         else:
             where, array = f"array {number}", logits
             check_logits(array, where)
-        if array.shape[1] != len(self.tokens):
-            raise BadInput(
-                f"{where} is {array.shape[1]} wide, but there are {len(self.tokens)} tokens; expected a column for each"
-            )
+        tokens_for(self.tokens, array.shape[1], where, "the list of tokens")
+        array = with_columns(array, len(self.tokens))
         return self._layout.text_log_probs(array) if self._layout.special_ids else array
 
     @property

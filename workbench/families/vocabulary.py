@@ -37,15 +37,22 @@ class Vocabulary:
         """The id of each piece; the first id of a piece that occurs twice."""
         return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
 
+    @cached_property
+    def _has_bar(self) -> bool:
+        """Whether `|` stands for a space: no other piece is a space or has the mark of a word's start."""
+        return "|" in self.pieces and not any(each == " " or each.startswith(WORD_START) for each in self.pieces)
+
     def text(self, ids: Sequence[int]) -> str:
         """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
-        Pieces are joined, and word starts become spaces. Runs of byte pieces are decoded as UTF-8, with a replacement
+        Pieces are joined, and word starts become spaces; so does `|` if nothing else marks words. Runs of byte pieces are decoded as UTF-8, with a replacement
         character for each invalid byte. Control pieces are left out; bytes before and after one form no character.
         """
         runs = [bytearray()]
         for number in ids:
             piece = self.pieces[number]
+            if piece == "|" and self._has_bar:
+                piece = " "
             if piece in CONTROL_PIECES:
                 runs.append(bytearray())
                 continue

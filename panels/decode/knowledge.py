@@ -119,7 +119,7 @@ def _lexicon(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
 
 def _boost(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
     if lexicon is None:
-        count = len(read_phrases(path, layout.pieces).sequences)
+        count = len(read_phrases(path, layout.pieces, blank=layout.blank).sequences)
     else:
         words = read_lexicon(lexicon, layout.pieces, layout.blank).words
         count = len(read_phrases(path, words, "word of the lexicon").sequences)

@@ -235,6 +235,12 @@ def test_broken_file_gives_a_one_line_error(files: dict[str, Path], option: str,
     assert check is not None and check.wrong and sentence in check.message and "\n" not in check.message
 
 
+def test_phrase_with_the_blank_is_refused_when_it_is_added(files: dict[str, Path]) -> None:
+    files["boost"].write_text(f"T {TOKENS[0]}\n")
+    check = check_file("boost", str(files["boost"]), LogitsLayout(TOKENS, 0), None)
+    assert check is not None and check.wrong and "which is the blank" in check.message
+
+
 def test_a_huge_file_is_refused_before_it_is_read(files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("panels.decode.knowledge.MOST_BYTES", 10)
     check = check_file("lm", str(files["lm"]), LogitsLayout(TOKENS, 0), None)

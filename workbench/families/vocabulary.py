@@ -45,8 +45,9 @@ class Vocabulary:
     def text(self, ids: Sequence[int]) -> str:
         """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
-        Pieces are joined, and word starts become spaces; so does `|` if nothing else marks words. Runs of byte pieces are decoded as UTF-8, with a replacement
-        character for each invalid byte. Control pieces are left out; bytes before and after one form no character.
+        Pieces are joined, and word starts become spaces; so does `|` if nothing else marks words. Runs of byte pieces
+        are decoded as UTF-8, with a replacement character for each invalid byte. Control pieces are left out; bytes
+        before and after one form no character.
         """
         runs = [bytearray()]
         for number in ids:

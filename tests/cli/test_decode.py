@@ -212,6 +212,9 @@ def test_default_output_is_a_table_per_file(capsys: Capture) -> None:
     assert status == 0 and err == []
     assert out[0] == "one.npy" and out[1].split() == ["score", "acoustic", "lm", "text"]
     assert len(out) == 9 and out[4:6] == ["", "two.npy"]
+    Path("bytes.txt").write_text("<blk>\n<0x0A>\n<0x1B>\n▁c\n", encoding="utf-8")
+    status, out, _ = run(capsys, "one.npy", "--tokens", "bytes.txt", "--nbest", "5")
+    assert status == 0 and len(out) == 7 and "\x1b" not in "".join(out)
     Path("a\n\x1b[31mb").mkdir()
     Path("one.npy").rename("a\n\x1b[31mb/one.npy")
     assert run(capsys, "a\n\x1b[31mb/one.npy", "--tokens", "tokens.txt")[1][0] == "a \\x1b[31mb/one.npy"

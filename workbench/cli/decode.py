@@ -93,4 +93,4 @@ def _table(found: Sequence[Found]) -> Iterator[str]:
             continue
         yield f"  {'score':>10}  {'acoustic':>10}  {'lm':>10}  text"
         for each in hypotheses:
-            yield f"  {each.score:10.3f}  {each.acoustic:10.3f}  {each.lm:10.3f}  {each.text}"
+            yield f"  {each.score:10.3f}  {each.acoustic:10.3f}  {each.lm:10.3f}  {one_line(each.text)}"

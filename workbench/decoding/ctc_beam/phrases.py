@@ -71,11 +71,6 @@ class PhraseCounter:
     def __init__(self, phrases: Phrases, symbols: int):
         self._symbols = symbols
         children, ends = _trie(phrases)
-        nodes = len(children)
-        self.depth = np.zeros(nodes, dtype=np.int64)  # symbols on the way from the root
-        self._earned_on_failure = np.zeros(nodes, dtype=np.int64)  # earned when the text no longer grows into a phrase
-        self._failure_node = np.zeros(nodes, dtype=np.int64)  # the node where the search continues then
-        self.at_end = np.zeros(nodes, dtype=np.int64)  # earned by the state's text if nothing follows
         arcs = sorted(
             (node * symbols + symbol, child)
             for node, targets in enumerate(children)
@@ -83,21 +78,12 @@ class PhraseCounter:
         )
         self._keys = np.array([key for key, _ in arcs], dtype=np.int64)
         self._children = np.array([child for _, child in arcs], dtype=np.int64)
-        self._connect(children, ends)
-
-    def _connect(self, children: list[dict[int, int]], ends: list[bool]) -> None:
-        """Finds, from short to long, what each node earns and where it goes on when its text cannot grow."""
-        queue: list[tuple[int, list[int], int]] = [(0, [], 0)]  # node, its text, length of its longest whole phrase
-        for node, text, phrase_length in queue:
-            if node:
-                decided_length = max(phrase_length, 1)
-                next_node, earned = self.advance_one(0, text[decided_length:])
-                self._earned_on_failure[node] = phrase_length + earned
-                self._failure_node[node] = next_node
-                self.at_end[node] = self._earned_on_failure[node] + self.at_end[next_node]
-            for symbol, child in children[node].items():
-                self.depth[child] = len(text) + 1
-                queue.append((child, [*text, symbol], len(text) + 1 if ends[child] else phrase_length))
+        depth, earned_on_failure, failure_node, at_end = _connected(children, ends)
+        self.depth = np.array(depth, dtype=np.int64)  # symbols on the way from the root
+        # What is earned when the text no longer grows into a phrase, and the node where the search continues then.
+        self._earned_on_failure = np.array(earned_on_failure, dtype=np.int64)
+        self._failure_node = np.array(failure_node, dtype=np.int64)
+        self.at_end = np.array(at_end, dtype=np.int64)  # earned by the state's text if nothing follows
 
     def advance_one(self, state: int, symbols: Sequence[int]) -> tuple[int, int]:
         """Returns the state after some symbols, and how many symbols were earned on the way."""
@@ -140,3 +126,27 @@ def _trie(phrases: Phrases) -> tuple[list[dict[int, int]], list[bool]]:
             node = children[node][symbol]
         ends[node] = True
     return children, ends
+
+
+def _connected(
+    children: Sequence[dict[int, int]], ends: Sequence[bool]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Returns of each node of the trie: its depth; what its text earns when it cannot grow; the node where the search
+    goes on then; and what its text earns if nothing follows.
+    """
+    depth, earned, failure, at_end = ([0] * len(children) for _ in range(4))
+    nodes = [0]
+    for parent in nodes:  # from short to long, as the failure node of each has a shorter text
+        for symbol, node in children[parent].items():
+            nodes.append(node)
+            depth[node] = depth[parent] + 1
+            if ends[node]:
+                earned[node] = depth[node]
+            elif parent:
+                earned[node], state = earned[parent], failure[parent]
+                while state and symbol not in children[state]:
+                    earned[node] += earned[state]
+                    state = failure[state]
+                failure[node] = children[state].get(symbol, 0)
+            at_end[node] = earned[node] + at_end[failure[node]]
+    return depth, earned, failure, at_end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import math
 import random
@@ -118,6 +119,10 @@ FAULTS = [
     ("\n\n", "lm.arpa is not an ARPA file: no \\data\\ stands in its first lines"),
     ("hello\nworld\n", "lm.arpa is not an ARPA file: no"),
     (bytes(random.Random(1).randbytes(100_000)), "lm.arpa is not an ARPA file"),
+    (
+        bz2.compress(GOOD.encode()),
+        "no \\data\\ stands in its first lines; expected a language model in the ARPA format, plain or gzipped",
+    ),
     (b"\0" * 3_000_000, "line 1 of lm.arpa is longer than 1048576 bytes"),
     (GOOD.replace("1=4", "1=5"), "line 11 of lm.arpa is '\\\\2-grams:' after 4 1-grams; expected 5 of them"),
     (GOOD.replace("1=4", "1=3"), "line 9 of lm.arpa holds one 1-gram more than the head promises; expected 3"),

@@ -74,11 +74,8 @@ class _Reader:
         while line is not None and line != b"\\data\\":
             line = self._lines.next() if self._lines.number < HEAD_LINES else None
         if line is None:
-            raise BadInput(
-                f"{self._name} is not an ARPA file: no \\data\\ stands in its first lines"
-                if self._lines.number
-                else f"{self._name} is empty; expected a language model in the ARPA format, plain or gzipped"
-            )
+            fault = "not an ARPA file: no \\data\\ stands in its first lines" if self._lines.number else "empty"
+            raise BadInput(f"{self._name} is {fault}; expected a language model in the ARPA format, plain or gzipped")
         counts: list[int] = []
         while (line := self._line()).startswith(b"ngram"):
             match = _COUNT.fullmatch(line)

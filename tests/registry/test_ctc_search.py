@@ -47,6 +47,8 @@ def test_options_accept_path_objects(tmp_path: Path) -> None:
         (LOGITS.astype(int), "array 0 holds int64"),
         ([[0.0, 1.0, 2.0]], "array 0 holds a list"),
         (np.full((1, 3), np.nan), "array 0 has nan at frame 0"),
+        (np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True), "array 0 holds probabilities"),
+        ((np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)).astype(np.float16), "holds probabilities"),
     ],
 )
 def test_invalid_logits_are_refused(logits: Any, expected: str) -> None:

@@ -16,6 +16,8 @@ SUFFIXES = (".npy", ".npz", ".safetensors")
 FLOATS = ("float16", "float32", "float64")
 EXPECTED = "expected one array [frames, vocabulary] of float16, float32 or float64"
 
+ADDS_UP = 1e-3  # rounding to float16 changes the sum of probabilities by less
+
 _CHECKED_AT_ONCE = 1 << 22  # values
 
 
@@ -61,7 +63,7 @@ def check_logits(logits: np.ndarray, where: str) -> None:
     """Raises `BadInput` unless a search can decode an array. `where` names it in messages.
 
     It must be [frames, vocabulary] of floating-point numbers and not empty. -inf is a probability of zero; NaN, +inf
-    and a frame without any finite value are refused.
+    and a frame without any finite value are refused, and so are probabilities.
     """
     if not isinstance(logits, np.ndarray) or logits.dtype.name not in FLOATS:
         kind = logits.dtype if isinstance(logits, np.ndarray) else f"a {type(logits).__name__}"
@@ -70,6 +72,7 @@ def check_logits(logits: np.ndarray, where: str) -> None:
         raise BadInput(f"{where} has the shape {logits.shape}; {EXPECTED}")
     if not logits.size:
         raise BadInput(f"{where} has the shape {logits.shape}, which is empty; expected at least one frame and token")
+    adds_up = True  # whether the values are those of probabilities so far
     step = max(_CHECKED_AT_ONCE // logits.shape[1], 1)
     for first in range(0, len(logits), step):
         block = logits[first : first + step]
@@ -86,3 +89,9 @@ def check_logits(logits: np.ndarray, where: str) -> None:
                 f"{where} has -inf for all tokens of frame {first + int(impossible.argmax())}, counted from 0; "
                 "expected a finite number for at least one token of each frame"
             )
+        adds_up = adds_up and block.min() >= 0 and bool((abs(block.sum(axis=1, dtype=np.float64) - 1) < ADDS_UP).all())
+    if adds_up:
+        raise BadInput(
+            f"{where} holds probabilities, as the numbers of each frame add up to 1; expected logits or "
+            "log-probabilities, such as their natural logarithms"
+        )

@@ -34,6 +34,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("two.npy", LOGITS[:3].astype(np.float32))
     Path("tokens.txt").write_text("".join(f"{token}\n" for token in TOKENS), encoding="utf-8")
     Path("lexicon.txt").write_text("ah\ta\nah(2)\tb\na\ta\nsea\t▁c a\n", encoding="utf-8")
+    Path("words.txt").write_text("ah\ta\nsea\t▁c a\n", encoding="utf-8")
     Path("phrases.txt").write_text("a b\n", encoding="utf-8")
     Path("lm.arpa").write_text(ARPA, encoding="utf-8")
 
@@ -184,6 +185,13 @@ def test_missing_special_words_of_a_language_model_are_noted_on_stderr(capsys: C
     status, out, err = run(capsys, "two.npy", "--tokens", "tokens.txt", "--lm", "bare.arpa", "--json")
     assert status == 0 and len(out) == 1
     assert [line.split(":")[0] for line in err] == ["bare.arpa has no <unk>", "bare.arpa has no </s>"]
+    status, out, err = run(
+        capsys, "two.npy", "--tokens", "tokens.txt", "--lexicon", "words.txt", "--word-lm", "lm.arpa"
+    )
+    assert status == 0 and len(out) == 3
+    assert err == [
+        "lm.arpa knows none of the 2 tokens or words that it scores here, such as 'sea': each of them counts as unknown"
+    ]
 
 
 def test_max_recombination_scores_the_best_alignment(capsys: Capture) -> None:

@@ -46,6 +46,9 @@ class Model:
             raise OSError("Cannot read model (lm/binary_format.cc:160 in ...)")
         self.order = max(map(len, self.entries))
 
+    def __contains__(self, word: str) -> bool:
+        return (word,) in self.entries
+
     def BeginSentenceWrite(self, state: State) -> None:
         state.history = ("<s>",)
 

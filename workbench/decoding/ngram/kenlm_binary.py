@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.decoding.ngram.automaton import LN10
-from workbench.decoding.ngram.tables import END
+from workbench.decoding.ngram.tables import END, notes_on_symbols
 from workbench.formats.text_files import check_stored
 
 MAGIC = b"mmap lm http://kheafield.com/code"
@@ -63,7 +63,7 @@ class KenlmModel:
             ) from error
         self.source = path.name
         self.order: int = self._model.order
-        self.notes: tuple[str, ...] = ()
+        self.notes = notes_on_symbols(path.name, symbols, self._model)
         self._new_state: Any = kenlm.State
         self._symbols = list(symbols)
         self._states: list[Any] = []

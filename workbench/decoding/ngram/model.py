@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from workbench.decoding.ngram.automaton import DENSE, ROOT, Automaton
-from workbench.decoding.ngram.tables import END, START, Ngrams, NgramTables
+from workbench.decoding.ngram.tables import END, START, Ngrams, NgramTables, notes_on_symbols
 
 MISSING_UNKNOWN = -100.0
 """log10 of the probability of `<unk>` in a model that does not list it; KenLM uses the same."""
@@ -17,7 +17,8 @@ MISSING_UNKNOWN = -100.0
 class NgramModel:
     """A `LanguageModel` of an n-gram model, for a list of symbols.
 
-    A file may lack a word that the definition needs. `notes` says so in sentences for the user, and this counts:
+    A file may lack a word that the definition needs, or all symbols. `notes` says so in sentences for the user, and
+    this counts:
 
     - without `<unk>`: an unknown symbol has the probability 10^-100, and the history after it is empty;
     - without `</s>`: the end of the sentence counts as any other unknown word;
@@ -33,7 +34,7 @@ class NgramModel:
         """
         self.source = tables.source
         self.order = tables.order
-        self.notes = tuple(_notes(tables))
+        self.notes = (*_notes(tables), *notes_on_symbols(tables.source, symbols, tables.ids))
         orders = tables.orders if tables.unknown is not None else _with_unknown(tables)
         end = tables.find([END])
         start = tables.ids.get(START)

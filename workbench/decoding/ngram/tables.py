@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,3 +56,19 @@ class NgramTables:
         """
         unknown = len(self.words) if self.unknown is None else self.unknown
         return np.fromiter((self.ids.get(name, unknown) for name in names), np.int64, len(names))
+
+
+def notes_on_symbols(source: str, symbols: Sequence[str], known: Container[str]) -> tuple[str, ...]:
+    """Returns a sentence for the user if a model knows none of the symbols that a search gives it; else nothing.
+
+    Args:
+        source: the name of the model's file.
+        known: the words of the model.
+    """
+    ordinary = [symbol for symbol in symbols if symbol not in (START, END, *UNKNOWNS)]
+    if not ordinary or any(symbol in known for symbol in ordinary):
+        return ()
+    return (
+        f"{source} knows none of the {len(ordinary)} tokens or words that it scores here, such as "
+        f"{ordinary[-1]!r:.40}: each of them counts as unknown",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 
@@ -45,7 +46,12 @@ def greedy_hypothesis(logits: np.ndarray, layout: LogitsLayout) -> Hypothesis:
 
 def text_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> str:
     """Returns the text of a hypothesis: the words of the lexicon, or without one the tokens' text."""
-    return text_hypothesis(hypothesis, Vocabulary(pieces, "")).text
+    return text_hypothesis(hypothesis, _vocabulary(tuple(pieces))).text
+
+
+@functools.lru_cache(maxsize=8)  # called for every hypothesis, with tens of thousands of tokens
+def _vocabulary(pieces: tuple[str, ...]) -> Vocabulary:
+    return Vocabulary(pieces, "")
 
 
 def words_of(hypothesis: Hypothesis, pieces: Sequence[str]) -> tuple[str, ...]:

@@ -65,9 +65,12 @@ def test_vocabulary_of_published_size_has_the_published_tag_ids(tmp_path: Path) 
     assert {tag: vocabulary.ids[tag] for tag in TAG_IDS} == TAG_IDS
 
 
-@pytest.mark.parametrize("other, text", [("<pad>", "a b"), (" ", "a|b"), ("▁a", "a|b")])
-def test_bar_is_a_space_if_nothing_else_marks_words(other: str, text: str) -> None:
-    assert Vocabulary(["a", "|", "b", other], "letters").text([0, 1, 2]) == text
+@pytest.mark.parametrize(
+    "more, text",
+    [(["|"], "a b"), (["<space>"], "a b"), (["|", " "], "a|b"), (["|", "<space>"], "a|b"), (["|", "▁a"], "a|b")],
+)
+def test_space_of_a_list_of_letters_is_written_as_one(more: list[str], text: str) -> None:
+    assert Vocabulary(["a", *more, "b"], "letters").text([0, 1, len(more) + 1]) == text
 
 
 def test_duplicate_piece_has_its_first_id() -> None:

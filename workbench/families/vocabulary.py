@@ -14,6 +14,7 @@ from workbench.families.funasr import FunasrCheckpoint
 from workbench.formats.text_files import check_stored, lines_of, read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
+SPACES = (" ", "<space>", "|")  # of lists of letters; the others are those of ESPnet and of wav2vec2
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 CONTROL_PIECES = ("<s>", "</s>")  # without text
 UNKNOWN_PIECE, UNKNOWN_TEXT = "<unk>", " \u2047 "  # SentencePiece's text for it
@@ -38,21 +39,22 @@ class Vocabulary:
         return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
 
     @cached_property
-    def _has_bar(self) -> bool:
-        """Whether `|` stands for a space: no other piece is a space or has the mark of a word's start."""
-        return "|" in self.pieces and not any(each == " " or each.startswith(WORD_START) for each in self.pieces)
+    def _space(self) -> str:
+        """The piece that stands for a space; empty if there is none, or if a mark shows where words begin."""
+        space = next((each for each in SPACES if each in self.pieces), "")
+        return "" if space and any(each.startswith(WORD_START) for each in self.pieces) else space
 
     def text(self, ids: Sequence[int]) -> str:
         """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
-        Pieces are joined, and word starts become spaces; so does `|` if nothing else marks words. Runs of byte pieces
-        are decoded as UTF-8, with a replacement character for each invalid byte. Control pieces are left out; bytes
-        before and after one form no character.
+        Pieces are joined, and word starts become spaces; without such marks, the first of `SPACES` does. Runs of byte
+        pieces are decoded as UTF-8, with a replacement character for each invalid byte. Control pieces are left out;
+        bytes before and after one form no character.
         """
         runs = [bytearray()]
         for number in ids:
             piece = self.pieces[number]
-            if piece == "|" and self._has_bar:
+            if piece == self._space:
                 piece = " "
             if piece in CONTROL_PIECES:
                 runs.append(bytearray())

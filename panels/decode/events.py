@@ -96,6 +96,7 @@ class DecodeActions(RecordingActions):
         self,
         checked_options: tuple[str, ...],
         model: str | None,
+        recordings: list[str] | None,
         logits: list[str] | None,
         tokens: str | None,
         blank: str,
@@ -103,8 +104,10 @@ class DecodeActions(RecordingActions):
     ) -> Any:
         """Returns what was found in the files of these options, or what is wrong with them."""
         path_of_option = dict(zip(FILES, paths))
+        # A list of tokens may come before its logits, but it means nothing to a model that hears recordings.
+        listed = None if recordings and not logits else tokens
         layout = (
-            self._layout(model, logits, tokens, blank)
+            self._layout(model, logits, listed, blank)
             if any(path_of_option[option] for option in checked_options)
             else None
         )
@@ -115,6 +118,14 @@ class DecodeActions(RecordingActions):
             results = [check_file(option, path_of_option[option], layout, lexicon) for option in checked_options]
         html = ["" if each is None else render(VIEW, "checked", each.message, each.wrong) for each in results]
         return html if len(html) > 1 else html[0]
+
+    def check_again(self, *values: Any) -> Any:
+        """Checks all files as `check` does, after a change that decides whether a list of tokens counts.
+
+        Without such a list, nothing is read, and the notes stay.
+        """
+        _, _, _, tokens, *_ = values
+        return self.check(tuple(FILES), *values) if tokens else [gr.skip()] * len(FILES)
 
     def _layout(
         self, model: str | None, logits: list[str] | None, tokens: str | None, blank: str

@@ -63,7 +63,8 @@ class Inputs(NamedTuple):
     def checked(self) -> list[Any]:
         """The inputs of `DecodeActions.check`."""
         sources = self.sources
-        return [sources.model, sources.logits, sources.tokens, sources.blank, *self.knowledge.files.values()]
+        given = [sources.recording.files, sources.logits, sources.tokens, sources.blank]
+        return [sources.model, *given, *self.knowledge.files.values()]
 
     @property
     def example(self) -> list[Any]:
@@ -215,12 +216,18 @@ def _wire_sources(page: Page, actions: DecodeActions, inputs: Inputs, fill: Call
     wire_script(ready.success, follow_address(TAB))
     chips, recordings, credit, microphone = sources.recording
     texts = [sources.reference, credit, sample_text]
-    fill(chips.pick, actions.pick_sample, None, [recordings, *texts, sources.logits], **IN_TURN)
+    picked = fill(chips.pick, actions.pick_sample, None, [recordings, *texts, sources.logits], **IN_TURN)
     for event in (recordings.upload, recordings.clear):
         forgetting = fill(event, actions.forget_sample, [sources.reference, sample_text], texts)
         wire(forgetting.success, unreadable_html, recordings, credit)
     wire(recordings.delete, unreadable_html, recordings, credit)
-    fill(microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone])
+    recorded = fill(
+        microphone.stop_recording, actions.add_recording, [microphone, recordings], [recordings, microphone]
+    )
+    events = (picked.success, recorded.success, recordings.upload, recordings.clear)
+    for event in (*events, sources.blank.blur, sources.blank.submit):
+        notes = list(inputs.knowledge.notes.values())
+        wire(event, actions.check_again, inputs.checked, notes, trigger_mode="always_last")
 
 
 def _wire_knowledge(actions: DecodeActions, inputs: Inputs, fill: Callable[..., Any]) -> None:

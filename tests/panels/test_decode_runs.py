@@ -7,10 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import numpy as np
 import pytest
 
 from panels.decode.endpoint import decoded
+from panels.decode.events import DecodeActions
 from panels.decode.follow import follow
 from panels.decode.knowledge import EXAMPLES, FILES, check_file, find_example, read_examples
 from panels.decode.run import BEAM, GREEDY, GUIDED, Decodings, prepare, run
@@ -216,6 +218,21 @@ def test_file_check_summarises_each_kind_of_file(files: dict[str, Path]) -> None
     assert check_file("lm", None, layout, None) is None
     unchecked = check_file("lm", str(files["lm"]), None, None)
     assert unchecked is not None and unchecked.message == "It is checked when the tokens are known."
+
+
+def test_list_of_tokens_counts_only_without_recordings(pool: SessionPool, files: dict[str, Path]) -> None:
+    actions, unchecked = DecodeActions(pool, ()), "It is checked when the tokens are known."
+    places = [str(files[name]) for name in FILES]
+    tokens, logits = str(files["tokens"]), [str(files["logits"])]
+    for recordings, given in ((None, None), (None, logits), (["a.wav"], logits)):
+        notes = actions.check(tuple(FILES), None, recordings, given, tokens, "0", *places)
+        assert actions.check_again(None, recordings, given, tokens, "0", *places) == notes
+        assert all(unchecked not in note for note in notes)
+    notes = actions.check_again(None, ["a.wav"], None, tokens, "0", *places)
+    assert all(unchecked in note for note in notes)
+    assert actions.check_again(None, ["a.wav"], None, None, "0", *places) == [gr.skip()] * len(FILES)
+    [_, lexicon, *_] = actions.check_again(None, None, None, tokens, "UW", *places)
+    assert "which is the blank" in lexicon
 
 
 BROKEN: tuple[tuple[str, str, str], ...] = (

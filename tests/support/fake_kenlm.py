@@ -52,6 +52,9 @@ class Model:
     def BeginSentenceWrite(self, state: State) -> None:
         state.history = ("<s>",)
 
+    def NullContextWrite(self, state: State) -> None:
+        state.history = ()
+
     def BaseScore(self, state: State, word: str, after: State) -> float:
         Model.asked += 1
         known = word if (word,) in self.entries else "<unk>"

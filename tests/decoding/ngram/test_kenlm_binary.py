@@ -10,7 +10,7 @@ import pytest
 
 from tests.decoding.ngram.test_train import text_of_words
 from tests.support import fake_kenlm
-from tests.support.slow_ngram import ln_parts
+from tests.support.slow_ngram import ln_parts, log10_of
 from workbench.core.errors import BadInput, Unavailable
 from workbench.decoding.ngram.arpa_writing import write_arpa
 from workbench.decoding.ngram.kenlm_binary import MAGIC, KenlmModel
@@ -56,6 +56,8 @@ def test_kenlm_probabilities_equal_those_of_the_package_and_are_cached(
     states, symbols_of = np.array([model.start, model.start, int(state[0])]), np.array([1, 0, 0])
     ln, after = model.advance(states, symbols_of)
     assert ln.dtype == np.float64 and after.dtype == np.int64 and after[1] == after[2]  # both histories end with b
+    alone = [log10_of(ENTRIES, word, ()) * np.log(10) for word in ("b", "a", "<unk>")]
+    assert model.unigrams == pytest.approx(alone)  # so the search looks ahead as with an ARPA file
 
 
 def test_missing_kenlm_package_raises_an_error_with_the_install_command(
@@ -90,4 +92,5 @@ def test_trained_model_has_the_same_probabilities_in_kenlm(tmp_path: Path, capfd
             expected, kenlm_state = kenlm.advance(kenlm_state, symbol)
             assert ln[0] == pytest.approx(expected[0], abs=1e-5)  # KenLM keeps float32
         assert model.final(state)[0] == pytest.approx(kenlm.final(kenlm_state)[0], abs=1e-5)
+    np.testing.assert_allclose(model.unigrams, kenlm.unigrams, atol=1e-5)
     assert capfd.readouterr().err == ""

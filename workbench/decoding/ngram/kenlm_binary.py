@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,14 @@ class KenlmModel:
     def start(self) -> int:
         """The state after the start of a sentence."""
         return self._start
+
+    @cached_property
+    def unigrams(self) -> np.ndarray:
+        """ln P(symbol) of each symbol after no history, float64 [symbols]."""
+        nothing = self._new_state()
+        self._model.NullContextWrite(nothing)
+        log10 = [self._model.BaseScore(nothing, symbol, self._new_state()) for symbol in self._symbols]
+        return np.array(log10, np.float64) * LN10
 
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns ln P(symbol | state) float64 [n], and the states int64 [n] that follow.

@@ -110,7 +110,7 @@ def test_chinese_differences_contain_no_spaces() -> None:
 
 def test_the_raw_text_stays_beside_the_normalised() -> None:
     words = Tags(results_html(RunState((done_row("Three, SEVEN one!", "three seven one"),)))).words
-    assert "Three, SEVEN one!" in words and "Raw text" in words and "version 1" in words
+    assert "Three, SEVEN one!" in words and "Raw text" in words and "version 2" in words
 
 
 @pytest.mark.parametrize("field", ["text", "note", "error", "name", "tag", "reference"])

@@ -10,7 +10,7 @@
 
     {"format": 1,
      "manifest": {"path": "...", "root": "...", "format": "csv", "digest": "...", "utterances": 2000, "skipped": 3},
-     "normaliser": {"name": "basic", "version": "1"},
+     "normaliser": {"name": "basic", "version": "2"},
      "shard_rows": 1000,
      "models": [{"key": "demo/sensevoice|gguf|q8_0", "model": "demo/sensevoice", "runtime": "gguf",
                  "quantization": "q8_0", "card": {...}, "checkpoint": "digest, or null for a server",

@@ -17,7 +17,7 @@ def aligned_text(score: Score, width: int = 100) -> str:
 
     `aligned_text(score("Three, seven one oh two nine.", "three eleven one two nine five"))` is
 
-        WER 50.0 % (normaliser basic, version 1): 4 right, 1 substituted, 1 deleted, 1 inserted of 6
+        WER 50.0 % (normaliser basic, version 2): 4 right, 1 substituted, 1 deleted, 1 inserted of 6
         reference   three seven  one oh two nine ****
         hypothesis  three eleven one ** two nine five
                           S          D           I

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from workbench.core.errors import BadInput
 
 _DIGIT_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc", "'"))  # typographic and modifier-letter forms
+_APOSTROPHES = str.maketrans(dict.fromkeys("\u2018\u2019\u02bc\u00b4`", "'"))  # other characters typed for it
+_WITHOUT_TRACE = ("Cf", "Me")  # format characters and enclosing marks
+# They only choose between shapes of the character before them, such as a coloured emoji.
+_VARIATION_SELECTORS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 
 @dataclass(frozen=True)
@@ -34,20 +37,35 @@ def no_change(text: str) -> str:
 def basic(text: str) -> str:
     """Returns the text in Unicode NFKC and lower case, without punctuation and symbols, with single spaces.
 
-    Apostrophes inside words stay. A removed character separates words ("well-known" is two), but an invisible format
-    character disappears without separating. `basic("Ｈello, it’s  3.5 — OK！😊")` is `"hello it's 3 5 ok"`.
+    Apostrophes inside words stay. A removed character separates words ("well-known" is two) and takes its combining
+    marks along. An invisible format character or an enclosing mark (a keycap) disappears without separating.
+    `basic("Ｈello, it’s  3.5 — OK！😊")` is `"hello it's 3 5 ok"`.
     """
-    text = "".join(char for char in text if unicodedata.category(char) != "Cf")
+    text = _VARIATION_SELECTORS.sub("", text).translate(_APOSTROPHES)
+    text = "".join(
+        " " if _is_lone_mark(char) else char for char in text if unicodedata.category(char) not in _WITHOUT_TRACE
+    )
     # The lower case of a composed letter may be decomposed (Turkish İ), so compose again.
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).lower()).translate(_APOSTROPHES)
     characters = []
+    removed = False  # whether the character that a mark would belong to is
     for index, char in enumerate(text):
+        kind = unicodedata.category(char)[0]
         if char == "'":
             inside = 0 < index < len(text) - 1 and text[index - 1].isalnum() and text[index + 1].isalnum()
-            characters.append(char if inside else " ")
-        else:
-            characters.append(" " if unicodedata.category(char)[0] in "PSC" else char)
+            removed = not inside
+        elif kind != "M":
+            removed = kind in "PSC"
+        if not removed:
+            characters.append(char)
+        elif kind != "M":
+            characters.append(" ")
     return " ".join("".join(characters).split())
+
+
+def _is_lone_mark(char: str) -> bool:
+    """Returns whether a character is a symbol that NFKC turns into a space with a mark on it (¨ or ‾)."""
+    return unicodedata.category(char)[0] in "PS" and unicodedata.normalize("NFKC", char).startswith(" ")
 
 
 def digits(text: str) -> str:
@@ -57,13 +75,14 @@ def digits(text: str) -> str:
     "forty-two", so this is for digit strings, not for running English.
     """
     spelt = re.sub(r"[0-9]", lambda digit: f" {_DIGIT_WORDS[int(digit[0])]} ", basic(text))
-    return " ".join("zero" if word == "oh" else word for word in spelt.split())
+    # The apostrophe of "80's" is no longer inside a word.
+    return " ".join("zero" if word == "oh" else word for word in basic(spelt).split())
 
 
 NORMALISERS = {
     "none": Normaliser("None: the raw text", no_change, "1"),
-    "basic": Normaliser("Basic: case and punctuation do not count", basic, "1"),
-    "digits": Normaliser("Digits: basic, and spoken and written English digits are the same", digits, "1"),
+    "basic": Normaliser("Basic: case and punctuation do not count", basic, "2"),
+    "digits": Normaliser("Digits: basic, and spoken and written English digits are the same", digits, "2"),
 }
 
 

@@ -139,3 +139,12 @@ def test_recording_samples_are_equal_from_file_archive_and_segment(tmp_path: Pat
     recordings.close()
     with pytest.raises(BadInput, match=r"piped.flac is 2.50 s long, but a segment from 3 s is requested"):
         recordings.source(Utterance("u", "piped.flac", "", offset=3.0))
+
+
+def test_missing_recording_is_named_as_its_list_has_it(tmp_path: Path) -> None:
+    recordings = Recordings(str(tmp_path))
+    for duration in (None, 1.0):
+        with pytest.raises(BadInput, match=r"there is no file s1/a\.wav below the folder of the list$"):
+            recordings.source(Utterance("u", "s1/a.wav", "", duration=duration))
+        with pytest.raises(BadInput, match=r"there is no file /no/such/a\.wav$"):
+            recordings.source(Utterance("u", "/no/such/a.wav", "", duration=duration))

@@ -135,6 +135,7 @@ class Recordings:
                     raise
                 watched.check(place)
                 return source
+        _check_there(place, utterance.audio)
         if is_whole_file:
             return place
         return _segment(Path(place), PurePosixPath(place).name, utterance)
@@ -263,6 +264,16 @@ def _is_folder(path: str) -> bool:
     with contextlib.suppress(OSError):  # such as for a name that is too long
         return Path(path).is_dir()
     return False
+
+
+def _check_there(place: str, audio: str) -> None:
+    """Raises `BadInput`, which names the path as the list has it, if there is no such file."""
+    with contextlib.suppress(OSError):  # the reader says what else is wrong
+        try:
+            Path(place).stat()
+        except FileNotFoundError:
+            below = "" if audio.startswith("/") else " below the folder of the list"
+            raise BadInput(f"there is no file {audio:.200}{below}") from None
 
 
 def _divided(place: str) -> tuple[str, str]:

@@ -14,8 +14,20 @@ from workbench.evaluation.rows import Utterance
 
 # The names that a column may have; messages use the first one. Upper and lower case are the same.
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "audio": ("audio", "audio_filepath", "audio_path", "file_name", "filename", "path", "file", "wav", "wav_path"),
-    "text": ("text", "transcript", "transcription", "sentence", "reference", "ref", "normalized_text"),
+    "audio": (
+        "audio",
+        "audio_filepath",
+        "audio_path",
+        "file_name",
+        "filename",
+        "path",
+        "file",
+        "wav",
+        "wav_path",
+        "source",
+    ),
+    "text": ("text", "transcript", "transcription", "sentence", "reference", "ref", "normalized_text")
+    + ("txt", "wrd", "target"),  # of WeNet, SpeechBrain and FunASR
     "id": ("id", "utt_id", "utterance_id", "uid", "utt", "key"),
     "offset": ("offset", "start", "begin"),
     "duration": ("duration", "dur"),

@@ -9,7 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TextIO
 
-from workbench.evaluation.manifests.found import COLUMNS, ManifestRow, Rows, by_known_names, columns_of, no_corpus
+from workbench.evaluation.manifests.found import (
+    COLUMNS,
+    LONGEST_TEXT,
+    ManifestRow,
+    Rows,
+    by_known_names,
+    columns_of,
+    no_corpus,
+)
 from workbench.evaluation.places import SOUNDS
 
 MOST_LINES = 100  # lines of one row, whose text may hold line breaks
@@ -40,6 +48,11 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
                 f"has the columns {', '.join(names)[:200]} and none with the {column} "
                 f"({', '.join(COLUMNS[column][:4])} ...)",
             )
+    for column in columns.values():
+        if names.count(column) > 1:
+            raise no_corpus(path, f"has {names.count(column)} columns named {column!r:.80}")
+    # Python's own limit, of 131,072 characters, is less than the text of three hours.
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST_TEXT))
     clips = CLIPS if {*names} >= COMMON_VOICE else ""
     place = names.index(columns["audio"])
     lines = _Lines(file)

@@ -18,6 +18,7 @@ from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
+from workbench.system.folders import is_system_file
 
 LISTS = (".csv", ".tsv", ".jsonl", ".gz")
 MOST_UNPACKED = 4 << 30  # bytes of the files in one uploaded archive
@@ -62,7 +63,8 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
             if place.exists():
                 raise BadInput(f"two uploaded files are called {file.name}; expected different names")
             shutil.copyfile(file, place)
-    lists = [each for each in sorted(folder.rglob("*")) if each.is_file() and each.name.lower().endswith(LISTS)]
+    names = [each for each in sorted(folder.rglob("*")) if each.is_file() and not is_system_file(each.name)]
+    lists = [each for each in names if each.name.lower().endswith(LISTS)]
     top = min((len(each.parts) for each in lists), default=0)
     lists = [each for each in lists if len(each.parts) == top]
     if len(lists) > 1:

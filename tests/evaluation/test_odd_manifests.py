@@ -84,6 +84,24 @@ def test_unclosed_quotation_mark_skips_only_its_own_row(tmp_path: Path, ending: 
     ]
 
 
+def test_columns_of_other_toolkits_are_known_and_ambiguous_ones_refused(tmp_path: Path) -> None:
+    (tmp_path / "funasr.jsonl").write_text('{"key": "u1", "source": "a.wav", "target": "one"}\n')
+    (tmp_path / "wenet.jsonl").write_text('{"key": "u1", "wav": "a.wav", "txt": "one"}\n')
+    (tmp_path / "speechbrain.csv").write_text("ID,wav,wrd\nu1,a.wav,one\n")
+    for name in ("funasr.jsonl", "wenet.jsonl", "speechbrain.csv"):
+        assert rows(tmp_path / name) == ([Utterance("u1", "a.wav", "one")], [])
+    (tmp_path / "twice.csv").write_text("audio,text,text\na.wav,one,two\n")
+    with pytest.raises(BadInput, match="has 2 columns named 'text'"):
+        rows(tmp_path / "twice.csv")
+
+
+def test_very_long_text_in_a_table_is_read_as_in_json(tmp_path: Path) -> None:
+    text = ("word " * 40_000).strip()
+    (tmp_path / "l.csv").write_text(f'id,audio,text\nu1,a.wav,"{text}"\nu2,a.wav,{text}\n')
+    good, bad = rows(tmp_path / "l.csv")
+    assert [each.text for each in good] == [text, text] and not bad
+
+
 def test_unclosed_quotation_mark_in_a_long_list_skips_one_row(tmp_path: Path) -> None:
     lines = [f"u{number},a.wav,one\n" for number in range(3000)]
     lines[7] = 'u7,a.wav,"one\n'
@@ -105,6 +123,27 @@ def test_nan_deep_nesting_and_surrogates_in_jsonl_are_handled(tmp_path: Path) ->
         "a column of it holds lists in lists deeper than 50 levels",
     ]
     assert good[0].to_line().encode()
+
+
+def test_files_of_macos_are_no_recordings_and_endings_may_be_in_capitals(tmp_path: Path) -> None:
+    attributes = b"\0\5\x16\7\0\2\0\0Mac OS X        " + bytes(40)
+    members: dict[str, bytes | str] = {"c/a.WAV": sound(), "c/a.TXT": "one", "c/b-1.trans.txt": "b-1-0\ttwo three\n"}
+    members |= {"c/b-1-0.wav": sound(), "c/._a.WAV": attributes, "__MACOSX/c/._a.TXT": attributes}
+    path = write_zip(tmp_path / "c.zip", members)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "plain")
+    for corpus in (path, tmp_path / "plain"):
+        good, bad = rows(corpus)
+        assert [(each.id, each.text) for each in good] == [("c/a", "one"), ("c/b-1-0", "two three")] and not bad
+
+
+def test_folder_with_a_list_and_no_transcripts_asks_for_the_list(tmp_path: Path) -> None:
+    path = write_zip(tmp_path / "c.zip", {"train/a.wav": sound(), "train/list.tsv": "audio\ttext\na.wav\tone\n"})
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "plain")
+    for corpus, advice in ((path, "unpack it and name that list"), (tmp_path / "plain", "name that list")):
+        with pytest.raises(BadInput, match=f"but the list train/list.tsv; {advice}$"):
+            rows(corpus)
 
 
 def test_damaged_or_encrypted_archive_members_are_skipped_or_refused(tmp_path: Path) -> None:

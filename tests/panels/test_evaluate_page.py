@@ -207,6 +207,13 @@ def test_recordings_with_text_files_need_no_manifest(tmp_path: Path) -> None:
     assert isinstance(row, Utterance) and row.text == "one two"
 
 
+def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("list.csv", "audio,text\na.wav,one two\n")
+        archive.writestr("._list.csv", b"\0\5\x16\7\0\2\0\0")
+    assert uploaded_corpus([str(tmp_path / "c.zip")], tmp_path / "corpus").name == "list.csv"
+
+
 def test_example_manifest_lists_the_shipped_samples() -> None:
     rows = list(read_manifest(example()).rows())
     assert all(isinstance(each, Utterance) for each in rows)

@@ -1,9 +1,9 @@
-"""Looks for files: all in a folder at every depth, or one by its path."""
+"""Looks for files: all in a folder at every depth, one by its path, or those that only a system uses."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 
 
 def files_below(folder: Path) -> list[Path]:
@@ -29,3 +29,8 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except OSError:
         return False
+
+
+def is_system_file(name: str) -> bool:
+    """Returns whether a file, by its path, is one that macOS adds beside those of its user, such as `._a.wav`."""
+    return any(part in ("__MACOSX", ".DS_Store") or part.startswith("._") for part in PurePath(name).parts)

@@ -27,6 +27,7 @@ from workbench.formats.array_headers import (
     read_tensor_header,
 )
 from workbench.formats.gguf_file import is_gguf
+from workbench.system.folders import is_system_file
 from workbench.trace.order import GROUPS
 
 Reader = Callable[[], np.ndarray]
@@ -175,7 +176,7 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if not each.is_dir() and not _is_system_file(each.filename)]
+            members = [each for each in archive.infolist() if not each.is_dir() and not is_system_file(each.filename)]
             for name, count in Counter(each.filename for each in members).most_common(1):
                 if count > 1:
                     raise BadInput(f"{path.name} has {count} files with the name {name!r:.80}; expected one for each")
@@ -210,11 +211,6 @@ def _archive(path: Path, expected: str, json_names: tuple[str, ...]) -> Stored:
     return Stored(arrays, meta, types=frozenset(types))
 
 
-def _is_system_file(name: str) -> bool:
-    """Returns whether a file is one that macOS adds beside those of its user."""
-    return any(part in ("__MACOSX", ".DS_Store") or part.startswith("._") for part in Path(name).parts)
-
-
 def _meta(file: IO[bytes], path: Path) -> dict[str, Any]:
     """Returns the object in the JSON file beside the arrays of `path`."""
     text = file.read(LONGEST_META + 1)
@@ -240,7 +236,7 @@ def _member(path: Path, name: str) -> Reader:
 
 
 def _directory(path: Path) -> Stored:
-    files = sorted(each for each in path.rglob("*.npy") if not _is_system_file(each.relative_to(path).as_posix()))
+    files = sorted(each for each in path.rglob("*.npy") if not is_system_file(each.relative_to(path).as_posix()))
     if not files:
         raise BadInput(f"the directory {path.name} holds no .npy files; expected one for each stage")
     if len(files) > MOST_ARRAYS:

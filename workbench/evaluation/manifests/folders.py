@@ -12,10 +12,11 @@ from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests.found import Rows, no_corpus
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import lines_of
-from workbench.system.folders import files_below
+from workbench.system.folders import files_below, is_system_file
 
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
+LISTS = (".csv", ".tsv", ".jsonl", ".jsonl.gz")
 LONGEST = 1 << 20  # bytes of a transcript
 
 
@@ -25,11 +26,11 @@ LONGEST = 1 << 20  # bytes of a transcript
 def kaldi_rows(folder: Path) -> Rows:
     """Yields the utterances of a data directory: those of `segments` if that file exists, else those of `wav.scp`."""
     recordings: dict[str, str] = {}
-    texts = dict(_pairs(folder / "text"))
-    speakers = dict(_pairs(folder / "utt2spk", required=False))
-    languages = dict(_pairs(folder / "utt2lang", required=False))
+    texts = dict(_table(folder / "text"))
+    speakers = dict(_table(folder / "utt2spk", required=False))
+    languages = dict(_table(folder / "utt2lang", required=False))
     segmented = (folder / "segments").is_file()
-    for number, (name, value) in enumerate(_pairs(folder / "wav.scp"), 1):
+    for number, (name, value) in enumerate(_table(folder / "wav.scp"), 1):
         where = f"wav.scp, line {number}"
         reason = _unusable(name, value, where)
         if reason:
@@ -41,7 +42,7 @@ def kaldi_rows(folder: Path) -> Rows:
             if not segmented:
                 yield where, _kaldi_row(name, value, texts, speakers, languages)
     if segmented:
-        for number, (name, value) in enumerate(_pairs(folder / "segments"), 1):
+        for number, (name, value) in enumerate(_table(folder / "segments"), 1):
             where, fields = f"segments, line {number}", value.split()
             if len(fields) != 3:
                 yield where, f"it has {len(fields) + 1} fields; expected UTTERANCE RECORDING START END"
@@ -77,13 +78,18 @@ def _unusable(name: str, value: str, where: str) -> str | None:
     return None
 
 
-def _pairs(path: Path, required: bool = True) -> Iterator[tuple[str, str]]:
-    """Yields the first field of each line, and the rest."""
+def _table(path: Path, required: bool = True) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a file in a data directory."""
     if not path.is_file():
         if required:
             raise BadInput(f"the Kaldi data directory {path.parent} has no file {path.name}; expected one")
         return
-    for line in _lines(path.read_bytes(), str(path)):
+    yield from _pairs(_lines(path.read_bytes(), str(path)))
+
+
+def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the first field of each line, which a space or a tab ends, and the rest."""
+    for line in lines:
         if line.strip():
             name, _, value = line.strip().partition(" ")
             if "\t" in name:
@@ -103,49 +109,62 @@ class Listing:
 
 
 def listing_of(path: Path) -> Listing:
-    """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read."""
+    """Returns the files of a folder or an archive; raises `BadInput` if it cannot be read.
+
+    Files that macOS adds beside those of its user are left out.
+    """
     try:
         if path.is_dir():
             names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
-            return Listing(names, lambda name: (path / name).open("rb").read(LONGEST))
+            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(LONGEST))
         if path.suffix.lower() == ".zip":
             archive = zipfile.ZipFile(path)
             inside = sorted(each.filename for each in archive.infolist() if not each.is_dir())
-            return Listing(inside, lambda name: archive.open(name).read(LONGEST))
+            return Listing(_of_users(inside), lambda name: archive.open(name).read(LONGEST))
         members: dict[
             str, bytes
         ] = {}  # transcripts are kept, because going back in a compressed archive reads it again
         with tarfile.open(path) as tar:
             for member in tar:
                 if member.isfile():
-                    text = member.name.endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
+                    text = member.name.lower().endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
                     members[member.name] = text.read(LONGEST) if text else b""
-        return Listing(sorted(members), members.__getitem__)
+        return Listing(_of_users(sorted(members)), members.__getitem__)
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
+def _of_users(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not is_system_file(name)]
+
+
 def folder_rows(path: Path) -> Rows:
-    """Yields the recordings of a folder or an archive with their transcripts, in the order of their names."""
+    """Yields the recordings of a folder or an archive with their transcripts, in the order of their names.
+
+    Raises `BadInput` if there are none, or only a list of them that has to be named itself.
+    """
     listing = listing_of(path)
     names = set(listing.names)
     recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
     if not recordings:
         raise no_corpus(path, "holds no recordings")
+    lists = [name for name in listing.names if name.lower().endswith(LISTS)]
+    if lists and not any(name.lower().endswith((*TRANSCRIPTS, LISTED)) for name in listing.names):
+        advice = "name that list" if path.is_dir() else "unpack it and name that list"
+        raise BadInput(f"{path} holds no transcripts beside its recordings, but the list {lists[0]}; {advice}")
     listed: dict[str, str] = {}
     for name in listing.names:
         if name.endswith(LISTED):
             folder = name.rpartition("/")[0]
             try:
-                for line in _lines(_content(listing, name), name):
-                    if line.strip():
-                        stem, _, text = line.strip().partition(" ")
-                        listed[f"{folder}/{stem}" if folder else stem] = text
+                for stem, text in _pairs(_lines(_content(listing, name), name)):
+                    listed[f"{folder}/{stem}" if folder else stem] = text
             except BadInput as error:
                 yield name, str(error)
     for name in recordings:
         stem = name.removesuffix(PurePosixPath(name).suffix)
-        transcript = next((stem + end for end in TRANSCRIPTS if stem + end in names), None)
+        beside = (stem + spelling for end in TRANSCRIPTS for spelling in (end, end.upper()))
+        transcript = next((name for name in beside if name in names), None)
         speaker = None
         if stem in listed:
             text = listed[stem]

@@ -67,3 +67,13 @@ def test_failed_write_leaves_the_existing_file_unchanged(tmp_path: Path, monkeyp
     assert out.read_bytes() == b"first" and sorted(tmp_path.iterdir()) == [link, out]
     write_whole(Path("/dev/null"), b"third")
     assert Path("/dev/null").is_char_device()
+
+
+def test_read_only_disk_raises_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)  # such a disk refuses this for files that are not there, too
+    with pytest.raises(BadInput, match=r"report\.html could not be written: Read-only file system"):
+        write_whole(tmp_path / "report.html", b"new")

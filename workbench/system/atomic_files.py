@@ -98,12 +98,13 @@ def explained_file_errors(path: Path) -> Iterator[None]:
 def temporary(path: Path) -> Iterator[Path]:
     """Yields a new file beside `path`. Removes it at the end, unless the caller has renamed it."""
     file = path.with_name(f".workbench-{secrets.token_hex(6)}{UNFINISHED}")
+    with explained_file_errors(path):
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
-        with explained_file_errors(path):
-            os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield file
     finally:
-        file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that has become read-only; the error in the block says so
+            file.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: bytes) -> None:

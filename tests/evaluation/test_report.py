@@ -370,3 +370,16 @@ def test_missing_recordings_do_not_count_for_speed() -> None:
     ]
     [figures] = overview(columns_of(corpus, {"m": results}, "basic", "1")).models
     assert (figures.audio_seconds, figures.compute_seconds) == (2.0, 0.5)
+
+
+@pytest.mark.parametrize(("known", "expected"), [((0.5, None), 0.5), ((None, None), None)])
+def test_processor_time_is_the_same_in_report_and_summary(known: tuple[float | None, ...], expected: Any) -> None:
+    """A recording at which every worker ended has none; nor has any recording of a server."""
+    results = [
+        Result(name, "m", "one", None, 2.0, scores_of(score("one", "one")), measured={"cpu_seconds": seconds})
+        for name, seconds in zip("ab", known)
+    ]
+    columns = columns_of([Utterance(name, f"{name}.wav", "one") for name in "ab"], {"m": results}, "basic", "1")
+    [figures] = overview(columns).models
+    assert figures.cpu_seconds == figures.to_dict()["cpu_seconds"] == expected
+    assert summary_of("m", results).cpu_seconds == expected

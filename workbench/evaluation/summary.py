@@ -41,12 +41,12 @@ def summary_of(key: str, results: Iterable[Result]) -> ModelSummary:
     words = chars = Counts()
     recordings = failed = 0
     audio = compute = cpu = 0.0
-    cpu_known, memory = True, 0
+    cpu_known, memory = False, 0
     for each in results:
         recordings += 1
         compute += each.measured.get("compute_seconds") or 0.0
         cpu_seconds = each.measured.get("cpu_seconds")
-        cpu_known = cpu_known and cpu_seconds is not None
+        cpu_known = cpu_known or cpu_seconds is not None  # unknown for a recording at which every worker ended
         cpu += cpu_seconds or 0.0
         memory = max(memory, each.measured.get("memory_bytes") or 0)
         if each.scores is None:
@@ -63,7 +63,7 @@ def summary_of(key: str, results: Iterable[Result]) -> ModelSummary:
         chars.rate if failed < recordings else None,
         round(audio, 3),
         round(compute, 3),
-        round(cpu, 3) if cpu_known and recordings else None,
+        round(cpu, 3) if cpu_known else None,
         memory or None,
         round(audio / compute, 2) if compute else None,
     )

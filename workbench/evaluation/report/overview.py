@@ -33,7 +33,7 @@ class ModelFigures:
     units: int
     audio_seconds: float
     compute_seconds: float
-    cpu_seconds: float
+    cpu_seconds: float | None  # None if the processes of an engine or a server computed
     memory_bytes: int
 
     @property
@@ -55,7 +55,7 @@ class ModelFigures:
             "units": self.units,
             "audio_seconds": round(self.audio_seconds, 3),
             "compute_seconds": round(self.compute_seconds, 3),
-            "cpu_seconds": round(self.cpu_seconds, 3),
+            "cpu_seconds": None if self.cpu_seconds is None else round(self.cpu_seconds, 3),
             "rtfx": self.rtfx,
             "memory_bytes": self.memory_bytes or None,
         }
@@ -139,6 +139,7 @@ def _figures(columns: Columns, place: int, intervals: dict[str, list[Interval]])
     wrong, missing, added, right = (
         int(each) for each in np.nan_to_num(columns.counts["primary"][:, place]).sum(axis=0)
     )
+    cpu = columns.cpu[:, place]
     # Only recordings with a known computing time say how fast a model is.
     timed = (np.nan_to_num(columns.compute[:, place]) > 0) & np.isfinite(columns.seconds)
     return ModelFigures(
@@ -154,7 +155,7 @@ def _figures(columns: Columns, place: int, intervals: dict[str, list[Interval]])
         wrong + missing + right,
         float(columns.seconds[timed].sum()),
         float(columns.compute[timed, place].sum()),
-        float(np.nansum(columns.cpu[:, place])),
+        float(np.nansum(cpu)) if np.isfinite(cpu).any() else None,
         columns.memory[model],
     )
 

@@ -72,7 +72,7 @@ def overview_section(columns: Columns, figures: Overview) -> Html:
                 f"{each.done} of {columns.expected}" if each.done < columns.expected else str(each.done),
                 str(each.failed),
                 rtfx,
-                _seconds(each.cpu_seconds) if each.cpu_seconds else "–",
+                "–" if each.cpu_seconds is None else _seconds(each.cpu_seconds),
                 size(each.memory_bytes) if each.memory_bytes else "–",
             ]
         )

@@ -133,6 +133,12 @@ def test_confusions_count_swapped_added_and_dropped_words_by_position() -> None:
     assert (counts.aligned, counts.wrong) == (7, 7)
 
 
+def test_added_space_is_visible_among_the_confusions() -> None:
+    columns = of_texts([("你好", "hi you")])
+    assert dict(confusions(columns)[0].added)[" "] == 1
+    assert ">␣<" in page(columns, tone)
+
+
 def test_worst_and_most_different_recordings_are_ranked() -> None:
     corpus = [Utterance(f"{place}", "a.wav", "one two three four") for place in range(4)]
     texts = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,22 @@ def test_report_fits_a_phone_and_switches_to_dark_colours(report: Any) -> None:
     report.get_by_role("button", name="Light or dark").click()
     assert report.evaluate("getComputedStyle(document.body).backgroundColor") != light
     report.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_long_speaker_names_leave_room_for_the_rates(chromium: Any, tmp_path: Path) -> None:
+    columns = made_columns(60)
+    speakers = [f"{place % 5}{'0123456789abcdef' * 8}" for place in range(60)]
+    columns = replace(columns, utterances=[replace(e, speaker=s) for e, s in zip(columns.utterances, speakers)])
+    (tmp_path / "long.html").write_text(report_page(columns, tone), encoding="utf-8")
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "long.html").as_uri())
+    page.wait_for_selector("html[data-ready]")
+    table = page.locator("#parts .tables > div", has_text="Speaker").locator(".scroll")
+    first_rate = table.locator("tbody tr").first.locator("td").nth(1).bounding_box()
+    assert first_rate["x"] + first_rate["width"] <= table.bounding_box()["x"] + table.bounding_box()["width"]
+    assert page.locator(".tools select[name=speaker]").bounding_box()["width"] < 400
+    assert page.locator("#parts .named").last.get_attribute("title") == sorted(speakers)[-1]
+    page.close()
 
 
 def test_injected_markup_is_shown_as_text(chromium: Any, tmp_path: Path) -> None:

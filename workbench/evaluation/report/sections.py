@@ -21,6 +21,7 @@ from workbench.text.rates import score
 
 OPENED = 3  # recordings of a list that are unfolded
 MOST_SKIPPED = 100  # rows of the manifest that are listed
+SPACE = "␣"
 
 
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]], words: Sequence[int] = (0,), css: str = "") -> Html:
@@ -149,13 +150,18 @@ def breakdowns_section(columns: Columns, breakdowns: Sequence[Breakdown]) -> Htm
         rates = [interval.rate or 0.0 for group in each.groups for interval in group.intervals]
         highest = max(rates, default=0.0) or 1.0
         rows = [
-            [group.name, str(group.recordings), *(_shaded(interval, highest) for interval in group.intervals)]
+            [_named(group.name), str(group.recordings), *(_shaded(interval, highest) for interval in group.intervals)]
             for group in each.groups
         ]
         head = [each.title.partition(":")[0], "Recordings", *(columns.short[model] for model in columns.models)]
         omitted = element("p", f"and {each.left_out} more", class_="quiet") if each.left_out else Html("")
         parts.append(element("div", element("h3", each.title), _table(head, rows), omitted))
     return _section("parts", f"{columns.rate} by part of the corpus", element("div", *parts, class_="tables"))
+
+
+def _named(name: str) -> Html:
+    """Returns a name for a table, which a style cuts if it is long; the whole name appears on hovering."""
+    return element("span", name, class_="named", title=name)
 
 
 def _shaded(interval: Interval, highest: float) -> Html:
@@ -172,9 +178,9 @@ def confusions_section(columns: Columns, model_confusions: Sequence[Confusions])
             ["dropped", *_borders(each.dropped_at)],
         ]
         tables = [
-            ("Taken for another", ["Said", "Heard", "Times"], each.swapped, (0, 1)),
-            ("Dropped", ["Said", "Times"], each.dropped, (0,)),
-            ("Added", ["Heard", "Times"], each.added, (0,)),
+            ("Taken for another", ["Said", "Heard", "Times"], [_shown(row) for row in each.swapped], (0, 1)),
+            ("Dropped", ["Said", "Times"], [_shown(row) for row in each.dropped], (0,)),
+            ("Added", ["Heard", "Times"], [_shown(row) for row in each.added], (0,)),
             ("Where", ["", "at the start", "in between", "at the end"], borders, (0,)),
         ]
         filled_tables = [
@@ -202,6 +208,11 @@ def confusions_section(columns: Columns, model_confusions: Sequence[Confusions])
             )
         )
     return _section("confusions", "What is confused with what", *parts)
+
+
+def _shown(row: Sequence[Any]) -> list[Any]:
+    """Returns units and their number for a table; the space between two words, a unit of a CER, becomes visible."""
+    return [_named(SPACE if cell == " " else cell) if isinstance(cell, str) else cell for cell in row]
 
 
 def _borders(borders: Any) -> list[str]:

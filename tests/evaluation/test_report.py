@@ -29,6 +29,7 @@ from workbench.evaluation.report.page import page
 from workbench.evaluation.report.players import players
 from workbench.evaluation.rows import Result, Utterance, scores_of
 from workbench.evaluation.summary import summary_of
+from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import pool_scores, score
 
 MARKUP = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
@@ -85,6 +86,14 @@ def test_overview_reports_speed_and_memory(columns: Columns) -> None:
 def test_report_header_states_the_number_and_duration_of_recordings(seconds: float, duration: str) -> None:
     corpus = [Utterance(str(number), f"{number}.wav", "one", duration=seconds) for number in range(2)]
     assert f"2 recordings, {duration}." in page(columns_of(corpus, {"demo/a": []}, "basic", "1"), tone)
+
+
+def test_report_of_an_earlier_normaliser_says_which_version_marks_the_errors() -> None:
+    corpus, version = [Utterance("a", "a.wav", "one")], find_normaliser("basic").version
+    for scored_with, is_noted in ((version, False), ("0", True)):
+        text = page(columns_of(corpus, {"demo/a": []}, "basic", scored_with), tone)
+        assert f"the normaliser basic, version {scored_with}." in text
+        assert (f"Errors are marked after its version {version}." in text) == is_noted
 
 
 def test_breakdown_groups_cover_all_recordings(columns: Columns) -> None:

@@ -17,6 +17,7 @@ from workbench.evaluation.report.overview import Breakdown, Overview
 from workbench.evaluation.report.players import Player
 from workbench.evaluation.statistics import Difference, Interval, correction
 from workbench.system.memory import size
+from workbench.text.normalisers import find_normaliser
 from workbench.text.rates import score
 
 OPENED = 3  # recordings of a list that are unfolded
@@ -89,9 +90,11 @@ def overview_section(columns: Columns, figures: Overview) -> Html:
         "Memory",
     ]
     failed = sum(each.failed for each in figures.models)
+    marking = find_normaliser(columns.normaliser).version
     notes = [
         f"The small numbers are 95 % intervals. {figures.blocks.about}",
-        f"Both texts are compared after the normaliser {columns.normaliser}, version {columns.normaliser_version}.",
+        f"Both texts are compared after the normaliser {columns.normaliser}, version {columns.normaliser_version}."
+        + ("" if marking == columns.normaliser_version else f" Errors are marked after its version {marking}."),
         "RTFx is seconds of sound per second of computing; memory is the most that a worker's process had in use.",
         *([f"{failed} failed recordings have no score and do not count in the rates."] if failed else []),
     ]

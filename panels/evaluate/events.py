@@ -17,6 +17,7 @@ from panels.evaluate.run import NOT_KEPT, Compute, Job, Results, Step, evaluate,
 from panels.evaluate.view import result_html, status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
+from panels.running.kept_files import uploaded
 from panels.running.last_results import LastResults
 from panels.running.sessions import SessionPool
 from panels.widgets.markup import datum
@@ -26,6 +27,7 @@ from workbench.audio.read import read as read_sound
 from workbench.audio.read import write_wav
 from workbench.core.errors import BadInput
 from workbench.evaluation.store import read
+from workbench.system.tempdirs import tempdir
 from workbench.text.normalisers import find_normaliser
 
 Update = dict[str, Any]
@@ -123,9 +125,11 @@ class EvaluateActions:
         with contextlib.closing(results.recordings()) as recordings:
             sound = read_sound(recordings.source(utterance))
         name = "".join(each if each.isalnum() or each in "-_" else "-" for each in Path(utterance.id).name)[-60:]
-        path = results.folder / f"{name or 'recording'}.wav"
-        write_wav(path, sound.samples)
-        return [str(path)], utterance.text
+        with tempdir() as folder:
+            write_wav(folder / "sound.wav", sound.samples)
+            # Recordings of other folders may have the same name, and the other tab may need this one for longer than
+            # the results are kept.
+            return [uploaded(folder / "sound.wav", f"{name or 'recording'}.wav")], utterance.text
 
     def take_one(self, event: gr.EventData) -> str:
         """Returns the path of the sound, as `take` does, for a tab with one recording and no text."""

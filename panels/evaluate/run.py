@@ -18,7 +18,7 @@ from workbench.core.visitors import bound, check_work, stoppable
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import REPORT, Columns, page, read_columns
 from workbench.evaluation.report.overview import Overview, overview
-from workbench.evaluation.report.page import sounds_in
+from workbench.evaluation.report.page import save_page, sounds_in
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.runner import run as evaluate
 from workbench.evaluation.store import Evaluation, read
@@ -181,5 +181,5 @@ def opened(evaluation: Evaluation, folder: Path, seconds: float = 0.0) -> Result
     figures = overview(columns)
     folder.mkdir(parents=True, exist_ok=True)
     results = Results(secrets.token_urlsafe(16), evaluation, columns, figures, folder, seconds)
-    results.report.write_text(page(columns, sounds_in(evaluation), figures), encoding="utf-8", errors="replace")
+    save_page(page(columns, sounds_in(evaluation), figures), results.report)
     return results

@@ -8,6 +8,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +17,7 @@ import soundfile
 
 from panels.evaluate.corpus import check_upload, example, uploaded_corpus
 from panels.evaluate.events import EvaluateActions
+from panels.evaluate.run import opened
 from panels.running.sessions import SessionPool
 from panels.widgets.recording_actions import first_fault_html
 from tests.panels.conftest import Served, serve
@@ -27,6 +29,7 @@ from tests.support.widths import fits_a_phone_and_a_desk, no_sideways_scroll
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Utterance
+from workbench.evaluation.store import read
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +215,29 @@ def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> 
         archive.writestr("list.csv", "audio,text\na.wav,one two\n")
         archive.writestr("._list.csv", b"\0\5\x16\7\0\2\0\0")
     assert uploaded_corpus([str(tmp_path / "c.zip")], tmp_path / "corpus").name == "list.csv"
+
+
+def test_recordings_of_one_name_are_sent_to_other_tabs_as_different_files(tmp_path: Path) -> None:
+    for place, seconds in enumerate((0.5, 1.0)):
+        (tmp_path / f"s{place}").mkdir()
+        tone(tmp_path / f"s{place}" / "001.wav", seconds)
+        (tmp_path / f"s{place}" / "001.txt").write_text("one")
+    actions = EvaluateActions(SessionPool(FakeRegistry()), FakeEvaluation())  # type: ignore[arg-type]
+    FakeEvaluation()(
+        str(tmp_path),
+        ["fake/sense|pytorch"],
+        tmp_path.parent / "results",
+        normaliser="basic",
+        limit=None,
+        on_progress=lambda share, activity: None,
+        on_skipped=lambda row: None,
+    )
+    results = opened(read(tmp_path.parent / "results"), tmp_path.parent / "kept")
+    actions.last_results.put(results.key, results)
+    taken = [actions.take_one(SimpleNamespace(_data={"key": results.key, "id": f"s{place}/001"})) for place in (0, 1)]  # type: ignore[arg-type]
+    actions.last_results.close()
+    assert [soundfile.info(each).duration for each in taken] == [0.5, 1.0]
+    assert {Path(each).name for each in taken} == {"001.wav"}
 
 
 def test_example_manifest_lists_the_shipped_samples() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -29,6 +30,20 @@ def test_failed_recordings_are_counted_and_exit_1_if_all_failed(
     exit_status, out, err = run(capsys, "evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
     assert exit_status == status and out[-1].startswith("the report is ") and len(err) == len(messages)
     assert all(sentence in line for line, sentence in zip(err, messages, strict=True)), err
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_errors_of_an_earlier_run_are_named_with_the_flag_that_retries_them(
+    capsys: Capture, folder: Path, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "list.csv"
+    manifest.write_text("audio,text\nlater.wav,one\n")
+    command = ("evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
+    assert len(run(capsys, *command)[2]) == 1
+    shutil.copyfile(folder / "short.wav", tmp_path / "later.wav")
+    status, _, err = run(capsys, *command)
+    assert status == 1 and "there is no file later.wav" in err[0] and "--retry-failed computes" in err[1]
+    assert run(capsys, *command, "--retry-failed")[0] == 0
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -81,6 +81,8 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
         progress.clear()
     for line in failures(outcome):
         say(f"workbench: {line}")
+    if not outcome.computed and any(each.failed for each in outcome.models):
+        say("workbench: these are errors of an earlier run; --retry-failed computes their recordings again")
     status = int(any(each.failed and each.failed == each.recordings for each in outcome.models))
     if parsed.json:
         print(json.dumps({**outcome.to_dict(), "report": found.to_dict()}, ensure_ascii=False))

@@ -95,6 +95,19 @@ def test_columns_of_other_toolkits_are_known_and_ambiguous_ones_refused(tmp_path
         rows(tmp_path / "twice.csv")
 
 
+def test_line_breaks_and_unclosed_quotation_marks_before_the_recording_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text(
+        'text,audio\n"one\nstill one",a.wav\n"two,b.wav\nthree,c.wav\n"four,d.wav\nfive",e.wav\n'
+    )
+    good, bad = rows(tmp_path / "l.csv")
+    assert [(each.audio, each.text) for each in good] == [
+        ("a.wav", "one\nstill one"),
+        ("c.wav", "three"),
+        ("e.wav", 'five"'),
+    ]
+    assert [each.where for each in bad] == ["l.csv, line 4", "l.csv, line 6"]
+
+
 def test_very_long_text_in_a_table_is_read_as_in_json(tmp_path: Path) -> None:
     text = ("word " * 40_000).strip()
     (tmp_path / "l.csv").write_text(f'id,audio,text\nu1,a.wav,"{text}"\nu2,a.wav,{text}\n')

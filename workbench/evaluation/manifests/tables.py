@@ -73,7 +73,9 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
             wrong = f"it has {len(row)} fields; expected {len(names)}, as the first line"
             yield where, _unclosed(lines) or wrong
             continue
-        if any(_is_row(line, delimiter, len(names), place) for line in lines.more):
+        # One line of a row may look like a row: the first one, or the last one if its text comes before its recording.
+        recordings = [_recording_in(line, delimiter, len(names), place) for line in lines.of_row]
+        if lines.more and [each for each in recordings if each] not in ([], [row[place].strip()]):
             yield where, _unclosed(lines)
             continue
         fields = by_known_names(dict(zip(names, row)), columns)
@@ -108,6 +110,11 @@ class _Lines:
         self._row.clear()
 
     @property
+    def of_row(self) -> list[str]:
+        """The lines of the row."""
+        return self._row
+
+    @property
     def more(self) -> list[str]:
         """The lines of the row after its first one."""
         return self._row[1:]
@@ -119,10 +126,14 @@ class _Lines:
         return bool(self.more)
 
 
-def _is_row(line: str, delimiter: str, count: int, place: int) -> bool:
-    """Returns whether a line inside a text is a row of its own: as many fields, and a recording at its place."""
+def _recording_in(line: str, delimiter: str, count: int, place: int) -> str:
+    """Returns the recording of a line that looks like a row of its own: it has as many fields, and names a recording.
+
+    Returns an empty text for other lines.
+    """
     fields = line.split(delimiter)
-    return len(fields) == count and PurePosixPath(fields[place].strip(' "')).suffix.lower() in SOUNDS
+    recording = fields[place].strip(' "\r\n') if len(fields) == count else ""
+    return recording if PurePosixPath(recording).suffix.lower() in SOUNDS else ""
 
 
 def _unclosed(lines: _Lines) -> str:

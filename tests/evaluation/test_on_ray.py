@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -84,6 +85,11 @@ def test_invalid_address_full_cluster_and_missing_ray_raise_an_error(
     fake(FakeRay({"one": 2}))
     with pytest.raises(BadInput, match=r"'cluster7' is not a Ray cluster's address; expected auto, local or ray://"):
         RayWorkers("cluster7", MODELS)
+    for address in ("127.0.0.1:1", "ray://127.0.0.1:1", "ray://127.0.0.1:99999"):  # no server listens there
+        with pytest.raises(Unavailable, match=f"the Ray cluster {address} cannot be reached: "):
+            RayWorkers(address, MODELS)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        RayWorkers(f"ray://127.0.0.1:{server.getsockname()[1]}", MODELS).close()
     fake(FakeRay({"one": 0}))
     with pytest.raises(Unavailable, match=r"no node of the Ray cluster has room for demo/a\|pytorch, which needs 1 "):
         RayWorkers("auto", MODELS)

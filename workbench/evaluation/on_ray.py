@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from workbench import __version__
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
@@ -28,6 +29,7 @@ from workbench.evaluation.workers import Died, Failed, Finished, Opened, Reply
 from workbench.registry.budget import estimated_bytes
 
 LOCAL = "local"
+CONNECT_SECONDS = 10.0
 OPENING = 0  # the number of the opening, which is not a batch
 
 
@@ -110,6 +112,7 @@ class RayWorkers:
         else:
             raise BadInput(f"{address!r:.80} is not a Ray cluster's address; expected auto, local or ray://HOST:PORT")
         try:
+            _check_port(address)
             with warnings.catch_warnings(action="ignore"):  # one sentence is enough
                 self._ray.init(**arguments, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # ConnectionError, RuntimeError, ValueError and others
@@ -187,6 +190,16 @@ class RayWorkers:
             self.end(number)
         if self._own:
             self._ray.shutdown()
+
+
+def _check_port(address: str) -> None:
+    """Raises `OSError` or `ValueError` if nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    place = address.removeprefix("ray://")
+    if "://" in place or ":" not in place:
+        return
+    parts = urlsplit(f"//{place}")
+    if parts.port is not None:
+        socket.create_connection((parts.hostname or "", parts.port), CONNECT_SECONDS).close()
 
 
 Need = tuple[int, int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import threading
@@ -30,6 +31,21 @@ def test_failed_recordings_are_counted_and_exit_1_if_all_failed(
     exit_status, out, err = run(capsys, "evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
     assert exit_status == status and out[-1].startswith("the report is ") and len(err) == len(messages)
     assert all(sentence in line for line, sentence in zip(err, messages, strict=True)), err
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_table_of_mixed_scripts_has_the_rate_that_the_differences_are_about(
+    capsys: Capture, folder: Path, tmp_path: Path
+) -> None:
+    manifest = tmp_path / "list.csv"
+    manifest.write_text(f"audio,text\n{folder / 'short.wav'},打开 app\n", encoding="utf-8")
+    command = ("evaluate", str(manifest), "-m", "sensevoice", "--out", str(tmp_path / "out"))
+    _, out, _ = run(capsys, *command)
+    assert out[0].split()[3:6] == ["MER", "WER", "CER"]
+    report = json.loads(run(capsys, *command, "--json")[1][0])["report"]
+    shown = pytest.approx(100 * report["models"][0]["rate"]["value"], abs=0.005)
+    assert report["rate"] == "MER" and float(out[1].split()[3]) == shown
+    assert run(capsys, "report", str(tmp_path / "out"))[1][0].partition(": ")[2].startswith("MER ")
 
 
 @pytest.mark.usefixtures("in_folder")

@@ -22,6 +22,7 @@ from workbench.evaluation import Outcome, read, run
 from workbench.evaluation.manifests import Bad
 from workbench.evaluation.models import split_models
 from workbench.evaluation.report import REPORT
+from workbench.evaluation.report.overview import Overview
 from workbench.system.endings import note_signal, stopped_status
 from workbench.system.memory import size
 
@@ -87,7 +88,7 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
     if parsed.json:
         print(json.dumps({**outcome.to_dict(), "report": found.to_dict()}, ensure_ascii=False))
         return status
-    for line in (*lines(outcome), *(pair.sentence for pair in found.pairs)):
+    for line in (*lines(outcome, found), *(pair.sentence for pair in found.pairs)):
         print(line)
     print(f"the report is {outcome.evaluation.path / REPORT}")
     return status
@@ -110,22 +111,27 @@ def _counts(out: Path) -> str:
         return "nothing was computed"
 
 
-def lines(outcome: Outcome) -> Iterator[str]:
-    """Yields a table with a row for each model, and the place of the results."""
-    rows = [("model", "recordings", "failed", "WER", "CER", "RTFx", "processor", "memory")]
-    rows += [
-        (
-            each.model,
-            str(each.recordings),
-            str(each.failed),
-            _percent(each.wer),
-            _percent(each.cer),
-            "-" if each.rtfx is None else f"{each.rtfx:.1f}",
-            "-" if each.cpu_seconds is None else f"{each.cpu_seconds:.1f} s",
-            size(each.memory_bytes) if each.memory_bytes else "-",
+def lines(outcome: Outcome, found: Overview) -> Iterator[str]:
+    """Yields a table with a row for each model, and the place of the results.
+
+    Args:
+        found: the figures of the report; for texts of mixed scripts, the table has their MER too.
+    """
+    rates = ("MER", "WER", "CER") if found.rate == "MER" else ("WER", "CER")
+    rows = [("model", "recordings", "failed", *rates, "RTFx", "processor", "memory")]
+    for each, figures in zip(outcome.models, found.models, strict=True):
+        rate_of = {"MER": figures.primary.rate, "WER": each.wer, "CER": each.cer}
+        rows.append(
+            (
+                each.model,
+                str(each.recordings),
+                str(each.failed),
+                *(_percent(rate_of[name]) for name in rates),
+                "-" if each.rtfx is None else f"{each.rtfx:.1f}",
+                "-" if each.cpu_seconds is None else f"{each.cpu_seconds:.1f} s",
+                size(each.memory_bytes) if each.memory_bytes else "-",
+            )
         )
-        for each in outcome.models
-    ]
     yield from aligned(rows)
     yield f"{outcome.computed} results computed in {outcome.seconds:.1f} s; all are in {outcome.evaluation.path}"
 

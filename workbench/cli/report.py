@@ -41,7 +41,8 @@ def make_report(evaluation: Evaluation, out: Path | None = None, table: Path | N
 def sentences(found: Overview) -> Iterator[str]:
     """Yields each model's rates with their intervals, then a sentence for each two models."""
     for each in found.models:
-        yield f"{each.model}: WER {each.wer}, CER {each.cer}, {each.done} recordings, {each.failed} failed"
+        primary = f"MER {each.primary}, " if found.rate == "MER" else ""
+        yield f"{each.model}: {primary}WER {each.wer}, CER {each.cer}, {each.done} recordings, {each.failed} failed"
     for pair in found.pairs:
         yield pair.sentence
     yield found.blocks.about

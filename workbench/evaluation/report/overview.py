@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.statistics import Blocks, Difference, Interval, blocks_of, differences, rate_intervals
+from workbench.text.rates import RateName
 
 MOST_GROUPS = 30  # of one breakdown; the worst ones are kept
 GROUP_DRAWS = 1000  # of an interval in a breakdown
@@ -83,6 +84,7 @@ class Breakdown:
 class Overview:
     """All figures of a report."""
 
+    rate: RateName  # of the primary rates, which the pairs and breakdowns are about
     models: tuple[ModelFigures, ...]
     pairs: tuple[Difference, ...]
     breakdowns: tuple[Breakdown, ...]
@@ -91,6 +93,7 @@ class Overview:
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values, for programs."""
         return {
+            "rate": self.rate,
             "models": [each.to_dict() for each in self.models],
             "pairs": [
                 {
@@ -127,6 +130,7 @@ def overview(columns: Columns, seed: int = 0, breakdowns: bool = True) -> Overvi
     }
     pairs = differences(names, columns.errors()[scored], columns.units()[scored], blocks, seed=seed)
     return Overview(
+        columns.rate,
         tuple(_figures(columns, place, intervals) for place in range(len(columns.models))),
         tuple(pairs),
         tuple(_breakdowns(columns, seed)) if breakdowns else (),

@@ -108,6 +108,13 @@ def test_line_breaks_and_unclosed_quotation_marks_before_the_recording_are_told_
     assert [each.where for each in bad] == ["l.csv, line 4", "l.csv, line 6"]
 
 
+def test_path_with_backslashes_is_a_path(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text("audio,text\r\nclips\\a.wav,one\r\nclips/b\\c.wav,two\r\n")
+    assert [each.audio for each in rows(tmp_path / "l.csv")[0]] == ["clips/a.wav", "clips/b\\c.wav"]
+    (tmp_path / "l.jsonl").write_text('{"audio": {"path": "clips\\\\a.wav"}, "text": "one"}\n')
+    assert [each.audio for each in rows(tmp_path / "l.jsonl")[0]] == ["clips/a.wav"]
+
+
 def test_very_long_text_in_a_table_is_read_as_in_json(tmp_path: Path) -> None:
     text = ("word " * 40_000).strip()
     (tmp_path / "l.csv").write_text(f'id,audio,text\nu1,a.wav,"{text}"\nu2,a.wav,{text}\n')

@@ -80,6 +80,7 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
             continue
         fields = by_known_names(dict(zip(names, row)), columns)
         fields |= {each: fields[each].rstrip() for each in ("audio", "id") if each in fields}
+        fields["audio"] = _with_slashes(fields["audio"])
         if clips and "/" not in fields["audio"]:
             fields["audio"] = clips + fields["audio"]
         yield where, fields
@@ -158,7 +159,15 @@ def json_rows(file: TextIO, name: str) -> Rows:
         elif is_cut(row):
             yield where, _cut(row)
         else:
-            yield where, by_known_names(_flat_audio(row))
+            fields = by_known_names(_flat_audio(row))
+            if isinstance(fields.get("audio"), str):
+                fields["audio"] = _with_slashes(fields["audio"])
+            yield where, fields
+
+
+def _with_slashes(path: str) -> str:
+    r"""Returns a path that was written on Windows, such as `clips\a.wav`, as other systems read it."""
+    return path if "/" in path else path.replace("\\", "/")
 
 
 def is_cut(row: Mapping[str, Any]) -> bool:

@@ -14,13 +14,14 @@ from pathlib import Path, PurePosixPath
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
+from workbench.evaluation.manifests.folders import KALDI, is_archive
+from workbench.evaluation.manifests.found import is_list, lists_among
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
 from workbench.system.folders import is_system_file
 
-LISTS = (".csv", ".tsv", ".jsonl", ".gz")
 MOST_UNPACKED = 4 << 30  # bytes of the files in one uploaded archive
 MOST_FILES = 100_000
 EXAMPLE = "samples/manifest.csv"  # in the assets
@@ -50,9 +51,9 @@ def server_path(entry: str, guard: Guard) -> Path:
 def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     """Gathers uploaded files in a folder and returns their manifest, or the folder if there is none among them.
 
-    The files are a manifest with its recordings, recordings with their texts beside, or a .zip of either. Raises
-    `BadInput` for an archive that is broken or too large, for several manifests, and for a manifest that names a
-    recording which was not uploaded with it.
+    The files are a manifest with its recordings, recordings with their texts beside, or a .zip of either, or of a data
+    directory of Kaldi. Raises `BadInput` for an archive that is broken or too large, for several manifests, and for a
+    manifest that names a recording which was not uploaded with it.
     """
     folder.mkdir(parents=True)
     for file in map(Path, files):
@@ -63,18 +64,32 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
             if place.exists():
                 raise BadInput(f"two uploaded files are called {file.name}; expected different names")
             shutil.copyfile(file, place)
-    names = [each for each in sorted(folder.rglob("*")) if each.is_file() and not is_system_file(each.name)]
-    lists = [each for each in names if each.name.lower().endswith(LISTS)]
-    top = min((len(each.parts) for each in lists), default=0)
-    lists = [each for each in lists if len(each.parts) == top]
-    if len(lists) > 1:
-        raise BadInput(f"there are {len(lists)} manifests: {', '.join(each.name for each in lists)}; expected one")
-    manifest = lists[0] if lists else folder
+    manifest = _manifest_in(folder)
     try:
         _check_inside(read_manifest(manifest), folder)
     except BadInput as error:
         raise _as_uploaded(error, folder) from error
     return manifest
+
+
+def _manifest_in(folder: Path) -> Path:
+    """Returns the manifest of uploaded files: the list, or the data directory of Kaldi, that lies highest.
+
+    If there is neither, returns the only archive of files without recordings, or else the folder.
+    """
+    files = [each.relative_to(folder) for each in folder.rglob("*") if each.is_file()]
+    files = [each for each in files if not is_system_file(str(each))]
+    for depth in sorted({len(each.parts) for each in files}):
+        names = [str(each) for each in files if len(each.parts) == depth]
+        manifests = [each for each in names if PurePosixPath(each).name == KALDI] or lists_among(names)
+        if len(manifests) > 1:
+            raise BadInput(f"there are {len(manifests)} manifests: {', '.join(sorted(manifests))}; expected one")
+        if manifests:
+            manifest = folder / manifests[0]
+            return manifest.parent if manifest.name == KALDI else manifest
+    archives = [each for each in files if is_archive(each)]
+    has_recordings = any(each.suffix.lower() in SOUNDS for each in files)
+    return folder / archives[0] if len(archives) == 1 and not has_recordings else folder
 
 
 def check_upload(file: Path) -> None:
@@ -84,7 +99,7 @@ def check_upload(file: Path) -> None:
             pass
     elif file.suffix.lower() in SOUNDS:
         check_sound(file)
-    elif file.name.lower().endswith(LISTS):
+    elif is_list(file.name):
         try:
             next((row for row in read_manifest(file).rows() if isinstance(row, Utterance)), None)
         except BadInput as error:

@@ -210,6 +210,30 @@ def test_recordings_with_text_files_need_no_manifest(tmp_path: Path) -> None:
     assert isinstance(row, Utterance) and row.text == "one two"
 
 
+def test_the_highest_list_or_kaldi_directory_of_an_upload_is_its_manifest(tmp_path: Path) -> None:
+    sound = Path(tone(tmp_path / "a.wav", 1.0)).read_bytes()
+    nemo = json.dumps({"audio_filepath": "a.wav", "text": "one two"})
+    for number, (files, manifest) in enumerate(
+        [
+            ({"a.wav": sound, "train_manifest.json": nemo}, "train_manifest.json"),
+            ({"c/a.wav": sound, "c/wav.scp": "u1 a.wav\n", "c/text": "u1 one two\n"}, "c"),
+            ({"c/a.wav": sound, "c/l.csv": "audio,text\nx\\a.wav,one two\n", "c/about.json": "{}"}, "c/l.csv"),
+            ({"a.wav": sound, "a.txt": "one two", "a.json": "{}"}, ""),
+        ]
+    ):
+        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        found = uploaded_corpus([str(tmp_path / f"{number}.zip")], tmp_path / f"corpus{number}")
+        assert found == tmp_path / f"corpus{number}" / manifest
+        assert [each.text for each in read_manifest(found).rows() if isinstance(each, Utterance)] == ["one two"]
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        for split in ("train", "test"):
+            archive.writestr(f"{split}/metadata.csv", "file_name,text\na.wav,one\n")
+    with pytest.raises(BadInput, match=r"2 manifests: test/metadata\.csv, train/metadata\.csv; expected one"):
+        uploaded_corpus([str(tmp_path / "two.zip")], tmp_path / "splits")
+
+
 def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
         archive.writestr("list.csv", "audio,text\na.wav,one two\n")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.found import Rows, no_corpus
+from workbench.evaluation.manifests.found import Rows, lists_among, no_corpus
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import lines_of
 from workbench.system.folders import files_below, is_system_file
 
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
-LISTS = (".csv", ".tsv", ".jsonl", ".jsonl.gz")
+KALDI = "wav.scp"  # the file that makes a folder a data directory of Kaldi
 LONGEST = 1 << 20  # bytes of a transcript
 
 
@@ -30,7 +30,7 @@ def kaldi_rows(folder: Path) -> Rows:
     speakers = dict(_table(folder / "utt2spk", required=False))
     languages = dict(_table(folder / "utt2lang", required=False))
     segmented = (folder / "segments").is_file()
-    for number, (name, value) in enumerate(_table(folder / "wav.scp"), 1):
+    for number, (name, value) in enumerate(_table(folder / KALDI), 1):
         where = f"wav.scp, line {number}"
         reason = _unusable(name, value, where)
         if reason:
@@ -148,7 +148,7 @@ def folder_rows(path: Path) -> Rows:
     recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
     if not recordings:
         raise no_corpus(path, "holds no recordings")
-    lists = [name for name in listing.names if name.lower().endswith(LISTS)]
+    lists = lists_among(listing.names)
     if lists and not any(name.lower().endswith((*TRANSCRIPTS, LISTED)) for name in listing.names):
         advice = "name that list" if path.is_dir() else "unpack it and name that list"
         raise BadInput(f"{path} holds no transcripts beside its recordings, but the list {lists[0]}; {advice}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.core.errors import BadInput
+from workbench.evaluation.places import SOUNDS
 from workbench.evaluation.rows import Utterance
 
 # The names that a column may have; messages use the first one. Upper and lower case are the same.
@@ -37,6 +38,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id"),
     "noise": ("noise", "noise_type", "environment", "condition"),
 }
+TABLES = (".csv", ".tsv")  # endings of lists; .gz may follow
+OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest")
 LONGEST_ID = 300  # characters
 LONGEST_TEXT = 1_000_000
 LONGEST_SECONDS = 10_000_000
@@ -74,6 +77,26 @@ ManifestRow = Mapping[str, Any]
 
 Rows = Iterator[tuple[str, ManifestRow | str]]
 """The place of each row, and the row or the reason why it cannot be read."""
+
+
+def is_list(name: str) -> bool:
+    """Returns whether a file is a list of recordings, by its name."""
+    return name.lower().removesuffix(".gz").endswith((*TABLES, *OBJECTS))
+
+
+def lists_among(names: Collection[str]) -> list[str]:
+    """Returns the lists among the files of a folder, sorted.
+
+    A `.json` may be anything: it counts only if there is no other list, and no recording of the same name.
+    """
+    found = sorted(filter(is_list, names))
+    others = [each for each in found if not each.lower().endswith(".json")]
+    recordings = {str(PurePosixPath(each).with_suffix("")) for each in names if _is_sound(each)}
+    return others or [each for each in found if each[: -len(".json")] not in recordings]
+
+
+def _is_sound(name: str) -> bool:
+    return PurePosixPath(name).suffix.lower() in SOUNDS
 
 
 def by_known_names(fields: Mapping[str, Any], columns: Mapping[str, str] | None = None) -> dict[str, Any]:

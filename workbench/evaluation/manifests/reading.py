@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.folders import folder_rows, is_archive, kaldi_rows
-from workbench.evaluation.manifests.found import Bad, FoundCorpus, Rows, checked, no_corpus
+from workbench.evaluation.manifests.folders import KALDI, folder_rows, is_archive, kaldi_rows
+from workbench.evaluation.manifests.found import OBJECTS, TABLES, Bad, FoundCorpus, Rows, checked, no_corpus
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
 from workbench.evaluation.places import DAMAGE, SOUNDS, is_address, opened_address
 from workbench.evaluation.rows import Utterance
@@ -29,8 +29,6 @@ KINDS = {  # how files begin that are not text
     b"SQLite": "is a data base",
     b"\x89HDF": "is an HDF5 file",
 }
-TABLES = {".csv": False, ".tsv": True}
-OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest")
 
 
 def read_manifest(manifest: str | Path) -> FoundCorpus:
@@ -66,7 +64,7 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
 
 
 def _of_folder(path: Path) -> FoundCorpus:
-    if (path / "wav.scp").is_file():
+    if (path / KALDI).is_file():
         return _found(str(path), str(path), "kaldi", lambda: kaldi_rows(path))
     for name in LISTS:
         if (path / name).is_file():
@@ -84,7 +82,7 @@ def _listed(path: str, root: str, name: str, open_file: Callable[[], BinaryIO]) 
         raise no_corpus(path, f"has the ending {suffix!r:.20}, of no known format")
     as_text = partial(_text, path, open_file, packed=name.lower().endswith(".gz"))
     if suffix in TABLES:
-        return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, TABLES[suffix]))
+        return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, suffix == ".tsv"))
     with as_text() as file:
         cuts = _first_is_cut(file, path)
     return _found(path, root, "lhotse" if cuts else "jsonl", lambda: _objects(as_text, name))

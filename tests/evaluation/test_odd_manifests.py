@@ -157,6 +157,15 @@ def test_files_of_macos_are_no_recordings_and_endings_may_be_in_capitals(tmp_pat
         assert [(each.id, each.text) for each in good] == [("c/a", "one"), ("c/b-1-0", "two three")] and not bad
 
 
+def test_text_without_its_recording_is_named_in_librispeech(tmp_path: Path) -> None:
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8" / "8-1.trans.txt").write_text("8-1-0 ONE\n8-1-1 TWO\n")
+    (tmp_path / "8" / "8-1-0.flac").write_bytes(sound())
+    good, bad = rows(tmp_path)
+    assert [each.id for each in good] == ["8/8-1-0"]
+    assert bad == [Bad("8/8-1-1", "there is no recording of this name, only its text")]
+
+
 def test_folder_with_a_list_and_no_transcripts_asks_for_the_list(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "c.zip", {"train/a.wav": sound(), "train/list.tsv": "audio\ttext\na.wav\tone\n"})
     with zipfile.ZipFile(path) as archive:

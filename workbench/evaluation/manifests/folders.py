@@ -161,8 +161,10 @@ def folder_rows(path: Path) -> Rows:
                     listed[f"{folder}/{stem}" if folder else stem] = text
             except BadInput as error:
                 yield name, str(error)
-    for name in recordings:
-        stem = name.removesuffix(PurePosixPath(name).suffix)
+    stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
+    for stem in sorted(listed.keys() - set(stems.values())):
+        yield stem, "there is no recording of this name, only its text"
+    for name, stem in stems.items():
         beside = (stem + spelling for end in TRANSCRIPTS for spelling in (end, end.upper()))
         transcript = next((name for name in beside if name in names), None)
         speaker = None

@@ -107,7 +107,9 @@ def _chosen(
     on_progress: OnProgress | None,
 ) -> Chosen:
     name, *details = text.split(SEPARATOR)
-    if len(details) > 2 or not name.strip():
+    if not name.strip():
+        raise BadInput(f"{text!r:.80} names no model; expected M, M|RUNTIME or M|RUNTIME|TYPE")
+    if len(details) > 2:
         raise BadInput(f"the model {text!r:.80} has {len(details) + 1} parts; expected M, M|RUNTIME or M|RUNTIME|TYPE")
     card = registry.card(name.strip())
     if FAMILIES[card.family].input != RECORDING or "transcribe" not in card.tasks:

@@ -96,6 +96,12 @@ def test_report_of_an_earlier_normaliser_says_which_version_marks_the_errors() -
         assert (f"Errors are marked after its version {version}." in text) == is_noted
 
 
+@pytest.mark.parametrize(("second", "is_noted"), [("two", True), ("too", False)])
+def test_report_of_a_model_without_errors_says_what_its_interval_means(second: str, is_noted: bool) -> None:
+    text = page(of_texts([("one", "one"), ("two", second)]), tone)
+    assert ("A model without errors has the interval 0 to 0" in text) == is_noted
+
+
 def test_breakdown_groups_cover_all_recordings(columns: Columns) -> None:
     report = overview(columns)
     titles = [each.title for each in report.breakdowns]

@@ -23,6 +23,9 @@ from workbench.text.rates import score
 OPENED = 3  # recordings of a list that are unfolded
 MOST_SKIPPED = 100  # rows of the manifest that are listed
 SPACE = "␣"
+ALL_RIGHT = (
+    "A model without errors has the interval 0 to 0, however few recordings there are; more of them may have errors."
+)
 
 
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]], words: Sequence[int] = (0,), css: str = "") -> Html:
@@ -96,6 +99,7 @@ def overview_section(columns: Columns, figures: Overview) -> Html:
         f"Both texts are compared after the normaliser {columns.normaliser}, version {columns.normaliser_version}."
         + ("" if marking == columns.normaliser_version else f" Errors are marked after its version {marking}."),
         "RTFx is seconds of sound per second of computing; memory is the most that a worker's process had in use.",
+        *([ALL_RIGHT] if any(each.primary.rate == each.primary.high == 0 for each in figures.models) else []),
         *([f"{failed} failed recordings have no score and do not count in the rates."] if failed else []),
     ]
     return _section("overview", "Overview", _table(head, rows, css="first"), _notes(notes))

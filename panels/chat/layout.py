@@ -18,4 +18,4 @@ LOADING = '<div class="chat"><p class="muted small loading" role="status">Openin
 def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     """Builds the tab in the current context."""
     page.routes += chat_routes(pool)
-    scripted_html("chat/start.js", LOADING, elem_id="chat")
+    scripted_html("chat/start.js", LOADING, elem_id="chat-page")

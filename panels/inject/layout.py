@@ -104,7 +104,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 prompt_card(),
                 models_card(3, "Language models", "inject-models"),
                 options_card(options, pool.registry, "inject"),
-                *start_and_cancel("Inject", "inject", "cancel-inject"),
+                *start_and_cancel("Inject", "inject-run", "cancel-inject"),
                 listed,
                 waiting,
                 made_prompt,

@@ -236,7 +236,9 @@ def open_tab(page: Any, served: Served) -> None:
 @pytest.mark.browser
 def test_embedding_is_injected_into_two_runtimes(served_inject: Served, page: Any, tmp_path: Path) -> None:
     open_tab(page, served_inject)
-    page.locator("#inject").click()
+    page.goto(f"{served_inject.url}#inject")  # the browser would focus an element of that name
+    assert page.evaluate("scrollY") == 0 and page.locator(".go :focus").count() == 0
+    page.locator("#inject-run").click()
     expect(page.locator(".toast-body").last).to_contain_text("there is no embedding")
     page.locator("#inject-recording").get_by_label("Upload file").click()
     page.set_input_files("#inject-recording input[type=file]", str(broken(tmp_path / "text.wav")))
@@ -252,7 +254,7 @@ def test_embedding_is_injected_into_two_runtimes(served_inject: Served, page: An
     expect(page.locator("#inject-prompt textarea")).to_have_value(f"What is {PLACEHOLDER}")
     for box in page.locator("#inject-models input").all():
         box.check()
-    page.locator("#inject").click()
+    page.locator("#inject-run").click()
     expect(page.locator("#answers .result.done")).to_have_count(2)
     expect(page.locator("#answers")).to_contain_text("the same likeliest token, 2 of the 2")
     page.locator("#embeddings").get_by_role("button", name="Inspect").click()
@@ -298,11 +300,11 @@ def test_cancel_stops_the_generation_and_keeps_finished_answers(
     page.locator("#inject-prompt textarea").fill(PLACEHOLDER)
     for box in page.locator("#inject-models input").all():
         box.check()
-    page.locator("#inject").click()
+    page.locator("#inject-run").click()
     expect(page.locator("#answers .result.done")).to_have_count(1)
     expect(page.locator("#answers .writing")).to_contain_text("seven")
     page.locator("#cancel-inject").click()
-    expect(page.locator("#inject")).to_be_visible()
+    expect(page.locator("#inject-run")).to_be_visible()
     expect(page.locator("#inject-status")).to_contain_text("Stopped: 1 of 2 answers")
     expect(page.locator("#inject-prompt textarea")).to_have_value(PLACEHOLDER)
     hanging.gate.set()

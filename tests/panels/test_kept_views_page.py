@@ -119,7 +119,7 @@ def test_link_reopens_a_stored_inject_answer(desk: Served, visit: Callable[[int]
     page.set_input_files("#embedding-files input[type=file]", str(path))
     expect(page.locator("#embeddings")).to_contain_text("speech.npy")
     page.locator("#inject-prompt textarea").fill(f"What is {PLACEHOLDER}")
-    page.locator("#inject").click()
+    page.locator("#inject-run").click()
     expect(page.locator("#answers .result.done").first).to_be_visible()
     link = link_of(page, "inject")
     page.reload()

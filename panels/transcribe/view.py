@@ -13,6 +13,7 @@ from panels.running.progress import named_percent
 from panels.transcribe.many import FEWEST, many_html, recordings_of
 from panels.transcribe.run import Instead, Row, RunState
 from panels.widgets.templates import render
+from workbench.audio.domain import SILENCE
 from workbench.display.words import duration, error_rate
 from workbench.session.values import Transcript
 from workbench.system.memory import size
@@ -120,8 +121,10 @@ def _recording(rows: Sequence[Row], instead: Instead | None) -> Markup:
     lengths = [row.transcript.audio_seconds for row in rows if row.transcript and row.status == "done"]
     wrong = any(row.score and row.score.counts.errors for row in rows)
     length = lengths[0] if lengths else None
+    is_silent = any(row.transcript and row.transcript.doubt and row.transcript.doubt.kind == SILENCE for row in rows)
+    offered = None if is_silent else instead  # no model hears more in silence
     return render(
-        VIEW, "recording", rows[0], length, doubt_of(rows, instead is not None), instead, map(row_html, rows), wrong
+        VIEW, "recording", rows[0], length, doubt_of(rows, instead is not None), offered, map(row_html, rows), wrong
     )
 
 

@@ -26,6 +26,8 @@ def test_digit_samples_are_inside_the_domain_and_other_speech_is_outside() -> No
     assert not any(domain.outside(samples) or domain.outside(samples, confidence=0.95) for samples in sounds.values())
     assert domain.outside(np.zeros(16000, np.float32)) == SILENCE
     assert domain.outside(np.zeros(0, np.float32)) == SILENCE
+    assert domain.outside(np.zeros(80, np.float32)) == SILENCE
+    assert domain.outside(sounds["three_seven_one.wav"][8000:8080]) is None, "too short to judge, and not silent"
     assert domain.outside(RNG.normal(size=48000).astype(np.float32) / 10) == SOUND
 
 

@@ -165,3 +165,5 @@ def test_doubt_suggests_another_model_and_survives_a_json_round_trip() -> None:
     [line] = doubts(doubted, "demo/paraformer")
     assert line == "this sounds like other speech; try --model sensevoice-small (downloads 940 MB)"
     assert read_transcript(doubted.to_dict()).doubt == doubted.doubt
+    silent = replace(plain, doubt=Doubt("silence", "the recording is silent"))
+    assert doubts(silent, "demo/paraformer") == ["the recording is silent"], "no other model hears more in it"

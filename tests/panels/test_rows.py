@@ -144,6 +144,9 @@ def test_a_doubt_is_one_line_for_all_models_with_a_button() -> None:
     single = results_html(RunState((rows[0], replace(done_row(), key="0:b", title="B · GGUF")), finished=True))
     assert "Demo X · PyTorch: this sounds like" in single and 'data-event="instead"' not in single
     Tags(html)
+    silent = done_row(doubt=Doubt("silence", "the recording is silent"))
+    html = results_html(RunState((silent,), finished=True, instead=instead))
+    assert "The recording is silent." in html and 'data-event="instead"' not in html
 
 
 def test_several_recordings_get_a_summary_row_per_model() -> None:

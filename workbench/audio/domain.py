@@ -27,6 +27,7 @@ WINDOW_SECONDS = 6.0  # the network hears so much at a time, as it was trained
 MOST_WINDOWS = 30  # of a long recording, spread evenly
 QUIET_DB = 30.0  # a window whose loudest part is so far below the recording's loudest is left out
 SILENT_DB = -75.0  # dB of full scale: what is quieter throughout is silence
+SILENT_PEAK = 10 ** (SILENT_DB / 20)
 RANGE = 10.0  # log-mel values further below the largest count as this far below: the noise of a quiet room is not heard
 SPREAD = 3.0  # about the standard deviation of what is left
 BANDS = NUM_MELS // 2  # neighbouring mel bands are averaged
@@ -61,6 +62,8 @@ class Domain:
     ) -> str | None:
         """Returns the kind of a recording that is not of the domain, or None for one that is.
 
+        A recording that is shorter than a frame is too short to judge: None, unless it is silent.
+
         Args:
             samples: [n], mono at 16 kHz.
             spans: the segments that are transcribed; without any, the whole recording is judged.
@@ -68,7 +71,8 @@ class Domain:
         """
         windows = _windows(samples, spans)
         if not windows:
-            return SILENCE
+            is_short = len(samples) < FRAME_SHIFT
+            return None if is_short and np.abs(samples).max(initial=0.0) > SILENT_PEAK else SILENCE
         inside, speech, sound = self._odds(windows)
         seconds = sum(map(len, windows)) / SAMPLE_RATE
         if inside >= self._limit(seconds, confidence):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.audio.check import check_sound
+from workbench.audio.domain import SILENCE
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.registry.catalogue import find_card, read_catalogue
 from workbench.registry.domains import instead_of
@@ -103,9 +104,11 @@ def _events(
 
 
 def doubts(transcript: Transcript, model: str) -> list[str]:
-    """Returns lines about a recording outside the model's domain, which name a model that may fit."""
+    """Returns lines about a recording outside the model's domain; unless it is silent, they name a model that may fit."""
     if transcript.doubt is None:
         return []
+    if transcript.doubt.kind == SILENCE:
+        return [transcript.doubt.sentence]
     catalogue = read_catalogue()
     suggestion = instead_of(find_card(model, catalogue), catalogue.cards)
     download = (

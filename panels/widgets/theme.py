@@ -38,6 +38,7 @@ def head() -> str:
             "visualise/visualise.css",
             "live/live.css",
             "timeline/timeline.css",
+            "forced-colours.css",
         )
     )
     scripts = "".join(

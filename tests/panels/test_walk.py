@@ -125,3 +125,18 @@ def test_checkboxes_follow_the_dark_colour_scheme(served: Served, page: Any) -> 
         open_page(page, served)
         for box in page.locator("#models input[type=checkbox]").all():
             assert box.evaluate("(each) => getComputedStyle(each).colorScheme.includes('dark')") == (scheme == "dark")
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("transcribe,parity")
+def test_chosen_items_and_data_colours_remain_with_forced_colours(served: Served, page: Any) -> None:
+    page.emulate_media(forced_colors="active")
+    page.goto(f"{served.url}#parity")
+    expect(page.locator(".heat .h6").first).to_be_visible()
+    outline = "each => getComputedStyle(each).outlineStyle"
+    chosen = page.locator("#tabs button[role=tab][aria-selected=true], .toggle[aria-pressed=true]").all()
+    others = page.locator("#tabs button[role=tab][aria-selected=false], .toggle[aria-pressed=false]").all()
+    assert {each.evaluate(outline) for each in chosen} == {"solid"}
+    assert {each.evaluate(outline) for each in others} == {"none"}
+    background = "each => getComputedStyle(each).backgroundColor"
+    assert page.locator(".heat .h6").first.evaluate(background) != page.locator(".heat .h0").first.evaluate(background)

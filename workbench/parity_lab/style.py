@@ -82,6 +82,7 @@ PARTS = """
   .h4 { background: light-dark(#f7d794, #6b5417); color: light-dark(#2a1d00, #ffedc2); }
   .h5 { background: light-dark(#ee8a52, #b4551c); color: light-dark(#2a0f00, #fff); font-weight: 600; }
   .h6 { background: light-dark(#b3202a, #d63a42); color: #fff; font-weight: 600; } .none { color: var(--quiet); }
+  :is(.h0, .h1, .h2, .h3, .h4, .h5, .h6) { forced-color-adjust: none; }
   .key span { display: inline-block; padding: 0 .5rem; margin: 0 .25rem .25rem 0; font-size: .8125rem; }
 
   .pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 19rem), 1fr)); gap: .75rem;

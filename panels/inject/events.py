@@ -55,6 +55,7 @@ class InjectActions:
         self.samples = tuple(samples)
         self.options = tuple(options)
         self._runs = ActiveRuns()
+        self._making = ActiveRuns()
 
     # Models.
 
@@ -191,12 +192,19 @@ class InjectActions:
         return look_html(embedding, *self._neighbours(embedding, chosen_in(chooser)))
 
     def make(
-        self, recording: str | None, chosen: str | None, listed: Any, prompt: str, made_prompt: str = ""
+        self,
+        recording: str | None,
+        chosen: str | None,
+        listed: Any,
+        prompt: str,
+        made_prompt: str,
+        request: gr.Request,
     ) -> Iterator[tuple[Any, ...]]:
         """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
 
         The speech model's prompt replaces an empty prompt, and one that came from a recording. Yields values for:
-        embeddings, list, prompt, the option chat, progress, the prompt that a recording brought.
+        embeddings, list, prompt, the option chat, progress, the prompt that a recording brought. If the user has begun
+        with another recording meanwhile, it raises an error without a message, and nothing follows.
         """
         if not recording:
             raise BadInput("there is no recording; upload one, record one, or click a sample")
@@ -206,13 +214,17 @@ class InjectActions:
         cell = speech_models[0].cell
         status = element("p", f"{text(speech_models[0].title)} makes the embeddings", role="status")
         idle = (gr.skip(),) * 4
-        yield *idle, element("div", status + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
-        try:
-            session = self.pool.session(cell.model, cell.runtime, cell.quantization)
-            trace = session.trace(recording, STAGES)
-        except Exception:
-            yield *idle, "", gr.skip()
-            raise
+        user = str(request.session_hash)
+        with self._making.run(user) as making:
+            yield *idle, element("div", status + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
+            try:
+                session = self.pool.session(cell.model, cell.runtime, cell.quantization)
+                trace = session.trace(recording, STAGES)
+            except Exception:
+                yield *idle, "", gr.skip()
+                raise
+            if not self._making.is_latest(user, making):
+                raise gr.Error(visible=False, print_exception=False)
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
         embeddings = [*listed_embeddings(listed), ListedEmbedding(found, from_recording=True)]
         replaces_prompt = not (prompt or "").strip() or prompt == made_prompt
@@ -225,7 +237,7 @@ class InjectActions:
     def start(
         self, listed: Any, prompt: str, chooser: Any, request: gr.Request, *values: Any
     ) -> Iterator[tuple[Any, ...]]:
-        """Runs the models; yields answers, progress, Inject and Cancel button.
+        """Runs the models; yields answers, progress, Inject and Cancel button. It ends an earlier run of the user.
 
         Args:
             values: the values of the options' inputs.
@@ -233,9 +245,13 @@ class InjectActions:
         options = read_inputs(self.options, values)
         embeddings = [each.embedding for each in listed_embeddings(listed)]
         job = prepare(self.pool.registry, prompt or "", embeddings, chosen_in(chooser), options)
+        user = str(request.session_hash)
+        self._runs.stop(user)
         try:
-            with self._runs.run(str(request.session_hash)) as stop:
+            with self._runs.run(user) as stop:
                 for answers in run(self.pool, job, stop):
+                    if not self._runs.is_latest(user, stop):
+                        return  # the later run shows its answers now
                     yield answers_html(answers), status_html(answers), *run_buttons(not answers.finished)
         except Exception:
             yield gr.skip(), "", *run_buttons(False)

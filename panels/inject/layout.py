@@ -155,28 +155,32 @@ def _wire_embeddings(actions: InjectActions, inputs: Inputs, results: Results, f
 def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
     """Wires the recording, the runs that it and the button begin, and the runs that are kept."""
     card, text = inputs.embeddings, inputs.prompt.text
-    picked = wire(card.samples.pick, actions.pick_sample, None, card.recording)
+    picked = wire(card.samples.pick, actions.pick_sample, None, card.recording, **IN_TURN)
     wire_value(card.recording.clear, "", card.fault)
     wire_script(inputs.prompt.insert.click, INSERT, text, text)
     own_chat = inputs.options.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
     embedding_outputs = [inputs.listed, card.listed, text, own_chat, results.status, inputs.made_prompt]
     wire(card.make.click, actions.make, inputs.making, embedding_outputs, **COMPUTING)
     ran = [_wire_start(inputs.start.click, actions, inputs, results)]
-    # A new recording runs all the steps: embeddings are made, shown and injected.
+    # A new recording runs all the steps: embeddings are made, shown and injected. A recording that comes during the
+    # steps of another one runs them too, and its results come last.
+    repeatable = {"trigger_mode": "multiple"}
     for event in (picked.success, card.recording.stop_recording, card.recording.upload):
         cleared_outputs = [inputs.listed, card.listed, results.look, card.fault]
-        cleared = wire(event, actions.begin_with, [card.recording, inputs.listed], cleared_outputs)
-        embedded = wire(cleared.success, actions.make, inputs.making, embedding_outputs, **COMPUTING)
-        wire(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look)
-        ran.append(_wire_start(embedded.success, actions, inputs, results))
+        cleared = wire(event, actions.begin_with, [card.recording, inputs.listed], cleared_outputs, **repeatable)
+        embedded = wire(cleared.success, actions.make, inputs.making, embedding_outputs, **COMPUTING, **repeatable)
+        wire(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look, **IN_TURN)
+        ran.append(_wire_start(embedded.success, actions, inputs, results, **repeatable))
     _wire_kept(page, actions, inputs, results, fill, ran)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
 
 
-def _wire_start(event: Callable[..., Any], actions: InjectActions, inputs: Inputs, results: Results) -> Any:
+def _wire_start(
+    event: Callable[..., Any], actions: InjectActions, inputs: Inputs, results: Results, **settings: Any
+) -> Any:
     """Wires an event to a run of the models; returns the event of the run."""
     run_outputs = [results.answers, results.status, inputs.start, inputs.cancel]
-    return wire(event, actions.start, inputs.form, run_outputs, js=SHOW_ANSWERS, **COMPUTING)
+    return wire(event, actions.start, inputs.form, run_outputs, js=SHOW_ANSWERS, **COMPUTING, **settings)
 
 
 def _wire_kept(

@@ -32,3 +32,12 @@ def test_failed_run_is_marked_as_stopped() -> None:
     with pytest.raises(ZeroDivisionError), runs.run("one") as stop:
         raise ZeroDivisionError
     assert stop.is_set()
+
+
+def test_earlier_run_is_not_the_latest_after_the_later_run_has_ended() -> None:
+    runs = ActiveRuns()
+    with runs.run("one") as earlier:
+        assert runs.is_latest("one", earlier)
+        with runs.run("one") as later:
+            assert runs.is_latest("one", later)
+        assert not runs.is_latest("one", earlier)

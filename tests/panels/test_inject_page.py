@@ -32,6 +32,7 @@ pytestmark = pytest.mark.tabs("inject")
 
 LONG = 120_000  # milliseconds; a first run loads its models
 RNG = np.random.default_rng(5)
+VISITOR = gr.Request(session_hash="a visitor")
 VALUES = RNG.normal(size=(6, WIDTH)).astype(np.float32)
 
 
@@ -153,16 +154,16 @@ def test_embeddings_of_a_recording_set_the_prompt_of_their_model(actions: Inject
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
-    *_, (embeddings, html, prompt, chat, progress, made_prompt) = actions.make(recording, cell, (), "  ")
+    *_, (embeddings, html, prompt, chat, progress, made_prompt) = actions.make(recording, cell, (), "  ", "", VISITOR)
     assert embeddings[0].embedding.tokens == 5 and "talk by fake/nano" in html
     assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and made_prompt == prompt
-    *_, (embeddings, _, prompt, chat, _, _) = actions.make(recording, cell, embeddings, "my own", made_prompt)
+    *_, (embeddings, _, prompt, chat, _, _) = actions.make(recording, cell, embeddings, "my own", made_prompt, VISITOR)
     assert len(embeddings) == 2 and prompt not in ("my own", made_prompt), "the user's own prompt stays"
     own_embedding = ListedEmbedding(embedding_of(VALUES, "mine"))
     [(remaining, _, _, fault)] = actions.begin_with(recording, (own_embedding, *embeddings))
     assert remaining == (own_embedding,), "another recording replaces embeddings of recordings only, not those of files"
     assert fault == ""
-    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, remaining, made_prompt, made_prompt)
+    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, remaining, made_prompt, made_prompt, VISITOR)
     assert prompt == made_prompt, "the next recording replaces a prompt that the user did not write"
     refused = actions.begin_with(str(broken(tmp_path / "text.wav")), remaining)
     assert "it is a text" in next(refused)[-1]
@@ -178,7 +179,23 @@ def test_missing_recording_or_speech_model_raises_one_line_error(
     actions: InjectActions, recording: str | None, model: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        list(actions.make(recording, model, (), ""))
+        list(actions.make(recording, model, (), "", "", VISITOR))
+
+
+def test_embeddings_and_answers_of_the_latest_recording_remain(actions: InjectActions, tmp_path: Path) -> None:
+    recording, [(_, cell)] = str(tone(tmp_path / "talk.wav")), actions.speech_models()
+    earlier, later = (actions.make(recording, cell, (), "", "", VISITOR) for _ in range(2))
+    next(earlier), next(later)
+    *_, (embeddings, *_) = later
+    assert len(embeddings) == 1
+    with pytest.raises(gr.Error) as stale:
+        next(earlier)
+    assert not stale.value.visible, "nothing follows, and the page shows no message"
+    chooser = {"models": [], "chosen": ["fake/text|pytorch"]}
+    earlier = actions.start(embeddings, PLACEHOLDER, chooser, VISITOR)
+    next(earlier)
+    *_, (html, *_) = actions.start(embeddings, PLACEHOLDER, chooser, VISITOR)
+    assert "result done" in html and list(earlier) == []
 
 
 def test_invalid_page_state_is_refused() -> None:

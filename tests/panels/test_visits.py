@@ -288,7 +288,9 @@ def test_many_recordings_are_sorted_searched_opened_and_exported(bench: Served, 
     )  # "eleven" instead of "seven": one word of three
     assert fits_a_phone_and_a_desk(page)
     page.set_viewport_size({"width": 390, "height": 844})
-    cut_headings = "heads => heads.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
+    cut_headings = (
+        "heads => heads.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
+    )
     assert page.locator("#results thead th").evaluate_all(cut_headings) == [], "a heading runs into the next one"
     page.set_viewport_size({"width": 1280, "height": 844})
     with page.expect_download() as waiting:

@@ -104,7 +104,7 @@ def _events(
 
 
 def doubts(transcript: Transcript, model: str) -> list[str]:
-    """Returns lines about a recording outside the model's domain; unless it is silent, they name a model that may fit."""
+    """Returns lines about a recording outside the model's domain; unless silent, they name a model that may fit."""
     if transcript.doubt is None:
         return []
     if transcript.doubt.kind == SILENCE:

@@ -6,6 +6,7 @@ file knows neither the web server nor HTML.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -53,7 +54,7 @@ def answer_columns(
         except Cancelled:
             pass
         except Exception as error:
-            on_event(number, {"type": "failed", "sentence": sentence_of(error)})
+            on_event(number, {"type": "failed", "sentence": _sentence(error, len(column.messages))})
             continue
         finished(number, partial_answer.answer())
         on_event(number, answer_event(partial_answer.answer(), column.recorded))
@@ -91,6 +92,11 @@ def _answer(
                 return
     if memory := session.memory_bytes:
         on_event(number, {"type": "memory", "text": size(memory)})
+
+
+def _sentence(error: Exception, turns: int) -> str:
+    """Returns the sentence for an error. It names no place in the newest message, as the page numbers no messages."""
+    return re.sub(rf"^message {turns}, part [0-9]+: ", "", sentence_of(error))
 
 
 def answer_event(answer: Answer, recorded: Recorded | None) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def test_file_without_sound_is_refused_before_a_model_is_loaded(
     [column] = ask(pool, request())
     part = {"type": "audio", "audio": str(broken(tmp_path / "text.wav"))}
     [(_, event)] = run_columns(pool, (replace(column, messages=({"role": "user", "content": [part]},)),))
-    assert event["sentence"].startswith("message 1, part 1: text.wav is not a sound file") and registry.opened == []
+    assert event["sentence"].startswith("text.wav is not a sound file") and registry.opened == []
 
 
 # Parcels.

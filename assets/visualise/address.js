@@ -7,9 +7,11 @@ export const readAddress = (hash) => {
   return Object.fromEntries(new URLSearchParams(hash.slice(PREFIX.length + 1)));
 };
 
+const hasValue = ([, value]) => value !== null && value !== undefined && value !== '';
+export const formatAddress = (settings) => `${PREFIX}?${new URLSearchParams(Object.entries(settings).filter(hasValue))}`;
+
 export const writeAddress = (settings) => {
-  const entries = Object.entries(settings).filter(([, value]) => value !== null && value !== undefined && value !== '');
-  history.replaceState(history.state, '', `${location.pathname}${location.search}${PREFIX}?${new URLSearchParams(entries)}`);
+  history.replaceState(history.state, '', `${location.pathname}${location.search}${formatAddress(settings)}`);
 };
 
 // Removes the settings from the address when another tab opens.

@@ -1,7 +1,7 @@
 // The pictures of the Visualise tab: their toolbar, their tokens and their files. The browser draws the arrays that the
 // server sent, again and again; only the buttons of the page ask the server for new arrays.
 import {copyText, iconButton, make, saveFile, seconds, textButton} from '../../chat/scripts/dom.js';
-import {clearAddress, readAddress, writeAddress} from './address.js';
+import {clearAddress, formatAddress, readAddress, writeAddress} from './address.js';
 import {Chart} from './chart.js';
 import {Heads} from './heads.js';
 import {Link} from './link.js';
@@ -40,9 +40,11 @@ const groupLayers = (side) => {
 
 const tokenText = (token) => token.text.replaceAll('▁', ' ').trim() || token.text;
 
+const VIEW_SETTINGS = ['at', 'begin', 'end', 'from', 'to', 'head', 'lift']; // in the address, and unknown to the server
+
 class Stage {
   constructor({element, props, watch, restore}) {
-    Object.assign(this, {element, props, link: null, player: null, parts: [], addressSettings: readAddress(location.hash)});
+    Object.assign(this, {element, props, restore, link: null, player: null, parts: [], addressSettings: readAddress(location.hash)});
     this.notice = make('p', {class: 'notice small', role: 'status'});
     this.root = make('section', {class: 'looking', 'aria-label': 'Pictures'});
     const holder = element.querySelector('.stage') || element;
@@ -64,7 +66,7 @@ class Stage {
     document.querySelector('#tabs')?.addEventListener('click', (event) => {
       const tab = event.target.closest('[role="tab"], .overflow-dropdown button');
       if (!tab) return;
-      if (tab.textContent.trim() === 'Visualise') this.keepAddress();
+      if (tab.textContent.trim() === 'Visualise') setTimeout(() => this.followAddress()); // then the tab is visible
       else { this.player?.stop(); clearAddress(); }
     });
   }
@@ -322,12 +324,30 @@ class Stage {
   }
 
   keepAddress() {
-    const {link, value, root} = this;
-    if (!value || !root.checkVisibility()) return;
+    if (this.value && this.root.checkVisibility()) writeAddress(this.addressOfView());
+  }
+
+  addressOfView() {
+    const {link, value} = this;
     const round = (each) => Number(each.toFixed(3));
     const isWholeRecording = link.from === 0 && link.to === link.seconds;
-    writeAddress({...value.settings, at: link.cursor ? round(link.cursor) : '', begin: link.stretch ? round(link.stretch[0]) : '', end: link.stretch ? round(link.stretch[1]) : '',
-      from: isWholeRecording ? '' : round(link.from), to: isWholeRecording ? '' : round(link.to), head: link.head, lift: link.lift});
+    return {...value.settings, at: link.cursor ? round(link.cursor) : '', begin: link.stretch ? round(link.stretch[0]) : '', end: link.stretch ? round(link.stretch[1]) : '',
+      from: isWholeRecording ? '' : round(link.from), to: isWholeRecording ? '' : round(link.to), head: link.head, lift: link.lift};
+  }
+
+  // Shows what the address names: the visitor may have opened a link, or gone back, on the open page.
+  followAddress() {
+    const settings = readAddress(location.hash);
+    const hasSettings = settings && Object.keys(settings).length;
+    const shown = this.value && this.addressOfView();
+    if (!hasSettings || (shown && formatAddress(shown) === location.hash)) { this.keepAddress(); return; }
+    const names = Object.keys({...this.value?.settings, ...settings}).filter((name) => !VIEW_SETTINGS.includes(name));
+    if (shown && names.every((name) => String(shown[name] ?? '') === String(settings[name] ?? ''))) {
+      this.restoreView(settings);
+    } else {
+      this.addressSettings = settings;
+      this.restore({...settings});
+    }
   }
 
   // Handles the keyboard: arrows move the cursor, arrows with Shift select, Space plays.

@@ -230,6 +230,17 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(tab: Any, bench: Ser
     assert stage(page, "stretch") == stretch
     expect(page.locator("#visualise-recording")).to_contain_text("three_seven_one")
 
+    # A link also works on the open page, as Back does. The state is in the address again after another tab.
+    page.goto(f"{bench.url}#visualise?a=fake/sense|pytorch&view=waveform&sample=three_seven_one.wav&at=0.5")
+    expect(page.locator('.looking [data-side="Side 1"]')).to_have_count(0)
+    expect(page.locator(".looking")).to_have_attribute("data-cursor", "0.500")
+    page.go_back()
+    expect(page.locator('.looking [data-side="Side 1"]').first).to_be_visible()
+    expect(page.locator(".looking")).to_have_attribute("data-stretch", stretch)
+    page.get_by_role("tab", name="Parity").click()
+    page.get_by_role("tab", name="Visualise").click()
+    until(page, lambda: "sample=three_seven_one.wav" in page.url)
+
     # A link also holds a user's own recording, and the page says so. Another tab removes the state from the address.
     page.locator("#visualise-recording button[aria-label='Clear']").click()
     page.set_input_files("#visualise-recording input[type=file]", str(broken(tmp_path / "text.wav")))

@@ -66,6 +66,12 @@ const draw = () => {
   holder.replaceChildren(details);
 };
 
+// On a phone the results of a link are far below the inputs; this list is at their top.
+const showResults = () => {
+  const {top} = holder.getBoundingClientRect();
+  if (top > innerHeight / 2) holder.scrollIntoView({block: 'start'});
+};
+
 // Adds the run that has just ended, or that a link opened, to the list and to the address.
 const showNewRun = () => {
   const {run: newRun, gone: removedKey} = props.value;
@@ -77,8 +83,10 @@ const showNewRun = () => {
     const runs = allRuns();
     if (!runs.some((run) => run.key === newRun.key)) saveRuns([{tab, ...newRun}, ...runs]);
     shownKey = newRun.key;
+    const isRestored = keyInAddress() === newRun.key;
+    if (isRestored) setTimeout(showResults);
     const currentTab = location.hash.slice(1).split('?')[0];
-    if (keyInAddress() !== newRun.key && (currentTab === tab || currentTab === '')) {
+    if (!isRestored && (currentTab === tab || currentTab === '')) {
       history[keyInAddress() ? 'pushState' : 'replaceState'](history.state, '', addressOf(newRun.key));
     }
   }

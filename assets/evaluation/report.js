@@ -23,6 +23,7 @@ const make = (tag, attributes = {}, ...content) => {
 };
 const hiddenText = (text) => make('span', {class: 'unseen'}, text);
 const percent = (rate) => (Number.isFinite(rate) ? `${(100 * rate).toFixed(1)} %` : '–');
+const scrollBehavior = () => (matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth'); // in one step with less motion
 const postToParent = (message) => { if (isEmbedded) window.parent.postMessage({...message, from: 'workbench-evaluation'}, '*'); };
 
 // The tabs of the surrounding page that can open a recording.
@@ -45,7 +46,7 @@ if (isEmbedded) {
   for (const link of document.querySelectorAll('nav a')) {
     link.addEventListener('click', (event) => {
       event.preventDefault();
-      document.querySelector(link.getAttribute('href')).scrollIntoView({behavior: 'smooth', block: 'start'});
+      document.querySelector(link.getAttribute('href')).scrollIntoView({behavior: scrollBehavior(), block: 'start'});
     });
   }
 } else {
@@ -451,7 +452,7 @@ const start = (data) => {
     detailPanel.hidden = false;
     draw();
     if (!sound) postToParent({look: data.ids[row]});
-    detailPanel.scrollIntoView({block: 'nearest', behavior: 'smooth'});
+    detailPanel.scrollIntoView({block: 'nearest', behavior: scrollBehavior()});
     if (shouldFocus) heading.focus({preventScroll: true});
   };
   detailPanel.addEventListener('keydown', (event) => { if (event.key === 'Escape') grid.focus(); });

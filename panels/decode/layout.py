@@ -36,7 +36,7 @@ def show(place: str) -> str:
     """Returns a script that scrolls to a part of the results and gives its heading the focus."""
     return f"""() => {{
   const part = document.querySelector('#{place}');
-  part.scrollIntoView({{behavior: 'smooth', block: 'nearest'}});
+  part.scrollIntoView({{behavior: workbenchScrolling.behavior(), block: 'nearest'}});
   part.querySelector('h3')?.focus({{preventScroll: true}});
 }}"""
 

@@ -31,10 +31,14 @@ SHOW_ANSWERS = """(...values) => {
   const answers = document.querySelector('#inject-results');
   const top = answers.getBoundingClientRect().top;
   const runs = document.querySelector('#embeddings .held li') && (values[1] || '').trim();
-  if (runs && (top < 0 || top > innerHeight / 2)) answers.scrollIntoView({behavior: 'smooth', block: 'start'});
+  const away = top < 0 || top > innerHeight / 2;
+  if (runs && away) answers.scrollIntoView({behavior: workbenchScrolling.behavior(), block: 'start'});
   return values;
 }"""
-SHOW_LOOK = """() => document.querySelector('#embedding-look').scrollIntoView({behavior: 'smooth', block: 'start'})"""
+SHOW_LOOK = """() => {
+  const look = document.querySelector('#embedding-look');
+  look.scrollIntoView({behavior: workbenchScrolling.behavior(), block: 'start'});
+}"""
 INSERT = f"""(prompt) => {{
   const area = document.querySelector('#inject-prompt textarea');
   const at = area && area.selectionStart !== undefined ? area.selectionStart : prompt.length;

@@ -50,7 +50,7 @@ SHOW_RESULTS = show_results(
 # Scrolls until the pictures are visible, but not past the heat map.
 SHOW_CLOSER = """() => {
   const below = document.querySelector('#parity-closer').getBoundingClientRect().top - innerHeight * 0.55;
-  if (below > 0) scrollBy({top: below, behavior: 'smooth'});
+  if (below > 0) scrollBy({top: below, behavior: workbenchScrolling.behavior()});
 }"""
 # The browser handles a press itself, so that two fast presses both count.
 TOGGLE = """(written) => {

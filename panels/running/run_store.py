@@ -26,9 +26,15 @@ CONTENT = "run.json"
 UNFINISHED = ".part"  # suffix of a folder that is still being written
 ABANDONED_SECONDS = 3600.0  # an older unfinished folder was left behind by a server that ended
 _KEY = re.compile(r"[A-Za-z0-9_-]{22}")
-REMOVED = (
-    "that run is not kept any more; runs stay for {hours:g} hours, and the oldest go first when there are too many"
-)
+REMOVED = "that run is not kept any more; runs stay for {period}, and the oldest go first when there are too many"
+
+
+def period_of(hours: float) -> str:
+    """Returns how long a run stays, in words."""
+    days = round(hours / 24)
+    if hours < 48:
+        return "an hour" if hours == 1 else f"{hours:g} hours" if hours != 24 else "a day"
+    return f"{days} days"
 
 
 class RunStore:
@@ -66,7 +72,7 @@ class RunStore:
     def read(self, key: str) -> tuple[dict[str, Any], Path]:
         """Returns a run's content and the folder of its files. Raises `BadInput` for a run that is not kept."""
         found = self.folder / key if isinstance(key, str) and _KEY.fullmatch(key) else None
-        removed = BadInput(REMOVED.format(hours=self.hours))
+        removed = BadInput(REMOVED.format(period=period_of(self.hours)))
         try:
             if found is None or time.time() - (found / CONTENT).stat().st_mtime > 3600 * self.hours:
                 raise removed

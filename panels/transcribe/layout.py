@@ -40,7 +40,7 @@ SEGMENTS = (
 SHOW_RESULTS = show_results("results", "(recordings) => recordings && recordings.length")
 SHOW_CLOSER = """() => {
   const closer = document.querySelector('#closer');
-  closer.scrollIntoView({behavior: 'smooth', block: 'start'});
+  closer.scrollIntoView({behavior: workbenchScrolling.behavior(), block: 'start'});
   closer.querySelector('h3').focus({preventScroll: true});
 }"""
 PRESS_RUN = "() => document.querySelector('#run').click()"

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from panels.running.run_store import period_of
 from workbench.registry.sources import assets
 
 # Asks for the run that the address names, if it names one. It waits, as Gradio builds most tabs when they are opened.
@@ -43,11 +44,4 @@ def follow_address(tab: str) -> str:
 def history_value(tab: str, hours: float, key: str = "", title: str = "", gone: str = "") -> dict[str, Any]:
     """Returns the list's value: a run that has ended or is shown now, or the key of one that is `gone`."""
     run = {"key": key, "title": title, "at": time.time()} if key else None
-    return {"tab": tab, "hours": hours, "period": _period(hours), "run": run, "gone": gone}
-
-
-def _period(hours: float) -> str:
-    days = round(hours / 24)
-    if hours < 48:
-        return "an hour" if hours == 1 else f"{hours:g} hours" if hours != 24 else "a day"
-    return f"{days} days"
+    return {"tab": tab, "hours": hours, "period": period_of(hours), "run": run, "gone": gone}

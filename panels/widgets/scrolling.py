@@ -15,6 +15,6 @@ def show_results(element: str, runs: str = "() => true") -> str:
   const results = document.querySelector('#{element}');
   const top = results.getBoundingClientRect().top;
   const away = top < 0 || top > innerHeight / 2;
-  if (away && ({runs})(...values)) results.scrollIntoView({{behavior: 'smooth', block: 'start'}});
+  if (away && ({runs})(...values)) results.scrollIntoView({{behavior: workbenchScrolling.behavior(), block: 'start'}});
   return values;
 }}"""

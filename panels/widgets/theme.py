@@ -24,7 +24,7 @@ MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono
 
 def head() -> str:
     """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the scripts
-    for the addresses of tabs, for messages and for early presses.
+    for the addresses of tabs, messages, early presses and scrolling.
 
     Gradio's own way (`css_paths`) rewrites every selector, splits it at commas even inside `:is()`, and drops the
     original rule inside `@media`.
@@ -42,7 +42,8 @@ def head() -> str:
         )
     )
     scripts = "".join(
-        (assets() / name).read_text(encoding="utf-8") for name in ("address.js", "toasts.js", "presses.js")
+        (assets() / name).read_text(encoding="utf-8")
+        for name in ("address.js", "toasts.js", "presses.js", "scrolling.js")
     )
     return f"<style>{sheets}{PARTS}</style><script>{scripts}</script>"
 

@@ -165,8 +165,9 @@ def test_stored_run_is_shown_after_reload_back_and_in_another_browser(
     phone = visit(390)  # another visitor opens the link on a phone
     phone.goto(link)
     expect(phone.locator(".result.done")).to_have_count(2)
+    expect(phone.locator("#history summary")).to_be_in_viewport()  # the results are below the inputs
     phone.goto(f"{bench.url}#transcribe?run={'x' * 22}")
-    expect(phone.locator(".toast-body")).to_contain_text("not kept any more")
+    expect(phone.locator(".toast-body")).to_contain_text("not kept any more; runs stay for 7 days")
     phone.wait_for_function("location.hash === '#transcribe'")
 
 

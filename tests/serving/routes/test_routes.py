@@ -200,7 +200,7 @@ def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI)
         model="fake/speech", voice="alloy", input="one", response_format="pcm", stream_format="sse"
     ) as response:
         events = [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
-    assert events[-1]["type"] == "speech.audio.done"
+    assert events[-1]["type"] == "speech.audio.done" and events[-1]["usage"]["input_tokens"] == 12
     assert b"".join(base64.b64decode(event["audio"]) for event in events[:-1]) == raw
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.speech.create(model="fake/words", voice="alloy", input="one")

@@ -63,15 +63,13 @@ def test_chat_answer_reports_its_prompt_and_output_token_counts(stops: tuple[str
 
 def test_streamed_logprobs_contain_text_offsets() -> None:
     completion = replace(request(logprobs=1, stream=True))
-    first, *rest = complete(completion)
 
-    async def later_pieces() -> Any:
-        for piece in rest:
-            yield piece
+    async def events() -> Any:
+        for event in complete(completion):
+            yield event
 
     async def read_parts() -> list[bytes]:
-        request = SimpleNamespace(end=lambda status: None)
-        return [part async for part in _parts(request, completion, first, later_pieces())]  # type: ignore[arg-type]
+        return [part async for part in _parts(completion, events())]
 
     lines = [
         line.removeprefix("data: ") for part in finished(read_parts()) for line in part.decode().splitlines() if line

@@ -27,9 +27,9 @@ from workbench.pipelines.text_conversation import text_answer
 from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.routes.bodies import read_json
-from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
-from workbench.serving.routes.transcriptions import EVENTS, encode_events
-from workbench.serving.service import Call, OnActivity, error_reply, ignore_activity
+from workbench.serving.routes.request_work import all_events, events_of
+from workbench.serving.routes.streams import streamed
+from workbench.serving.service import Call, OnActivity, ignore_activity
 from workbench.session.conversation import Answer, AnswerStart, AudioPiece, ConversationEvent
 from workbench.session.values import PROMPT, Piece
 
@@ -51,7 +51,7 @@ async def chat(call: Call) -> Any:
         return stopped_at(request.extensions.get(STOP, ()), conversation(call, offer, request, embeddings, stop))
 
     if request.stream:
-        return await _streamed(call, writing, events_of(work))
+        return await streamed(call, _parts(call, writing, events_of(work)), BEFORE_STREAMING)
     events = await all_events(call.request, work)
     answer = events[-1] if events else None
     if not isinstance(answer, Answer):
@@ -229,39 +229,12 @@ def stopped_at(
     )
 
 
-async def _streamed(call: Call, writing: ChatAnswer, events: AsyncGenerator[ConversationEvent, None]) -> Streamed:
-    first: list[ConversationEvent] = []
-    try:
-        while len(first) < BEFORE_STREAMING and (event := await anext(events, None)) is not None:
-            first.append(event)
-    except BaseException:
-        await events.aclose()
-        raise
-    call.last()
-    return Streamed(_parts(call, writing, first, events), EVENTS)
-
-
 async def _parts(
-    call: Call, writing: ChatAnswer, first: list[ConversationEvent], following: AsyncGenerator[ConversationEvent, None]
+    call: Call, writing: ChatAnswer, chat_events: AsyncGenerator[ConversationEvent, None]
 ) -> AsyncGenerator[bytes, None]:
-    status = CLIENT_CLOSED_REQUEST
-    try:
-        async with contextlib.aclosing(following):
-            for event in first:
-                yield _event_bytes(call, writing, event)
-            async for event in following:
-                if part := _event_bytes(call, writing, event):
-                    yield part
-            status = 200
-            yield DONE.encode()
-    except Exception as error:
-        status, body = error_reply(error)
-        yield encode_events([dict(body)])
-    finally:
-        call.end(status)
-
-
-def _event_bytes(call: Call, writing: ChatAnswer, event: ConversationEvent) -> bytes:
-    if isinstance(event, AudioPiece):
-        call.seconds += len(event.samples) / event.sample_rate
-    return events(writing.chunks(event)).encode()
+    async with contextlib.aclosing(chat_events):
+        async for event in chat_events:
+            if isinstance(event, AudioPiece):
+                call.seconds += len(event.samples) / event.sample_rate
+            yield events(writing.chunks(event)).encode()
+    yield DONE.encode()

@@ -24,9 +24,9 @@ from workbench.openai_api.logprobs import REQUESTED_ALTERNATIVES
 from workbench.openai_api.stopping import Stopping
 from workbench.serving.offers import RuntimeOffer, options_for
 from workbench.serving.routes.bodies import read_json
-from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
-from workbench.serving.routes.transcriptions import EVENTS, encode_events
-from workbench.serving.service import Call, error_reply
+from workbench.serving.routes.request_work import all_events, events_of
+from workbench.serving.routes.streams import encode_events, streamed
+from workbench.serving.service import Call
 from workbench.session.values import Generation, Piece
 
 TASK = "generate"
@@ -47,7 +47,7 @@ async def complete(call: Call) -> Any:
         return completion_events(call, offer, request, stop)
 
     if request.stream:
-        return await _streamed(call, request, events_of(work))
+        return await streamed(call, _parts(request, events_of(work)))
     events = await all_events(call.request, work)
     last = events[-1] if events else None
     if not isinstance(last, Generation):
@@ -83,41 +83,15 @@ def completion_events(
     yield Generation(offer.card.id, offer.cell.runtime, stopping.text, tuple(ids), prompt_tokens, "stop", 0.0, 0.0, 0.0)
 
 
-async def _streamed(
-    call: Call, request: CompletionRequest, events: AsyncGenerator[Piece | Generation, None]
-) -> Streamed:
-    try:
-        first = await anext(events)
-    except BaseException:
-        await events.aclose()
-        raise
-    call.last()
-    return Streamed(_parts(call, request, first, events), EVENTS)
-
-
 async def _parts(
-    call: Call,
-    request: CompletionRequest,
-    first: Piece | Generation,
-    following: AsyncGenerator[Piece | Generation, None],
+    request: CompletionRequest, events: AsyncGenerator[Piece | Generation, None]
 ) -> AsyncGenerator[bytes, None]:
-    status = CLIENT_CLOSED_REQUEST
-    try:
-        async with contextlib.aclosing(following):
-            sent_characters = 0
-            yield _part(request, first, sent_characters)
-            sent_characters += len(first.text)
-            async for event in following:
-                if part := _part(request, event, sent_characters):
-                    yield part
-                sent_characters += len(event.text)
-            status = 200
-            yield DONE.encode()
-    except Exception as error:
-        status, body = error_reply(error)
-        yield encode_events([dict(body)])
-    finally:
-        call.end(status)
+    sent_characters = 0
+    async with contextlib.aclosing(events):
+        async for event in events:
+            yield _part(request, event, sent_characters)
+            sent_characters += len(event.text)
+    yield DONE.encode()
 
 
 def _part(request: CompletionRequest, event: Piece | Generation, sent_characters: int) -> bytes:

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 Event = TypeVar("Event")
+Result = TypeVar("Result")
 Work = Callable[[threading.Event], Generator[Event, None, None]]
 """Yields events in a thread. It ends soon after the event that it is given is set."""
 
@@ -70,14 +71,9 @@ async def wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-async def all_events(request: Request, work: Work[Event]) -> list[Event]:
-    """Returns all events of work for a request; raises `ClientGone` if the client does not wait for them."""
-
-    async def collected() -> list[Event]:
-        async with contextlib.aclosing(events_of(work)) as events:
-            return [event async for event in events]
-
-    working = asyncio.create_task(collected())
+async def unless_gone(request: Request, coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Returns the result of a coroutine; raises `ClientGone` if the client of the request goes away before."""
+    working = asyncio.create_task(coroutine)
     leaving = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait([working, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -90,41 +86,11 @@ async def all_events(request: Request, work: Work[Event]) -> list[Event]:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-class Streamed:
-    """A response whose parts come from a generator, which is closed as soon as the client goes away."""
+async def all_events(request: Request, work: Work[Event]) -> list[Event]:
+    """Returns all events of work for a request; raises `ClientGone` if the client does not wait for them."""
 
-    def __init__(
-        self,
-        parts: AsyncGenerator[bytes, None],
-        media_type: str,
-        headers: dict[str, str] | None = None,
-    ):
-        self.parts, self.status_code = parts, 200
-        all_headers = {
-            "content-type": media_type,
-            "cache-control": "no-cache",
-            "x-accel-buffering": "no",
-            **(headers or {}),
-        }
-        self.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in all_headers.items()]
+    async def collected() -> list[Event]:
+        async with contextlib.aclosing(events_of(work)) as events:
+            return [event async for event in events]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the parts as they come."""
-
-        async def send_parts() -> None:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            async with contextlib.aclosing(self.parts):
-                async for part in self.parts:
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-        sending, leaving = asyncio.create_task(send_parts()), asyncio.create_task(wait_for_disconnect(receive))
-        try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                with contextlib.suppress(OSError):  # the client went away just now
-                    sending.result()
-        finally:
-            for task in (sending, leaving):
-                task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+    return await unless_gone(request, collected())

@@ -23,15 +23,16 @@ from workbench.openai_api.sound_formats import PCM, encode_sound
 from workbench.openai_api.speech_request import PCM_RATE, SpeechRequest, read_speech_request
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.routes.bodies import read_json
-from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
-from workbench.serving.routes.transcriptions import EVENTS, encode_events
-from workbench.serving.service import Call, error_reply
+from workbench.serving.routes.request_work import all_events, events_of
+from workbench.serving.routes.streams import EVENTS, encode_events, streamed
+from workbench.serving.service import Call
 from workbench.session.conversation import Answer, AudioPiece, ConversationEvent
 from workbench.session.values import CONVERSATION
 
 TYPES = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "opus": "audio/ogg", PCM: "audio/pcm"}
 SAY = "say "  # begins the request to a model to say a text
 AUDIO_ONLY = {"modalities": "audio"}
+SILENT = "the model said nothing; ask in other words"
 
 
 async def speak(call: Call) -> Any:
@@ -51,11 +52,13 @@ async def speak(call: Call) -> Any:
         return speech_events(call, offer, request, stop)
 
     if request.events or request.form == PCM:
-        return await _streamed(call, request, events_of(work))
+        speech = SpeechStream(call, request)
+        kind = EVENTS if request.events else TYPES[PCM]
+        return await streamed(call, speech.parts(events_of(work)), media_type=kind, headers=speech.headers)
     events = await all_events(call.request, work)
     answer = events[-1] if events else None
     if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
-        raise WorkbenchError("the model said nothing; ask in other words")
+        raise WorkbenchError(SILENT)
     call.seconds = answer.audio_seconds
     return Response(encode_sound(answer.audio, answer.sample_rate, request.form), media_type=TYPES[request.form])
 
@@ -76,58 +79,47 @@ def speech_events(
             yield event
 
 
-async def _streamed(call: Call, request: SpeechRequest, events: AsyncGenerator[ConversationEvent, None]) -> Streamed:
-    """Returns the stream of the sound when its first samples are there. Until then the request can be refused."""
-    first: AudioPiece | None = None
-    try:
-        async for event in events:
-            if isinstance(event, AudioPiece) and len(event.samples):
-                first = event
-                break
-    except BaseException:
-        await events.aclose()
-        raise
-    if first is None:
-        await events.aclose()
-        raise WorkbenchError("the model said nothing; ask in other words")
-    call.last()
-    kind = EVENTS if request.events else TYPES[PCM]
-    headers = {"x-sample-rate": str(PCM_RATE if request.form == PCM else first.sample_rate)}
-    return Streamed(_parts(call, request, first, events), kind, headers)
+class SpeechStream:
+    """The parts of a stream of speech: raw samples as they come, or a file at the end."""
 
+    def __init__(self, call: Call, request: SpeechRequest):
+        self._call, self._request = call, request
+        self._rate = PCM_RATE
 
-async def _parts(
-    call: Call, request: SpeechRequest, first: AudioPiece, following: AsyncGenerator[ConversationEvent, None]
-) -> AsyncGenerator[bytes, None]:
-    status, encoder, sound, tokens = CLIENT_CLOSED_REQUEST, PcmEncoder(first.sample_rate), [first.samples], 0
-    try:
-        async with contextlib.aclosing(following):
-            if request.form == PCM:
-                yield _sent(request, encoder.feed(first.samples))
-            async for event in following:
+    def headers(self) -> dict[str, str]:
+        """Returns the header with the sample rate of the sound."""
+        return {"x-sample-rate": str(PCM_RATE if self._request.form == PCM else self._rate)}
+
+    async def parts(self, events: AsyncGenerator[ConversationEvent, None]) -> AsyncGenerator[bytes, None]:
+        """Yields the parts, the first one with the first samples. Raises `WorkbenchError` if there are none."""
+        request, answer, encoder = self._request, None, None
+        sound: list[np.ndarray] = []  # for a file
+        async with contextlib.aclosing(events):
+            async for event in events:
                 if isinstance(event, Answer):
-                    tokens = len(event.token_ids)
+                    answer = event
                 elif isinstance(event, AudioPiece) and len(event.samples):
+                    if encoder is None:
+                        self._rate, encoder = event.sample_rate, PcmEncoder(event.sample_rate)
                     if request.form == PCM:
                         yield _sent(request, encoder.feed(event.samples))
                     else:
                         sound.append(event.samples)
-            last = (
-                encoder.feed(np.empty(0, np.float32), last=True)
-                if request.form == PCM
-                else encode_sound(np.concatenate(sound), first.sample_rate, request.form)
-            )
-            yield _sent(request, last)
-            if request.events:
-                usage = {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
-                yield encode_events([{"type": "speech.audio.done", "usage": usage}])
-            status = 200
-    except Exception as error:
-        status, body = error_reply(error)
+                        yield b""
+        if encoder is None or answer is None:
+            raise WorkbenchError(SILENT)
+        if request.form == PCM:
+            yield _sent(request, encoder.feed(np.empty(0, np.float32), last=True))
+        else:
+            yield _sent(request, encode_sound(np.concatenate(sound), self._rate, request.form))
+        self._call.seconds = answer.audio_seconds
         if request.events:
-            yield encode_events([dict(body)])
-    finally:
-        call.end(status)
+            yield encode_events([{"type": "speech.audio.done", "usage": _usage(answer)}])
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    read, written = answer.prompt_rows, len(answer.token_ids)
+    return {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
 
 
 def _sent(request: SpeechRequest, sound: bytes) -> bytes:

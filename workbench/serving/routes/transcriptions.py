@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
@@ -17,13 +16,13 @@ from workbench.openai_api.transcription_answer import TranscriptionStream, trans
 from workbench.openai_api.transcription_request import TranscriptionRequest
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.routes.bodies import Form, read_form
-from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, Streamed, all_events, events_of
-from workbench.serving.service import Call, error_reply
+from workbench.serving.routes.request_work import all_events, events_of
+from workbench.serving.routes.streams import encode_events, streamed
+from workbench.serving.service import Call
 from workbench.serving.transcription_options import checked_request
 from workbench.session.values import Event, Transcript
 
 TASK = "transcribe"
-EVENTS = "text/event-stream"
 
 
 async def transcribe(call: Call) -> Any:
@@ -38,7 +37,7 @@ async def transcribe(call: Call) -> Any:
             return transcript_events(call, offer, form, request, stop)
 
         if request.stream:
-            return await _streamed(call, resources, events_of(work))
+            return await streamed(call, _parts(call, resources, events_of(work)))
         for event in await all_events(call.request, work):
             if isinstance(event, Transcript):
                 call.seconds = event.audio_seconds
@@ -77,39 +76,12 @@ def transcript_events(
         raise BadInput(str(error).replace(form.path.name, form.name)) from error
 
 
-async def _streamed(call: Call, resources: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]) -> Streamed:
-    """Returns the stream of a transcription when its first event is there. Until then the request can be refused."""
-    try:
-        first = await anext(events)
-    except BaseException:
-        await events.aclose()
-        raise
-    call.last()
-    return Streamed(_parts(call, resources, first, events), EVENTS)
-
-
 async def _parts(
-    call: Call, resources: contextlib.AsyncExitStack, first: Event, events: AsyncGenerator[Event, None]
+    call: Call, resources: contextlib.AsyncExitStack, events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[bytes, None]:
-    writing, status = TranscriptionStream(), CLIENT_CLOSED_REQUEST
-    try:
-        async with resources, contextlib.aclosing(events):
-            yield encode_events(writing.events(first))
-            async for event in events:
-                if isinstance(event, Transcript):
-                    call.seconds = event.audio_seconds
-                if part := encode_events(writing.events(event)):
-                    yield part
-            status = 200
-    except Exception as error:
-        status, body = error_reply(error)
-        yield encode_events([dict(body)])
-    finally:
-        call.end(status)
-
-
-def encode_events(events: list[dict[str, Any]]) -> bytes:
-    """Returns server-sent events, each with its type as OpenAI's API names it."""
-    headers = (f"event: {each['type']}\n" if "type" in each else "" for each in events)
-    lines = (f"data: {json.dumps(each, ensure_ascii=False, allow_nan=False)}\n\n" for each in events)
-    return "".join(name + line for name, line in zip(headers, lines)).encode()
+    writing = TranscriptionStream()
+    async with resources, contextlib.aclosing(events):
+        async for event in events:
+            if isinstance(event, Transcript):
+                call.seconds = event.audio_seconds
+            yield encode_events(writing.events(event))

@@ -3,7 +3,8 @@
 It checks in this order: the size of the headers, the name of the server (in DNS rebinding, a page of another site asks
 by a name that the owner does not know), the origin of requests that change something, unused routes, keys,
 rates, and the size and pace of the body. Every refusal is one sentence with its status. The answers carry headers that
-let no other scripts than the page's own run. During a request, `workbench.core.visitors` knows who asks.
+let no other scripts than the page's own run. A client that does not read its answer counts as gone. During a request,
+`workbench.core.visitors` knows who asks.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from workbench.serving.admission.keys import Keys
 
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may not come slower
+ANSWER_SECONDS = 60.0  # how long a client may take to make room for the next piece of its answer
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
 # The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
@@ -99,8 +101,9 @@ class AccessMiddleware:
             await _answer_preflight(headers, send, self._allowing(headers))
             return
         nonce = secrets.token_urlsafe(16)
-        answer = _Answer(send, self._own_headers(scope, nonce), nonce) if scope["type"] == "http" else None
-        body = _Body(receive, largest, self._guard) if scope["type"] == "http" else None
+        left = asyncio.Event()
+        answer = _Answer(send, self._own_headers(scope, nonce), nonce, left) if scope["type"] == "http" else None
+        body = _Body(receive, largest, left) if scope["type"] == "http" else None
         with visited_by(visitor):
             try:
                 await self._app(scope, body or receive, answer or send)
@@ -125,7 +128,8 @@ class AccessMiddleware:
         preflight = _is_preflight(scope, headers)
         if (works or preflight) and not self._same_site(headers):
             raise Refusal("the request comes from a page of another site", status=403)
-        if UNUSED_ROUTES.match(path):
+        # The pattern of a route also matches its path with a line end, which no check here knows.
+        if path.endswith("\n") or UNUSED_ROUTES.match(path):
             raise Refusal(f"there is no {path!r:.60} here", status=404)
         if preflight:  # a browser shows no key in it; the request that follows is counted
             return NOBODY
@@ -260,16 +264,16 @@ def script_digests(html: str) -> tuple[str, ...]:
 
 
 class _Body:
-    """The body of a request, whose size and time are limited."""
+    """The body of a request, whose size and time are limited. It ends if the client has `left`."""
 
-    def __init__(self, receive: Receive, largest: int, guard: Guard):
-        self._receive, self._largest = receive, largest
+    def __init__(self, receive: Receive, largest: int, left: asyncio.Event):
+        self._receive, self._largest, self._left = receive, largest, left
         self._received_bytes, self._complete = 0, False
         self._waited = 0.0  # seconds in which the client could send
 
     async def __call__(self) -> Message:
         if self._complete:
-            return await self._receive()  # waits for the end of the connection
+            return await self._end()
         start = time.monotonic()
         patience = BODY_SECONDS + self._received_bytes / BODY_PACE - self._waited
         try:
@@ -284,12 +288,25 @@ class _Body:
             self._complete = not message.get("more_body", False)
         return message
 
+    async def _end(self) -> Message:
+        """Waits for the end of the connection."""
+        receiving, leaving = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._left.wait())
+        try:
+            await asyncio.wait([receiving, leaving], return_when=asyncio.FIRST_COMPLETED)
+            return receiving.result() if receiving.done() else {"type": "http.disconnect"}
+        finally:
+            receiving.cancel()
+            leaving.cancel()
+
 
 class _Answer:
-    """The answer with the headers of the middleware; scripts in the page's own HTML get the nonce."""
+    """The answer with the headers of the middleware; scripts in the page's own HTML get the nonce.
 
-    def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str):
-        self._send, self._headers, self._nonce = send, headers, nonce.encode()
+    `left` is set if the client does not read the answer. Nothing more is sent then, as on a closed connection.
+    """
+
+    def __init__(self, send: Send, headers: Mapping[bytes, bytes], nonce: str, left: asyncio.Event):
+        self._to_client, self._headers, self._nonce, self._left = send, headers, nonce.encode(), left
         self._held_messages: list[Message] | None = None
         self.started = False
 
@@ -316,6 +333,15 @@ class _Answer:
         self._held_messages = None
         await self._send({**start, "headers": [*headers, *length]})
         await self._send({"type": "http.response.body", "body": body})
+
+    async def _send(self, message: Message) -> None:
+        if self._left.is_set():
+            return
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._to_client(message)
+        except TimeoutError:
+            self._left.set()
 
 
 def _too_large(limit: int) -> Refusal:

@@ -40,6 +40,7 @@ SPARE_THREADS = 24  # for events that compute nothing
 LOOK_SECONDS = 0.01  # between two looks at the queue of events
 SPACE_PROXIES = ("10.0.0.0/8", "172.16.0.0/12")  # Hugging Face's proxies, which pass on the visitors of a Space
 SPACE_EMBEDDERS = ("https://huggingface.co", "https://*.hf.space")
+BOUNDED = "workbench.serving.http_protocol:BoundedHttpProtocol"
 UPLOADS = "GRADIO_TEMP_DIR"  # the environment variable that names Gradio's folder for uploads
 
 
@@ -155,6 +156,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         opening: how the page is open to visitors; by default it has the guard of the page, and nothing else.
     """
     from gradio.utils import get_upload_folder
+    from uvicorn.config import HTTP_PROTOCOLS
 
     from panels.running.root import HANDLERS
     from panels.widgets.theme import head, theme, words
@@ -165,6 +167,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
     stored_files = KeptFiles(Path(get_upload_folder()), limits)
     mcp = Mcp(page.service, stored_files) if page.service is not None else None
     stop_spare_work(page)
+    HTTP_PROTOCOLS["auto"] = BOUNDED  # Gradio names no protocol
     return page.launch(
         theme=theme(),
         head=head(),

@@ -47,6 +47,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
         raise Unavailable("a server needs uvicorn: pip install 'speech-workbench[serve]'") from None
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
+    from workbench.serving.http_protocol import BoundedHttpProtocol
 
     flags = vars(chosen) if chosen is not None else {}
     mode = mode_for(host, flags.get("mode"))
@@ -70,6 +71,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
             host=host.strip("[]"),
             root_path=flags.get("root_path") or "",
             port=port,
+            http=BoundedHttpProtocol,
             log_level="warning",
             timeout_graceful_shutdown=LEAVING_SECONDS,
             server_header=False,

@@ -1,0 +1,48 @@
+"""HTTP/1.1 for the servers: uvicorn's protocol on h11, with limits for the header of a request.
+
+The other parser that uvicorn knows, httptools, keeps a header of any length in memory, and blocks the server while it
+grows. Neither limits the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, which is checked when a header is complete
+HEADER_SECONDS = 60.0  # from a new connection, or the first byte of a header, to the end of the header
+
+
+class BoundedHttpProtocol(H11Protocol):
+    """A connection that is closed if the header of a request grows too large, or does not come in time."""
+
+    def __init__(self, *args: Any, **settings: Any):
+        super().__init__(*args, **settings)
+        self.conn = h11.Connection(h11.SERVER, LARGEST_HEADER)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_header()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait_for_header()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _wait_for_header(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

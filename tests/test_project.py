@@ -305,6 +305,11 @@ def test_spaces_install_the_locked_versions() -> None:
     assert "g++" in (ROOT / "packages.txt").read_text().split()  # llama-cpp-python may have to be compiled
 
 
+@pytest.mark.parametrize("extra", ["app", "serve"])
+def test_both_servers_come_with_websockets(extra: str) -> None:
+    assert "websockets" in {canonicalize_name(r.name) for r in declared(extra)}, "uvicorn does not ask for it"
+
+
 def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)

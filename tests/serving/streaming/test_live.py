@@ -201,6 +201,20 @@ def test_session_update_retains_omitted_settings(http: TestClient) -> None:
     assert settings["turn_detection"]["silence_duration_ms"] == 700 and settings["format"]["rate"] == 16000
 
 
+def test_half_a_sample_of_cleared_audio_does_not_spoil_the_next(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        for sound in (b"\1", None, speech()):
+            if sound is None:
+                socket.send_json({"type": "input_audio_buffer.clear"})
+            else:
+                audio = base64.b64encode(sound).decode()
+                socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
+        socket.send_json({"type": "bye"})
+        kinds = [event["type"] for event in until(socket, "error")]
+    assert "input_audio_buffer.speech_started" in kinds[kinds.index("input_audio_buffer.cleared") :]
+
+
 def test_audio_before_an_update_is_transcribed_and_each_segment_has_an_item_id(http: TestClient) -> None:
     completed = "conversation.item.input_audio_transcription.completed"
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:

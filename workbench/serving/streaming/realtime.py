@@ -74,6 +74,7 @@ class Realtime:
             self._transcription().commit()
         elif kind == "input_audio_buffer.clear":
             self.close()
+            self._sound = PcmDecoder(self._settings.rate)  # half a sample of the old sound would spoil the new one
             self.say("input_audio_buffer.cleared")
         else:
             raise Refusal(

@@ -35,6 +35,8 @@ TASK = "transcribe"
 RATES = (8000, 96_000)  # Hz
 SILENCES = (200, 5000)  # ms
 LARGEST_MESSAGE = 1 << 20  # bytes: more than ten seconds of sound
+MOST_UNSENT = 256  # messages that wait for a client; then the client has to read before it is heard again
+SENDING_SECONDS = 60.0  # how long a client may take to read a message
 
 
 class PcmDecoder:
@@ -149,14 +151,27 @@ class Connection:
         self.stop = threading.Event()
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._room.set()
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Puts a message into the queue of messages to send."""
         with contextlib.suppress(RuntimeError):  # the server has ended
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, message)
+            self._loop.call_soon_threadsafe(self._put, message)
+
+    def _put(self, message: Mapping[str, Any] | None) -> None:
+        self._queue.put_nowait(message)
+        if self._queue.qsize() > MOST_UNSENT:
+            self._room.clear()
 
     async def receive(self) -> Message:
-        """Returns the next message of the client; raises `Refusal` if none comes for too long."""
+        """Returns the next message of the client, when the client has read most of what was sent.
+
+        Raises `Refusal` if none comes for too long, and `WebSocketDisconnect` if the client has left or does not read.
+        """
+        await self._room.wait()
+        if self._sending.done():
+            raise WebSocketDisconnect
         try:
             message = await asyncio.wait_for(self.socket.receive(), self._idle_seconds)
         except TimeoutError:
@@ -171,21 +186,28 @@ class Connection:
     async def open(self) -> AsyncIterator[None]:
         """Accepts the connection, and closes it when everything is sent. The block ends if the client goes away."""
         await self.socket.accept()
-        sending = asyncio.create_task(self._send())
+        self._sending = asyncio.create_task(self._send())
         try:
             with contextlib.suppress(WebSocketDisconnect):
                 yield
-            self._loop.call_soon(self._queue.put_nowait, None)
-            with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-                await sending
+            self._loop.call_soon(self._put, None)
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+                await self._sending
                 await self.socket.close()
         finally:
             self.stop.set()
-            sending.cancel()
+            self._sending.cancel()
 
     async def _send(self) -> None:
-        while (message := await self._queue.get()) is not None:
-            await self.socket.send_text(json.dumps(message, ensure_ascii=False, allow_nan=False))
+        try:
+            while (message := await self._queue.get()) is not None:
+                if self._queue.qsize() < MOST_UNSENT:
+                    self._room.set()
+                text = json.dumps(message, ensure_ascii=False, allow_nan=False)
+                async with asyncio.timeout(SENDING_SECONDS):
+                    await self.socket.send_text(text)
+        finally:
+            self._room.set()
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -255,6 +255,8 @@ def test_invalid_transcribe_call_returns_a_one_line_error(
 def test_file_without_sound_is_refused_before_a_model_is_loaded(address: str, registry: FakeChatRegistry) -> None:
     arguments = {"model": "fake/sense", "audio": {"data": encoded(b"no sound"), "name": "x.wav"}}
     assert "x.wav is not a sound file" in refusal(address, "transcribe", arguments) and registry.opened == []
+    figures = httpx.get(f"{address}/metrics").text
+    assert 'route="mcp transcribe",status="400"} 1.0' in figures and 'status="500"' not in figures
 
 
 @pytest.fixture(scope="module")

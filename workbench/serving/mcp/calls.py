@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 from mcp.server.mcpserver import Context
 
+from workbench.core.errors import WorkbenchError
 from workbench.core.progress import listening
+from workbench.openai_api.errors import error_answer
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, events_of
 from workbench.serving.service import Call, Service
 from workbench.serving.work import follower
@@ -105,6 +107,9 @@ async def counted(service: Service, context: Context[Any, Any], tool: str) -> As
         status = 200
     except asyncio.CancelledError:
         status = CLIENT_CLOSED_REQUEST
+        raise
+    except WorkbenchError as error:
+        status, _ = error_answer(error)
         raise
     finally:
         call.end(status)

@@ -18,7 +18,7 @@ from workbench.serving.admission.limits import LOCAL, PUBLIC, read_limits
 from workbench.serving.admission.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.admission.mode import mode_for
 from workbench.serving.mcp.server import Mcp
-from workbench.serving.routes.api import api_routes
+from workbench.serving.routes.api import api_routes, unknown_route
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
 from workbench.system.endings import remove_leftovers
@@ -30,7 +30,8 @@ LEAVING_SECONDS = 5  # for answers that are under way when the server ends
 def application(service: Service) -> Starlette:
     """Returns the routes as an application, MCP's among them."""
     mcp = Mcp(service)
-    return Starlette(routes=[*mcp.routes(), *api_routes(service)], lifespan=mcp.lifespan)
+    routes = [*mcp.routes(), *api_routes(service), unknown_route(service, "/{path:path}")]
+    return Starlette(routes=routes, lifespan=mcp.lifespan)
 
 
 def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Namespace | None = None) -> None:

@@ -31,6 +31,7 @@ from workbench.serving.sessions import SessionPool
 from workbench.serving.work import follower, opened
 
 FAULT = "an error occurred inside the workbench; the log of the server has the details"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 KNOWN_SECONDS = 5.0  # how long what can run is remembered
 
 log = logging.getLogger(__name__)
@@ -166,8 +167,7 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
         call.returned(response.status_code)
         return response
 
-    every = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
-    return Route(path, endpoint, methods=every, name=f"serving {kind}")
+    return Route(path, endpoint, methods=METHODS, name=f"serving {kind}")
 
 
 def error_reply(error: BaseException) -> tuple[int, Mapping[str, Any]]:

@@ -22,13 +22,15 @@ from starlette.testclient import TestClient
 from tests.serving.conftest import error_message
 from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
-from tests.support.fake_panels import tone
+from tests.support.fake_panels import FakeGgufRegistry, tone
 from workbench.serving.admission.gate import Gate
 from workbench.serving.admission.limits import LOCAL
 from workbench.serving.routes import bodies
+from workbench.serving.routes.health import listed
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientGone, all_events, events_of
 from workbench.serving.server import application
 from workbench.serving.service import Service
+from workbench.serving.sessions import SessionPool
 
 CHAT: Any = [{"role": "user", "content": "one two three"}]
 
@@ -220,6 +222,10 @@ def test_chat_completion_returns_audio_with_its_transcript(client: OpenAI) -> No
         ("/v1/audio/translations", "POST", 404, "unknown_url"),
         ("/v1/audio/speech", "GET", 405, None),
         ("/v1/models", "DELETE", 405, None),
+        ("/v1/files", "PUT", 404, "unknown_url"),
+        ("/audio/transcriptions", "POST", 404, "unknown_url"),  # an address without /v1
+        ("/", "GET", 404, "unknown_url"),
+        ("/v1", "GET", 404, "unknown_url"),
     ],
 )
 def test_unknown_routes_and_methods_return_openai_errors(
@@ -227,6 +233,18 @@ def test_unknown_routes_and_methods_return_openai_errors(
 ) -> None:
     answer = http.request(method, path)
     assert answer.status_code == status and answer.json()["error"]["code"] == code
+
+
+def test_realtime_route_without_a_websocket_says_what_it_is(http: TestClient) -> None:
+    answer = http.get("/v1/realtime")
+    assert answer.status_code == 400 and "is a websocket" in answer.json()["error"]["message"]
+
+
+def test_models_with_a_runtime_are_listed_without_their_quantisation() -> None:
+    with SessionPool(FakeGgufRegistry()) as pool:  # type: ignore[arg-type]
+        models = listed(Service(pool))
+    assert {"fake/sense", "fake/sense|gguf", "fake/sense|gguf|q8_0", "fake/sense|pytorch"} <= {*models}
+    assert models["fake/sense|gguf"]["title"] == models["fake/sense|gguf|f32"]["title"]
 
 
 NO_JSON = (b"", b"{", b"[]", b"[" * 100_000, b"\xff", b'{"top_p": NaN}', b'{"seed": 1e999}', rb'{"a\ud800": 1}')

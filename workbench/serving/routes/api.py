@@ -5,9 +5,14 @@ from __future__ import annotations
 from starlette.routing import BaseRoute
 
 from workbench.serving.routes import chats, completions, health, speech, transcriptions
-from workbench.serving.service import Service, route
+from workbench.serving.service import METHODS, Service, route
 from workbench.serving.streaming.live import live_routes
 from workbench.serving.streaming.realtime import realtime_routes
+
+
+def unknown_route(service: Service, path: str) -> BaseRoute:
+    """Returns the route for paths that do not exist, whatever the method."""
+    return route(service, path, ",".join(METHODS), "unknown", health.unknown)
 
 
 def api_routes(service: Service) -> list[BaseRoute]:
@@ -24,5 +29,6 @@ def api_routes(service: Service) -> list[BaseRoute]:
         route(service, "/health", "GET,HEAD", "health", health.health),
         route(service, "/ready", "GET,HEAD", "ready", health.ready),
         route(service, "/metrics", "GET", "metrics", health.metrics),
-        route(service, "/v1/{path:path}", "GET,POST", "unknown", health.unknown),
+        route(service, "/v1/realtime", "GET", "unknown", health.realtime_without_websocket),
+        unknown_route(service, "/v1/{path:path}"),
     ]

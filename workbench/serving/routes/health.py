@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -19,11 +20,16 @@ OWNER = "speech-workbench"
 
 
 def listed(service: Service) -> dict[str, dict[str, Any]]:
-    """Returns the models of a server by the names that requests may use: with a runtime, or without."""
+    """Returns the models of a server by the names that requests may use.
+
+    A name without a runtime, or without a quantisation, means the default one.
+    """
     found: dict[str, dict[str, Any]] = {}
     for task in TASKS:
         for offer in service.offers(task):
             names = [offer.cell.value]
+            if offer.weights is None or offer.weights.default:
+                names.insert(0, replace(offer.cell, quantization="").value)
             if offer.cell.runtime == service.pool.registry.default_runtime(offer.card):
                 names.insert(0, offer.card.id)
             for name in names:
@@ -79,6 +85,13 @@ async def metrics(call: Call) -> Any:
     """Returns the figures for Prometheus."""
     body, kind = call.service.figures.page()
     return Response(body, headers={"content-type": kind})
+
+
+async def realtime_without_websocket(call: Call) -> Any:
+    """Refuses a request without the websocket of realtime sessions."""
+    raise Refusal(
+        "/v1/realtime is a websocket; connect to it with ws:// or wss://, and let a proxy pass its header Upgrade on"
+    )
 
 
 async def unknown(call: Call) -> Any:

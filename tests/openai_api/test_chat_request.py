@@ -87,7 +87,12 @@ def test_messages_of_all_forms_pass_the_check_of_the_session() -> None:
         {"role": "user", "name": "me", "content": [{"type": "text", "text": "b"}, SOUND]},
         {"role": "assistant", "content": None, "refusal": None, "tool_calls": None, "audio": {"id": "audio_1"}},
         {"role": "user", "content": "c"},
-        {"role": "assistant", "content": "other words", "audio": {"id": "audio_1", "data": "", "transcript": "x"}},
+        {
+            "role": "assistant",
+            "content": "other words",
+            "annotations": [],
+            "audio": {"id": "audio_1", "data": "", "transcript": "x"},
+        },
         {"role": "user", "content": "d"},
         {"role": "assistant", "content": [{"type": "audio", "streams": ROWS.tolist()}]},
         {"role": "user", "content": "e"},
@@ -150,6 +155,29 @@ def test_messages_of_all_forms_pass_the_check_of_the_session() -> None:
             "messages[0].audio.id is 'audio_0', and this server keeps no audio of that id, or no longer",
         ),
         ({"messages": [{"role": "user", "audio": {"id": "a"}}]}, "messages[0].audio", "messages[0] of the user has"),
+        (
+            {"messages": [{"role": "user", "content": "a", "contens": "b"}]},
+            "messages[0].contens",
+            "messages[0] has the unknown field contens; did you mean content?",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "x"}}]}
+                ]
+            },
+            "messages[0].content[0].cache_control",
+            "messages[0].content[0] has the unknown field cache_control; leave it out",
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{**SOUND, "input_audio": {**SOUND["input_audio"], "channels": 1}}]}
+                ]
+            },
+            "messages[0].content[0].input_audio.channels",
+            "messages[0].content[0].input_audio has the unknown field channels; leave it out",
+        ),
     ],
 )
 def test_invalid_field_raises_one_line_error_with_the_field_name(

@@ -64,6 +64,7 @@ OWN_FIELDS = (
 )
 FollowedField = Callable[[Any, str], Any]
 """Reads the value of a field, whose name is given too; raises `Refusal`."""
+MESSAGE_FIELDS = ("role", "content", "name", "audio")  # the name says something about the caller alone
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -135,7 +136,7 @@ def read_chat_request(
         options=chosen,
         format=sound,
         stream=stream,
-        include_usage=_include_usage(fields, stream),
+        include_usage=read_include_usage(fields, stream),
         token_ids=read_flag(fields, "return_token_ids"),
         notes=tuple(notes),
         extensions=extensions,
@@ -155,9 +156,7 @@ def _check_fields(fields: Mapping[str, Any], options: Collection[str]) -> None:
     known_names = {*OWN_FIELDS, *UNFOLLOWED, *ABOUT_THE_CALLER, *options}
     for name, value in fields.items():
         if name not in known_names:
-            close_matches = difflib.get_close_matches(str(name), known_names, 1)
-            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
-            raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
+            raise unknown_field(str(name), known_names)
         if name in UNFOLLOWED and name not in options:
             harmless, why = UNFOLLOWED[name]
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
@@ -182,7 +181,13 @@ def _mapping(fields: Mapping[str, Any], name: str, keys: Sequence[str]) -> Mappi
     return value
 
 
-def _include_usage(fields: Mapping[str, Any], stream: bool) -> bool:
+def unknown_field(name: str, known: Collection[str]) -> Refusal:
+    """Returns the refusal of a field of the request that is not among the known ones."""
+    return Refusal(f"the request has the unknown field {name:.80}; {_hint(name, known)}", name, "unknown_parameter")
+
+
+def read_include_usage(fields: Mapping[str, Any], stream: bool) -> bool:
+    """Returns whether a stream ends with the usage; raises `Refusal` for `stream_options` that cannot be followed."""
     stream_options = _mapping(fields, "stream_options", ("include_usage", "include_obfuscation"))
     if stream_options and not stream:
         raise Refusal("stream_options is set, and stream is not; set stream to true", "stream_options")
@@ -234,6 +239,7 @@ def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any
     for name in ("tool_calls", "function_call", "refusal"):
         if message.get(name):
             raise Refusal(f"{where} has {name}, which this model cannot read; {LEAVE_OUT}", f"{where}.{name}")
+    _check_known(message, MESSAGE_FIELDS, where)
     content, audio = message.get("content"), message.get("audio")
     if audio is None:
         if content is None:
@@ -248,6 +254,22 @@ def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any
     if content:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else _content(content, role, where)
     return {"role": "assistant", "content": [*parts, {"type": "audio", "streams": earlier.streams}]}
+
+
+def _check_known(fields: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    """Refuses a field that would have no effect. One without a value changes nothing, such as `annotations: []`."""
+    for name, value in fields.items():
+        if value and name not in known:
+            raise Refusal(
+                f"{where} has the unknown field {name!s:.80}; {_hint(name, known)}",
+                f"{where}.{name:.80}",
+                "unknown_parameter",
+            )
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    close_matches = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
 
 
 def _earlier(audio: Any, where: str, answers: KeptAnswers) -> Any:
@@ -279,5 +301,8 @@ def _content(content: Any, role: str, where: str) -> Any:
         if kind not in ("text", "input_audio") and not spoken_before:
             raise Refusal(f"{place} is of type {kind!r:.80}; expected text or input_audio", place, "invalid_value")
         key = "streams" if spoken_before else kind
+        _check_known(part, ("type", key), place)
+        if kind == "input_audio" and isinstance(part.get(key), Mapping):
+            _check_known(part[key], ("data", "format"), f"{place}.{key}")
         parts.append({"type": kind, key: part.get(key)})
     return parts

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT, read_flag
+from workbench.openai_api.chat_request import ABOUT_THE_CALLER, read_flag, read_include_usage, unknown_field
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.logprobs import completion_logprobs, read_completion_logprobs
 from workbench.openai_api.stopping import read_stops
@@ -56,13 +55,8 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
             if not any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in harmless):
                 raise Refusal(f"{name} is {value!r:.80}, and {why}", name, "unsupported_value")
         elif name not in {*OWN_FIELDS, *ABOUT_THE_CALLER, *options}:
-            close_matches = difflib.get_close_matches(str(name), [*OWN_FIELDS, *options], 1)
-            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
-            raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
+            raise unknown_field(name, [*OWN_FIELDS, *options])
     stream = read_flag(fields, "stream")
-    streaming = fields.get("stream_options") or {}
-    if not isinstance(streaming, Mapping) or {*streaming} - {"include_usage", "include_obfuscation"}:
-        raise Refusal("stream_options is not an object with include_usage", "stream_options", "invalid_type")
     max_tokens = fields.get("max_tokens", USUAL_TOKENS)
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < 1:
         raise Refusal(f"max_tokens is {max_tokens!r:.80}; expected a whole number of at least 1", "max_tokens")
@@ -74,7 +68,7 @@ def read_completion_request(body: Mapping[str, Any], options: Collection[str]) -
         stops=read_stops(fields.get("stop")),
         logprobs=read_completion_logprobs(fields.get("logprobs")),
         stream=stream,
-        include_usage=read_flag(streaming, "include_usage"),
+        include_usage=read_include_usage(fields, stream),
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT
+from workbench.openai_api.chat_request import ABOUT_THE_CALLER, LEAVE_OUT, unknown_field
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.sound_formats import PCM, formats
 
@@ -37,9 +36,7 @@ def read_speech_request(body: Mapping[str, Any], options: Collection[str]) -> Sp
     fields = {name: value for name, value in body.items() if value is not None}
     for name in fields:
         if name not in {*OWN_FIELDS, *ABOUT_THE_CALLER, *options}:
-            close_matches = difflib.get_close_matches(str(name), [*OWN_FIELDS, *options], 1)
-            hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."
-            raise Refusal(f"the request has the unknown field {name!s:.80}; {hint}", str(name), "unknown_parameter")
+            raise unknown_field(name, [*OWN_FIELDS, *options])
     for name in ("input", "voice", "response_format", "instructions", "stream_format"):
         if not isinstance(fields.get(name, ""), str):
             raise Refusal(f"{name} is {fields[name]!r:.80}; expected a text", name, "invalid_type")

@@ -99,10 +99,11 @@ def read_transcription_request(
 def _check_fields(values_by_name: Mapping[str, Sequence[str]], specs_by_name: Mapping[str, OptionSpec]) -> None:
     several = {"timestamp_granularities", *(name for name, spec in specs_by_name.items() if spec.kind is tuple)}
     for name, values in values_by_name.items():
-        if name in UNFOLLOWED:
-            harmless, why = UNFOLLOWED[name]
-            if any(value and value not in harmless for value in values):
-                raise Refusal(f"{name} is {values[0]!r:.80}, and {why}; {LEAVE_OUT}", name, "unsupported_value")
+        whole = name.partition("[")[0]  # clients send an object as fields such as chunking_strategy[type]
+        if whole in UNFOLLOWED:
+            harmless, why = UNFOLLOWED[whole]
+            if any(value and (value not in harmless or name != whole) for value in values):
+                raise Refusal(f"{name:.80} is {values[0]!r:.80}, and {why}; {LEAVE_OUT}", whole, "unsupported_value")
         elif name not in {*OWN_FIELDS, *specs_by_name, *ABOUT_THE_CALLER}:
             close_matches = difflib.get_close_matches(name, [*OWN_FIELDS, *specs_by_name], 1)
             hint = f"did you mean {close_matches[0]}?" if close_matches else f"{LEAVE_OUT}."

@@ -83,6 +83,7 @@ def test_joined_stream_deltas_equal_the_transcript(client: OpenAI, wav: bytes) -
         ({"stream": "maybe"}, 400, "stream is 'maybe'; expected true or false"),
         ({"stream": "true", "response_format": "srt"}, 400, "response_format is srt, and a stream is of text alone"),
         ({"timestamp_granularities[]": "word"}, 400, "response_format is json; set it to verbose_json"),
+        ({"chunking_strategy[type]": "server_vad"}, 400, "chunking_strategy[type] is 'server_vad', and the option vad"),
         ({"include[]": "logprobs"}, 400, "this server returns no log-probabilities of transcripts; leave it out"),
         ({"beam_size": "many"}, 400, "beam_size is 'many'; expected a whole number"),
         ({"beam_size": "-1"}, 400, "option beam_size of fake/sense is -1; expected"),

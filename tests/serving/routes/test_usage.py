@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.coroutines import finished
 from workbench.openai_api.completion import CompletionRequest, read_completion_request
+from workbench.openai_api.errors import Refusal
 from workbench.serving.routes.chats import stopped_at
 from workbench.serving.routes.completions import _parts, completion_events
 from workbench.session.conversation import Answer, AnswerStart
@@ -76,3 +77,15 @@ def test_streamed_logprobs_contain_text_offsets() -> None:
     ]
     logprobs = [json.loads(line)["choices"][0]["logprobs"] for line in lines if line != "[DONE]"]
     assert [part["text_offset"] for part in logprobs if part] == [[0], [3], [7], [13]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"stream_options": {"include_usage": True}}, "stream_options is set, and stream is not"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "this server adds nothing"),
+    ],
+)
+def test_stream_options_that_have_no_effect_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(Refusal, match=sentence):
+        request(**fields)

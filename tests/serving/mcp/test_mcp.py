@@ -362,7 +362,9 @@ def test_visitors_without_key_or_beyond_the_limits_are_refused(tmp_path: Path, w
         credentials = {"authorization": f"Bearer {key}"}
         assert post(**credentials).status_code == post("/mcp/", **credentials).status_code == 200
         assert post(**credentials, origin="https://elsewhere.example").status_code == 403
-        assert client.put(f"{address}/mcp", headers=credentials).status_code == 405
+        for method in ("PUT", "GET", "DELETE"):  # GET would open a stream without an end
+            refused = client.request(method, f"{address}/mcp", headers={**credentials, **MCP_HEADERS})
+            assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         large = client.post(f"{address}/mcp", content=b"x" * (17 << 20), headers={**credentials, **accept})
         assert large.status_code == 413 and "16 MB" in large.json()["error"]["message"]
         files = {"files": {"file": ("a.wav", wav)}, "headers": credentials}

@@ -79,14 +79,18 @@ class Mcp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         try:
-            if scope["method"] not in ("POST", "GET", "DELETE"):
+            # GET would open a stream without an end and without a use: nothing is said outside of a call.
+            if scope["method"] != "POST":
                 raise Refusal(f"{PATH} takes POST, not {scope['method']:.20}", status=405)
             if self._app is None:
                 raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
             # The package would call a client that leaves, or the middleware's refusal of a body, a fault of the server.
-            messages = await whole_body(receive) if scope["method"] == "POST" else []
+            messages = await whole_body(receive)
         except Exception as error:
-            await error_response(error)(scope, receive, send)
+            response = error_response(error)
+            if response.status_code == 405:
+                response.headers["allow"] = "POST"
+            await response(scope, receive, send)
             return
         if messages is not None:
             await self._app(scope, once_more(messages, receive), send)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ParamSpec, Protocol, TypeVar
 
-from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -81,11 +81,14 @@ class Work:
             self.paused.append(time.monotonic() - start)
 
     def check(self) -> None:
-        """Raises `Cancelled` if the work was stopped, and `WorkbenchError` if its time is over."""
+        """Raises `Cancelled` if the work was stopped, and `BadInput` if its time is over.
+
+        Clients repeat a request after a fault of the server, and this one would take as long again.
+        """
         if self.stop.is_set():
             raise Cancelled("the run was stopped")
         if self.deadline is not None and time.monotonic() - sum(self.paused) > self.deadline:
-            raise WorkbenchError(
+            raise BadInput(
                 f"the run took longer than the {spoken_seconds(self.allowed_seconds)} that one may take here, and was "
                 "ended; take a shorter recording, or ask for fewer tokens"
             )

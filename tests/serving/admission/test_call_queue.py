@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.support.fake_worker import MANY
 from tests.support.processes import FakeMaker, fakes
 from tests.support.waits import until
-from workbench.core.errors import Busy, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Busy, Cancelled
 from workbench.core.visitors import Visitor, Work, working
 from workbench.serving.admission.call_queue import BEAT_SECONDS, CallQueue, Turn
 from workbench.serving.admission.limits import LOCAL
@@ -96,7 +96,7 @@ def test_waiting_call_reports_position_and_time_and_ends_at_its_deadline() -> No
     queue, reports = CallQueue(LOCAL), []
     work = Work(visitor("b"), deadline=0.0, allowed_seconds=600.0)
     with queue.turn(Work(visitor("a")), "model"):
-        with pytest.raises(WorkbenchError, match="longer than the 10 min"), queue.turn(work, "model"):
+        with pytest.raises(BadInput, match="longer than the 10 min"), queue.turn(work, "model"):
             pass
 
         def report(_: float, sentence: str) -> None:

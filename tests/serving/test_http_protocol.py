@@ -78,6 +78,12 @@ def test_connection_without_a_complete_header_is_closed(port: int, beginning: by
     assert reply_to(port, beginning) == b""
 
 
+@pytest.mark.parametrize("target", [b"/", b"http://localhost/", b"HTTP://localhost", b"http://localhost:80?a=/b"])
+def test_target_with_the_name_of_the_server_means_its_path(port: int, target: bytes) -> None:
+    reply = reply_to(port, b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 200 OK") and reply.endswith(b"yes")
+
+
 def test_complete_request_may_take_longer_than_a_header(port: int) -> None:
     with httpx.Client() as client:
         assert [client.get(f"http://127.0.0.1:{port}/").text for _ in range(2)] == ["yes", "yes"]

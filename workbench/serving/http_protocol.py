@@ -7,13 +7,27 @@ grows. Neither limits the time.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, which is checked when a header is complete
+_NAMED = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 HEADER_SECONDS = 60.0  # from a new connection, or the first byte of a header, to the end of the header
+
+
+class _Connection(h11.Connection):
+    """Reads requests. A target with a name, as `http://localhost/health`, becomes its path (RFC 9112, 3.2.2)."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and (named := _NAMED.match(event.target)):
+            target = b"/" + event.target[named.end() :].removeprefix(b"/")
+            headers = list(event.headers.raw_items())
+            return h11.Request(method=event.method, target=target, headers=headers, http_version=event.http_version)
+        return event
 
 
 class BoundedHttpProtocol(H11Protocol):
@@ -21,7 +35,7 @@ class BoundedHttpProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
-        self.conn = h11.Connection(h11.SERVER, LARGEST_HEADER)
+        self.conn = _Connection(h11.SERVER, LARGEST_HEADER)
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -52,6 +52,13 @@ def test_unknown_host_names_are_refused(host: str, status: int) -> None:
         assert answer.status_code == status
 
 
+def test_probe_without_a_host_name_is_answered_and_a_page_is_not() -> None:
+    with client_behind(Guard()) as client:
+        assert client.get("/health", headers={"host": ""}).status_code == 200
+        for origin in ("http://", "https://evil.example"):
+            assert client.post("/x", headers={"host": "", "origin": origin}).status_code == 403
+
+
 def test_requests_beyond_the_rate_limit_get_429_with_retry_after() -> None:
     guard = Guard("public", replace(PUBLIC, requests_per_minute=3))
     with client_behind(guard) as client:

@@ -54,10 +54,11 @@ def host_name(header: str) -> str:
 def names_this_machine(header: str, allowed: Iterable[str]) -> bool:
     """Returns whether a Host header names the server by a name that its owner knows.
 
-    An address always counts as such a name, because DNS rebinding needs a name. So does the name of loopback.
+    An address always counts as such a name, because DNS rebinding needs a name. So does the name of loopback, and no
+    name at all: every browser sends one, and probes with HTTP/1.0 may not.
     """
     name = host_name(header)
-    if name in allowed or is_loopback(name):
+    if not name or name in allowed or is_loopback(name):
         return True
     try:
         ipaddress.ip_address(name)

@@ -166,6 +166,13 @@ def test_body_beyond_the_limit_is_refused_with_413(
         assert answer.status_code == 413 and "the most that this server takes" in answer.json()["error"]["message"]
 
 
+def test_json_of_too_many_values_is_refused_before_it_fills_the_memory(http: TestClient) -> None:
+    body = b'{"messages": [' + b",".join([b"{}"] * (bodies.MOST_VALUES // 2 + 1)) + b"]}"
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/audio/speech", "/mcp"):
+        answer = http.post(path, content=body)
+        assert answer.status_code == 413 and "524,288 values" in answer.json()["error"]["message"]
+
+
 def test_chat_completion_is_returned_whole_and_as_a_stream(client: OpenAI) -> None:
     completion = client.chat.completions.create(model="fake/words", messages=CHAT)
     assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("one two three", "stop")

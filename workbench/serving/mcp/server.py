@@ -17,7 +17,7 @@ from workbench.core.errors import Unavailable
 from workbench.openai_api.errors import Refusal
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp.files import upload_route
-from workbench.serving.routes.bodies import once_more, whole_body
+from workbench.serving.routes.bodies import check_values, once_more, whole_body
 from workbench.serving.service import Service, error_response
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
@@ -86,6 +86,7 @@ class Mcp:
                 raise Unavailable("MCP needs the package mcp of version 2: pip install 'speech-workbench[mcp]'")
             # The package would call a client that leaves, or the middleware's refusal of a body, a fault of the server.
             messages = await whole_body(receive)
+            check_values(*(message["body"] for message in messages or () if "body" in message))
         except Exception as error:
             response = error_response(error)
             if response.status_code == 405:

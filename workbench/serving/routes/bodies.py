@@ -27,6 +27,7 @@ from workbench.system.tempdirs import make_tempdir, remove_tempdir
 MOST_FIELDS = 200
 LARGEST_FIELD = 1 << 20  # bytes
 PIECE = 1 << 20
+MOST_VALUES = 1 << 19  # in a text of JSON: a value of three bytes takes seventy in memory
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate; a character needs two
 
 
@@ -62,12 +63,25 @@ def too_large(limit: int) -> Refusal:
     return Refusal(f"the request has more than {size(limit)}, the most that this server takes", status=413)
 
 
+def check_values(*pieces: bytes | bytearray | str) -> None:
+    """Raises `Refusal` for a JSON text in pieces that has too many values. Commas and brackets inside texts count."""
+    found = 0
+    for piece in pieces:
+        if isinstance(piece, str):
+            found += sum(piece.count(mark) for mark in ("{", "[", ","))
+        else:
+            found += sum(piece.count(mark) for mark in (b"{", b"[", b","))
+    if found > MOST_VALUES:
+        raise Refusal(f"the request has more than {MOST_VALUES:,} values, the most that this server reads", status=413)
+
+
 def parsed(content: str | bytes | bytearray) -> Any:
     """Returns the value of a JSON text; the value can be written as JSON again.
 
     Raises `ValueError` for invalid JSON, for NaN and numbers out of range such as 1e999, for lone surrogates, and for
-    too deep nesting.
+    too deep nesting. Raises `Refusal` for too many values.
     """
+    check_values(content)
     try:
         text = content if isinstance(content, str) else content.decode(json.detect_encoding(content))
         found = json.loads(text, parse_constant=_no_number, parse_float=_finite)

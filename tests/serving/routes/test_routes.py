@@ -24,7 +24,7 @@ from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import FakeGgufRegistry, tone
 from workbench.serving.admission.gate import Gate
-from workbench.serving.admission.limits import LOCAL
+from workbench.serving.admission.limits import LOCAL, PUBLIC
 from workbench.serving.routes import bodies
 from workbench.serving.routes.health import listed
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientGone, all_events, events_of
@@ -164,6 +164,13 @@ def test_body_beyond_the_limit_is_refused_with_413(
     ):
         answer = http.post(path, **content)
         assert answer.status_code == 413 and "the most that this server takes" in answer.json()["error"]["message"]
+
+
+def test_long_text_beside_a_recording_is_refused(service: Service, http: TestClient, wav: bytes) -> None:
+    service.gate = Gate(replace(PUBLIC, text_kb=1))
+    form: Any = {"data": {"model": "fake/sense", "prompt": "x" * 2000}, "files": {"file": ("a.wav", wav)}}
+    answer = http.post("/v1/audio/transcriptions", **form)
+    assert answer.status_code == 400 and "maximum size of 1KB" in answer.json()["error"]["message"]
 
 
 def test_json_of_too_many_values_is_refused_before_it_fills_the_memory(http: TestClient) -> None:

@@ -21,6 +21,7 @@ class Gate:
 
     def __init__(self, limits: Limits):
         self.largest_body, self.largest_json = limits.file_mb << 20, limits.body_mb << 20
+        self.largest_text = limits.text_kb << 10
         self._at_once = limits.running + limits.waiting
         self._slots = threading.BoundedSemaphore(self._at_once)
         self.live = Places(limits.live, limits.live_per_visitor, limits.per_address, "live recordings")

@@ -43,7 +43,8 @@ def upload_route(service: Service, folder_of: Callable[[], KeptFiles]) -> Route:
     """Returns the route that takes a file which is too large for base64."""
 
     async def upload(call: Call) -> Any:
-        async with read_form(call.request, call.service.gate.largest_body) as form:
+        gate = call.service.gate
+        async with read_form(call.request, gate.largest_body, gate.largest_text) as form:
             if form.fields:
                 raise Refusal(f"the form has the field {form.fields[0][0]:.40}; expected one file and nothing else")
             stored_files, size = folder_of(), form.path.stat().st_size

@@ -25,7 +25,6 @@ from workbench.system.memory import size
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
 MOST_FIELDS = 200
-LARGEST_FIELD = 1 << 20  # bytes
 PIECE = 1 << 20
 MOST_VALUES = 1 << 19  # in a text of JSON: a value of three bytes takes seventy in memory
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escaped surrogate; a character needs two
@@ -128,8 +127,13 @@ def _check_length(request: Request, limit: int) -> None:
 
 
 @asynccontextmanager
-async def read_form(request: Request, limit: int) -> AsyncIterator[Form]:
-    """Yields a form with one recording; its file is gone afterwards. Raises `Refusal` for anything else."""
+async def read_form(request: Request, limit: int, largest_text: int) -> AsyncIterator[Form]:
+    """Yields a form with one recording; its file is gone afterwards. Raises `Refusal` for anything else.
+
+    Args:
+        limit: bytes of the form.
+        largest_text: bytes of one field beside the recording; all of them are read into memory.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         raise Refusal(f"the content type is {kind or 'not given'!s:.80}; expected multipart/form-data", status=415)
@@ -146,7 +150,7 @@ async def read_form(request: Request, limit: int) -> AsyncIterator[Form]:
 
     try:
         form = await Request(request.scope, counted).form(
-            max_files=2, max_fields=MOST_FIELDS, max_part_size=LARGEST_FIELD
+            max_files=2, max_fields=MOST_FIELDS, max_part_size=largest_text
         )
     except (MultiPartException, HTTPException) as error:
         message_text = error.detail if isinstance(error, HTTPException) else error.message

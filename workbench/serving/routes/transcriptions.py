@@ -29,7 +29,8 @@ async def transcribe(call: Call) -> Any:
     """Answers a request for a transcription."""
     resources = contextlib.AsyncExitStack()
     try:
-        form = await resources.enter_async_context(read_form(call.request, call.service.gate.largest_body))
+        gate = call.service.gate
+        form = await resources.enter_async_context(read_form(call.request, gate.largest_body, gate.largest_text))
         offer, request = await read_request(call, form)
         call.begin()
 

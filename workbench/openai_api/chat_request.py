@@ -301,7 +301,7 @@ def _content(content: Any, role: str, where: str) -> Any:
         if kind not in ("text", "input_audio") and not spoken_before:
             raise Refusal(f"{place} is of type {kind!r:.80}; expected text or input_audio", place, "invalid_value")
         key = "streams" if spoken_before else kind
-        _check_known(part, ("type", key), place)
+        _check_known(part, ("type", str(key)), place)
         if kind == "input_audio" and isinstance(part.get(key), Mapping):
             _check_known(part[key], ("data", "format"), f"{place}.{key}")
         parts.append({"type": kind, key: part.get(key)})

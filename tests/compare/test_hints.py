@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from workbench.compare import compare, judge
 from workbench.compare.hints import explain_shape, where_it_differs
 from workbench.compare.measures import measure
+from workbench.trace.trace import Trace
 
 X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
 
@@ -73,6 +75,30 @@ def with_zeros(rows: object, columns: object) -> np.ndarray:
 def test_the_place_of_the_difference_is_reported(candidate: np.ndarray, sentence: str | None) -> None:
     hint = where_it_differs(measure(TALL, candidate))
     assert hint is None if sentence is None else hint is not None and hint.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "changed, sentence",
+    [
+        (with_zeros(slice(58, 60), slice(None)), "rows 58, 59 of 60 differ most, and the others differ too"),
+        (with_zeros(slice(None), slice(7, 8)), "channel 7 of 30 differs most, and the others differ too"),
+        (with_zeros(slice(20, 60), slice(None)), None),
+    ],
+)
+def test_places_are_the_only_ones_if_the_others_are_within_the_limit(changed: np.ndarray, sentence: str | None) -> None:
+    assert where_it_differs(measure(TALL, 1.0005 * changed), limit=1e-4) == sentence
+    hint = where_it_differs(measure(TALL, changed), limit=1e-4)
+    assert hint is not None and hint.startswith(("only ", "the first 20 of 60 rows agree"))
+
+
+def test_places_of_attention_weights_are_heads_and_keys() -> None:
+    weights = np.random.default_rng(5).random((30, 20, 12))
+    one_head, one_key = weights.copy(), weights.copy()
+    one_head[7] *= weights[8]
+    one_key[:, :, 3] *= weights[:, :, 4]
+    for changed, sentence in ((one_head, "Only head 7 of 30 differs."), (one_key, "Only key 3 of 12 differs.")):
+        traces = (Trace({"encoder.layers.0.attention.weights": each}, {}) for each in (weights, changed))
+        assert sentence in judge(compare(*traces)).sentence
 
 
 def test_scattered_or_absent_differences_have_no_reported_place() -> None:

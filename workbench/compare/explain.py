@@ -21,10 +21,10 @@ from workbench.compare.guesses.attention import weights
 from workbench.compare.guesses.codebooks import codebooks
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
-from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
 from workbench.compare.guesses.filter_bank import filter_banks
+from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
 from workbench.compare.guesses.functions import activations, functions
-from workbench.compare.guesses.guess import Guess, Hint, Scene, remainder_clause, remaining
+from workbench.compare.guesses.guess import Guess, Hint, Scene, remainder_clause, remaining, units_of
 from workbench.compare.guesses.heads import context, fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
@@ -161,7 +161,9 @@ def _hinted(
         if each.explanation.remaining <= _allowed(each, comparison, noise):
             return each
         # Without float64, more counted as rounding than it explains here.
-        each = replace(each, hint=where_it_differs(each.numbers) if each.numbers else None, explanation=None)
+        limit, units = each.limits.relative_l2, units_of(each.stage, len(each.shapes[0]))
+        place = where_it_differs(each.numbers, limit, units) if each.numbers else None
+        each = replace(each, hint=place, explanation=None)
     if each.mismatch and samples is not None:
         reference_array, candidate_array = reference[each.stage], candidate[each.stage]
         scene = Scene(each.stage, reference_array, candidate_array, _allowed(each, comparison, noise), samples=samples)

@@ -57,29 +57,47 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     return f"{clause}: {counts}"
 
 
-def where_it_differs(measures: Measures) -> str | None:
-    """Returns where the difference is, if only a few rows or channels differ, or rows from one on; else None."""
+def where_it_differs(
+    measures: Measures, limit: float = math.inf, units: tuple[str, str] = ("row", "channel")
+) -> str | None:
+    """Returns where the difference is, if only a few rows or channels differ, or rows from one on; else None.
+
+    Args:
+        limit: the relative L2 that the other rows or channels may have together to count as equal.
+        units: what the first and the last axis count.
+    """
     if not measures.relative_l2 or not math.isfinite(measures.relative_l2) or measures.nonfinite_differences:
         return None
-    for errors, unit in ((measures.by_position, "row"), (measures.by_channel, "channel")):
+    for errors, unit in zip((measures.by_position, measures.by_channel), units):
         places = _largest_errors(errors)
         if len(places) <= (_CONTIGUOUS_SHARE if is_range(places) else _FEW_SHARE) * len(errors):
             subject, verb = (
                 (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")
             )
+            if _error_elsewhere(errors, places, measures.relative_l2) > limit:
+                return f"{subject} of {len(errors)} {verb} most, and the others differ too"
             return f"only {subject} of {len(errors)} {verb}"
-    return _first_differing_row(measures.by_position)
+    return _first_differing_row(measures, limit, units[0])
 
 
-def _first_differing_row(errors: np.ndarray) -> str | None:
+def _error_elsewhere(errors: np.ndarray, places: np.ndarray, relative_l2: float) -> float:
+    """Returns the part of the relative L2 that is not in these places."""
+    elsewhere = np.delete(errors, places)
+    return relative_l2 * float(np.linalg.norm(elsewhere)) / float(np.linalg.norm(errors))
+
+
+def _first_differing_row(measures: Measures, limit: float, unit: str) -> str | None:
     """Returns the row from which on all rows differ, as behind the end of a chunk or a mask."""
+    errors = measures.by_position
     places = _largest_errors(errors)
     first = int(places[0]) if len(places) else 0
     if first < _LEAST_EQUAL or not is_range(places) or places[-1] != len(errors) - 1:
         return None
     if errors[:first].max() > _EQUAL_SHARE * errors.max():  # the error has only grown
         return None
-    return f"the first {first} of {len(errors)} rows agree, and all rows from {first} on differ"
+    if _error_elsewhere(errors, places, measures.relative_l2) > limit:
+        return None
+    return f"the first {first} of {len(errors)} {unit}s agree, and all {unit}s from {first} on differ"
 
 
 def _largest_errors(errors: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Hint
+from workbench.compare.guesses.guess import Hint, units_of
 from workbench.compare.hints import explain_shape, shapes, where_it_differs
 from workbench.compare.measures import Measures, measure
 from workbench.compare.presets import PRESETS, Limits
@@ -214,7 +214,7 @@ def compare_stage(
     hint = None
     if guess and not StageComparison(**fields, numbers=numbers).passes:
         hint = explain_logits(reference, candidate) if kind == "logits" else None
-        hint = hint or where_it_differs(numbers)
+        hint = hint or where_it_differs(numbers, limits.relative_l2, units_of(stage, reference.ndim))
     logits = measure_logits(reference, candidate) if kind == "logits" else None
     return StageComparison(**fields, numbers=numbers, logits=logits, hint=hint)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.support.layers import softmax
 from workbench.compare.explain import explain
@@ -19,3 +20,24 @@ def test_unscaled_scores_are_distinguished_from_a_mask_when_weights_underflow() 
     hint = explain(Scene(STAGE, reference, candidate, allowed=1e-5), relative_l2(reference, candidate))
     assert hint is not None and hint.kind == "scale of scores"
     assert "the scores are 6 times the reference's, as without division by √36; a difference of" in hint.sentence
+
+
+@pytest.mark.parametrize(
+    "times, clause",
+    [
+        (6, ", as without division by √36"),
+        (1 / 6, ", as with a second division by √36"),
+        (0.5, ", as with division by √144 (all heads), not by √36 (one head)"),
+        (8, ""),  # √64, which is no width of this attention
+        (1 / 8, ""),
+        (0.9, ""),
+    ],
+)
+@pytest.mark.parametrize("part", ["query", "context"])
+def test_scale_of_scores_is_explained_by_the_widths_of_this_attention(times: float, clause: str, part: str) -> None:
+    scores = 0.3 * np.random.default_rng(2).standard_normal((4, 12, 12))
+    shape = (12, 4, WIDTH) if part == "query" else (12, 4 * WIDTH)
+    others = {STAGE.replace("weights", part): np.ones(shape, np.float32)}
+    scene = Scene(STAGE, softmax(scores), softmax(times * scores), 1e-6, others, others)
+    hint = explain(scene, 1.0)
+    assert hint is not None and hint.sentence.startswith(f"the scores are {times:.5g} times the reference's{clause};")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -28,4 +30,21 @@ def test_changed_order_of_heads_or_stacked_channels_is_named(
     reference: np.ndarray, candidate: np.ndarray, words: str
 ) -> None:
     hint = explain(Scene("llm.layers.1.attention.query", reference, candidate, 1e-6), 1.0)
+    assert hint is not None and words in hint.sentence
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda weights: np.roll(weights, 1, axis=0), "its heads come one position late"),
+        (lambda weights: weights[::-1], "its heads are in reverse order"),
+        (lambda weights: weights.swapaxes(1, 2), "its queries and keys have changed places"),
+        (lambda weights: weights * (1 - (np.arange(11) == 2) / 2)[:, None, None], "of 11 heads, only head 2 differs"),
+    ],
+)
+def test_changed_attention_weights_are_described_by_heads_and_keys(
+    change: Callable[[np.ndarray], np.ndarray], words: str
+) -> None:
+    weights = np.random.default_rng(7).random((11, 9, 9))
+    hint = explain(Scene("llm.layers.1.attention.weights", weights, change(weights), 1e-6), 1.0)
     assert hint is not None and words in hint.sentence

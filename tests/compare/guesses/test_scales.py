@@ -34,6 +34,11 @@ def hint_sentence(stage: str, candidate: np.ndarray, reference: np.ndarray = X) 
             X * (np.arange(20)[:, None] < 12),
             "of 20 rows, rows 12 to 19 are zeros, and the others agree",
         ),
+        ("llm.layers.1", X * (np.arange(20)[:, None] < 19), "of 20 rows, row 19 is zeros, and the others agree"),
+        ("frontend.fbank", X + CONSTANTS, "its triangles have another height or the sound is filtered"),
+        ("frontend.fbank", X + 2 * np.log(1.1), "plus 0.19062 (as if the samples were multiplied by 1.1)"),
+        ("llm.norm", (31 / 32) ** 0.5 * X, "(√(31/32), as when a norm divides its sum by 31, not by 32)"),
+        ("llm.norm", 0.984 * X, "it is 0.984 times the reference; "),
     ],
 )
 def test_factor_and_constant_hint_names_a_cause_for_the_stage(stage: str, candidate: np.ndarray, words: str) -> None:

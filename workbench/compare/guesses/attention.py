@@ -11,6 +11,7 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
 from workbench.core.phrases import counted
 
 _CLOSE = 2e-3
+_USUAL_WIDTHS = range(16, 257, 4)  # of a head, where no stage shows its width
 
 
 def weights(scene: Scene) -> Iterator[Guess]:
@@ -22,25 +23,21 @@ def weights(scene: Scene) -> Iterator[Guess]:
     if not (np.isfinite(c).all() and (r >= 0).all() and (c >= 0).all()):
         return
     visible_to_both = (r > 0) & (c > 0)
-    yield from _scaled(r, c, visible_to_both)  # other scores may also be too small for a weight above 0
+    yield from _scaled(scene, r, c, visible_to_both)  # other scores may also be too small for a weight above 0
     if not np.array_equal(r > 0, c > 0):
         yield from _masked(r, c, visible_to_both)
 
 
-def _scaled(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:
+def _scaled(scene: Scene, r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:
     with np.errstate(all="ignore"):
         x, y = (np.where(visible_to_both & (r > 1e-6) & (c > 1e-6), np.log(side), np.nan) for side in (r, c))
-        x, y = (side - np.nanmean(side, axis=-1, keepdims=True) for side in (x, y))
+        x, y = (side - np.nansum(side, -1, keepdims=True) / np.isfinite(side).sum(-1, keepdims=True) for side in (x, y))
     finite = np.isfinite(x) & np.isfinite(y)
     square = float(np.square(x[finite]).sum())
     if not square:
         return
     times = float((x[finite] * y[finite]).sum()) / square
-    width_clause = ""
-    for width in range(2, 1025):
-        if any(math.isclose(times, value, rel_tol=_CLOSE) for value in (width**0.5, width**-0.5)) and width % 4 == 0:
-            width_clause = f", as {'without' if times > 1 else 'with a second'} division by √{width}"
-            break
+    width_clause = _division(times, len(r), _head_width(scene))
 
     def expected(rows: Rows) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -49,6 +46,29 @@ def _scaled(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterat
             return np.asarray((exponentials / exponentials.sum(axis=-1, keepdims=True)).reshape(len(rows), -1))
 
     yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{width_clause}", expected)
+
+
+def _head_width(scene: Scene) -> int | None:
+    """Returns the width of a head by the other stages of the attention; None if there are none."""
+    prefix = scene.stage.removesuffix(scene.part)
+    for part in ("query", "key", "value"):
+        if f"{prefix}{part}" in scene.reference_stages:
+            return int(scene.reference_stages[f"{prefix}{part}"].shape[-1])
+    if f"{prefix}context" in scene.reference_stages:
+        return int(scene.reference_stages[f"{prefix}context"].shape[-1]) // len(scene.reference)
+    return None
+
+
+def _division(times: float, heads: int, head_width: int | None) -> str:
+    """Returns which division by a width gives the scores this factor, as an addition to the sentence."""
+    for width in _USUAL_WIDTHS if head_width is None else (head_width,):
+        if math.isclose(times, width**0.5, rel_tol=_CLOSE):
+            return f", as without division by √{width}"
+        if math.isclose(times, width**-0.5, rel_tol=_CLOSE):
+            return f", as with a second division by √{width}"
+    if head_width and heads > 1 and math.isclose(times, heads**-0.5, rel_tol=_CLOSE):
+        return f", as with division by √{heads * head_width} (all heads), not by √{head_width} (one head)"
+    return ""
 
 
 def _masked(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, table
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Scene, table
 
 _SAMPLES = 16000 * 20
 _LEAST_VALUES = 800
@@ -23,7 +23,7 @@ _STRATA = 6
 
 def dither(scene: Scene) -> Iterator[Guess]:
     """Yields dither, if the differences of a filter bank have its deviation, for weak and for strong sound alike."""
-    if scene.stage != "frontend.fbank" or scene.reference.ndim != 2 or scene.reference.size < _LEAST_VALUES:
+    if scene.stage != FILTER_BANK or scene.reference.ndim != 2 or scene.reference.size < _LEAST_VALUES:
         return
     mean, degrees = _noise(scene.reference.shape[1])
     r, c = table(scene.reference), table(scene.candidate)

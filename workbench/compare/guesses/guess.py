@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+FILTER_BANK = "frontend.fbank"  # the stage of the log-mel filter bank
 SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
 BLOCK_VALUES = 1 << 20  # values at a time when a guess is tried on all rows
 _LEAST_ROWS = 16
@@ -160,6 +161,12 @@ def remainder_clause(share: float) -> str:
 def is_close(expected: np.ndarray, values: np.ndarray, allowed: float) -> bool:
     """Returns whether two arrays are equal to within the allowed error."""
     return relative_l2(expected, values) <= allowed
+
+
+def units_of(stage: str, dimensions: int) -> tuple[str, str]:
+    """Returns what the first and the last axis of a stage count: rows and channels, or heads and keys."""
+    is_weights = stage.rpartition(".")[2] == "weights" and dimensions == 3
+    return ("head", "key") if is_weights else ("row", "channel")
 
 
 def is_range(places: np.ndarray) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, listed, table
+from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, listed, table, units_of
 
 _SHIFTS = (1, -1, 2, -2)
 _MOST_MATCHED = 4096  # rows or channels; each is compared with each
@@ -17,11 +17,17 @@ _SORTED = 8  # rows, or channels, whose sorted values are compared
 def orders(scene: Scene) -> Iterator[Guess]:
     """Yields changes of order that occur in ports."""
     reference, count = scene.reference, len(scene.reference)
+    unit, _ = units_of(scene.stage, reference.ndim)
     if count > 1:
-        yield Guess("rows reversed", "its rows are in reverse order", lambda rows: table(reference[count - 1 - rows]))
+        yield Guess(
+            "rows reversed", f"its {unit}s are in reverse order", lambda rows: table(reference[count - 1 - rows])
+        )
     for shift in _SHIFTS:
         if count >= abs(shift) + 3:
-            yield _row_shift(reference, shift)
+            yield _row_shift(reference, shift, unit)
+    if unit == "head" and reference.shape[1] == reference.shape[2]:
+        words = "its queries and keys have changed places"
+        yield Guess("transposed", words, lambda rows: table(np.swapaxes(reference[rows], 1, 2)))
     if reference.ndim == 2 and count == reference.shape[1] and count > 1:
         yield Guess("transposed", "it is transposed", lambda rows: table(reference[:, rows].T))
     yield from _reshaped(scene)
@@ -33,9 +39,9 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
 
 
-def _row_shift(reference: np.ndarray, shift: int) -> Guess:
+def _row_shift(reference: np.ndarray, shift: int, unit: str) -> Guess:
     distance = "one position" if abs(shift) == 1 else f"{abs(shift)} positions"
-    words = f"its rows come {distance} {'late' if shift > 0 else 'early'}"
+    words = f"its {unit}s come {distance} {'late' if shift > 0 else 'early'}"
     first, last = max(shift, 0), len(reference) + min(shift, 0)
     return Guess("rows shifted", words, lambda rows: table(reference[rows - shift]), first, last)
 
@@ -196,6 +202,8 @@ def _head_widths(count: int) -> list[int]:
 
 
 def _about_rows(order: np.ndarray, scene: Scene) -> str:
-    unit = "heads" if scene.reference.ndim == 3 and scene.part == "weights" else "rows"
+    unit, _ = units_of(scene.stage, scene.reference.ndim)
     changed_places = np.flatnonzero(order != np.arange(len(order)))
-    return f"{unit} {in_order(changed_places)} hold what the reference has in {unit} {in_order(order[changed_places])}"
+    return (
+        f"{unit}s {in_order(changed_places)} hold what the reference has in {unit}s {in_order(order[changed_places])}"
+    )

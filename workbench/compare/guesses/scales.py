@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, listed, table
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, listed, table, units_of
 
 _FITTED = 8  # rows, or channels, that a fit of two numbers needs
 _FITTED_ONE = 3  # rows that a fit of one number for each channel needs
@@ -62,7 +62,7 @@ def _of_whole_stage(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Gues
     if constant:
         yield Guess(
             "constant",
-            f"it is the reference plus {_number(constant)}{_known_constant(constant)}",
+            f"it is the reference plus {_number(constant)}{_known_constant(constant, scene)}",
             lambda rows: table(reference[rows]) + constant,
         )
     centred = r - r.mean()
@@ -84,7 +84,7 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     words = _few_places(constants, 0.0, "channel", "the reference's plus {:.6g}", "the reference's plus a constant")
     yield Guess(
         "constant of each channel",
-        words or "each channel is the reference's plus a constant, as when a bias or a shift is left out or wrong",
+        words or f"each channel is the reference's plus a constant, as when {_shifted_by(scene)}",
         lambda rows: table(reference[rows]) + constants,
     )
     square = (r * r).sum(axis=0)
@@ -120,6 +120,13 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     )
 
 
+def _shifted_by(scene: Scene) -> str:
+    """Returns what may give each channel a constant, by what the stage is."""
+    if scene.stage == FILTER_BANK:
+        return "its triangles have another height or the sound is filtered"
+    return "a bias or a shift is left out or wrong"
+
+
 def _scaled_by(scene: Scene) -> str:
     """Returns what may give each channel a factor, by what the stage is."""
     if scene.part in _LINEAR:
@@ -140,9 +147,8 @@ def _zeros(factors: np.ndarray, unit: str) -> str:
     if not zeros.any() or not (zeros | (np.abs(factors - 1) < _CLOSE)).all():
         return ""
     places = np.flatnonzero(zeros)
-    if len(places) < 2:
-        return ""
-    return f"of {len(factors)} {unit}s, {unit}s {listed(places)} are zeros, and the others agree"
+    subject, verb = (f"{unit} {places[0]}", "is") if len(places) == 1 else (f"{unit}s {listed(places)}", "are")
+    return f"of {len(factors)} {unit}s, {subject} {verb} zeros, and the others agree"
 
 
 def row_scales(scene: Scene) -> Iterator[Guess]:
@@ -152,21 +158,22 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     r, c = table(scene.reference), table(scene.candidate)
     square = (r * r).sum(axis=1)
     factors = np.divide((r * c).sum(axis=1), square, out=np.ones_like(square), where=square > 0)
-    words = _zeros(factors, "row") or _few_places(
-        factors, 1.0, "row", "{:.6g} times the reference's", "a multiple of the reference's"
+    unit, _ = units_of(scene.stage, scene.reference.ndim)
+    words = _zeros(factors, unit) or _few_places(
+        factors, 1.0, unit, "{:.6g} times the reference's", "a multiple of the reference's"
     )
     yield Guess(
         "factor of each row",
         words
-        or "each row is the reference's times a factor of its own, as when a norm is left out, done twice, or has "
+        or f"each {unit} is the reference's times a factor of its own, as when a norm is left out, done twice, or has "
         "another epsilon",
         lambda rows: factors[rows, None] * r[rows],
     )
     constants = (c - r).mean(axis=1)
-    words = _few_places(constants, 0.0, "row", "the reference's plus {:.6g}", "the reference's plus a constant")
+    words = _few_places(constants, 0.0, unit, "the reference's plus {:.6g}", "the reference's plus a constant")
     yield Guess(
         "constant of each row",
-        words or "each row is the reference's plus a constant of its own",
+        words or f"each {unit} is the reference's plus a constant of its own",
         lambda rows: r[rows] + constants[rows, None],
     )
 
@@ -250,10 +257,12 @@ def _known_factor(factor: float, scene: Scene) -> str:
             for value, words in ((math.sqrt(width), f"√{width}"), (1 / math.sqrt(width), f"1/√{width}")):
                 if math.isclose(abs(factor), value, rel_tol=_CLOSE):
                     return f" ({words}, a scale by the width)"
+            if math.isclose(factor, math.sqrt(1 - 1 / width), rel_tol=1e-3 / width):
+                return f" (√({width - 1}/{width}), as when a norm divides its sum by {width - 1}, not by {width})"
     return ""
 
 
-def _known_constant(constant: float) -> str:
+def _known_constant(constant: float, scene: Scene) -> str:
     samples = 2 * math.log(_FULL_SCALE)
     for value, words in (
         (samples, "2 ln 32768: samples of full scale 32768, not 1"),
@@ -261,4 +270,6 @@ def _known_constant(constant: float) -> str:
     ):
         if math.isclose(constant, value, rel_tol=_CLOSE):
             return f" ({words})"
+    if scene.stage == FILTER_BANK:
+        return f" (as if the samples were multiplied by {math.exp(constant / 2):.6g})"
     return ""

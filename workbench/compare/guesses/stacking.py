@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, table
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_close, table
 
 
 def stacking(scene: Scene) -> Iterator[Guess]:
     """Yields other ways of stacking the frames of the filter bank."""
-    if scene.stage != "frontend.lfr" or "frontend.fbank" not in scene.before or scene.reference.ndim != 2:
+    if scene.stage != "frontend.lfr" or FILTER_BANK not in scene.before or scene.reference.ndim != 2:
         return
-    reference_frames, candidate_frames = scene.entered("frontend.fbank")
+    reference_frames, candidate_frames = scene.entered(FILTER_BANK)
     if (
         reference_frames.ndim != 2
         or reference_frames.shape[1:] != candidate_frames.shape[1:]

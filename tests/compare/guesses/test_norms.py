@@ -39,6 +39,30 @@ def test_norm_with_the_weight_of_another_norm_names_that_norm(step: str, source:
     assert f" with another weight, that of {source};" in hint.sentence
 
 
+@pytest.mark.parametrize(
+    "norm, sentence",
+    [
+        (
+            lambda x: x / np.sqrt(np.square(x).sum(axis=-1, keepdims=True) / 31 + 1e-6),
+            "the norm of llm.layers.0 divides its sum of squares by 31, where the reference divides by 32",
+        ),
+        (
+            lambda x: x / (np.sqrt(np.square(x).mean(axis=-1, keepdims=True)) + 1e-6),
+            "the norm of llm.layers.0 adds its epsilon to the root, where the reference adds it under the root",
+        ),
+        (
+            lambda x: x / x.std(axis=-1, keepdims=True),
+            "the norm of llm.layers.0 divides by the deviation without subtracting the mean",
+        ),
+    ],
+)
+def test_other_formula_of_a_norm_is_named(norm: Any, sentence: str) -> None:
+    small = 1e-2 if "epsilon" in sentence else 1.0
+    hint = hint_of(stages(size=small, at=0, input_norm=lambda x, w: norm(x) * w), stages(size=small))
+    sentence = sentence.replace("llm.layers.0", "llm.embeddings")
+    assert hint is not None and hint.kind == "norm" and hint.sentence.startswith(sentence)
+
+
 def test_unknown_norm_weight_is_reported_as_another_weight() -> None:
     weight = 1 + np.random.default_rng(1).random(32)
     hint = hint_of(stages(noise=1e-7, input_norm=lambda x, w: rms(x) * weight), REFERENCE)

@@ -34,18 +34,34 @@ class Norm:
     weight: np.ndarray
     bias: np.ndarray
     epsilons: tuple[float, ...] = ()  # the epsilons that the numbers cannot tell apart, if it was read off
+    formula: str = ""  # a key of `_FORMULAS`
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        output: np.ndarray = normalised(x, self.centred, self.epsilon) * self.weight + self.bias
+        output: np.ndarray = normalised(x, self.centred, self.epsilon, self.formula) * self.weight + self.bias
         return output
 
 
-def normalised(x: np.ndarray, centred: bool, epsilon: float) -> np.ndarray:
-    """Returns x / sqrt(mean(x^2) + epsilon) over the last axis, x without its mean first if `centred`."""
+_FORMULAS = {
+    "outside": "adds its epsilon to the root, where the reference adds it under the root",
+    "unbiased": "divides its sum of squares by {less}, where the reference divides by {width}",
+    "unsubtracted": "divides by the deviation without subtracting the mean",
+}
+"""Other formulas of a norm that ports have, as predicates."""
+
+
+def normalised(x: np.ndarray, centred: bool, epsilon: float, formula: str = "") -> np.ndarray:
+    """Returns x / sqrt(mean(x^2) + epsilon) over the last axis, x without its mean first if `centred`.
+
+    Args:
+        formula: a key of `_FORMULAS` for another one.
+    """
     if centred:
         x = x - x.mean(axis=-1, keepdims=True)
+    width = x.shape[-1]
     with np.errstate(all="ignore"):
-        output: np.ndarray = x / np.sqrt(np.square(x).mean(axis=-1, keepdims=True) + epsilon)
+        squares = np.square(x - x.mean(axis=-1, keepdims=True) if formula == "unsubtracted" else x)
+        mean = squares.sum(axis=-1, keepdims=True) / (width - 1 if formula == "unbiased" else width)
+        output: np.ndarray = x / (np.sqrt(mean) + epsilon if formula == "outside" else np.sqrt(mean + epsilon))
     return output
 
 
@@ -145,6 +161,11 @@ def _wrong_norms(scene: Scene, reference: Norm, name: str, candidate_input: np.n
         ),
     ):
         yield guess("norm", f"it is the norm of {name} {words}", norm)
+    width = len(ones)
+    for formula, predicate in _FORMULAS.items():
+        if formula != "unsubtracted" or not reference.centred:
+            words = f"the norm of {name} {predicate.format(less=width - 1, width=width)}"
+            yield guess("norm", words, replace(reference, formula=formula))
     yield guess("norm twice", f"the norm of {name} is applied twice", reference, twice=True)
 
 

@@ -22,9 +22,8 @@ from workbench.compare.guesses.codebooks import codebooks
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
 from workbench.compare.guesses.filter_bank import filter_banks
-from workbench.compare.guesses.filter_bank import STAGE as FILTER_BANK
-from workbench.compare.guesses.functions import activations, functions
-from workbench.compare.guesses.guess import Guess, Hint, Scene, remainder_clause, remaining, units_of
+from workbench.compare.guesses.functions import activations, functions, gates
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Hint, Scene, remainder_clause, remaining, units_of
 from workbench.compare.guesses.heads import context, fused
 from workbench.compare.guesses.norms import extra_norms, norm_weights, norms
 from workbench.compare.guesses.orders import orders
@@ -32,7 +31,7 @@ from workbench.compare.guesses.positions import positions
 from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
 from workbench.compare.guesses.stacking import stacking
-from workbench.compare.guesses.stages import addends, cmvn, other_stages
+from workbench.compare.guesses.stages import addends, cmvn, other_stages, residuals
 from workbench.compare.hints import shapes, where_it_differs
 from workbench.trace.cuts import cut_like
 from workbench.trace.order import kind_of
@@ -54,6 +53,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     other_stages,
     rotary,
     activations,
+    gates,
     weights,
     context,
     norms,
@@ -61,16 +61,17 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     stacking,
     filter_banks,
     functions,
+    convolutions,
     orders,
     fused,
     positions,
-    convolutions,
     scales,
     norm_weights,
     channel_scales,
     extra_norms,
     row_scales,
     addends,
+    residuals,
     codebooks,
     dither,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,10 +15,10 @@ X = DRAW.standard_normal((60, 4, 3)).astype(np.float32)
 KERNEL = DRAW.standard_normal((12, 11))
 
 
-def memory(kernel: np.ndarray, shift: int = 0, times: float = 1.0) -> np.ndarray:
-    """Returns a convolution over time with zeros beyond the ends, plus its input."""
+def memory(kernel: np.ndarray, shift: int = 0, times: float = 1.0, edges: Any = "constant") -> np.ndarray:
+    """Returns a convolution over time, plus its input; beyond the ends are zeros, or what a mode of `np.pad` gives."""
     x, reach = X.reshape(60, 12).astype(np.float64), kernel.shape[1] // 2
-    padded = np.pad(x, ((20, 20), (0, 0)))
+    padded = np.pad(x, ((20, 20), (0, 0)), mode=edges)
     parts = (
         padded[20 + tap - reach + shift : 80 + tap - reach + shift] * kernel[:, tap] for tap in range(2 * reach + 1)
     )
@@ -45,6 +47,25 @@ def hint_of(candidate: np.ndarray, stage: str = "encoder.layers.1.fsmn", times: 
 def test_changed_memory_kernel_is_named(candidate: np.ndarray, sentence: str) -> None:
     hint = hint_of(candidate)
     assert hint is not None and hint.kind == "kernel" and hint.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "candidate, sentence",
+    [
+        (memory(KERNEL, shift=-5), "its convolution looks 5 frames further back;"),
+        (memory(KERNEL, shift=8), "its convolution looks 8 frames further ahead;"),
+        (memory(KERNEL[:, ::-1], shift=-5), "the kernel of its convolution is reversed in time, and it looks 5 frames"),
+        (
+            memory(KERNEL, edges="edge"),
+            "its convolution has copies of the first and last frame beyond the ends, where the reference has zeros",
+        ),
+        (memory(KERNEL, edges="reflect"), "its convolution has the mirrored frames beyond the ends, where the"),
+        (memory(KERNEL, edges="wrap"), "its convolution has the frames of the other end beyond the ends, where"),
+    ],
+)
+def test_far_shift_and_other_edges_of_a_convolution_are_named(candidate: np.ndarray, sentence: str) -> None:
+    hint = hint_of(candidate)
+    assert hint is not None and hint.kind in ("kernel", "edges") and hint.sentence.startswith(sentence)
 
 
 def test_convolution_without_residual_input_is_explained() -> None:

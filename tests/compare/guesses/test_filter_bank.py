@@ -63,6 +63,13 @@ def test_different_fbank_options_are_named(candidate: Any, expected: str) -> Non
         ({"mel": "slaney"}, "has the mel scale of Slaney, where the reference has the mel scale of HTK;"),
         ({"floor": 1e5}, "has energies of at least 1e+05, where the reference has energies of at least 1.192e-07;"),
         ({"power": 1}, "has magnitudes, where the reference has powers;"),
+        ({"first_kept": True}, "has the first sample of a frame without pre-emphasis, where the reference has the fir"),
+        ({"dc_last": True}, "has the mean removed after pre-emphasis, where the reference has the mean removed bef"),
+        ({"low": 80.0, "high": 7600.0}, "has its lowest band from 80 Hz on and its highest band up to 7600 Hz, wher"),
+        (
+            {"scale": 1.0, "floor": 0.0, "added": 1e-6},
+            "has samples of full scale 1 and energies plus 1e-06, where the reference has samples of full scale 32768 ",
+        ),
         ({"whole": True}, "has pre-emphasis of the whole sound, where the reference has pre-emphasis of each frame;"),
         (
             {"periodic": True, "window": "hanning", "straight": True},

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from workbench.compare.explain import explain
 from workbench.compare.guesses.functions import ACTIVATIONS
-from workbench.compare.guesses.guess import in_order, listed
+from workbench.compare.guesses.guess import Scene, in_order, listed
 
 
 @pytest.mark.parametrize(
@@ -31,6 +34,40 @@ from workbench.compare.guesses.guess import in_order, listed
 def test_activations_equal_published_values(name: str, at_minus_one: float, at_one: float) -> None:
     values = ACTIVATIONS[name](np.array([-1.0, 1.0]))
     assert values == pytest.approx([at_minus_one, at_one], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        (lambda a, b: b * sigmoid(a), "the first half is the gate, where the reference's is the second"),
+        (lambda a, b: a, "the gate is left out: it is the first half"),
+        (lambda a, b: a * np.tanh(b), "the activation of the gate is tanh, where the reference has sigmoid"),
+        (
+            lambda a, b: (x := np.hstack([a, b]))[:, ::2] * sigmoid(x[:, 1::2]),
+            "even and odd channels are value and gate, where the reference has two halves",
+        ),
+        (lambda a, b: a * sigmoid(b + 0.01), None),
+    ],
+)
+def test_other_gates_of_a_convolution_part_are_named(change: Any, sentence: str | None) -> None:
+    halves = np.random.default_rng(3).standard_normal((2, 20, 8))
+    up = {"encoder.layers.0.conv.up": np.hstack(halves)}
+    stage, reference = "encoder.layers.0.conv.gate", halves[0] * sigmoid(halves[1])
+    hint = explain(Scene(stage, reference, change(*halves), 1e-6, up, up, tuple(up)), 1.0)
+    assert hint is None if sentence is None else hint is not None and hint.sentence.startswith(sentence)
+
+
+def test_activation_of_a_convolution_part_is_named() -> None:
+    x = 2 * np.random.default_rng(4).standard_normal((20, 8))
+    entering = {"encoder.layers.0.conv.depthwise_norm": x}
+    stage = "encoder.layers.0.conv.activation"
+    scene = Scene(stage, x * sigmoid(x), np.maximum(x, 0), 1e-6, entering, entering, tuple(entering))
+    hint = explain(scene, 1.0)
+    assert hint is not None and hint.sentence.startswith("the activation is ReLU, where the reference has SiLU")
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def test_lists_of_places_are_shortened() -> None:

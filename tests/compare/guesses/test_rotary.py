@@ -14,6 +14,34 @@ from workbench.trace.trace import Trace
 REFERENCE = stages()
 
 
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize("shift, words", [(1, "off by +1;"), (-2, "off by -2;"), (5, None)])
+def test_position_of_a_decoding_step_is_named_by_the_rates_of_the_prompt(
+    neighbours: bool, shift: int, words: str | None
+) -> None:
+    draw = np.random.default_rng(4)
+    prompt, step = draw.standard_normal((9, 2, 8)), draw.standard_normal((1, 2, 8))
+    reference = {
+        "llm.layers.0.attention.key_norm": prompt,
+        "llm.layers.0.attention.key_rope": turned(prompt, neighbours=neighbours),
+        "steps.1.llm.layers.0.attention.key_norm": step,
+        "steps.1.llm.layers.0.attention.key_rope": turned(step, first=9, neighbours=neighbours),
+    }
+    wrong = {"steps.1.llm.layers.0.attention.key_rope": turned(step, first=9 + shift, neighbours=neighbours)}
+    explanation = judge(compare(Trace(reference, {}), Trace({**reference, **wrong}, {}))).explanation
+    if words is None:
+        assert explanation is None
+    else:
+        assert explanation is not None and f"RoPE's position is {words}" in explanation.sentence
+
+
+def test_missing_rope_is_named() -> None:
+    wrong = stages(noise=1e-7, attention__query_rope=lambda x: x)
+    explanation = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {}))).explanation
+    assert explanation is not None and explanation.kind == "RoPE"
+    assert ".attention.query_norm: RoPE is left out;" in explanation.sentence
+
+
 def scale_positions(x: np.ndarray, factor: float) -> np.ndarray:
     pairs = x.shape[-1] // 2
     angles = factor * np.arange(len(x))[:, None] * 1e6 ** (-np.arange(pairs) / pairs)

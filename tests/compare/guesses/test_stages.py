@@ -43,6 +43,28 @@ def test_layers_counted_from_one_are_named(part: str) -> None:
     assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in hint.sentence
 
 
+def test_residual_from_the_wrong_place_is_named() -> None:
+    x, normed, attended = (DRAW.standard_normal((20, 16)).astype(np.float32) for _ in range(3))
+    layer = "llm.layers.1"
+    reference = {
+        "llm.layers.0": x,
+        f"{layer}.input_norm": normed,
+        f"{layer}.attention.output": attended,
+        f"{layer}.attention.residual": x + attended,
+    }
+    hint = hint_of(reference, {**reference, f"{layer}.attention.residual": normed + attended})
+    assert hint is not None and hint.kind == "addend"
+    assert hint.sentence.startswith(f"it has the reference's {layer}.input_norm added in the place of llm.layers.0")
+
+
+def test_addend_is_named_behind_many_stages_of_other_widths() -> None:
+    x, y = (DRAW.standard_normal((20, 16)).astype(np.float32) for _ in range(2))
+    wide = {f"llm.layers.1.mlp.{n}": DRAW.standard_normal((20, 32)).astype(np.float32) for n in range(20)}
+    reference = {"llm.layers.0": x, **wide, "llm.layers.1": y}
+    hint = hint_of(reference, {**reference, "llm.layers.1": y + x})
+    assert hint is not None and hint.sentence.startswith("it has twice the reference's llm.layers.0")
+
+
 def test_missing_layer_is_named_without_a_guess_at_layer_numbering() -> None:
     layers = {f"encoder.layers.{n}": DRAW.standard_normal((9, 6)).astype(np.float32) for n in range(4)}
     wrong = {"encoder.layers.0": layers["encoder.layers.0"], "encoder.layers.2": layers["encoder.layers.1"]}

@@ -6,6 +6,7 @@ Such a kernel has few numbers, so it can be read off input and output on both si
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,15 @@ _REACHES = (7, 9, 18)  # frames before and after that are tried: those of kernel
 _MORE_ROWS = 8  # than taps
 _READ_ROWS = 256  # from which a kernel is read off
 _MOST_VALUES = 1 << 23  # of a stage
+_TRIED_ROWS = 16  # on which a known change is tried before it is a guess
 _SAME_KERNEL = 1e-3  # relative L2 of kernels that count as the same
+_REVERSED = "the kernel of its convolution is reversed in time"
+_EDGES = {
+    "edge": "copies of the first and last frame",
+    "reflect": "the mirrored frames",
+    "symmetric": "the mirrored frames, with the first and last twice,",
+    "wrap": "the frames of the other end",
+}
 Kernel = np.ndarray
 """[channels, taps]; the middle tap belongs to the frame itself."""
 
@@ -35,8 +44,11 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
         if reference_kernel is None:
             continue
         candidate_kernel = _read_off(candidate_input, scene.candidate, reach, scene.allowed)
-        if candidate_kernel is None or is_close(reference_kernel, candidate_kernel, _SAME_KERNEL):
-            return  # another fault, or it came in with the input
+        if candidate_kernel is None:
+            yield from _known_changes(scene, candidate_input, reference_kernel)
+            return
+        if is_close(reference_kernel, candidate_kernel, _SAME_KERNEL):
+            return  # the error came in with the input
 
         def expected(rows: Rows, kernel: Kernel = candidate_kernel) -> np.ndarray:
             return _convolved(candidate_input, kernel, rows)
@@ -45,14 +57,49 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
         return
 
 
-def _frames(x: np.ndarray, rows: Rows, reach: int) -> np.ndarray:
-    """Returns the frames around rows, zeros beyond the ends: [channels, rows, taps]."""
-    padded = np.pad(x, ((reach, reach), (0, 0)))
-    return np.stack([padded[rows + tap] for tap in range(2 * reach + 1)], axis=-1).transpose(1, 0, 2)
+def _known_changes(scene: Scene, x: np.ndarray, kernel: Kernel) -> Iterator[Guess]:
+    """Yields the reference's kernel at a place that is too far to be read off, or with other edges."""
+    reach = kernel.shape[1] // 2
+    direct_path = np.zeros(kernel.shape[1])
+    direct_path[reach] = 1.0 if scene.part == "fsmn" else 0.0
+    taps = kernel - direct_path
+    few_rows = scene.sample[np.unique(np.linspace(0, len(scene.sample) - 1, _TRIED_ROWS).round().astype(int))]
+
+    def guess(kind: str, words: str, taps: Kernel, edges: str = "constant") -> Iterator[Guess]:
+        def expected(rows: Rows) -> np.ndarray:
+            return np.asarray(_convolved(x, taps, rows, edges) + direct_path[reach] * x[rows])
+
+        if is_close(expected(few_rows), table(scene.candidate[few_rows]), 4 * scene.allowed):
+            yield Guess(kind, words, expected)
+
+    for is_reversed in (False, True):
+        for shift in (each for each in range(-2 * reach, 2 * reach + 1) if each):
+            wide = np.pad(taps[:, ::-1] if is_reversed else taps, ((0, 0), (abs(shift), abs(shift))))
+            words = f"{_REVERSED}, and it {_farther(shift)}" if is_reversed else f"its convolution {_farther(shift)}"
+            yield from guess("kernel", words, np.roll(wide, shift, axis=1))
+    for edges, words in _EDGES.items():
+        if len(x) > reach:
+            sentence = f"its convolution has {words} beyond the ends, where the reference has zeros"
+            yield from guess("edges", sentence, taps, edges)
 
 
-def _convolved(x: np.ndarray, kernel: Kernel, rows: Rows) -> np.ndarray:
-    return np.asarray(np.einsum("crt,ct->rc", _frames(x, rows, kernel.shape[1] // 2), kernel))
+def _farther(shift: int) -> str:
+    """Returns the predicate for a convolution whose frames lie further back or ahead."""
+    return f"looks {counted(abs(shift), 'frame')} further {'ahead' if shift > 0 else 'back'}"
+
+
+def _frames(x: np.ndarray, rows: Rows, reach: int, edges: str = "constant") -> np.ndarray:
+    """Returns the frames around rows, [channels, rows, taps]; `edges` is a mode of `np.pad`, constant for zeros."""
+    padding: dict[str, Any] = {"constant_values": -1} if edges == "constant" else {}
+    source_rows = np.pad(np.arange(len(x)), reach, mode=edges, **padding)  # type: ignore[call-overload]
+    places = source_rows[rows[:, None] + np.arange(2 * reach + 1)]
+    frames: np.ndarray = x[places]
+    frames[places < 0] = 0.0
+    return frames.transpose(2, 0, 1)
+
+
+def _convolved(x: np.ndarray, kernel: Kernel, rows: Rows, edges: str = "constant") -> np.ndarray:
+    return np.asarray(np.einsum("crt,ct->rc", _frames(x, rows, kernel.shape[1] // 2, edges), kernel))
 
 
 def _read_off(x: np.ndarray, y: np.ndarray, reach: int, allowed: float) -> Kernel | None:
@@ -77,7 +124,7 @@ def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memor
     direct_path = identity if memory else 0 * identity
     reference_taps, candidate_taps = reference_kernel - direct_path, candidate_kernel - direct_path
     if is_close(reference_taps[:, ::-1], candidate_taps, _SAME_KERNEL):
-        return "the kernel of its convolution is reversed in time"
+        return _REVERSED
     if memory and is_close(reference_taps, candidate_kernel, _SAME_KERNEL):
         return "its input is not added to its convolution"
     for shift in (each for each in range(-reach, reach + 1) if each):
@@ -86,7 +133,7 @@ def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memor
             :, max(-shift, 0) : len(identity) - max(shift, 0)
         ]
         if is_close(shifted_taps, candidate_taps, _SAME_KERNEL):
-            return f"its convolution looks {counted(abs(shift), 'frame')} further {'ahead' if shift > 0 else 'back'}"
+            return f"its convolution {_farther(shift)}"
     size = float(np.linalg.norm(reference_taps))
     taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > _SAME_KERNEL * size)
     if len(taps) == 1 and np.linalg.norm(candidate_taps[:, taps]) <= _SAME_KERNEL * size:

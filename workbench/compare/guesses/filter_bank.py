@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 
 from workbench.audio.constants import INT16_SCALE, MEL_LOW_HZ, PREEMPHASIS, SAMPLE_RATE
-from workbench.compare.guesses.guess import Guess, Rows, Scene, relative_l2
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, relative_l2
 from workbench.core.phrases import enumerated
 
-STAGE = "frontend.fbank"
 _TRIED_ROWS = 24
 _MOST_CHANGES = 6
 _NEARER = 0.8  # a change is kept if at most this share of the difference remains
 _SHIFT, _LENGTH, _POINTS = 160, 400, 512  # samples
 _FLOOR = float(np.finfo(np.float32).eps)
+_LOWS = (MEL_LOW_HZ, 0.0, 40.0, 60.0, 64.0, 80.0, 125.0, 133.3333)  # Hz
+_ADDED = (1.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-9, 1e-10, 2.0**-24)  # to energies before the logarithm
+_HIGHS = (8000.0, 7600.0, 7800.0, 7500.0, 7000.0, 6855.4976, 4000.0)
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,10 @@ class Bank:
     edges: str = "zeros"  # what stands beyond the ends
     scale: float = INT16_SCALE
     remove_dc: bool = True
+    dc_last: bool = False  # the mean is removed after pre-emphasis
     preemphasis: float = PREEMPHASIS
     whole: bool = False  # pre-emphasis of the whole sound, before it is divided into frames
+    first_kept: bool = False  # pre-emphasis leaves the first sample of each frame as it is
     low: float = MEL_LOW_HZ
     high: float = SAMPLE_RATE / 2
     mel: str = "htk"
@@ -47,6 +51,7 @@ class Bank:
     area: bool = False  # triangles of one area, not of one height
     power: int = 2
     floor: float = _FLOOR
+    added: float = 0.0  # to each energy before the logarithm
 
     def __call__(self, samples: np.ndarray, rows: Rows, bands: int) -> np.ndarray:
         """Returns rows of the filter bank of samples with full scale 1."""
@@ -54,13 +59,16 @@ class Bank:
         frames = self.scale * _values_at(samples, places, self.edges)
         if self.whole:
             frames = frames - self.preemphasis * self.scale * _values_at(samples, places - 1, self.edges)
-        if self.remove_dc:
+        if self.remove_dc and not self.dc_last:
             frames = frames - frames.mean(axis=1, keepdims=True)
         if not self.whole:
-            frames = frames - self.preemphasis * np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+            before_first = frames[:, :1] * (not self.first_kept)
+            frames = frames - self.preemphasis * np.concatenate([before_first, frames[:, :-1]], axis=1)
+        if self.remove_dc and self.dc_last:
+            frames = frames - frames.mean(axis=1, keepdims=True)
         spectrum = np.abs(np.fft.rfft(frames * _window(self.window, self.length, self.periodic), self.points, axis=1))
         triangles = _triangles(self.mel, bands, self.points, self.low, self.high, self.straight, self.area)
-        return np.asarray(np.log(np.maximum(spectrum**self.power @ triangles, self.floor)))
+        return np.asarray(np.log(np.maximum(spectrum**self.power @ triangles, self.floor) + self.added))
 
 
 _LIBRARY = Bank(
@@ -83,7 +91,12 @@ _LIBRARY = Bank(
 def filter_banks(scene: Scene) -> Iterator[Guess]:
     """Yields the filter bank of the sound with the choices that come nearest to the candidate."""
     samples, reference, candidate = scene.samples, scene.reference, scene.candidate
-    if scene.stage != STAGE or samples is None or reference.ndim != 2 or reference.shape[1:] != candidate.shape[1:]:
+    if (
+        scene.stage != FILTER_BANK
+        or samples is None
+        or reference.ndim != 2
+        or reference.shape[1:] != candidate.shape[1:]
+    ):
         return
     rows = np.unique(np.linspace(0, len(reference) - 1, _TRIED_ROWS).round().astype(int))
     bands = reference.shape[1]
@@ -140,20 +153,27 @@ def _changes(bank: Bank, candidate: np.ndarray) -> Iterator[Bank]:
         "points": (_POINTS, 400, 1024),
         "scale": (INT16_SCALE, 1.0),
         "remove_dc": (True, False),
+        "dc_last": (True, False),
         "preemphasis": (PREEMPHASIS, 0.0, 0.95, 0.98, 0.9, 1.0),
         "whole": (True, False),
-        "low": (MEL_LOW_HZ, 0.0, 40.0, 60.0, 64.0, 80.0, 125.0),
-        "high": (8000.0, 7600.0, 7800.0, 7500.0, 7000.0, 4000.0),
+        "first_kept": (True, False),
+        "low": _LOWS,
+        "high": _HIGHS,
         "mel": ("htk", "slaney"),
         "straight": (True, False),
         "area": (True, False),
         "power": (2, 1),
         "floor": (_FLOOR, 1.0, 1e-10, float(np.exp(candidate.min()))),
+        "added": (0.0, *_ADDED),
     }
     for name, values in choices.items():
         for value in values:
             if value != getattr(bank, name):
                 yield replace(bank, **{name: value})
+    # Either change alone may lead away from the candidate.
+    pairs = [(low, high) for low in _LOWS for high in _HIGHS if low != bank.low and high != bank.high]
+    yield from (replace(bank, low=low, high=high) for low, high in pairs)
+    yield from (replace(bank, floor=0.0, added=added) for added in _ADDED if bank.floor)
     for start in (0, -200, -120, -80, -160, -256, 80, 160):
         if start != bank.start:
             yield replace(bank, start=start)
@@ -187,15 +207,18 @@ def _words(bank: Bank) -> dict[str, str]:
         "start": frame_start + (f" with {edge_values[bank.edges]} beyond the ends" if bank.start < 0 else ""),
         "scale": f"samples of full scale {bank.scale:g}",
         "remove_dc": f"frames {'without' if bank.remove_dc else 'with'} their mean",
+        "dc_last": f"the mean removed {'after' if bank.dc_last else 'before'} pre-emphasis",
         "preemphasis": f"the pre-emphasis {bank.preemphasis:g}",
         "whole": f"pre-emphasis of {'the whole sound' if bank.whole else 'each frame'}",
-        "low": f"its lowest band from {bank.low:g} Hz on",
-        "high": f"its highest band up to {bank.high:g} Hz",
+        "first_kept": f"the first sample of a frame {'without' if bank.first_kept else 'with'} pre-emphasis",
+        "low": f"its lowest band from {bank.low:.7g} Hz on",
+        "high": f"its highest band up to {bank.high:.8g} Hz",
         "mel": f"the mel scale of {'HTK' if bank.mel == 'htk' else 'Slaney'}",
         "straight": f"triangles over {'Hz' if bank.straight else 'mel'}",
         "area": f"triangles of one {'area' if bank.area else 'height'}",
         "power": "powers" if bank.power == 2 else "magnitudes",
-        "floor": f"energies of at least {bank.floor:.4g}",
+        "floor": f"energies of at least {bank.floor:.4g}" if bank.floor else "energies without a floor",
+        "added": f"energies plus {bank.added:.4g}" if bank.added else "energies without an addend",
     }
 
 

@@ -1,4 +1,4 @@
-"""Guesses at another function: of the values of the stage itself, or the activation of a feed-forward part."""
+"""Guesses at another function: of the values of the stage itself, the activation of a part, or a gate of halves."""
 
 from __future__ import annotations
 
@@ -53,11 +53,14 @@ EXTRA_FUNCTIONS: Mapping[str, Function] = {
 """Functions that a stage may have too many or too few of."""
 
 
+_ACTIVATED = ("mlp.up", "ffn1.up", "ffn2.up", "conv.depthwise_norm")  # what enters an activation
+
+
 def activations(scene: Scene) -> Iterator[Guess]:
-    """Yields other activations of a feed-forward part, if its input is traced too."""
+    """Yields other activations of a feed-forward or convolution part, if its input is traced too."""
     if scene.part != "activation":
         return
-    gate_input, up_input = scene.input_named("mlp.gate"), scene.input_named("mlp.up", "ffn1.up", "ffn2.up")
+    gate_input, up_input = scene.input_named("mlp.gate"), scene.input_named(*_ACTIVATED)
     inputs = [each for each in (gate_input, up_input) if each is not None]
     if not inputs or any(each[0].shape != scene.reference.shape for each in inputs):
         return
@@ -98,6 +101,46 @@ def activations(scene: Scene) -> Iterator[Guess]:
 def _activated(name: str, gate: np.ndarray, up: np.ndarray | None = None) -> np.ndarray:
     activated = ACTIVATIONS[name](gate)
     return activated if up is None else activated * up
+
+
+def gates(scene: Scene) -> Iterator[Guess]:
+    """Yields other gates of the two halves of a projection: the Conformer's gated linear unit."""
+    inputs = scene.input_named("conv.up") if scene.part == "gate" else None
+    if inputs is None or inputs[0].shape != (*scene.reference.shape[:-1], 2 * scene.reference.shape[-1]):
+        return
+
+    def halves(array: np.ndarray, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        first, second = np.split(table(array[rows]), 2, axis=1)
+        return first, second
+
+    def gated(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.asarray(first * _sigmoid(second))
+
+    reference_input, candidate_input = inputs
+    with np.errstate(all="ignore"):
+        if not is_close(gated(*halves(reference_input, scene.sample)), scene.pair[0], scene.allowed):
+            return
+        if is_close(gated(*halves(candidate_input, scene.sample)), scene.pair[1], 2 * scene.allowed):
+            return  # the error came in with the input
+
+    def interleaved(rows: Rows) -> np.ndarray:
+        x = table(candidate_input[rows])
+        return gated(x[:, 0::2], x[:, 1::2])
+
+    yield Guess(
+        "gate",
+        "the first half is the gate, where the reference's is the second",
+        lambda rows: gated(*halves(candidate_input, rows)[::-1]),
+    )
+    yield Guess("gate", "even and odd channels are value and gate, where the reference has two halves", interleaved)
+    yield Guess("gate", "the gate is left out: it is the first half", lambda rows: halves(candidate_input, rows)[0])
+    for name in ("SiLU", "tanh", "ReLU", "GELU", "the identity"):
+
+        def expected(rows: Rows, function: Function = ACTIVATIONS[name]) -> np.ndarray:
+            first, second = halves(candidate_input, rows)
+            return np.asarray(first * function(second))
+
+        yield Guess("gate", f"the activation of the gate is {name}, where the reference has sigmoid", expected)
 
 
 def functions(scene: Scene) -> Iterator[Guess]:

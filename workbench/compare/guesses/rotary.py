@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
+from workbench.trace.step_names import step_and_stage
 
 _BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 _SHIFTS = (1, -1, 2, -2)
@@ -32,7 +33,10 @@ def rotary(scene: Scene) -> Iterator[Guess]:
     ) is None:
         return
     reference_input, candidate_input = inputs
-    if reference_input.shape != scene.reference.shape or len(reference_input) < 3:
+    if reference_input.shape != scene.reference.shape:
+        return
+    if len(reference_input) < 3:
+        yield from _of_step(scene, projection, reference_input, candidate_input)
         return
     layout = next((name for name in _LAYOUTS if _turns(name, reference_input, scene.reference, scene.allowed)), None)
     if layout is None:
@@ -89,6 +93,43 @@ def rotary(scene: Scene) -> Iterator[Guess]:
                 rotations = np.exp(1j * (start + positions * rates * factor))
                 words = f"RoPE turns by {factor:g} times the reference's angles, as when positions are scaled"
                 yield guess("RoPE scale", words, rotations)
+
+
+def _of_step(
+    scene: Scene, projection: str, reference_input: np.ndarray, candidate_input: np.ndarray
+) -> Iterator[Guess]:
+    """Yields other positions of a decoding step, whose rates are read off the prompt's pass of the reference."""
+    step, prompt_stage = step_and_stage(scene.stage)
+    before_prompt = next(
+        (
+            name
+            for each in (f"{projection}_norm", projection)
+            if (name := f"{prompt_stage.removesuffix(scene.part)}{each}") in scene.reference_stages
+        ),
+        None,
+    )
+    if not step or before_prompt is None or prompt_stage not in scene.reference_stages:
+        return
+    before, after = scene.reference_stages[before_prompt], scene.reference_stages[prompt_stage]
+    if before.shape != after.shape or before.shape[2] != scene.reference.shape[2] or len(before) < 2:
+        return
+    layout = next((name for name in _LAYOUTS if _turns(name, before, after, scene.allowed)), None)
+    if layout is None or not _turns(layout, reference_input, scene.reference, scene.allowed):
+        return
+    prompt_angles, angles = _angles(layout, before, after), _angles(layout, reference_input, scene.reference)
+    rotation = prompt_angles[1] * prompt_angles[0].conj()  # from one position to the next
+
+    def guess(words: str, factors: Complex) -> Guess:
+        def expected(rows: Rows) -> np.ndarray:
+            pairs = _LAYOUTS[layout][0](np.asarray(candidate_input[rows], np.float64)) * factors[rows][:, None]
+            return _LAYOUTS[layout][1](pairs).reshape(len(rows), -1)
+
+        return Guess("RoPE position", words, expected)
+
+    if is_close(guess("", angles).expected(scene.sample), scene.pair[1], 2 * scene.allowed):
+        return  # the error came in with the input
+    for shift in _SHIFTS:
+        yield guess(f"RoPE's position is off by {shift:+d}", angles * rotation**shift)
 
 
 def _round_bases(angles: Complex) -> list[float]:

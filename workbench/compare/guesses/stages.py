@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import permutations
 
 import numpy as np
 
@@ -53,6 +54,9 @@ def _about(scene: Scene, name: str) -> tuple[str, str]:
         return "before the norm", f"{clause}: the norm is left out"
     if scene.stage == "frontend.features":
         return "no CMVN", f"{clause}: CMVN is left out"
+    if scene.part in ("query_rope", "key_rope") and name.startswith(scene.stage.removesuffix("_rope")):
+        position = " or the position is 0" if len(scene.candidate) == 1 else ""
+        return "RoPE", f"{clause}: RoPE is left out{position}"
     if name.startswith(f"{scene.stage}.") or (scene.part == "residual" and name == scene.before[0]):
         return "no residual", f"{clause}: the residual stream that it is added to is left out"
     earlier_stages = [each for each in scene.before if not each.startswith(f"{scene.stage}.")]
@@ -97,15 +101,7 @@ def addends(scene: Scene) -> Iterator[Guess]:
         return
     r, c = scene.pair
     difference = c - r
-    for name in scene.before[:_NEAREST]:
-        earlier_stage = scene.reference_stages[name]
-        first_row = len(scene.reference) - len(earlier_stage) if earlier_stage.ndim == 2 else -1
-        if (
-            first_row < 0
-            or earlier_stage.shape[1:] != scene.reference.shape[1:]
-            or len(earlier_stage) < max(2, len(scene.reference) / 2)
-        ):
-            continue
+    for name, earlier_stage, first_row in _of_this_width(scene):
         has_addend = scene.sample >= first_row
         part, d = table(earlier_stage[scene.sample[has_addend] - first_row]), difference[has_addend]
         size = float((part * part).sum())
@@ -121,6 +117,42 @@ def addends(scene: Scene) -> Iterator[Guess]:
             return table(scene.reference[rows]) + times * table(earlier_rows[rows - first_row])
 
         yield Guess(*_addend(scene, name, times, first_row), expected, first_row)
+
+
+def _of_this_width(scene: Scene) -> list[tuple[str, np.ndarray, int]]:
+    """Returns the reference's nearest earlier stages that may be an addend, and the row at which each begins."""
+    stages = list[tuple[str, np.ndarray, int]]()
+    for name in scene.before:
+        if len(stages) == _NEAREST:
+            break
+        earlier_stage = scene.reference_stages[name]
+        first_row = len(scene.reference) - len(earlier_stage) if earlier_stage.ndim == 2 else -1
+        if (
+            first_row >= 0
+            and earlier_stage.shape[1:] == scene.reference.shape[1:]
+            and len(earlier_stage) >= max(2, len(scene.reference) / 2)
+        ):
+            stages.append((name, earlier_stage, first_row))
+    return stages
+
+
+def residuals(scene: Scene) -> Iterator[Guess]:
+    """Yields the reference with one addend exchanged for another earlier stage: a residual from the wrong place."""
+    if scene.reference.ndim != 2:
+        return
+    r, c = scene.pair
+    difference = c - r
+    stages = [(name, array) for name, array, first_row in _of_this_width(scene) if first_row == 0]
+    parts = {name: table(array[scene.sample]) for name, array in stages}
+    allowed = 2 * scene.allowed * float(np.linalg.norm(c))
+    for (wrong, wrong_array), (right, right_array) in permutations(stages, 2):
+        if not float(np.linalg.norm(parts[wrong] - parts[right] - difference)) <= allowed:
+            continue
+
+        def expected(rows: Rows, wrong: np.ndarray = wrong_array, right: np.ndarray = right_array) -> np.ndarray:
+            return table(scene.reference[rows]) + table(wrong[rows]) - table(right[rows])
+
+        yield Guess("addend", f"it has the reference's {wrong} added in the place of {right}", expected)
 
 
 def _addend(scene: Scene, name: str, times: float, first: int) -> tuple[str, str]:

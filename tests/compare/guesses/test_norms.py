@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.layers import rms, stages
 from workbench.compare import compare, judge
-from workbench.compare.guesses.guess import Hint
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Hint, Scene
 from workbench.trace.trace import Trace
 
 REFERENCE = stages()
@@ -61,6 +62,14 @@ def test_other_formula_of_a_norm_is_named(norm: Any, sentence: str) -> None:
     hint = hint_of(stages(size=small, at=0, input_norm=lambda x, w: norm(x) * w), stages(size=small))
     sentence = sentence.replace("llm.layers.0", "llm.embeddings")
     assert hint is not None and hint.kind == "norm" and hint.sentence.startswith(sentence)
+
+
+def test_epsilon_outside_the_root_is_named_where_large_values_hide_the_epsilon() -> None:
+    x = 10 * np.random.default_rng(3).standard_normal((20, 16))
+    outside = x / (np.sqrt(np.square(x).mean(axis=1, keepdims=True)) + 1e-5)
+    before = {"llm.layers.0": x}
+    hint = explain(Scene(NORM, rms(x, 1e-5), outside, 1e-7, before, before, tuple(before)), 1.0)
+    assert hint is not None and "adds its epsilon to the root" in hint.sentence
 
 
 def test_unknown_norm_weight_is_reported_as_another_weight() -> None:

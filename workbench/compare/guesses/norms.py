@@ -163,9 +163,11 @@ def _wrong_norms(scene: Scene, reference: Norm, name: str, candidate_input: np.n
         yield guess("norm", f"it is the norm of {name} {words}", norm)
     width = len(ones)
     for formula, predicate in _FORMULAS.items():
-        if formula != "unsubtracted" or not reference.centred:
-            words = f"the norm of {name} {predicate.format(less=width - 1, width=width)}"
-            yield guess("norm", words, replace(reference, formula=formula))
+        if formula == "unsubtracted" and reference.centred:
+            continue
+        words = f"the norm of {name} {predicate.format(less=width - 1, width=width)}"
+        for epsilon in reference.epsilons if formula == "outside" else (reference.epsilon,):
+            yield guess("norm", words, replace(reference, formula=formula, epsilon=epsilon))
     yield guess("norm twice", f"the norm of {name} is applied twice", reference, twice=True)
 
 

@@ -73,7 +73,7 @@ CHANGES: list[tuple[str, Callable[[np.ndarray], np.ndarray], str, str]] = [
     (LAYER, lambda x: np.where(SEVENTH, 3 * x + 2, x), "factor and constant of each channel", "only channel 7 differs"),
     (LAYER, lambda x: CONSTANTS * x + ORDER, "factor and constant of each channel", "each channel is a multiple of"),
     (LAYER, lambda x: x * (1 + (np.arange(20) == 3))[:, None], "factor of each row", "only row 3 differs: it is 2"),
-    (LAYER, lambda x: x * (np.arange(WIDTH) != 7), "factor of each channel", "channel 7 is zeros, and the others agree"),
+    (LAYER, lambda x: x * (np.arange(WIDTH) != 7), "factor of each channel", "channel 7 is zeros, and the other"),
     (LAYER, lambda x: 0 * x, "zeros", "all zeros"),
     (LAYER, lambda x: x.astype(np.float16), "coarser type", "it is the reference rounded to float16"),
     (LAYER, lambda x: brain(x * (1 + 0.003 * CONSTANTS)), "coarser type", "it is in bfloat16"),

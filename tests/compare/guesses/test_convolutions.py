@@ -68,6 +68,16 @@ def test_far_shift_and_other_edges_of_a_convolution_are_named(candidate: np.ndar
     assert hint is not None and hint.kind in ("kernel", "edges") and hint.sentence.startswith(sentence)
 
 
+def test_kernel_is_compared_no_more_closely_than_the_arithmetic_rounds() -> None:
+    rounding = 1 + 2e-3 * np.random.default_rng(5).standard_normal((60, 12))
+    parts = {"encoder.layers.1.attention.value": X}
+    reversed_kernel = memory(KERNEL[:, ::-1]) * rounding
+    hint = explain(
+        Scene("encoder.layers.1.fsmn", memory(KERNEL), reversed_kernel, 6e-3, parts, parts, tuple(parts)), 1.0
+    )
+    assert hint is not None and hint.sentence.startswith("the kernel of its convolution is reversed in time")
+
+
 def test_convolution_without_residual_input_is_explained() -> None:
     hint = hint_of(memory(KERNEL[:, ::-1], times=0.0), "encoder.layers.1.conv.depthwise", times=0.0)
     assert hint is not None and hint.sentence.startswith("the kernel of its convolution is reversed in time")

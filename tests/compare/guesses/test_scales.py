@@ -45,6 +45,17 @@ def test_factor_and_constant_hint_names_a_cause_for_the_stage(stage: str, candid
     assert words in hint_sentence(stage, candidate)
 
 
+def test_rounding_of_other_rows_and_channels_is_not_named() -> None:
+    rounding = 1 + 3e-3 * np.random.default_rng(9).standard_normal((48, 32))
+    reference = np.random.default_rng(8).standard_normal((48, 32))
+    for axis, unit in ((0, "row"), (1, "channel")):
+        for factor, words in ((0.0, f"{unit} 5 is zeros, and the others agree"), (2.0, f"only {unit} 5 differs: it")):
+            changed = reference * rounding
+            changed.swapaxes(0, axis)[5] *= factor
+            hint = explain(Scene("llm.layers.1", reference, changed, 6e-3, roundoff=2.0**-8), 0.2)
+            assert hint is not None and words in hint.sentence
+
+
 def test_missing_bias_is_found_from_three_rows_not_two() -> None:
     assert hint_sentence("logits", X[:3] + CONSTANTS, X[:3]).startswith(
         "each channel is the reference's plus a constant"

@@ -19,7 +19,8 @@ _MORE_ROWS = 8  # than taps
 _READ_ROWS = 256  # from which a kernel is read off
 _MOST_VALUES = 1 << 23  # of a stage
 _TRIED_ROWS = 16  # on which a known change is tried before it is a guess
-_SAME_KERNEL = 1e-3  # relative L2 of kernels that count as the same
+_SAME_KERNEL = 1e-3  # relative L2 of kernels that count as the same, at least
+_ROUNDINGS = 4  # times the allowed error by which the same kernels, read off, may differ
 _REVERSED = "the kernel of its convolution is reversed in time"
 _EDGES = {
     "edge": "copies of the first and last frame",
@@ -47,13 +48,16 @@ def convolutions(scene: Scene) -> Iterator[Guess]:
         if candidate_kernel is None:
             yield from _known_changes(scene, candidate_input, reference_kernel)
             return
-        if is_close(reference_kernel, candidate_kernel, _SAME_KERNEL):
+        same = max(_SAME_KERNEL, _ROUNDINGS * scene.allowed)
+        if is_close(reference_kernel, candidate_kernel, same):
             return  # the error came in with the input
 
         def expected(rows: Rows, kernel: Kernel = candidate_kernel) -> np.ndarray:
             return _convolved(candidate_input, kernel, rows)
 
-        yield Guess("kernel", _kernel_difference(reference_kernel, candidate_kernel, scene.part == "fsmn"), expected)
+        yield Guess(
+            "kernel", _kernel_difference(reference_kernel, candidate_kernel, scene.part == "fsmn", same), expected
+        )
         return
 
 
@@ -112,38 +116,39 @@ def _read_off(x: np.ndarray, y: np.ndarray, reach: int, allowed: float) -> Kerne
     return kernel if is_close(_convolved(x, kernel, rows), table(y[rows]), allowed) else None
 
 
-def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memory: bool) -> str:
+def _kernel_difference(reference_kernel: Kernel, candidate_kernel: Kernel, memory: bool, same: float) -> str:
     """Returns how a kernel differs from the right one.
 
     Args:
         memory: the input is added to the convolution, so that the middle tap is greater by one.
+        same: the relative L2 of kernels that count as the same.
     """
     reach = reference_kernel.shape[1] // 2
     identity = np.zeros(reference_kernel.shape[1])
     identity[reach] = 1.0
     direct_path = identity if memory else 0 * identity
     reference_taps, candidate_taps = reference_kernel - direct_path, candidate_kernel - direct_path
-    if is_close(reference_taps[:, ::-1], candidate_taps, _SAME_KERNEL):
+    if is_close(reference_taps[:, ::-1], candidate_taps, same):
         return _REVERSED
-    if memory and is_close(reference_taps, candidate_kernel, _SAME_KERNEL):
+    if memory and is_close(reference_taps, candidate_kernel, same):
         return "its input is not added to its convolution"
     for shift in (each for each in range(-reach, reach + 1) if each):
         shifted_taps = np.zeros_like(reference_taps)
         shifted_taps[:, max(shift, 0) : len(identity) + min(shift, 0)] = reference_taps[
             :, max(-shift, 0) : len(identity) - max(shift, 0)
         ]
-        if is_close(shifted_taps, candidate_taps, _SAME_KERNEL):
+        if is_close(shifted_taps, candidate_taps, same):
             return f"its convolution {_farther(shift)}"
     size = float(np.linalg.norm(reference_taps))
-    taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > _SAME_KERNEL * size)
-    if len(taps) == 1 and np.linalg.norm(candidate_taps[:, taps]) <= _SAME_KERNEL * size:
+    taps = np.flatnonzero(np.linalg.norm(candidate_taps - reference_taps, axis=0) > same * size)
+    if len(taps) == 1 and np.linalg.norm(candidate_taps[:, taps]) <= same * size:
         return f"its convolution lacks the tap at frame {taps[0] - reach:+d}"
-    nonzero_taps = np.flatnonzero(np.linalg.norm(reference_taps, axis=0) > _SAME_KERNEL * size)
+    nonzero_taps = np.flatnonzero(np.linalg.norm(reference_taps, axis=0) > same * size)
     span = slice(nonzero_taps[0], nonzero_taps[-1] + 1) if len(nonzero_taps) else slice(0)
     for turn in (1, -1):
         rolled = reference_taps.copy()
         rolled[:, span] = np.roll(reference_taps[:, span], turn, axis=1)
-        if is_close(rolled, candidate_taps, _SAME_KERNEL):
+        if is_close(rolled, candidate_taps, same):
             order = "last is first" if turn > 0 else "first is last"
             return f"the taps of its kernel are rolled by {turn:+d}: the {order}"
     return "its convolution over time has another kernel"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +16,8 @@ _VARIES = 100  # times the allowed error by which rows have to differ
 _LINEAR = ("query", "key", "value", "output", "gate", "up", "down", "logits")
 """The last words of stages that are a product with a weight, plus a bias."""
 _CLOSE = 2e-4
+_ROUNDINGS = 4  # times the allowed error that a fitted number may be off
+_MOST_NOISE = 0.1  # of a factor
 _STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
 _MINORITY = 0.1  # share of rows or channels that are named
 _MOST_VALUES = 1 << 24  # of a stage whose rows are fitted
@@ -80,8 +83,11 @@ def _of_whole_stage(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Gues
 
 def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     reference = scene.reference
+    noise = _noise(scene, r, axis=0)
     constants = (c - r).mean(axis=0)
-    words = _few_places(constants, 0.0, "channel", "the reference's plus {:.6g}", "the reference's plus a constant")
+    words = _few_places(
+        constants, 0.0, noise.absolute, "channel", "the reference's plus {:.6g}", "the reference's plus a constant"
+    )
     yield Guess(
         "constant of each channel",
         words or f"each channel is the reference's plus a constant, as when {_shifted_by(scene)}",
@@ -89,8 +95,8 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     )
     square = (r * r).sum(axis=0)
     factors = np.divide((r * c).sum(axis=0), square, out=np.ones_like(square), where=square > 0)
-    words = _zeros(factors, "channel") or _few_places(
-        factors, 1.0, "channel", "{:.6g} times the reference's", "a multiple of the reference's"
+    words = _zeros(factors, noise.relative, "channel") or _few_places(
+        factors, 1.0, noise.relative, "channel", "{:.6g} times the reference's", "a multiple of the reference's"
     )
     yield Guess(
         "factor of each channel",
@@ -107,7 +113,8 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     # How far a channel is from the reference's: in its factor, or in its constant by the channel's own size.
     shifts = np.divide(np.abs(mean_c - slopes * mean_r), np.sqrt(square / len(r)), out=np.abs(mean_c), where=square > 0)
     affine = "a multiple of the reference's plus a constant"
-    words = _few_places(np.maximum(np.abs(slopes - 1), shifts), 0.0, "channel", affine, affine)
+    changes = np.maximum(np.abs(slopes - 1), shifts)
+    words = _few_places(changes, 0.0, noise.relative, "channel", affine, affine)
     if not words and (np.abs(slopes / slopes[0] - 1) < _CLOSE).all():
         times = _number(float(np.median(slopes)))
         words = f"each channel is {times} times the reference's plus a constant of its own"
@@ -141,10 +148,27 @@ def _affine_by(scene: Scene) -> str:
     return f", as when {'CMVN' if scene.stage.startswith('frontend.') else 'a norm'} is left out, done twice or wrong"
 
 
-def _zeros(factors: np.ndarray, unit: str) -> str:
+@dataclass(frozen=True)
+class _Noise:
+    """The most by which rounding changes the numbers that are fitted to each row or channel."""
+
+    absolute: float  # of a constant
+    relative: np.ndarray  # of a factor
+
+
+def _noise(scene: Scene, r: np.ndarray, axis: int) -> _Noise:
+    """Returns what rounding does to the fits of a table, summed over an axis."""
+    absolute = _ROUNDINGS * scene.allowed * math.sqrt(float(np.square(r).mean()))
+    sizes = np.sqrt(np.square(r).mean(axis=axis))
+    relative = np.divide(absolute, sizes, out=np.full_like(sizes, _MOST_NOISE), where=sizes > 0)
+    return _Noise(absolute, np.minimum(relative, _MOST_NOISE))
+
+
+def _zeros(factors: np.ndarray, noise: np.ndarray, unit: str) -> str:
     """Returns the sentence for places that are zeros while the others agree; empty otherwise."""
-    zeros = np.abs(factors) < _CLOSE
-    if not zeros.any() or not (zeros | (np.abs(factors - 1) < _CLOSE)).all():
+    close = np.maximum(noise, _CLOSE)
+    zeros = np.abs(factors) < close
+    if not zeros.any() or not (zeros | (np.abs(factors - 1) < close)).all():
         return ""
     places = np.flatnonzero(zeros)
     subject, verb = (f"{unit} {places[0]}", "is") if len(places) == 1 else (f"{unit}s {listed(places)}", "are")
@@ -159,8 +183,9 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     square = (r * r).sum(axis=1)
     factors = np.divide((r * c).sum(axis=1), square, out=np.ones_like(square), where=square > 0)
     unit, _ = units_of(scene.stage, scene.reference.ndim)
-    words = _zeros(factors, unit) or _few_places(
-        factors, 1.0, unit, "{:.6g} times the reference's", "a multiple of the reference's"
+    noise = _noise(scene, r, axis=1)
+    words = _zeros(factors, noise.relative, unit) or _few_places(
+        factors, 1.0, noise.relative, unit, "{:.6g} times the reference's", "a multiple of the reference's"
     )
     yield Guess(
         "factor of each row",
@@ -170,7 +195,9 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
         lambda rows: factors[rows, None] * r[rows],
     )
     constants = (c - r).mean(axis=1)
-    words = _few_places(constants, 0.0, unit, "the reference's plus {:.6g}", "the reference's plus a constant")
+    words = _few_places(
+        constants, 0.0, noise.absolute, unit, "the reference's plus {:.6g}", "the reference's plus a constant"
+    )
     yield Guess(
         "constant of each row",
         words or f"each {unit} is the reference's plus a constant of its own",
@@ -178,10 +205,16 @@ def row_scales(scene: Scene) -> Iterator[Guess]:
     )
 
 
-def _few_places(numbers: np.ndarray, neutral: float, unit: str, one_form: str, many_form: str) -> str:
-    """Returns the sentence for a few places whose number is not the neutral one; empty if there are many."""
+def _few_places(
+    numbers: np.ndarray, neutral: float, noise: float | np.ndarray, unit: str, one_form: str, many_form: str
+) -> str:
+    """Returns the sentence for a few places whose number is not the neutral one; empty if there are many.
+
+    Args:
+        noise: by how much rounding changes a number.
+    """
     errors = np.abs(numbers - neutral)
-    places = np.flatnonzero(errors > _STANDS_OUT * errors.max(initial=0.0))
+    places = np.flatnonzero(errors > np.maximum(noise, _STANDS_OUT * errors.max(initial=0.0)))
     if not 0 < len(places) <= _MINORITY * len(numbers):
         return ""
     if len(places) == 1:

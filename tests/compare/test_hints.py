@@ -101,6 +101,14 @@ def test_places_of_attention_weights_are_heads_and_keys() -> None:
         assert sentence in judge(compare(*traces)).sentence
 
 
+def test_places_that_are_nearly_side_by_side_are_a_range() -> None:
+    sound = np.random.default_rng(7).standard_normal(2000)
+    faded = sound.copy()
+    faded[1700:] *= 0.5 + 0.5 * (np.arange(300) % 4 > 2)
+    traces = (Trace({"codec.audio": each}, {}) for each in (sound, faded))
+    assert "Only samples 1700 to 1998 of 2000 differ." in judge(compare(*traces)).sentence
+
+
 def test_scattered_or_absent_differences_have_no_reported_place() -> None:
     other = np.random.default_rng(9).standard_normal(X.shape)
     gap = X.copy()

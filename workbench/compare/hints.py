@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import is_range, listed
+from workbench.compare.guesses.guess import is_dense, is_range, listed
 from workbench.compare.measures import Measures, measure
 from workbench.core.phrases import dimensions
 
@@ -70,6 +70,8 @@ def where_it_differs(
         return None
     for errors, unit in zip((measures.by_position, measures.by_channel), units):
         places = _largest_errors(errors)
+        if is_dense(places):
+            places = np.arange(places[0], places[-1] + 1)  # a few errors between them may be small by chance
         if len(places) <= (_CONTIGUOUS_SHARE if is_range(places) else _FEW_SHARE) * len(errors):
             subject, verb = (
                 (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")

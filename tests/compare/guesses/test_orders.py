@@ -33,6 +33,21 @@ def test_changed_order_of_heads_or_stacked_channels_is_named(
     assert hint is not None and words in hint.sentence
 
 
+@pytest.mark.parametrize("shift, words", [(160, "160 positions late"), (-7, "7 positions early"), (900, None)])
+def test_shift_of_a_sound_is_found(shift: int, words: str | None) -> None:
+    sound, other = np.random.default_rng(8).standard_normal((2, 1600))
+    shifted = np.concatenate([other[:shift], sound[:-shift]] if shift > 0 else [sound[-shift:], other[:-shift]])
+    hint = explain(Scene("codec.audio", sound, shifted, 1e-6), 1.0)
+    assert hint is None if words is None else hint is not None and f"its samples come {words};" in hint.sentence
+
+
+def test_shift_of_rows_by_many_is_found() -> None:
+    rows, other = np.random.default_rng(9).standard_normal((2, 60, 12))
+    late = np.concatenate([other[:5], rows[:-5]])
+    hint = explain(Scene("encoder.output", rows, late, 1e-6), 1.0)
+    assert hint is not None and hint.sentence.startswith("its rows come 5 positions late")
+
+
 @pytest.mark.parametrize(
     "change, words",
     [

@@ -16,6 +16,7 @@ FILTER_BANK = "frontend.fbank"  # the stage of the log-mel filter bank
 SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
 BLOCK_VALUES = 1 << 20  # values at a time when a guess is tried on all rows
 _LEAST_ROWS = 16
+_LISTED = 8  # places that a sentence lists
 
 Rows = np.ndarray
 """Indices of rows (axis 0) of the candidate."""
@@ -164,14 +165,22 @@ def is_close(expected: np.ndarray, values: np.ndarray, allowed: float) -> bool:
 
 
 def units_of(stage: str, dimensions: int) -> tuple[str, str]:
-    """Returns what the first and the last axis of a stage count: rows and channels, or heads and keys."""
-    is_weights = stage.rpartition(".")[2] == "weights" and dimensions == 3
-    return ("head", "key") if is_weights else ("row", "channel")
+    """Returns what the first and the last axis of a stage count: rows and channels, heads and keys, or one of them."""
+    part = stage.rpartition(".")[2]
+    if dimensions == 1:
+        unit = "sample" if part == "audio" else "value"
+        return unit, unit
+    return ("head", "key") if part == "weights" and dimensions == 3 else ("row", "channel")
 
 
 def is_range(places: np.ndarray) -> bool:
     """Returns whether places in ascending order stand side by side."""
     return bool(len(places)) and int(places[-1] - places[0]) == len(places) - 1
+
+
+def is_dense(places: np.ndarray) -> bool:
+    """Returns whether many places in ascending order take at least two thirds of their range."""
+    return len(places) > _LISTED and int(places[-1] - places[0]) < 1.5 * len(places)
 
 
 def listed(places: np.ndarray) -> str:
@@ -181,7 +190,7 @@ def listed(places: np.ndarray) -> str:
     return in_order(places)
 
 
-def in_order(places: np.ndarray, limit: int = 8) -> str:
+def in_order(places: np.ndarray, limit: int = _LISTED) -> str:
     """Returns the first places in words, in their own order."""
     listing = ", ".join(map(str, places[:limit].tolist()))
     return f"{listing} and {len(places) - limit} more" if len(places) > limit else listing

@@ -9,6 +9,7 @@ import numpy as np
 from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, listed, table, units_of
 
 _SHIFTS = (1, -1, 2, -2)
+_LEAST_SHIFTED, _MOST_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for
 _MOST_MATCHED = 4096  # rows or channels; each is compared with each
 _MATCHED_VALUES = 64  # of each row or channel, for that
 _SORTED = 8  # rows, or channels, whose sorted values are compared
@@ -22,7 +23,7 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess(
             "rows reversed", f"its {unit}s are in reverse order", lambda rows: table(reference[count - 1 - rows])
         )
-    for shift in _SHIFTS:
+    for shift in dict.fromkeys((*_SHIFTS, *_likeliest_shift(scene))):
         if count >= abs(shift) + 3:
             yield _row_shift(reference, shift, unit)
     if unit == "head" and reference.shape[1] == reference.shape[2]:
@@ -37,6 +38,26 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess(*_about_channels(order, scene), lambda rows: table(reference[rows])[:, order])
     if (places := _rows(scene)) is not None:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
+
+
+def _likeliest_shift(scene: Scene) -> list[int]:
+    """Returns by how many rows the candidate comes late if it is shifted by at most half of them; empty for none."""
+    count = len(scene.reference)
+    if not _LEAST_SHIFTED <= count <= _MOST_SHIFTED:
+        return []
+    width = scene.reference.size // count
+    mixture = np.random.default_rng(0).standard_normal(min(width, _MATCHED_VALUES))
+    r, c = (
+        np.asarray(side.reshape(count, -1)[:, : len(mixture)], np.float64) @ mixture
+        for side in (scene.reference, scene.candidate)
+    )
+    if not (np.isfinite(r).all() and np.isfinite(c).all()):
+        return []
+    points = 2 * count
+    likeness = np.fft.irfft(np.fft.rfft(c, points) * np.fft.rfft(r, points).conj(), points)
+    shift = int(likeness.argmax())
+    shift -= points * (shift >= count)
+    return [shift] if 0 < abs(shift) <= count // 2 else []
 
 
 def _row_shift(reference: np.ndarray, shift: int, unit: str) -> Guess:

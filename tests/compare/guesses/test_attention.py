@@ -22,6 +22,19 @@ def test_unscaled_scores_are_distinguished_from_a_mask_when_weights_underflow() 
     assert "the scores are 6 times the reference's, as without division by √36; a difference of" in hint.sentence
 
 
+def test_weights_that_underflow_are_not_counted_as_hidden() -> None:
+    scores = 3 * np.random.default_rng(3).standard_normal((2, 12, 12))
+    scores[0, 3, 4] = -103.0  # between the least number of float32 and zero
+    masked = np.where(np.arange(12) < 10, scores, -np.inf)
+    reference = softmax(scores)
+    reference[0, 3, 4] = 0.0
+    hint = explain(Scene(STAGE, reference, softmax(masked), allowed=1e-5), 1.0)
+    assert hint is not None and hint.kind == "mask"
+    assert hint.sentence.startswith(
+        "other keys are hidden: it hides 24 pairs of query and key that the reference sees;"
+    )
+
+
 @pytest.mark.parametrize(
     "times, clause",
     [

@@ -11,6 +11,7 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
 from workbench.core.phrases import counted
 
 _CLOSE = 2e-3
+_LEAST_WEIGHT = 1e-6  # of a key that one side sees and the other hides
 _USUAL_WIDTHS = range(16, 257, 4)  # of a head, where no stage shows its width
 
 
@@ -73,7 +74,12 @@ def _division(times: float, heads: int, head_width: int | None) -> str:
 
 def _masked(r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:
     """Yields another mask, if the weights of the keys that both sides see are in proportion."""
-    added, missing = (int(each.any(axis=0).sum()) for each in ((c > 0) & (r == 0), (r > 0) & (c == 0)))
+    # A weight may also be zero because its score is low.
+    added, missing = (
+        int(each.any(axis=0).sum()) for each in ((c > _LEAST_WEIGHT) & (r == 0), (r > _LEAST_WEIGHT) & (c == 0))
+    )
+    if not added and not missing:
+        return
     shared = [np.where(visible_to_both, side, 0.0) for side in (r, c)]
     with np.errstate(all="ignore"):
         reference_weights, candidate_weights = (side / side.sum(axis=-1, keepdims=True) for side in shared)

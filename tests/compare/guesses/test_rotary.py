@@ -61,6 +61,10 @@ def scale_positions(x: np.ndarray, factor: float) -> np.ndarray:
             "RoPE turns by 0.25 times the reference's angles, as when positions are scaled",
         ),
         (lambda x: scale_positions(x, 1.4), "RoPE turns by 1.4 times the reference's angles"),
+        (
+            lambda x: np.concatenate([turned(x[..., :4]), x[..., 4:]], axis=-1),
+            "RoPE turns only the first 4 of the 8 channels of a head",
+        ),
     ],
 )
 def test_wrong_rope_base_or_scale_is_named(rope: Any, sentence: str) -> None:

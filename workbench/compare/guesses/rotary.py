@@ -83,6 +83,7 @@ def rotary(scene: Scene) -> Iterator[Guess]:
         if base != reference_base:
             rotations = np.exp(1j * positions * base ** (-np.arange(pairs) / pairs))
             yield guess("RoPE base", f"RoPE has the base {base:.0f}, {reference_clause}", rotations)
+    yield from _partial(scene, layout, candidate_input, rates, reference_base)
     # Fast pairs may have turned by more than half a circle in a row, and slow ones show too few digits.
     measurable = (np.abs(rates) > _LEAST_RATE) & (np.abs(rates) < 1.5)
     if measurable.any():
@@ -93,6 +94,26 @@ def rotary(scene: Scene) -> Iterator[Guess]:
                 rotations = np.exp(1j * (start + positions * rates * factor))
                 words = f"RoPE turns by {factor:g} times the reference's angles, as when positions are scaled"
                 yield guess("RoPE scale", words, rotations)
+
+
+def _partial(
+    scene: Scene, layout: str, candidate_input: np.ndarray, rates: np.ndarray, base: float | None
+) -> Iterator[Guess]:
+    """Yields embeddings that turn only the first channels of each head, with rates of their own or the first ones."""
+    width = scene.reference.shape[2]
+    for turned in (width // 2, width // 4):
+        if turned % 2 or not turned:
+            continue
+        own_rates = [] if base is None else [base ** (-np.arange(turned // 2) / (turned // 2))]
+        for each in (*own_rates, rates[: turned // 2]):
+
+            def expected(rows: Rows, rates: np.ndarray = each, turned: int = turned) -> np.ndarray:
+                x = np.asarray(candidate_input[rows], np.float64)
+                pairs = _LAYOUTS[layout][0](x[..., :turned]) * np.exp(1j * rows[:, None] * rates)[:, None]
+                return np.concatenate([_LAYOUTS[layout][1](pairs), x[..., turned:]], axis=-1).reshape(len(rows), -1)
+
+            words = f"RoPE turns only the first {turned} of the {width} channels of a head"
+            yield Guess("RoPE layout", words, expected)
 
 
 def _of_step(

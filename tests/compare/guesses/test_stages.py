@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from workbench.compare import compare, judge
-from workbench.compare.guesses.guess import Hint
+from workbench.compare.explain import explain
+from workbench.compare.guesses.guess import Hint, Scene
 from workbench.trace.trace import Trace
 
 DRAW = np.random.default_rng(8)
@@ -41,6 +44,16 @@ def test_layers_counted_from_one_are_named(part: str) -> None:
     hint = hint_of(layers, late)
     assert hint is not None and hint.kind == "stages shifted"
     assert f"equals the reference's encoder.layers.0{part}: its layers are counted from 1" in hint.sentence
+
+
+def test_later_stage_that_was_computed_from_the_candidate_explains_nothing() -> None:
+    layer, wrong = DRAW.standard_normal((2, 20, 16))
+    reference = {"encoder.layers.3": layer, "encoder.output": wrong}  # of a model without a norm behind its last layer
+    candidate = {"encoder.layers.3": wrong, "encoder.output": wrong}
+    scene = Scene("encoder.layers.3", layer, wrong, 1e-6, reference, candidate, (), ("encoder.output",))
+    hint = explain(scene, 1.0)
+    assert hint is not None and hint.kind == "already normed"
+    assert explain(replace(scene, inputs_of="candidate"), 1.0) is None
 
 
 def test_residual_from_the_wrong_place_is_named() -> None:

@@ -29,9 +29,11 @@ def other_stages(scene: Scene) -> Iterator[Guess]:
 
 
 def _nearest(scene: Scene) -> Iterator[str]:
-    for number in range(max(len(scene.before), len(scene.after))):
+    # If the reference's later stages are computed from the candidate's, they may equal this stage by themselves.
+    after = () if scene.inputs_of == "candidate" else scene.after
+    for number in range(max(len(scene.before), len(after))):
         yield from scene.before[number : number + 1]
-        yield from scene.after[number : number + 1]
+        yield from after[number : number + 1]
     yield from scene.lacking
 
 

@@ -163,6 +163,15 @@ def test_isolated_comparison_names_every_faulty_stage() -> None:
     assert "encoder.layers.5 is the first stage beyond tolerance: relative L2 0.01" in verdict.sentence
 
 
+def test_isolated_comparison_lists_the_stages_beyond_tolerance_with_their_hints() -> None:
+    reference, meta = computed(), META | {"isolated": True}
+    changed = {"encoder.layers.3": lambda x: x * (1 + 0.1 * x), "encoder.layers.5": lambda x: 1.01 * x}
+    faults = {stage: computed(faults={stage: change})[stage] for stage, change in changed.items()}
+    sentence = judge(compare(reference, Trace({**reference, **faults}, meta))).sentence
+    assert " stages are beyond tolerance: encoder.layers.3 and encoder.layers.5." in sentence
+    assert " encoder.layers.5: it is 1.01 times the reference; a difference of " in sentence
+
+
 def test_stage_beyond_tolerance_is_no_fault_if_float64_shows_only_rounding() -> None:
     draw = np.random.default_rng(0)
     x = draw.standard_normal((400, 30))

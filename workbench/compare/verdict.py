@@ -180,10 +180,12 @@ def _independent_faults(faulty: list[StageComparison]) -> list[StageComparison]:
 
 def _names_with_verb(stages: list[str], limit: int = 4) -> str:
     """Returns the names of some stages, the number of the others, and "is" or "are"."""
-    if len(stages) == 1:
-        return f"{stages[0]} is"
-    listing = stages if len(stages) <= limit else [*stages[: limit - 1], f"{len(stages) - limit + 1} more"]
-    return f"{enumerated(listing)} are"
+    return f"{_names(stages, limit)} {'is' if len(stages) == 1 else 'are'}"
+
+
+def _names(stages: list[str], limit: int = 8) -> str:
+    """Returns the names of some stages, and the number of the others."""
+    return enumerated(stages if len(stages) <= limit else [*stages[: limit - 1], f"{len(stages) - limit + 1} more"])
 
 
 def _step(stage: StageComparison) -> str:
@@ -270,7 +272,13 @@ def _beyond_count(comparison: Comparison) -> list[str]:
         remainder = "stage is" if count == 2 else f"{count - 1} stages are"
         return [f"The other {remainder} within tolerance."]
     failing = _independent_faults(stages_beyond) if comparison.isolated else stages_beyond
-    return [f"{len(failing)} of {count} stages are beyond tolerance."] if len(failing) > 1 else []
+    if len(failing) < 2:
+        return []
+    sentence = f"{len(failing)} of {count} stages are beyond tolerance"
+    if not comparison.isolated:
+        return [f"{sentence}."]
+    hints = [f"{each.stage}: {each.explanation.sentence}." for each in failing[1:] if each.explanation]
+    return [f"{sentence}: {_names([each.stage for each in failing])}.", *hints]
 
 
 def _excess_clause(stage: StageComparison) -> str:

@@ -41,6 +41,14 @@ def test_command_runs_as_a_separate_process(tmp_path: Path) -> None:
     assert failed.returncode == 2 and len(failed.stderr.splitlines()) == 1
 
 
+def test_letters_that_a_pipe_cannot_take_are_escaped() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    with workbench("transcribe", "一.wav", "二.wav", "-m", "sensevoice", fake=True, env=environment) as program:
+        output, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0 and "UnicodeEncodeError" not in errors
+    assert [line.rpartition("/")[2] for line in output.splitlines()] == ["\\u4e00.wav", "\\u4e8c.wav"]
+
+
 def test_closed_stdout_pipe_ends_the_program_without_an_error_message() -> None:
     recordings = [f"{n}.wav" for n in range(2000)]
     with workbench("transcribe", *recordings, "-m", "sensevoice", fake=True) as program:

@@ -9,6 +9,7 @@ This file knows no network: a session's `score_texts` scores the texts. All miss
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ class ScoreTexts(Protocol):
 class NeuralModel:
     """A `workbench.decoding.language_model.LanguageModel` whose symbols are words; a state is a history of words.
 
-    Equal histories have equal states as long as they are remembered.
+    Equal histories have equal states as long as they are remembered. Several threads may use it.
 
     Args:
         score_texts: the method of an open session. Its errors pass through.
@@ -49,6 +50,7 @@ class NeuralModel:
         self._score_texts = score_texts
         self._words = words
         self._capacity = capacity
+        self._lock = threading.Lock()
         # For each state: the state before its last word, and that word. Never forgotten, as a search may come back.
         self._previous, self._last_words = array("q", [START]), array("q", [-1])
         self._states: OrderedDict[tuple[int, int], int] = OrderedDict()  # by the state before and the word
@@ -61,8 +63,9 @@ class NeuralModel:
     def advance(self, states: np.ndarray, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `LanguageModel.advance`."""
         histories, words = np.asarray(states).tolist(), np.asarray(symbols).tolist()
-        extended = [self._state(*pair) for pair in zip(histories, words, strict=True)]
-        sums = self._sums_of([*histories, *extended])
+        with self._lock:
+            extended = [self._state(*pair) for pair in zip(histories, words, strict=True)]
+            sums = self._sums_of([*histories, *extended])
         scores = np.array(
             [_difference(sums[start], sums[end]) for start, end in zip(histories, extended)], dtype=np.float64
         )
@@ -71,11 +74,12 @@ class NeuralModel:
     def final(self, states: np.ndarray) -> np.ndarray:
         """See `LanguageModel.final`."""
         requested_states = np.asarray(states).tolist()
-        ends = {state: self._ends[state] for state in requested_states if state in self._ends}
-        missing = [state for state in dict.fromkeys(requested_states) if state not in ends]
-        for state, score in self._scores_of(missing, end=True).items():
-            ends[state] = float(score.end or 0.0)
-        _remember(self._ends, ends, self._capacity)
+        with self._lock:
+            ends = {state: self._ends[state] for state in requested_states if state in self._ends}
+            missing = [state for state in dict.fromkeys(requested_states) if state not in ends]
+            for state, score in self._scores_of(missing, end=True).items():
+                ends[state] = float(score.end or 0.0)
+            _remember(self._ends, ends, self._capacity)
         return np.array([ends[state] for state in requested_states], dtype=np.float64)
 
     def words_of(self, state: int) -> list[str]:

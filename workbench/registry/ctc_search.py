@@ -29,7 +29,8 @@ SEARCH_NAME = "the CTC beam search"  # in messages
 class CtcBeamSearch:
     """A CTC beam search with the user's options (see `workbench.decoding.ctc_options.CtcBeamOptions`).
 
-    Its files are read once. With `neural_lm` it opens a session of that model; `close`, or `with`, ends it.
+    Its files are read once, and several threads may use it. With `neural_lm` it opens a session of that model; `close`,
+    or `with`, ends it.
 
     Args:
         tokens: a text for each column of the logits, the blank included; or the path of a file with them, one in each

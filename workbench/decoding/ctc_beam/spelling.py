@@ -6,6 +6,8 @@ several ways, a hypothesis is at several nodes at once; such a set is a state as
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 
 from workbench.decoding.ctc_beam.lexicon import Lexicon
@@ -14,7 +16,7 @@ DENSE = 1 << 22  # entries of a table of all arcs that is still small
 
 
 class Spelling:
-    """Walks many hypotheses through a lexicon at once.
+    """Walks many hypotheses through a lexicon at once. Several threads may use it.
 
     Args:
         lexicon: the words.
@@ -64,6 +66,7 @@ class Spelling:
         np.maximum.at(self.best_inside, from_states[~completing], self._arc_ahead[~completing])
         self.completes = np.zeros(nodes, dtype=bool)
         self.completes[from_states[completing]] = True
+        self._lock = threading.RLock()  # held while sets are made
         self._sets: list[tuple[int, ...]] = []
         self._set_states: dict[tuple[int, ...], int] = {}
         self._set_steps: dict[tuple[int, int], int] = {}
@@ -86,8 +89,9 @@ class Spelling:
             return self._arc(keys)
         is_single = states < self._nodes
         result = self._arc(np.where(is_single, keys, 0))
-        for index in np.flatnonzero(~is_single).tolist():
-            result[index] = self._set_step(int(states[index]), int(tokens[index]))
+        with self._lock:
+            for index in np.flatnonzero(~is_single).tolist():
+                result[index] = self._set_step(int(states[index]), int(tokens[index]))
         return result
 
     def _arc(self, keys: np.ndarray) -> np.ndarray:
@@ -156,7 +160,8 @@ class Spelling:
 
     def with_root(self, states: np.ndarray) -> np.ndarray:
         """Returns the states that are at the root as well, int64 [n]."""
-        return np.array([self._state({0, *self._members(state)}) for state in states.tolist()], dtype=np.int64)
+        with self._lock:
+            return np.array([self._state({0, *self._members(state)}) for state in states.tolist()], dtype=np.int64)
 
     def _members(self, state: int) -> tuple[int, ...]:
         return (state,) if state < self._nodes else self._sets[state - self._nodes]

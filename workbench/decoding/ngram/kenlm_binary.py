@@ -7,6 +7,7 @@ float32; its answers are kept, so that a pair of state and symbol is seldom aske
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +36,7 @@ def is_kenlm_binary(path: Path) -> bool:
 
 
 class KenlmModel:
-    """A `LanguageModel` of a binary file of KenLM, for a list of symbols."""
+    """A `LanguageModel` of a binary file of KenLM, for a list of symbols. Several threads may use it."""
 
     def __init__(self, path: Path, symbols: Sequence[str]):
         """Opens the file.
@@ -67,6 +68,7 @@ class KenlmModel:
         self.notes = notes_on_symbols(path.name, symbols, self._model)
         self._new_state: Any = kenlm.State
         self._symbols = list(symbols)
+        self._lock = threading.Lock()
         self._states: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self._cache: dict[tuple[int, int], tuple[float, int]] = {}
@@ -95,7 +97,8 @@ class KenlmModel:
             states: int64 [n].
             symbols: int64 [n], indices into the list of symbols.
         """
-        results = [self._advance(*pair) for pair in zip(states.tolist(), symbols.tolist(), strict=True)]
+        with self._lock:
+            results = [self._advance(*pair) for pair in zip(states.tolist(), symbols.tolist(), strict=True)]
         ln = np.array([each[0] for each in results], np.float64)
         return ln, np.array([each[1] for each in results], np.int64)
 

@@ -68,6 +68,14 @@ BORDERS = """() => [...document.querySelectorAll('.block:is(#recordings, .boxed)
   .filter((each) => each.checkVisibility() && !each.querySelector('table')).map((each) => getComputedStyle(each))
   .map((style) => `${style.borderTopStyle} ${style.borderTopColor}`)"""
 
+# The element with the focus, if the button that starts a run covers a part of it.
+COVERED = """() => {
+  const each = document.activeElement, box = each.getBoundingClientRect();
+  const bar = document.querySelector('.go').getBoundingClientRect();
+  const isCovered = !each.closest('.go') && box.left < bar.right && box.bottom > bar.top && box.top < bar.bottom;
+  return isCovered ? [each.outerHTML.slice(0, 80)] : [];
+}"""
+
 
 def open_all(page: Any) -> None:
     """Opens all collapsed parts of the tab."""
@@ -140,3 +148,16 @@ def test_chosen_items_and_data_colours_remain_with_forced_colours(served: Served
     assert {each.evaluate(outline) for each in others} == {"none"}
     background = "each => getComputedStyle(each).backgroundColor"
     assert page.locator(".heat .h6").first.evaluate(background) != page.locator(".heat .h0").first.evaluate(background)
+
+
+@pytest.mark.browser
+@pytest.mark.tabs("transcribe")
+def test_run_button_covers_nothing_that_has_the_keyboard_focus(served: Served, page: Any) -> None:
+    page.set_viewport_size({"width": 1280, "height": 500})  # the inputs are longer than the window
+    open_page(page, served)
+    page.locator("button.sample").first.focus()
+    covered = []
+    while not page.locator("#run:focus").count():
+        page.keyboard.press("Tab")
+        covered += page.evaluate(COVERED)
+    assert covered == []

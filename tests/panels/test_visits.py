@@ -293,6 +293,9 @@ def test_many_recordings_are_sorted_searched_opened_and_exported(bench: Served, 
         "heads => heads.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.textContent)"
     )
     assert page.locator("#results thead th").evaluate_all(cut_headings) == [], "a heading runs into the next one"
+    expect(page.locator(".overview .result:visible")).to_have_count(2)
+    page.locator(".overview > tbody:not([hidden]) .opener").click()
+    expect(page.locator(".overview .result:visible")).to_have_count(0)
     page.set_viewport_size({"width": 1280, "height": 844})
     with page.expect_download() as waiting:
         page.locator("[data-save=zip]").click()

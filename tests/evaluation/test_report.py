@@ -331,6 +331,15 @@ def test_missing_results_are_not_counted_as_errors() -> None:
     assert 'id="worst"' not in page(columns, tone)  # nothing is wrong, so no recording is listed
 
 
+def test_recordings_without_results_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a limit, nearly all recordings of a large corpus have none."""
+    texts = ("one two", "打开灯", "打开 app", "", "...")
+    names = [score(text, "").name for text in texts]
+    monkeypatch.setattr("workbench.text.rates._aligned", None)
+    columns = columns_of([Utterance(text, "a.wav", text) for text in texts], {"m": []}, "basic", "1")
+    assert columns.names == names == ["WER", "CER", "MER", "WER", "WER"]
+
+
 def test_recordings_failed_by_every_model_are_not_bootstrap_blocks() -> None:
     """One scored recording beside 25 without a score gives the same figures as alone."""
     corpus = utterances(26)

@@ -187,6 +187,11 @@ def score(reference: str, hypothesis: str, normaliser: str = "basic") -> Score:
     )
 
 
+def rate_name(reference: str, normaliser: str = "basic") -> RateName:
+    """Returns the name of the primary rate of a reference, as `score` has it for an empty hypothesis."""
+    return _rate_name(find_normaliser(normaliser).function(reference))
+
+
 def pool_scores(scores: Sequence[ErrorRates]) -> ErrorRates:
     """Returns the rates of several recordings as if they were one long recording.
 

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.evaluation.rows import COUNTED, Result, Utterance
 from workbench.evaluation.statistics import Blocks, blocks_of
 from workbench.evaluation.store import Evaluation, Run
-from workbench.text.rates import RateName, score
+from workbench.text.rates import RateName, rate_name
 
 KINDS = ("primary", "words", "chars")
 
@@ -135,7 +135,7 @@ def columns_of(
         failures,
         counts,
         [
-            score(each.text, "", normaliser).name if name is None else name  # no model has a score for it
+            rate_name(each.text, normaliser) if name is None else name  # no model has a score for it
             for each, name in zip(utterances, names, strict=True)
         ],
         seconds,

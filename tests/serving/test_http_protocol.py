@@ -90,3 +90,4 @@ def test_complete_request_may_take_longer_than_a_header(port: int) -> None:
     with connect(f"ws://127.0.0.1:{port}/echo") as client:
         client.send("hello")
         assert client.recv(timeout=20) == "hello"
+        assert not client.protocol.extensions, "a compressed message can be a thousand times as large as what came"

@@ -36,6 +36,7 @@ class BoundedHttpProtocol(H11Protocol):
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
         self.conn = _Connection(h11.SERVER, LARGEST_HEADER)
+        self.config.ws_per_message_deflate = False  # zeros would become a thousand times as many, and sound stays large
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

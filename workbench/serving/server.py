@@ -24,6 +24,7 @@ from workbench.serving.sessions import SessionPool
 from workbench.system.endings import remove_leftovers
 
 SERVER_PORT = 8000  # where servers of such routes listen
+LARGEST_FRAME = 4 << 20  # bytes of a websocket's message; the routes take 1 MB of sound at once
 LEAVING_SECONDS = 5  # for answers that are under way when the server ends
 
 
@@ -73,6 +74,7 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
             root_path=flags.get("root_path") or "",
             port=port,
             http=BoundedHttpProtocol,
+            ws_max_size=LARGEST_FRAME,
             log_level="warning",
             timeout_graceful_shutdown=LEAVING_SECONDS,
             server_header=False,

@@ -55,6 +55,8 @@ pytestmark = pytest.mark.usefixtures("in_folder")
             2,
             "option end_silence_ms is 500 and option vad is 'auto'; end_silence_ms applies where vad names an FSMN-VAD",
         ),
+        ("serve --allow-origin example.org", 2, "'example.org' is not an origin; expected one such as https://"),
+        ("serve --allow-host https://example.org", 2, "'https://example.org' is not the name of a host; expected"),
         ("transcribe short.wav -m sensevoice --vad loud", 2, "option vad is 'loud'; expected auto, silero, none, or"),
         ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected 1 to 1024"),
         ("transcribe short.wav -m sensevoice --device abacus", 2, "device is 'abacus'; expected a name such as cpu"),

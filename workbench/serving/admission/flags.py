@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import stat
 from pathlib import Path
 
@@ -30,11 +31,12 @@ def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) ->
             "--auth", type=Path, metavar="FILE", help="names and passwords of visitors, a line NAME:PASSWORD for each"
         )
     parser.add_argument(
-        "--allow-host", action="append", metavar="NAME", help="a name under which the server may be asked"
+        "--allow-host", action="append", type=_host, metavar="NAME", help="a name under which the server may be asked"
     )
     parser.add_argument(
         "--allow-origin",
         action="append",
+        type=_origin,
         metavar="ORIGIN",
         help="another site whose pages may ask, https://example.org",
     )
@@ -42,6 +44,18 @@ def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) ->
     parser.add_argument(
         "--trusted-proxy", action="append", metavar="ADDRESS", help="a proxy whose forwarded addresses are believed"
     )
+
+
+def _host(text: str) -> str:
+    if not text or re.search(r"[/:\s]", text):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not the name of a host; expected one such as example.org")
+    return text
+
+
+def _origin(text: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s]+/?", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not an origin; expected one such as https://example.org")
+    return text
 
 
 def opening_words(parsed: argparse.Namespace) -> list[str]:

@@ -257,6 +257,30 @@ def test_no_error_response_follows_a_response_that_has_begun() -> None:
     assert outgoing == ["http.response.start"]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_request_that_the_end_of_the_server_cancels_gets_status_503(begun: bool) -> None:
+    outgoing: list[Any] = []
+
+    async def works(scope: Any, receive: Any, send: Any) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        outgoing.append(message)
+
+    async def end() -> None:
+        headers = [(b"host", b"localhost:7860")]
+        scope = {"type": "http", "method": "GET", "path": "/v1/x", "headers": headers, "client": ("127.0.0.1", 1)}
+        answering = asyncio.ensure_future(AccessMiddleware(works, Guard())(scope, asyncio.Event().wait, send))  # type: ignore[arg-type]
+        await asyncio.sleep(0.1)
+        answering.cancel()
+        await answering  # without an error, which would go to the log
+
+    finished(end())
+    assert outgoing[0]["status"] == (200 if begun else 503) and len(outgoing) == (1 if begun else 2)
+
+
 def test_slowly_sent_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each piece comes in time, but the full body comes too slowly."""
     monkeypatch.setattr(access_middleware, "BODY_SECONDS", 0.3)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workbench.core.errors import Busy, WorkbenchError
+from workbench.core.errors import Busy, Unavailable, WorkbenchError
 from workbench.core.visitors import NOBODY, Visitor, visited_by
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.serving.admission.addresses import address_of, names_this_machine
@@ -31,6 +31,7 @@ from workbench.serving.admission.keys import Keys
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may not come slower
 ANSWER_SECONDS = 60.0  # how long a client may take to make room for the next piece of its answer
+ENDING = Unavailable("the server ends before the answer is ready; send the request again in a moment")
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
 # The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
@@ -111,6 +112,9 @@ class AccessMiddleware:
                 if answer is None or answer.started:
                     raise
                 await _refuse(scope, receive, answer, error, {})
+            except asyncio.CancelledError:  # the server ends, and has waited long enough for this answer
+                if answer is not None and not answer.started:
+                    await _refuse(scope, receive, answer, ENDING, {})
 
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
         """Returns the visitor who sends the request; raises `Refusal` or `Busy` for a request that is not answered."""

@@ -33,6 +33,7 @@ from workbench.compare.guesses.scales import channel_scales, row_scales, scales
 from workbench.compare.guesses.stacking import stacking
 from workbench.compare.guesses.stages import addends, cmvn, other_stages, residuals
 from workbench.compare.hints import shapes, where_it_differs
+from workbench.compare.presets import EXACT
 from workbench.trace.cuts import cut_like
 from workbench.trace.order import kind_of
 from workbench.trace.trace import Trace
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
 
 _FAR_BETTER = 0.5  # a guess is better only if its remaining error is at most this share of the other's
 _REMAINING_SHARE = 0.1  # of a stage's error that may remain
-_ROUNDINGS = 16  # that may remain without earlier stages and without float64
+_ROUNDINGS = 16  # of float32 that may remain without earlier stages and without float64
+_COARSE_ROUNDINGS = 4  # the same of a coarser type, which rounds results and not every term of a sum
 _EARLIER_FACTOR = 4.0  # times the largest error of the stages before
 _MOST_STAGES = 8  # of an isolated run
 _NUMBERS = ("numbers", "logits")
@@ -210,4 +212,5 @@ def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport |
         for entry in earlier
         if entry.numbers and entry.kind in _NUMBERS and not entry.numbers.nonfinite_differences
     ]
-    return min(allowed, max(_ROUNDINGS * preset.roundoff, _EARLIER_FACTOR * max(earlier_errors, default=0.0)))
+    roundings = _ROUNDINGS if preset.roundoff <= EXACT.roundoff else _COARSE_ROUNDINGS
+    return min(allowed, max(roundings * preset.roundoff, _EARLIER_FACTOR * max(earlier_errors, default=0.0)))

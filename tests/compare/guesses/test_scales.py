@@ -56,6 +56,12 @@ def test_rounding_of_other_rows_and_channels_is_not_named() -> None:
             assert hint is not None and words in hint.sentence
 
 
+def test_no_number_is_fitted_to_each_pair_of_query_and_key() -> None:
+    weights = np.random.default_rng(6).random((4, 12, 12))
+    changed = weights * (1 + 0.5 * (np.arange(144) % 20 == 3).reshape(12, 12))
+    assert hint_sentence("llm.layers.1.attention.weights", changed, weights) == ""
+
+
 def test_missing_bias_is_found_from_three_rows_not_two() -> None:
     assert hint_sentence("logits", X[:3] + CONSTANTS, X[:3]).startswith(
         "each channel is the reference's plus a constant"

@@ -105,7 +105,8 @@ def _signs(scene: Scene) -> Iterator[Guess]:
     signs = np.where((r * c).sum(axis=0) < 0, -1.0, 1.0)
     flipped = np.flatnonzero(signs < 0)
     if 0 < len(flipped) < len(signs):
-        words = f"{len(flipped)} of {len(signs)} channels have the other sign: {listed(flipped)}"
+        verb = "has" if len(flipped) == 1 else "have"
+        words = f"{len(flipped)} of {len(signs)} channels {verb} the other sign: {listed(flipped)}"
         yield Guess("signs", words, lambda rows: signs * table(scene.reference[rows]))
 
 

@@ -41,6 +41,8 @@ def scales(scene: Scene) -> Iterator[Guess]:
 
 def channel_scales(scene: Scene) -> Iterator[Guess]:
     """Yields a constant, a factor, or both of each channel."""
+    if units_of(scene.stage, scene.reference.ndim)[0] != "row":
+        return  # a few heads would fit a number for each pair of query and key
     r, c = scene.pair
     if not (np.isfinite(r).all() and np.isfinite(c).all()) or r.shape[1] < 2 or not c.any():
         return

@@ -41,6 +41,13 @@ def test_shift_of_a_sound_is_found(shift: int, words: str | None) -> None:
     assert hint is None if words is None else hint is not None and f"its samples come {words};" in hint.sentence
 
 
+def test_silence_elsewhere_is_no_shift() -> None:
+    frames = np.full((60, 12), -15.9424)
+    frames[30:] += np.random.default_rng(9).random((30, 12))  # silence, then sound
+    muted = np.concatenate([frames[30:] ** 2, frames[:30]])  # another sound, then silence
+    assert explain(Scene("frontend.fbank", frames, muted, 1e-6), 1.0) is None
+
+
 def test_shift_of_rows_by_many_is_found() -> None:
     rows, other = np.random.default_rng(9).standard_normal((2, 60, 12))
     late = np.concatenate([other[:5], rows[:-5]])

@@ -41,7 +41,7 @@ def orders(scene: Scene) -> Iterator[Guess]:
 
 
 def _likeliest_shift(scene: Scene) -> list[int]:
-    """Returns by how many rows the candidate comes late if it is shifted by at most half of them; empty for none."""
+    """Returns by how many rows the candidate comes late; empty if half of what varies would be shifted out."""
     count = len(scene.reference)
     if not _LEAST_SHIFTED <= count <= _MOST_SHIFTED:
         return []
@@ -53,11 +53,13 @@ def _likeliest_shift(scene: Scene) -> list[int]:
     )
     if not (np.isfinite(r).all() and np.isfinite(c).all()):
         return []
+    r, c = r - r.mean(), c - c.mean()
     points = 2 * count
     likeness = np.fft.irfft(np.fft.rfft(c, points) * np.fft.rfft(r, points).conj(), points)
     shift = int(likeness.argmax())
     shift -= points * (shift >= count)
-    return [shift] if 0 < abs(shift) <= count // 2 else []
+    kept = r[: count - shift] if shift > 0 else r[-shift:]
+    return [shift] if shift and 2 * float(kept @ kept) >= float(r @ r) else []
 
 
 def _row_shift(reference: np.ndarray, shift: int, unit: str) -> Guess:

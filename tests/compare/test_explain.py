@@ -291,6 +291,17 @@ def test_more_than_a_few_roundings_of_half_precision_are_not_explained_away() ->
     assert verdict.faulty_stage == "llm.layers.1" and verdict.explanation is None
 
 
+def test_few_rows_times_a_factor_are_not_called_before_the_norm() -> None:
+    draw = np.random.default_rng(7)
+    x = (1 + 0.1 * draw.standard_normal(112)) * rms(draw.standard_normal((47, 112)))
+    changed = brain(x * (1 + (np.arange(47) >= 44))[:, None])
+    traces = (
+        Trace({"llm.layers.0": each}, {"dtype": dtype}) for each, dtype in ((x, "float32"), (changed, "bfloat16"))
+    )
+    explanation = judge(compare(*traces)).explanation
+    assert explanation is not None and "only rows 44, 45, 46 differ" in explanation.sentence
+
+
 def test_half_precision_rounding_is_not_explained_as_a_fault() -> None:
     draw = np.random.default_rng(5)
     x = draw.standard_normal((50, 64)).astype(np.float32)

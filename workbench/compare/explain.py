@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,8 +71,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     scales,
     norm_weights,
     channel_scales,
-    extra_norms,
-    row_scales,
+    lambda scene: chain(extra_norms(scene), row_scales(scene)),  # a norm nearly undoes a factor of a few rows
     addends,
     residuals,
     codebooks,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import is_dense, is_range, listed
+from workbench.compare.guesses.guess import is_dense, is_few, is_range, listed
 from workbench.compare.measures import Measures, measure
 from workbench.core.phrases import dimensions
 
@@ -20,12 +20,8 @@ _UNRELATED = 0.5  # relative L2 above which two arrays have nothing in common
 _UNRELATED_ROWS = 0.1  # the same without some rows or columns; many arrays resemble themselves a few rows later
 _MOST_PLACES = 64  # places at which the shorter array may begin in the longer one
 _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
-_FEW_SHARE = 0.1  # share of all rows or channels
 _LEAST_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
 _EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
-_CONTIGUOUS_SHARE = (
-    0.4  # the same for rows or channels side by side, such as those of a prompt, of padding or of a head
-)
 
 Guess = tuple[str, np.ndarray, np.ndarray, float]
 """Words, the arrays to compare, and the relative L2 above which they have nothing in common."""
@@ -72,7 +68,7 @@ def where_it_differs(
         places = _largest_errors(errors)
         if is_dense(places):
             places = np.arange(places[0], places[-1] + 1)  # a few errors between them may be small by chance
-        if len(places) <= (_CONTIGUOUS_SHARE if is_range(places) else _FEW_SHARE) * len(errors):
+        if is_few(places, len(errors)):
             subject, verb = (
                 (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")
             )

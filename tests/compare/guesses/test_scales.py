@@ -34,6 +34,12 @@ def hint_sentence(stage: str, candidate: np.ndarray, reference: np.ndarray = X) 
             X * (np.arange(20)[:, None] < 12),
             "of 20 rows, rows 12 to 19 are zeros, and the others agree",
         ),
+        (
+            "llm.layers.1",
+            X + (np.arange(32) // 10 == 2),
+            "of 32 channels, only channels 20 to 29 differ: each is the r",
+        ),
+        ("llm.layers.1", X + 0.1 * (np.arange(20)[:, None] // 7 == 1), "of 20 rows, only rows 7 to 13 differ: each is"),
         ("llm.layers.1", X * (np.arange(20)[:, None] < 19), "of 20 rows, row 19 is zeros, and the others agree"),
         ("frontend.fbank", X + CONSTANTS, "its triangles have another height or the sound is filtered"),
         ("frontend.fbank", X + 2 * np.log(1.1), "plus 0.19062 (as if the samples were multiplied by 1.1)"),

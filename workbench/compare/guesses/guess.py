@@ -16,6 +16,7 @@ FILTER_BANK = "frontend.fbank"  # the stage of the log-mel filter bank
 SAMPLE_VALUES = 1 << 17  # number of values on which a guess is first tried
 BLOCK_VALUES = 1 << 20  # values at a time when a guess is tried on all rows
 _LEAST_ROWS = 16
+_FEW_SHARE, _CONTIGUOUS_SHARE = 0.1, 0.4  # of all places, anywhere or side by side
 _LISTED = 8  # places that a sentence lists
 
 Rows = np.ndarray
@@ -176,6 +177,11 @@ def units_of(stage: str, dimensions: int) -> tuple[str, str]:
 def is_range(places: np.ndarray) -> bool:
     """Returns whether places in ascending order stand side by side."""
     return bool(len(places)) and int(places[-1] - places[0]) == len(places) - 1
+
+
+def is_few(places: np.ndarray, count: int) -> bool:
+    """Returns whether places in ascending order are few of all, or stand side by side, as padding or a head does."""
+    return len(places) <= (_CONTIGUOUS_SHARE if is_range(places) else _FEW_SHARE) * count
 
 
 def is_dense(places: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, listed, table, units_of
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_few, listed, table, units_of
 
 _FITTED = 8  # rows, or channels, that a fit of two numbers needs
 _FITTED_ONE = 3  # rows that a fit of one number for each channel needs
@@ -19,7 +19,6 @@ _CLOSE = 2e-4
 _ROUNDINGS = 4  # times the allowed error that a fitted number may be off
 _MOST_NOISE = 0.1  # of a factor
 _STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
-_MINORITY = 0.1  # share of rows or channels that are named
 _MOST_VALUES = 1 << 24  # of a stage whose rows are fitted
 _FULL_SCALE = 32768
 _BFLOAT16, _FLOAT16 = 2.0**-8, 2.0**-11  # unit roundoff
@@ -217,7 +216,7 @@ def _few_places(
     """
     errors = np.abs(numbers - neutral)
     places = np.flatnonzero(errors > np.maximum(noise, _STANDS_OUT * errors.max(initial=0.0)))
-    if not 0 < len(places) <= _MINORITY * len(numbers):
+    if not len(places) or not is_few(places, len(numbers)):
         return ""
     if len(places) == 1:
         return (

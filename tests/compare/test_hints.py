@@ -109,6 +109,12 @@ def test_places_that_are_nearly_side_by_side_are_a_range() -> None:
     assert "Only samples 1700 to 1998 of 2000 differ." in judge(compare(*traces)).sentence
 
 
+def test_place_of_the_smallest_difference_is_reported() -> None:
+    reference = np.zeros((4, 5))
+    reference[0, 0] = 2.0**-1040
+    assert where_it_differs(measure(reference, 2 * reference), limit=1e-4) == "only row 0 of 4 differs"
+
+
 def test_scattered_or_absent_differences_have_no_reported_place() -> None:
     other = np.random.default_rng(9).standard_normal(X.shape)
     gap = X.copy()

@@ -80,8 +80,11 @@ def where_it_differs(
 
 def _error_elsewhere(errors: np.ndarray, places: np.ndarray, relative_l2: float) -> float:
     """Returns the part of the relative L2 that is not in these places."""
-    elsewhere = np.delete(errors, places)
-    return relative_l2 * float(np.linalg.norm(elsewhere)) / float(np.linalg.norm(errors))
+    largest = float(errors.max(initial=0.0))
+    if not largest:
+        return 0.0
+    shares = errors / largest  # squares of tiny errors would underflow
+    return relative_l2 * float(np.linalg.norm(np.delete(shares, places))) / float(np.linalg.norm(shares))
 
 
 def _first_differing_row(measures: Measures, limit: float, unit: str) -> str | None:

@@ -43,6 +43,7 @@ def hint_sentence(stage: str, candidate: np.ndarray, reference: np.ndarray = X) 
         ("llm.layers.1", X * (np.arange(20)[:, None] < 19), "of 20 rows, row 19 is zeros, and the others agree"),
         ("frontend.fbank", X + CONSTANTS, "its triangles have another height or the sound is filtered"),
         ("frontend.fbank", X + 2 * np.log(1.1), "plus 0.19062 (as if the samples were multiplied by 1.1)"),
+        ("frontend.fbank", X + 2000, "it is the reference plus 2000; "),
         ("llm.norm", (31 / 32) ** 0.5 * X, "(√(31/32), as when a norm divides its sum by 31, not by 32)"),
         ("llm.norm", 0.984 * X, "it is 0.984 times the reference; "),
     ],

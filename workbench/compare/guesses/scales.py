@@ -16,6 +16,7 @@ _VARIES = 100  # times the allowed error by which rows have to differ
 _LINEAR = ("query", "key", "value", "output", "gate", "up", "down", "logits")
 """The last words of stages that are a product with a weight, plus a bias."""
 _CLOSE = 2e-4
+_LOUDEST = 30.0  # change of a filter bank's logarithms that another volume of the sound may explain
 _ROUNDINGS = 4  # times the allowed error that a fitted number may be off
 _MOST_NOISE = 0.1  # of a factor
 _STANDS_OUT = 1e-3  # of the largest change: smaller ones are rounding
@@ -304,6 +305,6 @@ def _known_constant(constant: float, scene: Scene) -> str:
     ):
         if math.isclose(constant, value, rel_tol=_CLOSE):
             return f" ({words})"
-    if scene.stage == FILTER_BANK:
+    if scene.stage == FILTER_BANK and abs(constant) < _LOUDEST:
         return f" (as if the samples were multiplied by {math.exp(constant / 2):.6g})"
     return ""

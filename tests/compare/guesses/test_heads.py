@@ -52,6 +52,12 @@ def test_key_heads_shared_in_turn_are_named_from_the_weights() -> None:
     assert hint is not None and hint.sentence.startswith("key heads are shared in turn")
 
 
+def test_weights_of_other_heads_than_the_queries_get_no_hint() -> None:
+    weights = attention()[0]
+    assert hint_of("weights", weights[:3], np.square(weights[:3]) + 0.1, PARTS) is None
+    assert hint_of("context", attention()[1][:, :24], np.square(attention()[1][:, :24]) + 0.1, PARTS) is None
+
+
 def test_attention_fault_is_not_guessed_from_queries_before_rope() -> None:
     turned = {**PARTS, "query_rope": Q[::-1], "key_rope": K[::-1]}
     assert hint_of("context", attention()[1], attention(sees=14)[1], turned) is None

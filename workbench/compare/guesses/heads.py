@@ -66,6 +66,9 @@ def context(scene: Scene) -> Iterator[Guess]:
     (q, k, _), as_weights, size = reference_inputs, scene.part == "weights", reference_inputs[0].shape[2] ** -0.5
     if q.shape[1] * len(q) * len(k) > _MOST_WEIGHTS:
         return
+    shape = (q.shape[1], len(q), len(k)) if as_weights else (len(q), q.shape[1] * reference_inputs[2].shape[2])
+    if scene.reference.shape != shape:
+        return  # the stages of another program, which have other heads than these
     masks = ("all", "earlier") if len(q) == len(k) else ("all",)
     reference, candidate = table(scene.reference), table(scene.candidate)
     reference_mask = next(

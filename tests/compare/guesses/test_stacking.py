@@ -49,3 +49,9 @@ def test_different_frame_stacking_is_named(stacks: np.ndarray, sentence: str) ->
 def test_fbank_error_gets_no_stacking_hint() -> None:
     other = BANK + np.float32(5e-5) * np.random.default_rng(3).standard_normal(BANK.shape).astype(np.float32)
     assert hint_of(stack_frames(other, 7, 6), other) is None
+
+
+def test_stacks_of_another_width_than_the_frames_get_no_hint() -> None:
+    stacks = np.random.default_rng(4).standard_normal((50, 9))
+    traces = (Trace({"frontend.fbank": BANK, "frontend.lfr": each}, {}) for each in (stacks, stacks + stacks**2))
+    assert judge(compare(*traces)).explanation is None

@@ -18,6 +18,8 @@ def stacking(scene: Scene) -> Iterator[Guess]:
         reference_frames.ndim != 2
         or reference_frames.shape[1:] != candidate_frames.shape[1:]
         or not min(len(reference_frames), len(candidate_frames))
+        or not reference_frames.shape[1]
+        or scene.reference.shape[1] % reference_frames.shape[1]
     ):
         return
     m = scene.reference.shape[1] // reference_frames.shape[1]

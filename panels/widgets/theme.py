@@ -43,7 +43,7 @@ def head() -> str:
     )
     scripts = "".join(
         (assets() / name).read_text(encoding="utf-8")
-        for name in ("address.js", "toasts.js", "presses.js", "scrolling.js")
+        for name in ("address.js", "toasts.js", "presses.js", "run_focus.js", "scrolling.js")
     )
     return f"<style>{sheets}{PARTS}</style><script>{scripts}</script>"
 

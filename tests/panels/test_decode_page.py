@@ -56,8 +56,17 @@ def test_logits_files_are_decoded_followed_explained_and_swept(served: Served, p
     expect(page.locator("#decode-word-lm-note")).to_contain_text("4 of the 4 words")
     expect(page.locator("#decode-reference textarea")).to_have_value("too late\ntoo late")
 
-    page.locator("#decode-run").click()
+    page.evaluate(
+        """() => {
+          window.focusDuringRun = [];
+          document.addEventListener('focusin', (event) => focusDuringRun.push(event.target.className));
+        }"""
+    )
+    page.locator("#decode-run").focus()
+    page.keyboard.press("Enter")
     expect(page.locator("#decode-table .result.done")).to_have_count(6)
+    expect(page.locator("#decode-run")).to_be_focused()  # the row has kept the keyboard's place
+    assert "go" in page.evaluate("focusDuringRun[1]").split()
     best = page.locator("#decode-table .result").nth(2)
     expect(best.locator("h4")).to_have_text("Beam + lexicon + word LM")
     expect(best.locator(".rate")).to_have_text("WER 0.0 %")

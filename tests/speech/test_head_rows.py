@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.speech_layouts import layouts
 from workbench.speech.head_rows import HeadRows
@@ -26,3 +27,13 @@ def test_head_rows_hold_special_ids_first_then_the_streams_in_order(layout: Spee
     later = head_rows.by_stream(np.stack([rows, -rows])[:, head_rows.later])
     expected = [list(range(*layout.interval(stream))) for stream in range(1, layout.streams)]
     assert later.tolist() == [expected, (-np.array(expected)).tolist()]
+
+
+@given(layouts(), st.data())
+def test_parts_of_an_interval_have_rows_for_all_ids_or_none(layout: SpeechLayout, data: st.DataObject) -> None:
+    head_rows = HeadRows(layout)
+    first, end = sorted(data.draw(st.integers(0, layout.vocabulary)) for _ in range(2))
+    parts = list(head_rows.parts(first, end))
+    assert [number for part in parts for number in range(*part)] == list(range(first, end))
+    for part in parts:
+        assert {head_rows.has(number, number + 1) for number in range(*part)} == {head_rows.has(*part)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from workbench.speech.layout import SpeechLayout
@@ -42,6 +43,13 @@ class HeadRows:
     def has(self, first: int, end: int) -> bool:
         """Returns whether the ids from `first` to `end` (exclusive) have rows here: text ids have none."""
         return end <= self.specials or first >= self.layout.codec_first
+
+    def parts(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yields the ids from `first` to `end` (exclusive) as intervals of which each has rows here or none has."""
+        bounds = (0, self.specials, self.layout.codec_first, self.layout.codec_end)
+        for low, high in pairwise(bounds):
+            if max(first, low) < min(end, high):
+                yield max(first, low), min(end, high)
 
     def of(self, first: int, end: int) -> slice:
         """Returns the rows of the ids from `first` to `end` (exclusive), which are all special or all codec ids."""

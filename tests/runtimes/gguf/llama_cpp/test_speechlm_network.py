@@ -100,7 +100,9 @@ def test_logits_of_each_vocabulary_interval_equal_pytorch(pair: Pair) -> None:
     audio = NeededLogits(((layout.eos, layout.eos + 1), layout.interval(0)), codec=True)
     text = NeededLogits(((layout.eot, layout.eot + 1), (layout.text_first, layout.text_end)))
     interval = NeededLogits(((layout.text_first + 9, layout.text_first + 12),))
-    for needed in (audio, text, interval, NeededLogits(())):
+    joined = NeededLogits(((layout.text_first - 2, layout.text_first + 5),))  # as for a closing id just before the text
+    across_codec = NeededLogits(((layout.codec_first - 3, layout.codec_first + 4),))
+    for needed in (audio, text, interval, joined, across_codec, NeededLogits(())):
         outputs = []
         for network in pair:
             state = network.open([prompt(network)])

@@ -54,7 +54,8 @@ class Heads:
     def scores(self, hidden: np.ndarray, needed_logits: NeededLogits) -> Scores:
         """Returns the needed logits for hidden states [branches, hidden] after the final norm."""
         parts, special_logits, head_rows = [], None, self.rows
-        for first, end in needed_logits.main:
+        # A closing id may be the last one before the text ids, which have a matrix of their own.
+        for first, end in (part for interval in needed_logits.main for part in head_rows.parts(*interval)):
             if not head_rows.has(first, end):
                 text_logits = self._product(hidden, TEXT_HEAD, self._text)
                 parts.append(text_logits[:, first - head_rows.specials : end - head_rows.specials])

@@ -56,15 +56,25 @@ def language_tensors(
     available: dict[str, Tensor] = dict(tensors)
     changes: dict[str, Any] = {} if config.architectures else {"architectures": [network_class.__name__]}
     if config.tie_word_embeddings:
-        if EMBEDDINGS not in available and OUTPUT in available:
-            available[EMBEDDINGS] = available.pop(OUTPUT)
-        if OUTPUT not in available or _are_equal(available[OUTPUT], available[EMBEDDINGS]):
-            available.pop(OUTPUT, None)
-            expected.pop(OUTPUT, None)
-        else:
+        available = without_equal_output(available)
+        if OUTPUT in available:
             changes["tie_word_embeddings"] = False
+        else:
+            expected.pop(OUTPUT, None)
     check_tensors(expected, available, where, described_in=config_name)
     return [store(name, available[name]) for name in expected], changes
+
+
+def without_equal_output(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors of a model whose configuration says that output matrix and embeddings are equal: with one of
+    the two, under the name of the embeddings, unless they differ.
+    """
+    found = dict(tensors)
+    if EMBEDDINGS not in found and OUTPUT in found:
+        found[EMBEDDINGS] = found.pop(OUTPUT)
+    if OUTPUT in found and _are_equal(found[OUTPUT], found[EMBEDDINGS]):
+        del found[OUTPUT]
+    return found
 
 
 def _are_equal(output: Tensor, embeddings: Tensor) -> bool:

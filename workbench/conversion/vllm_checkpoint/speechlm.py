@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
+from workbench.conversion.vllm_checkpoint.language import OUTPUT, without_equal_output
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
 from workbench.families.language import read_json
@@ -28,7 +30,6 @@ from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.speech.layout import SPECIAL
 
 ARCHITECTURE = "SpeechWorkbenchSpeechLM"
-OUTPUT = "lm_head.weight"  # may be missing if it equals the embeddings
 DEFAULTS = ("text_temperature", "text_topk", "audio_temperature", "audio_topk")  # of a checkpoint's config.json
 
 
@@ -36,6 +37,11 @@ def plan(directory: Path) -> ServedModel:
     """Plans the directory of a checkpoint; raises `BadInput` for a bad checkpoint."""
     model = read_speechlm(directory)
     parts = read_tensors(model.weights)
+    language, settings = dict(parts.language), model.settings
+    if settings["tie_word_embeddings"]:
+        language = without_equal_output(language)
+        settings = {**settings, "tie_word_embeddings": OUTPUT not in language}
+    model, parts = replace(model, settings=settings), replace(parts, language=language)
     tensors = [*_network_tensors(model, parts), *_codec_tensors(model, parts)]
     # vLLM also counts the last id of an answer, which is never fed to the network.
     config = {**model.settings, "max_position_embeddings": model.context + 1}
@@ -57,18 +63,16 @@ def plan(directory: Path) -> ServedModel:
 def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredTensor]:
     """Returns language model, stream embeddings, tower and adaptor; raises `BadInput` if they do not fit."""
     expected = _language_shapes(model, parts.where)
-    language = dict(parts.language)
     if model.settings["tie_word_embeddings"]:
-        language.pop(OUTPUT, None)
-        expected.pop(OUTPUT, None)
-    check_tensors(expected, language, parts.where, described_in="its configuration")
+        del expected[OUTPUT]
+    check_tensors(expected, parts.language, parts.where, described_in="its configuration")
     streams = stream_table(model, parts)
     if model.tower is not None:  # which compares the tensors with its network
         AudioEncoder(model.tower, parts.audio, model.hidden_size, torch.device("cpu"), parts.where, parts.files)
     elif parts.audio:
         raise BadInput(f"{parts.where} has tensor {next(iter(parts.audio))}, and its configuration has no audio tower")
     regions = mapped_regions(*parts.files)
-    all_tensors = {**language, STREAM_TABLE: streams, **parts.audio}
+    all_tensors = {**parts.language, STREAM_TABLE: streams, **parts.audio}
     return [stored_tensor(name, value, regions, parts.where) for name, value in all_tensors.items()]
 
 

@@ -20,6 +20,7 @@ from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
+from workbench.families.speechlm_directory import SERVED
 from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
@@ -29,7 +30,7 @@ from workbench.speech.head_rows import HeadRows
 
 ARCHITECTURE = "speechlm"
 FILES = (*LANGUAGE_FILES, "preprocessor_config.json")
-OWN_FILES = (*FILES, "*.yaml")  # ESPnet's settings of training and inference
+OWN_FILES = (*FILES, SERVED, "*.yaml")  # ESPnet's settings of training and inference
 
 
 def plans(directory: Path, layout: str) -> list[Plan]:

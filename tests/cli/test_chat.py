@@ -102,7 +102,7 @@ def test_conversation_is_read_from_a_messages_file(tmp_path: Path, capsys: pytes
     ]
     question = {"role": "user", "content": "and now?"}
     conversation = [{"role": "system", "content": "brief"}, *earlier, question]
-    (tmp_path / "some.json").write_text(json.dumps(earlier))
+    (tmp_path / "some.json").write_text(json.dumps(earlier), encoding="utf-8-sig")  # as editors of Windows write it
     (tmp_path / "all.json").write_text(json.dumps({"messages": conversation}))
     words = ["-m", "fake-audio", "--modalities", "text", "--json"]
     assert main(["chat", "and now?", "--system", "brief", "--messages", str(tmp_path / "some.json"), *words]) == 0
@@ -140,7 +140,8 @@ def test_dash_reads_text_or_audio_from_standard_input(
         (["-", "--audio", "-"], "- stands for standard input, and both "),
         (["--messages", "none.json"], "none.json cannot be read: No such file"),
         (["--messages", "/dev/zero"], "/dev/zero cannot be read: it is a pipe or a device; "),
-        (["--messages", "question.wav"], "question.wav is not JSON: "),
+        (["--messages", "question.wav"], "question.wav cannot be read: it is not UTF-8 text at byte "),
+        (["--messages", "note.txt"], "note.txt is not JSON: "),
         (["--messages", "number.json"], "number.json holds no list of messages; "),
         (["--messages", "answered.json"], "message 2, the last one, is from the assistant; "),
         (

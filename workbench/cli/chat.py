@@ -18,7 +18,7 @@ from workbench.audio.check import check_sound
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
-from workbench.formats.text_files import check_named
+from workbench.formats.text_files import read_text
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
 from workbench.session.messages import AudioPart, check_messages
@@ -30,8 +30,6 @@ Say = Callable[[str], None]
 
 Opened = Callable[[], AbstractContextManager[tuple[OpenSession, dict[str, Any]]]]
 """Opens the session, and gives the options of its calls."""
-
-LARGEST_JSON = 1 << 30  # bytes of a file of messages, which may hold recordings
 
 
 def chat(parsed: argparse.Namespace, opened: Opened, say: Say) -> int:
@@ -95,13 +93,12 @@ def user_message(text: str | None, recordings: Sequence[str]) -> dict[str, Any]:
 
 def read_messages(file: Path) -> list[Mapping[str, Any]]:
     """Returns the messages in a JSON file: a list, or a mapping with the list as `messages`."""
-    check_named(file, str(file))
     try:
-        if file.stat().st_size > LARGEST_JSON:
-            raise BadInput(f"{file} is larger than {LARGEST_JSON >> 30} GB; expected a conversation as JSON")
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror or error}") from error
+        text = read_text(file)
+    except BadInput as error:
+        raise BadInput(f"{file} cannot be read: {error}") from error
+    try:
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{file} is not JSON: {error}") from error
     found = content.get("messages") if isinstance(content, Mapping) else content
@@ -128,7 +125,7 @@ def print_answer(
     Ctrl-C stops the model within one row. The answer then holds everything so far, with `cancelled` as `finish`.
 
     Args:
-        shown: whether to print the text.
+        prints_text: whether to print the text.
     """
     partial_answer, line = AnswerSoFar(session.model, session.runtime, options), ProgressLine()
     open_line = False  # whether the last line on stdout has not ended

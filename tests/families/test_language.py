@@ -243,3 +243,16 @@ def test_tokenizer_without_a_template_reports_no_chat_template(tmp_path: Path) -
     put_tokenizer(tmp_path / "it")
     change_json(tmp_path / "it" / "tokenizer_config.json", chat_template=None)
     assert not LanguageTokenizer.read(tmp_path / "it").has_chat_template
+
+
+@pytest.mark.parametrize("names", [("default", "tool_use"), ("tool_use", "rag")])
+def test_template_named_default_is_the_one_of_several(names: tuple[str, str], tmp_path: Path) -> None:
+    put_tokenizer(tmp_path / "it")
+    templates = [{"name": name, "template": f"{name}: {{{{ messages[0].content }}}}"} for name in names]
+    change_json(tmp_path / "it" / "tokenizer_config.json", chat_template=templates)
+    tokenizer = LanguageTokenizer.read(tmp_path / "it")
+    if "default" in names:
+        assert tokenizer.chat_template == "default: {{ messages[0].content }}"
+        assert tokenizer.chat([{"role": "user", "content": "x"}]) == "default: x"
+    else:
+        assert tokenizer.chat_template is None

@@ -290,8 +290,10 @@ class LanguageTokenizer:
 
     @property
     def chat_template(self) -> str | None:
-        """The template that `chat` uses; None if there is none, or several by name."""
+        """The template that `chat` uses, of several the one named default; None if there is none."""
         template = self._tokenizer.chat_template
+        if isinstance(template, Mapping):
+            template = template.get("default")
         return template if isinstance(template, str) else None
 
     @property

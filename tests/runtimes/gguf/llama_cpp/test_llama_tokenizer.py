@@ -15,6 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.families.language import LanguageTokenizer
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.files.language_file import language_config
+from workbench.runtimes.gguf.llama_cpp.chat_templates import compiled
 from workbench.runtimes.gguf.llama_cpp.llama import open_plain
 from workbench.runtimes.gguf.llama_cpp.llama_tokenizer import LlamaTokenizer
 
@@ -116,11 +117,24 @@ def test_chat_prompt_equals_that_of_transformers(
 def with_template(tokenizers: Any, template: str) -> LlamaTokenizer:
     original = tokenizers["qwen3"][0]
     tokenizer = LlamaTokenizer(original.model, original.file)
-    from jinja2 import Environment
-
-    environment: Environment = original._template.environment
-    tokenizer.__dict__["_template"] = environment.from_string(template)
+    tokenizer.__dict__["_template"] = compiled(template)
     return tokenizer
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{% generation %}\n{{ m.content }}!\n{% endgeneration %}{{ m.role }}{% endfor %}",
+        "{% set n = 1 %}{% generation %}{% set n = 2 %}{{ n }}{% endgeneration %}{{ n }}",
+        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{{ m | tojson(indent=2) }}{% endfor %}",
+    ],
+)
+def test_tags_of_chat_templates_work_as_with_transformers(tokenizers: Any, template: str) -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    messages = [dict(message) for message in CHATS[1]]
+    [expected], _ = render_jinja_template([messages], chat_template=template)
+    assert with_template(tokenizers, template).chat(messages) == expected
 
 
 def test_chat_template_can_use_json_and_raise_errors(tokenizers: Any) -> None:

@@ -6,13 +6,11 @@ It serves files that do not contain the tokenizer of their checkpoint. The chat 
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput
@@ -149,15 +147,9 @@ class LlamaTokenizer(LanguageTokenizer):
 
     @cached_property
     def _template(self) -> Any:
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from workbench.runtimes.gguf.llama_cpp.chat_templates import compiled
 
-        # Functions that templates written for transformers use.
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _json
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-        return environment.from_string(self.file.text(TEMPLATE))
+        return compiled(self.file.text(TEMPLATE))
 
     def _named_tokens(self) -> dict[str, str]:
         """Returns the texts of the tokens that a template may name."""
@@ -179,12 +171,3 @@ class LlamaTokenizer(LanguageTokenizer):
         keys = {role: f"tokenizer.ggml.{name}_token_id" for role, name in ROLES.items()}
         last_id = len(self._tokens) - 1
         return {role: self.file.whole(key, maximum=last_id) for role, key in keys.items() if key in self.file.metadata}
-
-
-def _json(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    """Returns JSON without the HTML escapes of jinja's own filter."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(message)

@@ -60,6 +60,19 @@ def test_output_weights_may_be_missing_only_when_tied(tmp_path: Path) -> None:
                 check_weights(path)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_output_weights_of_a_tied_model_equal_its_embeddings(dtype: torch.dtype, tmp_path: Path) -> None:
+    random_network("qwen3", tie_word_embeddings=True).to(dtype).save_pretrained(tmp_path / "m", max_shard_size="20kB")
+    [path] = (path for path in (tmp_path / "m").glob("model-*") if "model.embed_tokens.weight" in load_file(path))
+    output = load_file(path)["model.embed_tokens.weight"].clone()
+    save_file({"lm_head.weight": output}, tmp_path / "m" / "model-99999-of-99999.safetensors")
+    check_weights(tmp_path / "m")
+    output[-1, -1] += 1
+    save_file({"lm_head.weight": output}, tmp_path / "m" / "model-99999-of-99999.safetensors")
+    with pytest.raises(BadInput, match=r"lm_head\.weight and model\.embed_tokens\.weight of m differ, .* vLLM takes"):
+        check_weights(tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

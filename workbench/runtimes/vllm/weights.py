@@ -5,6 +5,7 @@ vLLM leaves a missing tensor uninitialised, and serves the results.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,17 @@ from workbench.core.errors import BadInput, message_of
 from workbench.formats.weight_files import check_downloaded
 
 Shapes = dict[str, tuple[int, ...]]
+EMBEDDINGS = "model.embed_tokens.weight"
 OUTPUT = "lm_head.weight"  # may be missing if it equals the embeddings
+COMPARED = 1024  # rows of two matrices that are compared at a time
 
 
 def check_weights(directory: Path) -> None:
-    """Raises `BadInput` for missing, extra or misshapen tensors, or a damaged file.
+    """Raises `BadInput` for missing, extra or misshapen tensors, or a damaged file, and for an output matrix that vLLM
+    would replace by the embeddings.
 
-    Only names and shapes are read. A directory with weights in torch's own files is not checked, as vLLM reads those
-    completely.
+    Only names and shapes are read, and the values of two matrices that should be equal. A directory with weights in
+    torch's own files is not checked, as vLLM reads those completely.
     """
     stored_shapes = _stored_shapes(directory)
     if not stored_shapes:
@@ -37,6 +41,28 @@ def check_weights(directory: Path) -> None:
             raise BadInput(
                 f"{directory.name}: tensor {name} has shape {shape}; its config.json calls for {expected_shapes[name]}"
             )
+    if is_tied and {OUTPUT, EMBEDDINGS} <= stored_shapes.keys() and not _are_equal(directory):
+        raise BadInput(
+            f"the tensors {OUTPUT} and {EMBEDDINGS} of {directory.name} differ, and its config.json says that they are "
+            "equal, which vLLM takes for granted; expected tie_word_embeddings false there"
+        )
+
+
+def _are_equal(directory: Path) -> bool:
+    """Returns whether the output matrix and the embeddings in the directory's files are equal."""
+    import torch
+    from safetensors import safe_open
+
+    with contextlib.ExitStack() as stack:
+        slices = {}
+        for path in sorted(directory.glob("model*.safetensors")):
+            file = stack.enter_context(safe_open(str(path), framework="pt"))
+            slices |= {name: file.get_slice(name) for name in {OUTPUT, EMBEDDINGS} & {*file.keys()}}
+        output, embeddings = slices[OUTPUT], slices[EMBEDDINGS]
+        return all(
+            torch.equal(output[first : first + COMPARED], embeddings[first : first + COMPARED])
+            for first in range(0, output.get_shape()[0], COMPARED)
+        )
 
 
 def _stored_shapes(directory: Path) -> Shapes:

@@ -200,6 +200,14 @@ def test_unsupported_language_model_settings_are_refused(directory: Path, key: s
     assert f" is {value!r}" in str(caught.value) or "sliding_attention without a window" in str(caught.value)
 
 
+def test_null_stands_for_as_many_key_heads_as_heads(directory: Path) -> None:
+    config = json.loads((directory / "config.json").read_text())
+    config["text_config"]["num_key_value_heads"] = None
+    (directory / "config.json").write_text(json.dumps(config))
+    settings = read_speechlm(directory).settings
+    assert settings["num_key_value_heads"] == settings["num_attention_heads"] == 4
+
+
 def test_codec_with_different_codebooks_is_refused(directory: Path) -> None:
     change_json(directory / "xcodec" / "config.json", target_bandwidths=[0.2, 0.4])
     with pytest.raises(BadInput, match=r"5 streams and the codec xcodec 2 codebooks; .* number of streams differs"):

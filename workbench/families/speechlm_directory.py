@@ -127,7 +127,11 @@ def language_settings(section: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise BadInput(
             f"{key} in {where} is {section[key]!r:.80}; only attention to the whole conversation is supported"
         )
-    return {name: section[name] for name in LANGUAGE_KEYS if section.get(name) is not None}
+    settings = {name: section[name] for name in LANGUAGE_KEYS if section.get(name) is not None}
+    if "num_key_value_heads" in section and "num_attention_heads" in settings:
+        # Null stands for as many as there are heads; a missing entry for the default of transformers.
+        settings.setdefault("num_key_value_heads", settings["num_attention_heads"])
+    return settings
 
 
 def read_directory_tower(directory: Path, config: Mapping[str, Any], where: str) -> Tower | None:

@@ -198,6 +198,7 @@ def test_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None:
             {"quantization_config": {"quant_method": "gptq"}},
             r"quantization_config in tiny/config.json is {.*gptq.*None",
         ),
+        ({"rope_parameters": {"rope_theta": "1e6", "rope_type": "default"}}, "tiny/config.json describes no network: "),
         ({"num_hidden_layers": 4}, r"lacks tensor model\.layers\.3"),
         ({"intermediate_size": 96}, "has shape"),
     ],

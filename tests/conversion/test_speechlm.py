@@ -15,6 +15,7 @@ from tests.support.speechlm_gguf import speechlm_file
 from tests.support.tiny_speechlm import TinySpeechLm, tiny_espnet_release, tiny_speechlm, write_codec, write_json
 from workbench.conversion.plan import estimated_bytes
 from workbench.conversion.speechlm import plans
+from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
 from workbench.families.speechlm import read_speechlm
@@ -140,6 +141,17 @@ def test_configuration_unsupported_by_llama_cpp_is_refused(
     tiny = tiny_speechlm(tmp_path / "it", language=changes)
     with pytest.raises(BadInput, match=message):
         plans(tiny.directory, "workbench")
+
+
+@pytest.mark.parametrize(("key", "value"), [("rope_theta", "50000"), ("hidden_act", "none")])
+def test_configuration_of_no_network_raises_one_line_error(key: str, value: Any, tmp_path: Path) -> None:
+    tiny = tiny_speechlm(tmp_path / "it")
+    config = json.loads((tiny.directory / "config.json").read_text())
+    config["text_config"][key] = value
+    write_json(tiny.directory / "config.json", config)
+    for plan in (lambda: plans(tiny.directory, "workbench"), lambda: plan_of(tiny.directory, "speechlm")):
+        with pytest.raises(BadInput, match=r"the configuration of it (describes no network: |is 'none'; only 'silu')"):
+            plan()
 
 
 def test_missing_codec_and_funasr_layout_are_refused(tmp_path: Path) -> None:

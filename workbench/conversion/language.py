@@ -157,8 +157,11 @@ def _checked(
 ) -> dict[str, Tensor]:
     """Returns the tensors of the file; like llama.cpp, it leaves out an output matrix that equals the embeddings."""
     network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    with torch.device("meta"):
-        expected = dict(network_class(config).state_dict())
+    try:
+        with torch.device("meta"):
+            expected = dict(network_class(config).state_dict())
+    except Exception as error:  # a network raises many kinds for values that it cannot compute with
+        raise BadInput(f"{described_in} describes no network: {message_of(error)}") from error
     available = dict(tensors)
     if config.tie_word_embeddings:
         if EMBEDDINGS not in available and OUTPUT in available:

@@ -18,7 +18,7 @@ import torch
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.language import OUTPUT, without_equal_output
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.families.language import read_json
 from workbench.families.speechlm import CODEC_PREFIX, SpeechLmModel, read_speechlm
 from workbench.families.speechlm_directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
@@ -79,8 +79,14 @@ def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[Store
 def _language_shapes(model: SpeechLmModel, where: str) -> dict[str, Any]:
     from transformers import Qwen3ForCausalLM
 
-    with torch.device("meta"):
-        return dict(Qwen3ForCausalLM(architecture(model, where)).state_dict())
+    config = architecture(model, where)
+    try:
+        with torch.device("meta"):
+            return dict(Qwen3ForCausalLM(config).state_dict())
+    except Exception as error:  # a network raises many kinds for values that it cannot compute with
+        raise BadInput(
+            f"the configuration of {model.directory.name} describes no network: {message_of(error)}"
+        ) from error
 
 
 def _codec_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredTensor]:

@@ -54,7 +54,7 @@ def _are_equal(directory: Path) -> bool:
     from safetensors import safe_open
 
     with contextlib.ExitStack() as stack:
-        slices = {}
+        slices: dict[str, Any] = {}
         for path in sorted(directory.glob("model*.safetensors")):
             file = stack.enter_context(safe_open(str(path), framework="pt"))
             slices |= {name: file.get_slice(name) for name in {OUTPUT, EMBEDDINGS} & {*file.keys()}}

@@ -59,6 +59,7 @@ def test_language_configuration_is_read(directory: Path) -> None:
         (None, [1, 2], (1, 2)),
         (None, None, ()),
         (True, "2", ()),
+        (-1, [VOCABULARY, 7, VOCABULARY - 1], (7, VOCABULARY - 1)),
     ],
 )
 def test_stop_tokens_are_read_from_config_and_generation_config(

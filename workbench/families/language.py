@@ -92,14 +92,16 @@ def read_language_config(directory: Path) -> LanguageConfig:
     if generation.is_file():
         stops += _numbers(read_json(generation).get("eos_token_id"))
     pads = _numbers(config.get("pad_token_id"))
+    vocabulary = _size(config, "vocab_size", directory)
     return LanguageConfig(
         directory=directory,
         model_type=kind,
         hidden_size=_size(config, "hidden_size", directory),
         layers=_size(config, "num_hidden_layers", directory),
-        vocabulary=_size(config, "vocab_size", directory),
+        vocabulary=vocabulary,
         context=_size(config, "max_position_embeddings", directory),
-        stop_ids=tuple(dict.fromkeys(stops)),
+        # Some files have -1 for none, and vLLM refuses a request with an id that the model cannot write.
+        stop_ids=tuple(dict.fromkeys(number for number in stops if 0 <= number < vocabulary)),
         pad_id=pads[0] if pads else None,
         placeholder=placeholder_in(config.get(SERVED_SECTION), f"{directory.name}/config.json"),
     )

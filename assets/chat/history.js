@@ -26,7 +26,8 @@ const userMessage = ({text, sound}, sounds) => {
   return {role: 'user', content: parts};
 };
 
-// Returns an earlier answer: its text, and its speech as codec tokens if the same model made it, else as samples.
+// Returns an earlier answer: its text, and its speech as codec tokens if the same model made it, else as samples;
+// in the order in which the model generated them.
 const assistantMessage = (answer, column, model, sounds) => {
   const parts = [];
   if (answer.text) parts.push({type: 'text', text: answer.text});
@@ -35,6 +36,9 @@ const assistantMessage = (answer, column, model, sounds) => {
     if (streams?.length && sameModel(answer.column.model, column.model)) parts.push({type: 'audio', streams});
     else if (answer.sound?.samples.length) parts.push({type: 'audio', sound: soundNumber(answer.sound, sounds)});
   }
+  const {layout, token_ids: ids} = answer.answer ?? {};
+  const first = layout && ids?.find((id) => id === layout.text || id === layout.audio);
+  if (parts.length > 1 && layout && first === layout.audio) parts.reverse();
   return parts.length ? {role: 'assistant', content: parts} : null;
 };
 

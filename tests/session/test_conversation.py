@@ -78,6 +78,12 @@ def test_answer_is_exported_as_plain_json() -> None:
     assert json.loads(collect(EVENTS[:3]).answer().to_json())["audio"] is None
 
 
+@pytest.mark.parametrize(("first", "order"), [(7, ["text", "audio"]), (8, ["audio", "text"])])
+def test_message_has_text_and_speech_in_the_order_of_the_answer(first: int, order: list[str]) -> None:
+    answer = collect((AnswerStart({}, layout={"text": 7, "audio": 8}), Piece("", (5, first)), *EVENTS[1:])).answer()
+    assert [part["type"] for part in answer.message()["content"]] == order
+
+
 def test_answer_is_converted_to_the_next_message() -> None:
     def parts(answer: Answer) -> tuple[object, ...]:
         return check_messages([USER, answer.message(), USER])[1].parts

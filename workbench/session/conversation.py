@@ -96,7 +96,8 @@ class Answer:
     def message(self) -> dict[str, Any]:
         """Returns the answer as a message, so that the conversation can go on.
 
-        The message holds speech as the generated ids, or as samples if there are no ids.
+        The message holds speech as the generated ids, or as samples if there are no ids; text and speech are in the
+        order in which the model generated them.
         """
         parts: list[dict[str, Any]] = []
         if self.text or self.audio is None:
@@ -105,8 +106,15 @@ class Answer:
             parts.append({"type": "audio", "streams": self.streams})
         elif self.audio is not None and len(self.audio):
             parts.append({"type": "audio", "audio": (self.audio, self.sample_rate)})
+        if len(parts) > 1 and self._speaks_first():
+            parts.reverse()
         only_text = len(parts) == 1 and "text" in parts[0]
         return {"role": "assistant", "content": self.text if only_text or not parts else parts}
+
+    def _speaks_first(self) -> bool:
+        """Returns whether the audio came before the text, as a model may choose by itself."""
+        kinds = () if self.layout is None else (self.layout["audio"], self.layout["text"])
+        return next((number for number in self.token_ids if number in kinds), None) in kinds[:1]
 
     def to_json(self) -> str:
         """Returns one line of JSON; text stays readable (no ASCII escapes)."""

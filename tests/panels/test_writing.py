@@ -132,7 +132,7 @@ def test_option_that_differs_between_families_has_one_input_per_family(language_
     labels = {option.key: option.label for option in options}
     assert labels["itn-funasr_nano"] == "ITN (Fun-ASR-Nano)" and labels["hotwords"] == "Hotwords"
     info = next(option.info for option in options if option.key == "hotwords")
-    assert info.startswith("Words that") and info.endswith("one per line (Fun-ASR-Nano)")
+    assert info.startswith("Words that") and info.endswith("one per line (Paraformer and Fun-ASR-Nano)")
 
 
 def test_each_family_gets_its_own_option_value(language_pool: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -236,23 +236,33 @@ def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
 
 
 def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: LanguageConfig) -> AdaptorConfig:
-    """Reads the adaptor; like the original, it takes both widths from the networks around it."""
     where = "audio_adaptor_conf"
-    section = {**checkpoint.section(where), "llm_dim": language.hidden_size}
-    return _read_transformer(section, where, encoder, language.hidden_size)
+    adaptor = _read_transformer(checkpoint, where, encoder, language.hidden_size)
+    if adaptor.llm_dim != language.hidden_size:
+        raise BadInput(
+            f"{where}.llm_dim is {adaptor.llm_dim} and the language model in {language.directory.name} is "
+            f"{language.hidden_size} wide; expected the same"
+        )
+    return adaptor
 
 
-def _read_transformer(section: Mapping[str, Any], where: str, encoder: SanmConfig, width: int) -> AdaptorConfig:
+def _read_transformer(checkpoint: FunasrCheckpoint, where: str, encoder: SanmConfig, width: int) -> AdaptorConfig:
     """Reads the section `where`; `width` is that of the output where the section names none."""
+    section = checkpoint.section(where)
     config = AdaptorConfig(
         downsample_rate=config_number(section, "downsample_rate", where, 2),
         use_low_frame_rate=bool(section.get("use_low_frame_rate", False)),
-        encoder_dim=encoder.output_size,
+        encoder_dim=config_number(section, "encoder_dim", where, encoder.output_size),
         ffn_dim=config_number(section, "ffn_dim", where, 2048),
         llm_dim=config_number(section, "llm_dim", where, width),
         n_layer=config_number(section, "n_layer", where, 2, 0),
         attention_heads=config_number(section, "attention_heads", where, ADAPTOR_HEADS),
     )
+    if config.encoder_dim != encoder.output_size:
+        raise BadInput(
+            f"{where}.encoder_dim is {config.encoder_dim} and the encoder is {encoder.output_size} wide; "
+            "expected the same"
+        )
     if config.llm_dim % config.attention_heads:
         raise BadInput(
             f"{where}.llm_dim {config.llm_dim} is not a multiple of {config.attention_heads} attention heads"
@@ -288,9 +298,7 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
     where = checkpoint.directory.name
     if checkpoint.config.get("ctc_decoder") != "Transformer":
         return f"{where}/config.yaml names no ctc_decoder of the kind Transformer"
-    decoder = _read_transformer(
-        checkpoint.section("ctc_decoder_conf"), "ctc_decoder_conf", encoder, encoder.output_size
-    )
+    decoder = _read_transformer(checkpoint, "ctc_decoder_conf", encoder, encoder.output_size)
     if decoder.llm_dim != encoder.output_size:
         raise BadInput(
             f"ctc_decoder_conf.llm_dim is {decoder.llm_dim} and its output layer reads {encoder.output_size} values; "

@@ -316,7 +316,8 @@ def test_model_options_are_passed_to_the_run_and_stored_in_the_link(
     assert not {"vad", "lm", "lexicon", "boost"} & set(names), (
         "these options change nothing in a picture of a full recording"
     )
-    option_values = {option.key: option.spec.default for option in actions.model_options}
+    defaults = {option.key: option.spec.default for option in actions.model_options}
+    option_values = {key: "\n".join(value) if isinstance(value, tuple) else value for key, value in defaults.items()}
     [language] = [key for key in names if key.split("-")[0] == "language"]
     [itn] = [key for key in names if key.split("-")[0] == "itn"]
     option_values |= {language: "en", itn: True}

@@ -13,10 +13,10 @@ from typing import Any
 
 import gguf
 import numpy as np
-import torch
 import transformers
 from torch import Tensor
 
+from workbench.conversion.language_network import EMBEDDINGS, OUTPUT, expected_tensors, without_equal_output
 from workbench.conversion.plan import PlannedTensor, Rows, Value
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
@@ -24,7 +24,6 @@ from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 
 ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
-EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 TABLES = ("token_embd.weight", "output.weight")
 SCALINGS = ("default", "linear", "yarn")  # of positions, as transformers calls those that llama.cpp follows
 # Parameters of YaRN and the values that llama.cpp computes with.
@@ -36,7 +35,6 @@ YARN: Mapping[str, Any] = {
     "mscale_all_dim": None,
     "truncate": True,
 }
-COMPARED = 1024  # rows of two tables that are compared at a time
 NORMAL_TOKEN, CONTROL_TOKEN, USER_DEFINED_TOKEN, UNUSED_TOKEN = 1, 3, 4, 5  # llama.cpp's token types
 
 # How Qwen2's tokenizer, and llama.cpp's tokenizer of that name, split a text before they look for pieces.
@@ -157,31 +155,18 @@ def _checked(
 ) -> dict[str, Tensor]:
     """Returns the tensors of the file; like llama.cpp, it leaves out an output matrix that equals the embeddings."""
     network_class: Any = transformers.MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    try:
-        with torch.device("meta"):
-            expected = dict(network_class(config).state_dict())
-    except Exception as error:  # a network raises many kinds for values that it cannot compute with
-        raise BadInput(f"{described_in} describes no network: {message_of(error)}") from error
+    expected = expected_tensors(network_class, config, described_in)
     available = dict(tensors)
     if config.tie_word_embeddings:
-        if EMBEDDINGS not in available and OUTPUT in available:
-            available[EMBEDDINGS] = available.pop(OUTPUT)
-        if OUTPUT not in available or _are_equal(available[OUTPUT], available[EMBEDDINGS], rows):
-            available.pop(OUTPUT, None)
+
+        def same_rows(output: Tensor, embeddings: Tensor, first: int, end: int) -> bool:
+            return np.array_equal(rows(OUTPUT, output)(first, end), rows(EMBEDDINGS, embeddings)(first, end))
+
+        available = without_equal_output(available, same_rows)
+        if OUTPUT not in available:
             expected.pop(OUTPUT, None)
     check_tensors(expected, available, where, described_in=described_in)
     return {name: available[name] for name in expected}
-
-
-def _are_equal(output: Tensor, embeddings: Tensor, rows: Callable[[str, Tensor], Rows]) -> bool:
-    """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
-    if output.shape != embeddings.shape or output.data_ptr() == embeddings.data_ptr():
-        return output.shape == embeddings.shape
-    output_rows, embedding_rows = rows(OUTPUT, output), rows(EMBEDDINGS, embeddings)
-    steps = range(0, len(output), COMPARED)
-    return all(
-        np.array_equal(output_rows(first, first + COMPARED), embedding_rows(first, first + COMPARED)) for first in steps
-    )
 
 
 def _dimensions(language: LanguageConfig, config: Any) -> dict[str, Value]:

@@ -13,7 +13,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from workbench.conversion.files import LANGUAGE_FILES, embedded_files, small_files
-from workbench.conversion.language import EMBEDDINGS, OUTPUT, plan_network
+from workbench.conversion.language import plan_network
+from workbench.conversion.language_network import EMBEDDINGS, OUTPUT
 from workbench.conversion.plan import Plan, PlannedTensor, Rows, Value
 from workbench.conversion.speechlm_audio import AudioPart, plan_codec, plan_tower
 from workbench.conversion.tensors import tensor_rows

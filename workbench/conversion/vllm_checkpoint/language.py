@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.conversion.language_network import OUTPUT, without_equal_output
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput, message_of
 from workbench.families.language import LanguageConfig
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
-
-EMBEDDINGS, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
-COMPARED = 1024  # rows of two tables that are compared at a time
 
 Store = Callable[[str, Tensor], StoredTensor]
 """Turns a tensor by transformers' name into a tensor of the file, with its name there."""
@@ -63,26 +61,3 @@ def language_tensors(
             expected.pop(OUTPUT, None)
     check_tensors(expected, available, where, described_in=config_name)
     return [store(name, available[name]) for name in expected], changes
-
-
-def without_equal_output(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the tensors of a model whose configuration says that output matrix and embeddings are equal: with one of
-    the two, under the name of the embeddings, unless they differ.
-    """
-    found = dict(tensors)
-    if EMBEDDINGS not in found and OUTPUT in found:
-        found[EMBEDDINGS] = found.pop(OUTPUT)
-    if OUTPUT in found and _are_equal(found[OUTPUT], found[EMBEDDINGS]):
-        del found[OUTPUT]
-    return found
-
-
-def _are_equal(output: Tensor, embeddings: Tensor) -> bool:
-    """Returns whether output matrix and embeddings are equal, comparing a few rows at a time."""
-    if output.shape != embeddings.shape or output.data_ptr() == embeddings.data_ptr():
-        return output.shape == embeddings.shape
-    steps = range(0, len(output), COMPARED)
-    return all(
-        torch.equal(output[first : first + COMPARED], embeddings[first : first + COMPARED].to(output.dtype))
-        for first in steps
-    )

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
+from workbench.conversion.language_network import OUTPUT, expected_tensors, without_equal_output
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
-from workbench.conversion.vllm_checkpoint.language import OUTPUT, without_equal_output
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
-from workbench.core.errors import BadInput, message_of
+from workbench.core.errors import BadInput
 from workbench.families.language import read_json
 from workbench.families.speechlm import CODEC_PREFIX, SpeechLmModel, read_speechlm
 from workbench.families.speechlm_directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
@@ -79,14 +79,8 @@ def _network_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[Store
 def _language_shapes(model: SpeechLmModel, where: str) -> dict[str, Any]:
     from transformers import Qwen3ForCausalLM
 
-    config = architecture(model, where)
-    try:
-        with torch.device("meta"):
-            return dict(Qwen3ForCausalLM(config).state_dict())
-    except Exception as error:  # a network raises many kinds for values that it cannot compute with
-        raise BadInput(
-            f"the configuration of {model.directory.name} describes no network: {message_of(error)}"
-        ) from error
+    described_in = f"the configuration of {model.directory.name}"
+    return expected_tensors(Qwen3ForCausalLM, architecture(model, where), described_in)
 
 
 def _codec_tensors(model: SpeechLmModel, parts: SpeechLmTensors) -> list[StoredTensor]:

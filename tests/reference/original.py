@@ -134,6 +134,17 @@ def _copied(output: Any) -> Any:
 
 
 @contextmanager
+def torch_threads(count: int = THREADS) -> Iterator[None]:
+    """Sets the number of PyTorch's threads for the block."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
 def _quiet() -> Iterator[None]:
     """Restores the process's logging and thread settings after the package has changed them."""
     level, handlers, threads = logging.root.level, logging.root.handlers[:], torch.get_num_threads()

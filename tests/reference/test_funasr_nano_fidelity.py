@@ -171,18 +171,16 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     original.require()
     if importlib.util.find_spec("omegaconf") is None:
         pytest.skip("the original package needs omegaconf, which is not installed here; to install it: make reference")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # in a network this small a second thread only waits while cores are busy
-    directory = tmp_path_factory.mktemp("nano") / "model"
-    network = build_original(directory)
-    frontend = original.module("funasr.frontends.wav_frontend").WavFrontend(**CONFIG["frontend_conf"], dither=0.0)
-    from transformers import AutoTokenizer
+    with original.torch_threads(1):  # in a network this small a second thread only waits while cores are busy
+        directory = tmp_path_factory.mktemp("nano") / "model"
+        network = build_original(directory)
+        frontend = original.module("funasr.frontends.wav_frontend").WavFrontend(**CONFIG["frontend_conf"], dither=0.0)
+        from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(directory / LANGUAGE_DIRECTORY))
-    session = open_session(directory, "model", Settings())
-    yield Pair(directory, network, frontend, tokenizer, session.recogniser)
-    session.close()
-    torch.set_num_threads(threads)
+        tokenizer = AutoTokenizer.from_pretrained(str(directory / LANGUAGE_DIRECTORY))
+        session = open_session(directory, "model", Settings())
+        yield Pair(directory, network, frontend, tokenizer, session.recogniser)
+        session.close()
 
 
 def build_original(directory: Path) -> Any:

@@ -21,7 +21,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, ParaformerSize, write_paraformer
-from tests.reference.original import THREADS, Original, OriginalResult, module, require
+from tests.reference.original import Original, OriginalResult, module, require, torch_threads
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.cif import peaks
 from workbench.families.paraformer import (
@@ -131,15 +131,13 @@ def _begins_earlier(text: str, pieces: Sequence[str]) -> bool:
 @pytest.fixture(scope="module", params=[*SMALL, *FULL])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     require()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    size, variant = request.param
-    directory = write_paraformer(tmp_path_factory.mktemp("paraformer") / "model", size, **variant)
-    original = Original(directory)
-    yield Pair(original, open_paraformer(read_paraformer(directory), torch.device("cpu")))
-    original.close()
-    shutil.rmtree(directory)
-    torch.set_num_threads(threads)
+    with torch_threads():
+        size, variant = request.param
+        directory = write_paraformer(tmp_path_factory.mktemp("paraformer") / "model", size, **variant)
+        original = Original(directory)
+        yield Pair(original, open_paraformer(read_paraformer(directory), torch.device("cpu")))
+        original.close()
+        shutil.rmtree(directory)
 
 
 def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> None:

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, ParaformerSize, write_paraformer
-from tests.reference.original import THREADS, Original, module, require
+from tests.reference.original import Original, module, require, torch_threads
 from tests.reference.speech import RECORDINGS, recording, speech
 from workbench.core.softmax import log_softmax
 from workbench.families.paraformer import ParaformerOptions, SeacoOptions, read_paraformer
@@ -72,19 +72,17 @@ class Pair:
 @pytest.fixture(scope="module", params=MODELS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     require()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    size, variant = request.param
-    directory = write_paraformer(tmp_path_factory.mktemp("seaco") / "model", size, **variant)
-    tokens = [piece for piece in read_paraformer(directory).vocabulary.pieces if piece[0] != "<"]
-    # Words of several pieces, as the published file of segments has them.
-    words = [f"w{number} {' '.join(tokens[number : number + 1 + number % 4])}" for number in range(90)]
-    (directory / "seg_dict").write_text("\n".join([*words, *(f"{piece} {piece}" for piece in tokens)]) + "\n")
-    found = Pair(directory)
-    yield found
-    found.original.close()
-    shutil.rmtree(directory)
-    torch.set_num_threads(threads)
+    with torch_threads():
+        size, variant = request.param
+        directory = write_paraformer(tmp_path_factory.mktemp("seaco") / "model", size, **variant)
+        tokens = [piece for piece in read_paraformer(directory).vocabulary.pieces if piece[0] != "<"]
+        # Words of several pieces, as the published file of segments has them.
+        words = [f"w{number} {' '.join(tokens[number : number + 1 + number % 4])}" for number in range(90)]
+        (directory / "seg_dict").write_text("\n".join([*words, *(f"{piece} {piece}" for piece in tokens)]) + "\n")
+        found = Pair(directory)
+        yield found
+        found.original.close()
+        shutil.rmtree(directory)
 
 
 @pytest.mark.parametrize("words", [1, 2, 7, 49])

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.reference.checkpoints import SMALL_SENSEVOICE, EncoderSize, SenseVoiceSize, write_sensevoice
-from tests.reference.original import THREADS, Original, OriginalResult, require
+from tests.reference.original import Original, OriginalResult, require, torch_threads
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceOptions, is_tag, read_sensevoice
@@ -85,14 +85,12 @@ class Pair:
 @pytest.fixture(scope="module", params=[*SMALL, FULL])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     require()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    directory = write_sensevoice(tmp_path_factory.mktemp("sensevoice") / "model", request.param)
-    original = Original(directory)
-    yield Pair(original, open_sensevoice(read_sensevoice(directory), torch.device("cpu")))
-    original.close()
-    shutil.rmtree(directory)
-    torch.set_num_threads(threads)
+    with torch_threads():
+        directory = write_sensevoice(tmp_path_factory.mktemp("sensevoice") / "model", request.param)
+        original = Original(directory)
+        yield Pair(original, open_sensevoice(read_sensevoice(directory), torch.device("cpu")))
+        original.close()
+        shutil.rmtree(directory)
 
 
 def test_checkpoint_tensors_equal_those_of_the_original_model(pair: Pair) -> None:

@@ -1,8 +1,9 @@
-// Keeps the keyboard's place while the button of a run that a key began gives way to Cancel and comes back: the row of
-// both has the focus meanwhile. Cancel itself does not get it, so that a key held too long does not stop the run.
-// After a click or a tap nothing moves: a change of the focus would stop the page on its way to the results.
+// Keeps the focus near the button of a run that a key has started. The button gives way to Cancel, and the browser would
+// move the focus to the top of the page. So the row of both buttons gets the focus until the button is back. Cancel does
+// not get it: a key that is held too long would stop the run. After a click or a tap the focus does not move, because
+// that would stop the page on its way to the results.
 (() => {
-  let row = null; // where a key began a run, until the focus goes elsewhere
+  let row = null; // the row in which a key started a run, until the focus leaves it
 
   const observer = new MutationObserver(() => {
     const focused = document.activeElement;

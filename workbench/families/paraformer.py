@@ -115,7 +115,8 @@ class ParaformerModel:
     def with_branch(self, tensors: Container[str]) -> ParaformerModel:
         """Returns the model with its hotword branch if the tensors have one, else without it.
 
-        A GGUF file in FunASR's layout has no branch, and neither has one that an older version of this project wrote.
+        GGUF files in FunASR's layout have no branch. Files that an older version of this project wrote have none
+        either.
         """
         return self if self.seaco is not None and OUTPUT_LAYER in tensors else replace(self, seaco=None)
 

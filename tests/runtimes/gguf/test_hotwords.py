@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, ParaformerSize, write_paraformer
+from tests.runtimes.gguf.test_paraformer import SETTINGS, file_of
 from tests.support.gguf_encoders import cosine
 from tests.support.tiny_checkpoints import noise
-from workbench.conversion import paraformer, writer
+from workbench.conversion import paraformer
 from workbench.core.errors import BadInput
-from workbench.core.settings import Settings
 from workbench.families.seaco import BRANCH, EMBEDDING, FILTERED
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.paraformer import open_session
@@ -23,18 +23,12 @@ from workbench.runtimes.pytorch import paraformer as pytorch
 from workbench.trace.order import computation_order
 from workbench.trace.trace import Trace
 
-SETTINGS = Settings(threads=1)
 FEW = ("a", "b c", "d e f", "a b c d")
 MANY = tuple(f"{a} {b}" for a in "abcdefgh" for b in "ijklmnop")  # more than a recording keeps
 VARIANTS: dict[str, tuple[ParaformerSize, dict[str, Any]]] = {
     "small": (SMALL_PARAFORMER, {"predictor": "CifPredictorV3", "seaco": {}}),
     "odd": (ODD_PARAFORMER, {"seaco": {"bias_encoder_bid": True, "NO_BIAS": 3}}),
 }
-
-
-def file_of(directory: Path, path: Path, quantization: str = "f32", layout: str = "workbench") -> Path:
-    [file] = writer.write(paraformer.plans(directory, layout), quantization, path)
-    return file
 
 
 @pytest.fixture(scope="module", params=VARIANTS)

@@ -16,6 +16,7 @@ from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks import output_layer, sanm_decoder
+from workbench.runtimes.gguf.networks.attention_stages import attention_weights
 from workbench.runtimes.gguf.networks.bias_encoder import BiasEncoder
 from workbench.trace.recorder import Recorder
 
@@ -43,7 +44,9 @@ class HotwordBias:
         return {f"hotword {name}": part for name, part in parts.items()}
 
     def __call__(self, decoded: FirstPass, hotwords: Hotwords, recorder: Recorder | None) -> np.ndarray:
-        """Returns log-probabilities [N, V]: of each token the hotwords' where they name one, else the decoder's."""
+        """Returns log-probabilities [N, V]. A token for which the branch names a hotword has the branch's row; others
+        have the first decoder's.
+        """
         vectors = _put(recorder, "bias_encoder.output", self._vectors(hotwords))
         vectors = self._kept(vectors, decoded.hidden, recorder)
         first, second = (
@@ -63,7 +66,7 @@ class HotwordBias:
         return self._last[1]
 
     def _kept(self, vectors: np.ndarray, hidden: np.ndarray, recorder: Recorder | None) -> np.ndarray:
-        """Returns the vectors that a recording keeps: those that its tokens attend to most, and the list's end."""
+        """Returns the vectors that a recording keeps: those that its tokens attend to most, and the end of the list."""
         if len(vectors) <= FILTERED:
             return vectors
         config = self.config.decoder
@@ -77,8 +80,8 @@ class HotwordBias:
         def weights(g: Graph) -> dict[str, Tensor]:
             layer = g.scope / "seaco_decoder" / "decoders" / FILTER_LAYERS
             _, h = sanm_decoder.before_attention(g, g.input(found), layer, config, FILTER_STACK)
-            attention, heads = layer / "src_attn", config.attention_heads
-            return {"weights": sanm_decoder.attention_weights(g, h, g.input(vectors), attention, heads)}
+            q, k = sanm_decoder.queries_and_keys(g, h, g.input(vectors), layer / "src_attn")
+            return {"weights": attention_weights(g, q, k, config.attention_heads)}
 
         scores = self._engine.run(weights)["weights"].sum(axis=(0, 1))
         scores = _put(recorder, f"{FILTER_STACK}.scores", scores)

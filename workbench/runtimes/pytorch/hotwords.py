@@ -41,7 +41,7 @@ class HotwordBias:
         self._last: tuple[Hotwords, Tensor] | None = None  # one list of hotwords serves many recordings
 
     def bias(self, hotwords: Hotwords, recorder: Recorder | None = None) -> Bias:
-        """Returns what the hotwords change in the logits of a batch; records the stages of its first row."""
+        """Returns the function that changes a batch's logits by hotwords; it records the stages of the first row."""
 
         def biased(embeddings: Tensor, hidden: Tensor, logits: Tensor, counts: Tensor | None) -> Tensor:
             vectors = tap_into(recorder)("bias_encoder.output", self._vectors(hotwords)[None])[0]

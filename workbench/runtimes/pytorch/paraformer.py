@@ -101,7 +101,7 @@ class ParaformerRunner:
         return self.arithmetic.name
 
     def _bias(self, hotwords: Hotwords, recorder: Recorder | None = None) -> Bias | None:
-        """Returns what the hotwords change in the logits; None without hotwords."""
+        """Returns the function that changes logits by the hotwords; None without hotwords."""
         if not hotwords:
             return None
         assert self.hotwords is not None, "asked of a model without the branch"

@@ -95,6 +95,16 @@ def attention(g: Graph, projected: Projected, prefix: str) -> Tensor:
     return g.tap(f"{prefix}.context", g.attention(projected.query, projected.key, projected.value, projected.heads))
 
 
+def attention_weights(g: Graph, query: Tensor, key: Tensor, heads: int) -> Tensor:
+    """Returns the softmax of the scores, [heads, T, S], of queries [T, D] and keys [S, D]."""
+    return _weights(g, g.split(query, heads), g.split(key, heads))
+
+
+def _weights(g: Graph, query: Tensor, key: Tensor) -> Tensor:
+    """Returns the softmax of the scores of queries and keys that are split into heads."""
+    return g.softmax(g.matmul(key, query), None, query.shape[2] ** -0.5)
+
+
 def concatenate_all(g: Graph, parts: Sequence[Tensor]) -> Tensor:
     """Returns the rows of all parts, in order. Pairs are joined first, so that rows are copied a few times only."""
     while len(parts) > 1:
@@ -127,5 +137,5 @@ def _show_weights(g: Graph, projected: Projected, windows: Sequence[tuple[int, i
         for begin in range(first, last, step):
             end = min(begin + step, last)
             query = g.split(_part(g, projected.query, (begin, end)), projected.heads)
-            weights = g.softmax(g.matmul(key, query), None, query.shape[2] ** -0.5)
+            weights = _weights(g, query, key)
             g.show(stage, weights, shape, (slice(None), slice(begin, end), keys))

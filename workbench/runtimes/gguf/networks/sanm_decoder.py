@@ -79,18 +79,17 @@ def feed_forward(g: Graph, x: Tensor, scope: Scope, units: int, prefix: str) -> 
     return g.tap(f"{prefix}.down", g.linear(hidden, scope / "w_2", x.shape[-1], bias=False))
 
 
-def attention_weights(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int) -> Tensor:
-    """Returns the attention weights [heads, N, T] from tokens [N, D] to encoded frames [T, D]."""
+def queries_and_keys(g: Graph, x: Tensor, encoded: Tensor, scope: Scope) -> tuple[Tensor, Tensor]:
+    """Returns the queries of tokens [N, D] and the keys of encoded frames [T, D], before they are split into heads."""
     size = x.shape[-1]
-    key = g.split(g.linear(encoded, scope / "linear_k_v", 2 * size, rows=slice(0, size)), heads)
-    query = g.split(g.linear(x, scope / "linear_q", size), heads)
-    return g.softmax(g.matmul(key, query), None, query.shape[2] ** -0.5)
+    keys = g.linear(encoded, scope / "linear_k_v", 2 * size, rows=slice(0, size))
+    return g.linear(x, scope / "linear_q", size), keys
 
 
 def cross_attention(g: Graph, x: Tensor, encoded: Tensor, scope: Scope, heads: int, prefix: str) -> Tensor:
     """Applies multi-head attention from tokens [N, D] to encoder frames [T, D]: [N, D]; taps the stages `prefix.*`."""
     size = x.shape[-1]
-    row_halves = (slice(0, size), slice(size, 2 * size))
-    k, v = (g.linear(encoded, scope / "linear_k_v", 2 * size, rows=rows) for rows in row_halves)
-    context = attention(g, show_projected(g, g.linear(x, scope / "linear_q", size), k, v, heads, prefix), prefix)
+    q, k = queries_and_keys(g, x, encoded, scope)
+    v = g.linear(encoded, scope / "linear_k_v", 2 * size, rows=slice(size, 2 * size))
+    context = attention(g, show_projected(g, q, k, v, heads, prefix), prefix)
     return g.tap(f"{prefix}.output", g.linear(context, scope / "linear_out", size))

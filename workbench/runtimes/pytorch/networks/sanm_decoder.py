@@ -60,9 +60,7 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, encoded: Tensor, frames: Tensor | None) -> Tensor:
         """Maps x [B, N, D] to [B, N, D]; `encoded` is [B, T, D], `frames` is [B, T], True on real frames, or None."""
         key, value = self.linear_k_v(encoded).chunk(2, dim=-1)
-        q, k, v = (
-            part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (self.linear_q(x), key, value)
-        )
+        q, k, v = map(self._in_heads, (self.linear_q(x), key, value))
         keys = None if frames is None else frames[:, None, None, :]
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=keys)
         return self.linear_out(context.transpose(1, 2).reshape(x.shape))
@@ -70,8 +68,12 @@ class CrossAttention(nn.Module):
     def weights(self, x: Tensor, encoded: Tensor) -> Tensor:
         """Returns the attention weights [B, heads, N, T] of x [B, N, D] to `encoded` [B, T, D]."""
         key, _ = self.linear_k_v(encoded).chunk(2, dim=-1)
-        q, k = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in (self.linear_q(x), key))
+        q, k = map(self._in_heads, (self.linear_q(x), key))
         return torch.softmax(q @ k.transpose(2, 3) * q.shape[-1] ** -0.5, dim=-1)
+
+    def _in_heads(self, x: Tensor) -> Tensor:
+        """Maps [B, rows, D] to [B, heads, rows, D / heads]."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class DecoderLayer(nn.Module):

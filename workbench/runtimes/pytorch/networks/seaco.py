@@ -71,7 +71,8 @@ class SeacoBranch(nn.Module):
         return self.seaco_decoder.hidden(vectors[None], None, x[None], None, tap, stack)[0]
 
     def merged(self, attended: Tensor, logits: Tensor, tap: Tap = no_tap) -> Tensor:
-        """Returns log-probabilities [N, V]: of each token the hotwords' where they name one, else the first decoder's.
+        """Returns log-probabilities [N, V]. A token for which the branch names a hotword has the branch's row; others
+        have the first decoder's.
 
         Args:
             attended: the sum of both passes, [N, D].

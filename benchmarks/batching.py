@@ -26,7 +26,7 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.audio.read import read
 from workbench.core.errors import WorkbenchError
 from workbench.core.options import ListeningOptions
-from workbench.pipelines.voice_activity import speech_spans
+from workbench.pipelines.detection.voice_activity import speech_spans
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.registry.sources import assets

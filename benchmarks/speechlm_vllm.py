@@ -27,7 +27,7 @@ import numpy as np
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.core.settings import Settings
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.vllm.speechlm import open_session
 from workbench.runtimes.vllm.streams.network import engine_steps
 from workbench.speech.dialogue import Turn, prompt_parts

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench.core.errors import BadInput, Cancelled, SessionDied, Unavailable, WorkbenchError
-    from workbench.pipelines.ctc_decoding import TextHypothesis
+    from workbench.pipelines.ctc.beam_search import TextHypothesis
     from workbench.registry.ctc_search import CtcBeamSearch
     from workbench.registry.registry import Registry
     from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece
@@ -60,7 +60,7 @@ _HOMES = {
     "CtcBeamSearch": "workbench.registry.ctc_search",
     "Registry": "workbench.registry.registry",
     "Session": "workbench.session.protocols",
-    "TextHypothesis": "workbench.pipelines.ctc_decoding",
+    "TextHypothesis": "workbench.pipelines.ctc.beam_search",
     "Trace": "workbench.trace.trace",
     **dict.fromkeys(("Answer", "AnswerSoFar", "AudioPiece", "AnswerStart"), "workbench.session.conversation"),
     **dict.fromkeys(("BadInput", "Cancelled", "SessionDied", "Unavailable", "WorkbenchError"), "workbench.core.errors"),

@@ -18,7 +18,7 @@ from panels.transcribe.run import sentence_of
 from workbench.core.errors import Cancelled
 from workbench.core.progress import listening
 from workbench.families import FAMILIES
-from workbench.pipelines.spoken_messages import checked_messages
+from workbench.pipelines.conversation.spoken_messages import checked_messages
 from workbench.serving.work import follower, opened
 from workbench.session.conversation import Answer, AnswerSoFar, AnswerStart, AudioPiece
 from workbench.session.values import PROMPT, Piece

@@ -15,7 +15,7 @@ from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.families.ctc_layouts import LogitsLayout
 from workbench.families.vocabulary import Vocabulary
-from workbench.pipelines.ctc_decoding import text_hypothesis
+from workbench.pipelines.ctc.beam_search import text_hypothesis
 from workbench.text.scripts import mixed_units
 
 FRAMES_AT_ONCE = 64  # between two checks whether the run was stopped

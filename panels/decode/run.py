@@ -30,9 +30,9 @@ from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
 from workbench.families.ctc_layouts import LogitsLayout
-from workbench.pipelines.ctc_decoding import build_decoder
-from workbench.pipelines.logits_files import read_logits, with_columns
-from workbench.pipelines.token_files import blank_of, read_tokens, tokens_for
+from workbench.pipelines.ctc.beam_search import build_decoder
+from workbench.pipelines.ctc.logits_files import read_logits, with_columns
+from workbench.pipelines.ctc.token_files import blank_of, read_tokens, tokens_for
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
 from workbench.text.rates import Score, score

@@ -52,8 +52,8 @@ from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.language import PLACEHOLDER
 from workbench.parity_lab import ParityRun, ParityRuns, page
-from workbench.parity_lab.figures import stages_to_show
-from workbench.parity_lab.several_report import several_page
+from workbench.parity_lab.report.figures import stages_to_show
+from workbench.parity_lab.report.several_report import several_page
 from workbench.registry.cards import Card
 from workbench.session.values import CONVERSATION, PROMPT, RECORDING
 from workbench.system.memory import size
@@ -62,7 +62,7 @@ Update = dict[str, Any]
 BARE, EXPORTS = "bare", "exports"  # CSS classes of columns and rows that events show and hide
 PROMPT_INFO = f"Every layer is compared at all tokens of the prompt. {PLACEHOLDER} is the placeholder of an embedding."
 CONVERSATION_INFO = "What you say to the model: a text, a recording, or a recording and a text after it."
-DRAWN_BY = "workbench.parity_lab.figures"  # its imports take a second
+DRAWN_BY = "workbench.parity_lab.report.figures"  # its imports take a second
 EXPERIMENTS = {"cmvn": "off", "dither": "1", "threads": "", "kv_cache": ""}
 """Options and settings that are known causes of a divergence, and the value that a switch sets.
 

@@ -20,7 +20,7 @@ from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.parity_lab import Input, ParityOptions, Side
-from workbench.parity_lab.clean import check_precision
+from workbench.parity_lab.judgement.clean_spread import check_precision
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.session.conversation import Messages

@@ -15,11 +15,11 @@ from workbench.core.caller import Caller, call_directly
 from workbench.display.words import duration
 from workbench.formats.quantization import TYPES
 from workbench.parity_lab import Outcome, ParityRun, ParityRuns
-from workbench.parity_lab.heat_map import heat_map
-from workbench.parity_lab.html_report import noise_details, sides, verdict
+from workbench.parity_lab.report.heat_map import heat_map
+from workbench.parity_lab.report.html_report import noise_details, sides, verdict
+from workbench.parity_lab.report.several_report import several_parts
+from workbench.parity_lab.report.stage_detail import stage_html
 from workbench.parity_lab.several import CandidateOnInputs
-from workbench.parity_lab.several_report import several_parts
-from workbench.parity_lab.stage_detail import stage_html
 
 VIEW = "parity/view.html"
 NOTHING_YET = """<div class="empty">

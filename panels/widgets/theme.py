@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gradio as gr
 
-from workbench.parity_lab.style import PARTS
+from workbench.parity_lab.report.style import PARTS
 from workbench.registry.sources import assets
 
 # One hue carries meaning (buttons and selected items); everything else is grey with a little of that hue.

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from workbench.core.resources import close
-from workbench.pipelines.causal_lm import CausalLm
-from workbench.pipelines.detection_session import DetectionSession
-from workbench.pipelines.fireredasr import FireRedAudioEncoder
-from workbench.pipelines.fsmn_vad import FsmnVad
-from workbench.pipelines.funasr_nano import NanoAudioEncoder
-from workbench.pipelines.paraformer import ParaformerPipeline
-from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import SpeechSession
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.detection.detection_session import DetectionSession
+from workbench.pipelines.detection.fsmn_vad import FsmnVad
+from workbench.pipelines.recognition.fireredasr import FireRedAudioEncoder
+from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
+from workbench.pipelines.recognition.paraformer import ParaformerPipeline
+from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
+from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
+from workbench.pipelines.text.causal_lm import CausalLm
+from workbench.pipelines.text.text_session import TextSession
 from workbench.session.protocols import Session
 
 

@@ -24,7 +24,7 @@ from workbench.families.paraformer import (
     timed_tokens,
 )
 from workbench.families.vocabulary import Vocabulary
-from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.pipelines.recognition.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.trace.trace import StageFilter
 

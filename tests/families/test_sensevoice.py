@@ -30,7 +30,7 @@ from workbench.families.sensevoice import (
     timed_tokens,
 )
 from workbench.families.vocabulary import Vocabulary
-from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.runtimes.pytorch.sensevoice import open_sensevoice
 from workbench.trace.trace import StageFilter
 

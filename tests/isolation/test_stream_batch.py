@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.pipelines.test_speech_session import FakeRecogniser, words
+from tests.pipelines.recognition.test_speech_session import FakeRecogniser, words
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, option
-from workbench.pipelines.recogniser import Recognition, StreamingRecogniser
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.recogniser import Recognition, StreamingRecogniser
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.session.values import Partial, Progress, Segment, Token, Transcript
 
 RATE = 16000
@@ -155,7 +155,7 @@ def test_batch_size_does_not_change_transcripts(seconds: list[float], size: int,
 
 def test_compute_time_of_a_batch_is_divided_by_recording_length(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(np.arange(0.0, 1000.0, 1.0))  # each read advances it by a second
-    monkeypatch.setattr("workbench.pipelines.speech_session.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("workbench.pipelines.recognition.speech_session.time.perf_counter", lambda: float(next(clock)))
     results = by_number(SpeechSession("m", "r", FakeWriter()), [noise(1.0), noise(3.0)], batch_size=2)
     short, long = (results[number][-1].compute_seconds for number in (0, 1))
     # A second of listening for each, and the one second of the batch by lengths.
@@ -201,7 +201,7 @@ def test_segment_notes_are_merged_into_the_transcript_without_duplicates() -> No
 
 
 def test_recording_without_speech_ends_without_a_model_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.pipelines.test_speech_session import put_spans
+    from tests.pipelines.recognition.test_speech_session import put_spans
 
     put_spans(monkeypatch, notes=("found no speech",))
     writer = FakeWriter()

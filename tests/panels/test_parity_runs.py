@@ -28,7 +28,7 @@ from tests.support.networks import META, computed
 from workbench.core.errors import BadInput, Refused, SessionDied
 from workbench.families import FAMILIES
 from workbench.parity_lab import Input, ParityRuns, page
-from workbench.parity_lab.clean import check_precision
+from workbench.parity_lab.judgement.clean_spread import check_precision
 from workbench.serving.admission.guard import Guard
 from workbench.serving.sessions import SessionPool
 from workbench.trace.read import StoredTrace

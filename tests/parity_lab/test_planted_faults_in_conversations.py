@@ -18,7 +18,7 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_speechlm import tiny_speechlm
 from workbench.compare import Comparison, Verdict, compare, judge, noise_or_bug
 from workbench.core.settings import Settings
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.speechlm import open_session
 from workbench.trace.trace import Trace
 

@@ -13,8 +13,8 @@ from workbench.cli.parity_inputs import lines
 from workbench.core.errors import BadInput
 from workbench.parity_lab.inputs import Input
 from workbench.parity_lab.outcome import ParityRun
+from workbench.parity_lab.report.several_report import several_page
 from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
-from workbench.parity_lab.several_report import several_page
 
 INPUTS = [Input(name, f"{name}.wav") for name in ("one", "two", "three", "four", "five", "six")]
 

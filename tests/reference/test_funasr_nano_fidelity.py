@@ -26,7 +26,7 @@ from tests.support.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
-from workbench.pipelines.recogniser import Recognition
+from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.runtimes.pytorch.checkpoints.weights import build
 from workbench.runtimes.pytorch.funasr_nano import open_session
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder

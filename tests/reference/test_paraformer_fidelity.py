@@ -33,7 +33,7 @@ from workbench.families.paraformer import (
     peak_times,
     read_paraformer,
 )
-from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.pipelines.recognition.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.trace.trace import StageFilter

@@ -20,7 +20,7 @@ from tests.reference.original import Original, module, require, torch_threads
 from tests.reference.speech import RECORDINGS, recording, speech
 from workbench.core.softmax import log_softmax
 from workbench.families.paraformer import ParaformerOptions, SeacoOptions, read_paraformer
-from workbench.pipelines.paraformer import ParaformerPipeline
+from workbench.pipelines.recognition.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.trace.trace import StageFilter
 

@@ -22,7 +22,7 @@ from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.ctc import collapse
 from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceOptions, is_tag, read_sensevoice
 from workbench.families.vocabulary import CONTROL_PIECES
-from workbench.pipelines.sensevoice import SenseVoicePipeline
+from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner, open_sensevoice
 from workbench.trace.trace import StageFilter

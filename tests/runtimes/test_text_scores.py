@@ -25,7 +25,7 @@ from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.lexicon import Lexicon
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.neural import NeuralModel
-from workbench.pipelines.causal_lm import CausalLm
+from workbench.pipelines.text.causal_lm import CausalLm
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.runtimes.pytorch.causal_lm import open_session

@@ -20,10 +20,10 @@ from workbench.isolation import concurrent, serial
 from workbench.isolation.base import IsolatedSession
 from workbench.isolation.concurrent import ParallelSession
 from workbench.isolation.serial import ProcessSession
-from workbench.pipelines.detection_session import DetectionSession
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.speech_session import SpeechSession
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.conversation.instructed_session import InstructedSession
+from workbench.pipelines.detection.detection_session import DetectionSession
+from workbench.pipelines.recognition.speech_session import SpeechSession
+from workbench.pipelines.text.text_session import TextSession
 from workbench.registry.handle import OpenSession
 from workbench.session.calls import CALLS, CAPABILITIES, call_of, with_calls
 from workbench.session.messages import Message, TextPart

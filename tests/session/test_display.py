@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.display.test_sound import heard
 from tests.support.html_fragments import HOSTILE, checked, text_of
-from workbench.pipelines.ctc_decoding import Hypotheses, TextHypothesis
+from workbench.pipelines.ctc.beam_search import Hypotheses, TextHypothesis
 from workbench.session.conversation import Answer
 from workbench.session.values import Alternative, Generation, Segment, SpokenHypothesis, Token, Transcript
 

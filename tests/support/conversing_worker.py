@@ -14,7 +14,7 @@ import numpy as np
 from tests.support.fake_conversations import FakeAudioNetwork, FakeCodec, described
 from workbench.core.settings import SessionSpec
 from workbench.isolation import worker
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 
 PATIENCE = 0.01  # seconds of a row of the slow model
 

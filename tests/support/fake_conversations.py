@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
 from workbench.families.speechlm_parts import SpeechDefaults
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.speech.layout import SpeechLayout
 
 HOP, RATE = 4, 16000

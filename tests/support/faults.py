@@ -209,7 +209,7 @@ def rope_base(parts: Parts) -> Planted:
 def queries_swapped(parts: Parts) -> Planted:
     """Two query tokens change places; without them, two tokens of the prompt that differ."""
     if parts.language is None:
-        from workbench.pipelines import sensevoice
+        from workbench.pipelines.recognition import sensevoice
 
         right = sensevoice.query_ids
         first = parts.one_of(3)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from workbench.pipelines import conversation_session
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation import conversation_session
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.speech import choosing, generate
 from workbench.speech.layout import SpeechLayout
 from workbench.speech.network import Scores

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.pipelines.test_paraformer import SAMPLES, FakeNetwork
+from tests.pipelines.recognition.test_paraformer import SAMPLES, FakeNetwork
 from tests.support.tiny_checkpoints import tiny_paraformer
 from workbench.families.paraformer import read_paraformer
-from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.trace.recorder import Recorder
 from workbench.visualise.builders.cif import cif
 from workbench.visualise.options import ViewOptions

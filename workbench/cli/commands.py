@@ -247,7 +247,7 @@ def _parity(parsed: argparse.Namespace) -> int:
     from workbench.cli.parity_inputs import parity_on_inputs, several_asked
     from workbench.compare import read_mapping
     from workbench.parity_lab import report_place, run_parity
-    from workbench.parity_lab.baseline import read_baseline, regressions
+    from workbench.parity_lab.judgement.baseline import read_baseline, regressions
 
     reads = [*parsed.inputs, *parsed.audio, *parsed.embedding, *parsed.candidates, parsed.reference]
     reads += filter(None, (parsed.messages, parsed.baseline, parsed.mapping))

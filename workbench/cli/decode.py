@@ -15,9 +15,9 @@ from workbench.cli.model_flags import chosen_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.families.ctc_layouts import LogitsLayout
-from workbench.pipelines.ctc_decoding import TextHypothesis
-from workbench.pipelines.logits_files import read_logits
-from workbench.pipelines.token_files import read_tokens, tokens_for
+from workbench.pipelines.ctc.beam_search import TextHypothesis
+from workbench.pipelines.ctc.logits_files import read_logits
+from workbench.pipelines.ctc.token_files import read_tokens, tokens_for
 from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.ctc_search import CtcBeamSearch
 from workbench.registry.registry import Registry

@@ -13,10 +13,10 @@ from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
 from workbench.compare.tokens.steps import step_numbers
 from workbench.parity_lab import ParityOptions, write_page
-from workbench.parity_lab.baseline import Regression
-from workbench.parity_lab.junit import write_junit
+from workbench.parity_lab.judgement.baseline import Regression
 from workbench.parity_lab.outcome import ParityRun
-from workbench.parity_lab.summary import write_summary
+from workbench.parity_lab.report.junit import write_junit
+from workbench.parity_lab.report.summary import write_summary
 from workbench.trace.mapping import StageMapping
 from workbench.trace.order import computation_order
 from workbench.trace.step_names import step_and_stage

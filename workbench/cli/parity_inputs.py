@@ -12,8 +12,8 @@ from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.parity_lab.inputs import is_several, read_inputs
+from workbench.parity_lab.report.several_report import write_several
 from workbench.parity_lab.several import CandidateOnInputs, ParityRuns, run_parity_on_inputs
-from workbench.parity_lab.several_report import write_several
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.session.values import CONVERSATION

@@ -13,7 +13,7 @@ from workbench.decoding.ngram.train import train
 from workbench.families import FAMILIES
 from workbench.families.family import load
 from workbench.families.spelling import Speller
-from workbench.pipelines.token_files import read_tokens
+from workbench.pipelines.ctc.token_files import read_tokens
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch
 from workbench.system.atomic_files import check_not_read, check_place, explained_file_errors, temporary

@@ -1,6 +1,6 @@
 """The user's options of a CTC beam search, declared once for the shell, Python, the page and models with a CTC head.
 
-This file reads none of the files that the options name; `workbench.pipelines.ctc_decoding` does.
+This file reads none of the files that the options name; `workbench.pipelines.ctc.beam_search` does.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ two traces.
 """
 
 from workbench.core.sides import Side, read_side, read_sides
-from workbench.parity_lab.document import report_place
-from workbench.parity_lab.html_report import page, write_page
 from workbench.parity_lab.inputs import Input, read_inputs
 from workbench.parity_lab.options import ParityOptions
 from workbench.parity_lab.outcome import Outcome, ParityRun
+from workbench.parity_lab.report.document import report_place
+from workbench.parity_lab.report.html_report import page, write_page
 from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
 

@@ -24,15 +24,15 @@ class ParityOptions:
         exact: compute the reference in float64 too, to tell noise from a bug. If that is not possible, the run says so.
         same_precision: for a candidate in bfloat16, float16 or with quantised weights, also compute the reference's
             model in that precision on PyTorch, several times with its sums in other orders, and hold the candidate to
-            their spread (see `workbench.parity_lab.clean`). It requires float64.
+            their spread (see `workbench.parity_lab.judgement.clean_spread`). It requires float64.
         isolated: compute every stage of the candidates, and of float64, from the reference's input of that stage, so
             that each shows only its own error; otherwise each side continues with its own values, and errors
             accumulate. If a side cannot do that, its outcome says so. For a trace that was computed end to end, such as
             a dump of another program, it is the other way round: the reference and float64 are computed from the
             trace's input of each stage.
         narrow: if the first stage in error of a candidate is of a layer, trace that layer again with what is inside it,
-            on all sides, and name the first stage in error there (see `workbench.parity_lab.narrow`). Not for isolated
-            runs.
+            on all sides, and name the first stage in error there (see `workbench.parity_lab.judgement.narrow`). Not for
+            isolated runs.
         several: this is one of several inputs (`workbench.parity_lab.several`): also measure the clean spread of
             float32, and give each outcome its measurements.
         preset: the expected difference (`workbench.compare.PRESETS`); by default that of each candidate's arithmetic.

@@ -175,7 +175,7 @@ class ParityRun:
         return f"<ParityRun of {self.model} on {self.source}: {self.reference.name} against {outcomes}>"
 
     def _repr_html_(self) -> str:
-        from workbench.parity_lab.display import run_html
+        from workbench.parity_lab.report.display import run_html
 
         return run_html(self)
 

@@ -15,9 +15,9 @@ from workbench.core.options import build_options
 from workbench.core.sides import Side, read_side, read_sides
 from workbench.embeddings.prompt import embeddings_given
 from workbench.families import FAMILIES
-from workbench.parity_lab.clean import check_precision, precisions_of
-from workbench.parity_lab.dumps import is_dump
-from workbench.parity_lab.judging import Judge
+from workbench.parity_lab.judgement.clean_spread import check_precision, precisions_of
+from workbench.parity_lab.judgement.dumps import is_dump
+from workbench.parity_lab.judgement.judging import Judge
 from workbench.parity_lab.options import ParityOptions
 from workbench.parity_lab.source_name import described
 from workbench.parity_lab.tracer import TraceRequest

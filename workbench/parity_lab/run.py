@@ -19,15 +19,15 @@ from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import Cancelled, Unavailable, WorkbenchError
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side
-from workbench.parity_lab.clean import CleanRuns, gguf_file_of, named_precision, needs_clean
-from workbench.parity_lab.dumps import DumpJudge, substitutes
 from workbench.parity_lab.found import result_or_reason
+from workbench.parity_lab.judgement.clean_spread import CleanRuns, gguf_file_of, named_precision, needs_clean
+from workbench.parity_lab.judgement.dumps import DumpJudge, substitutes
+from workbench.parity_lab.judgement.narrow import LayerInspection
+from workbench.parity_lab.judgement.sources import Sources, TraceOrReason
 from workbench.parity_lab.models import float64_side
-from workbench.parity_lab.narrow import LayerInspection
 from workbench.parity_lab.options import USUAL, ParityOptions
 from workbench.parity_lab.outcome import Computed, Outcome, ParityRun
 from workbench.parity_lab.plan import Plan, plan_run
-from workbench.parity_lab.sources import Sources, TraceOrReason
 from workbench.parity_lab.tracer import Tracer, folder_for
 from workbench.parity_lab.weights import WeightChecks
 from workbench.registry.registry import Registry

@@ -20,8 +20,8 @@ from workbench.core.caller import Caller, call_directly
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_sides
-from workbench.parity_lab.clean import check_precision
 from workbench.parity_lab.inputs import Input, with_dump
+from workbench.parity_lab.judgement.clean_spread import check_precision
 from workbench.parity_lab.kept_sessions import KeptSessions
 from workbench.parity_lab.options import USUAL, ParityOptions
 from workbench.parity_lab.outcome import EXIT_BEYOND, EXIT_WITHIN, FORMAT, Outcome, ParityRun, Status

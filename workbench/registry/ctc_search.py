@@ -1,6 +1,6 @@
 """CTC beam search over the logits of any program, for Python and the shell; the registry opens its language model.
 
-`workbench.pipelines.ctc_decoding` makes the search; this file opens and closes the language model.
+`workbench.pipelines.ctc.beam_search` makes the search; this file opens and closes the language model.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families.ctc_layouts import LogitsLayout
-from workbench.pipelines.ctc_decoding import Hypotheses, build_decoder, ngram_notes, text_hypothesis
-from workbench.pipelines.logits_files import check_logits, read_logits, with_columns
-from workbench.pipelines.token_files import blank_of, check_tokens, read_tokens, tokens_for
+from workbench.pipelines.ctc.beam_search import Hypotheses, build_decoder, ngram_notes, text_hypothesis
+from workbench.pipelines.ctc.logits_files import check_logits, read_logits, with_columns
+from workbench.pipelines.ctc.token_files import blank_of, check_tokens, read_tokens, tokens_for
 from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import NEURAL
@@ -91,7 +91,7 @@ class CtcBeamSearch:
 
         Args:
             logits: [frames, vocabulary] of floating-point numbers: logits or log-probabilities of CTC, or the path of
-                a file with them (see `workbench.pipelines.logits_files.read_logits`).
+                a file with them (see `workbench.pipelines.ctc.logits_files.read_logits`).
         """
         [found] = self.decode_batch([logits])
         return found

@@ -14,7 +14,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SessionSpec, Settings
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families import FAMILIES
-from workbench.pipelines.voice_activity import BUILT_IN
+from workbench.pipelines.detection.voice_activity import BUILT_IN
 from workbench.registry.availability import default_runtime, why_not_runnable
 from workbench.registry.cards import Card
 from workbench.registry.catalogue import find_card, read_catalogue

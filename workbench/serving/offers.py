@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.core.runtimes import RUNTIMES
-from workbench.pipelines.voice_activity import BUILT_IN
+from workbench.pipelines.detection.voice_activity import BUILT_IN
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
 from workbench.registry.resolve import NEURAL

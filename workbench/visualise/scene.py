@@ -19,7 +19,7 @@ from workbench.core.finite import nan_logits
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.sensevoice import is_tag
-from workbench.pipelines.spoken_messages import read_recording
+from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.pipelines.tracing import NO_STAGE
 from workbench.plots.layers import Axis
 from workbench.registry.cards import Card

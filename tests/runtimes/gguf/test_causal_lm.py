@@ -15,7 +15,7 @@ from tests.support.tiny_language import tiny_language
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.text.text_session import TextSession
 from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.llama_cpp.llama_tokenizer import LlamaTokenizer
 from workbench.runtimes.pytorch.causal_lm import open_session as open_on_pytorch

@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.fsmn_vad import FsmnConfig
 from workbench.formats.gguf_file import read_gguf
-from workbench.pipelines import fsmn_vad as pipeline
+from workbench.pipelines.detection import fsmn_vad as pipeline
 from workbench.runtimes.gguf.fsmn_vad import FsmnGraph, open_fsmn_vad, open_session
 from workbench.runtimes.pytorch.fsmn_vad import open_fsmn_vad as open_on_pytorch
 

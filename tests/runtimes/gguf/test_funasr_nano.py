@@ -15,7 +15,7 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.formats.gguf_file import read_gguf
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.gguf.files.language_file import language_config
 from workbench.runtimes.gguf.files.unpacking import unpacked
 from workbench.runtimes.gguf.funasr_nano import open_session

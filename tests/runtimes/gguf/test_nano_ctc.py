@@ -16,7 +16,7 @@ from workbench.conversion import funasr_nano, writer
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.formats.gguf_file import read_gguf
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.gguf.funasr_nano import open_session
 from workbench.runtimes.pytorch import funasr_nano as pytorch
 from workbench.trace.times import row_times

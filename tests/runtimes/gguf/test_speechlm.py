@@ -16,7 +16,7 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.gguf import speechlm as on_gguf
 from workbench.runtimes.pytorch import speechlm as on_pytorch
 from workbench.session.conversation import Answer, AnswerSoFar

@@ -21,7 +21,7 @@ from workbench.core.errors import BadInput, Cancelled
 from workbench.core.settings import SessionSpec, Settings
 from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.text.text_session import TextSession
 from workbench.registry.registry import Registry
 from workbench.session.conversation import Answer
 from workbench.session.values import Generation, Piece

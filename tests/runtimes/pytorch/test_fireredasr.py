@@ -33,8 +33,8 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec, Settings
 from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.isolation.loader import open_here
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.language_models.language import LanguageModel

@@ -15,7 +15,7 @@ from tests.support.tiny_checkpoints import WIDTH, noise
 from tests.support.tiny_funasr_nano import CTC_OUTPUTS, CTC_TOKENS, add_ctc_branch, tiny_funasr_nano
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.pytorch.funasr_nano import open_session
 
 AUDIO = noise(2.0)

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import Decoding
 from workbench.families.instruction import Instruction
-from workbench.pipelines.instructed_session import InstructedSession
+from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.runtimes.vllm.recogniser import EngineRecogniser
 
 SOUND_ID, STOP = 99, 0

@@ -24,7 +24,7 @@ from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.core.settings import Settings
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.speechlm import open_session as open_on_pytorch
 from workbench.runtimes.vllm.forking import inspecting_here
 from workbench.runtimes.vllm.speechlm import open_session

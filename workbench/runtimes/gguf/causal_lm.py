@@ -12,8 +12,8 @@ from workbench.families.fireredasr import find_language_directory
 from workbench.families.gguf_files import contains_language_model
 from workbench.families.language import TURN_END
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.causal_lm import CausalLm
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.text.causal_lm import CausalLm
+from workbench.pipelines.text.text_session import TextSession
 from workbench.runtimes.gguf.files.language_file import language_config
 from workbench.runtimes.gguf.files.unpacking import FILES, unpacked
 from workbench.runtimes.gguf.llama_cpp.language import LanguageModel, open_language

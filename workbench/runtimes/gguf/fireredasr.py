@@ -14,9 +14,9 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.fireredasr import FireRedAudioEncoder
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.conversation.instructed_session import InstructedSession
+from workbench.pipelines.recognition.fireredasr import FireRedAudioEncoder
+from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.gguf.files.unpacking import unpacked
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
@@ -30,7 +30,7 @@ ARGUMENTS = "workbench.arguments"
 
 class FireRedGraph:
     """The loaded encoder and adapter with numpy arrays in and out; implements
-    `workbench.pipelines.fireredasr.FireRedNetwork`.
+    `workbench.pipelines.recognition.fireredasr.FireRedNetwork`.
 
     Raises `BadInput` if the file's tensors do not match its arguments.
     """

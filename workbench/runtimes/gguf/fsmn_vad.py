@@ -18,8 +18,8 @@ from workbench.core.settings import Settings
 from workbench.core.softmax import softmax
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.detection_session import DetectionSession
-from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.pipelines.detection.detection_session import DetectionSession
+from workbench.pipelines.detection.fsmn_vad import FsmnVad
 from workbench.runtimes.gguf.files.unpacking import notes, unpacked
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
@@ -30,7 +30,7 @@ FAST = 16  # sizes that are multiples of this are fast
 
 
 class FsmnGraph:
-    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.fsmn_vad.FsmnNetwork`.
+    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.detection.fsmn_vad.FsmnNetwork`.
 
     Raises `BadInput` if the file's tensors do not match its configuration.
     """

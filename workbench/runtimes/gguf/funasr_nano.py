@@ -20,9 +20,9 @@ from workbench.families.funasr_nano import (
     with_vocabulary,
 )
 from workbench.formats.gguf_file import GgufFile
-from workbench.pipelines.funasr_nano import NanoAudioEncoder
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.nano_search import NanoPipeline
+from workbench.pipelines.conversation.instructed_session import InstructedSession
+from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
+from workbench.pipelines.recognition.nano_search import NanoPipeline
 from workbench.runtimes.gguf.files.unpacking import notes, read_gguf_pair, unpacked
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
@@ -38,8 +38,9 @@ ENCODER, ADAPTOR, CTC_DECODER = "audio_encoder", "audio_adaptor", "ctc_decoder"
 
 
 class NanoGraph:
-    """The loaded encoder, adaptor and CTC branch with numpy arrays in and out; implements
-    `workbench.pipelines.funasr_nano.NanoNetwork` and `workbench.pipelines.nano_search.CtcNetwork`.
+    """The loaded encoder, adaptor and CTC branch with numpy arrays in and out.
+
+    It implements `workbench.pipelines.recognition.funasr_nano.NanoNetwork` and `nano_search.CtcNetwork`.
 
     Raises `BadInput` if the file's tensors do not match its configuration. `branch` is the CTC branch, or the reason
     why it cannot be used.
@@ -70,7 +71,7 @@ class NanoGraph:
         return speech, counts
 
     def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:
-        """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
+        """See `workbench.pipelines.recognition.nano_search.CtcNetwork.ctc_logits`."""
         branch = self.branch
         assert isinstance(branch, CtcBranch)
 

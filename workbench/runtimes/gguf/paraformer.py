@@ -13,8 +13,8 @@ from workbench.decoding.cif import fire
 from workbench.families.paraformer import ParaformerModel, read_paraformer, token_count
 from workbench.families.seaco import Hotwords
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.gguf.files.unpacking import notes, unpacked
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner, Result
@@ -27,8 +27,9 @@ from workbench.trace.recorder import Recorder
 
 
 class ParaformerGraph:
-    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.paraformer.ParaformerNetwork`.
+    """A loaded network with numpy arrays in and out.
 
+    It implements `workbench.pipelines.recognition.paraformer.ParaformerNetwork`.
     Raises `BadInput` if the file's tensors do not match its configuration.
     """
 
@@ -99,11 +100,11 @@ class ParaformerGraph:
 
     @property
     def lanes(self) -> int:
-        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        """See `workbench.pipelines.recognition.side_by_side.SideBySide`."""
         return self._engine.lanes
 
     def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        """See `workbench.pipelines.recognition.side_by_side.SideBySide`."""
         return self._engine.side_by_side(tasks)
 
     def close(self) -> None:

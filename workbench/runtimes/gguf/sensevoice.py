@@ -10,8 +10,8 @@ import numpy as np
 from workbench.core.settings import Settings
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.gguf.files.unpacking import notes, unpacked
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner, Result
@@ -23,8 +23,9 @@ from workbench.trace.recorder import Recorder
 
 
 class SenseVoiceGraph:
-    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.sensevoice.SenseVoiceNetwork`.
+    """A loaded network with numpy arrays in and out.
 
+    It implements `workbench.pipelines.recognition.sensevoice.SenseVoiceNetwork`.
     Raises `BadInput` if the file's tensors do not match its configuration.
     """
 
@@ -54,11 +55,11 @@ class SenseVoiceGraph:
 
     @property
     def lanes(self) -> int:
-        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        """See `workbench.pipelines.recognition.side_by_side.SideBySide`."""
         return self._engine.lanes
 
     def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """See `workbench.pipelines.side_by_side.SideBySide`."""
+        """See `workbench.pipelines.recognition.side_by_side.SideBySide`."""
         return self._engine.side_by_side(tasks)
 
     def close(self) -> None:

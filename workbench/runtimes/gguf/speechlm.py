@@ -9,7 +9,7 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.speechlm import SpeechLmModel, read_speechlm
 from workbench.formats.gguf_file import GgufFile, read_gguf
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.gguf.files.unpacking import unpacked
 from workbench.runtimes.gguf.llama_cpp.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.gguf.networks.speechlm_tower import SpeechLmTower

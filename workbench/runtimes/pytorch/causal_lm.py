@@ -6,8 +6,8 @@ from pathlib import Path
 
 from workbench.core.settings import Settings
 from workbench.families.causal_lm import read_causal_lm
-from workbench.pipelines.causal_lm import CausalLm
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.text.causal_lm import CausalLm
+from workbench.pipelines.text.text_session import TextSession
 from workbench.runtimes.pytorch.funasr_nano import open_nano_language, read_parts
 from workbench.runtimes.pytorch.language_models.language import language_dtype, open_language
 from workbench.runtimes.pytorch.numerics.device import prepare

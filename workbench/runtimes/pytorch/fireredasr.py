@@ -25,9 +25,9 @@ from workbench.families.fireredasr import (
     check_files,
     read_fireredasr,
 )
-from workbench.pipelines.fireredasr import FireRedAudioEncoder
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.conversation.instructed_session import InstructedSession
+from workbench.pipelines.recognition.fireredasr import FireRedAudioEncoder
+from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.fireredasr_package import Package, read_package
 from workbench.runtimes.pytorch.checkpoints.lora import merge_pairs, replace_weights, sort_tensors
@@ -134,7 +134,7 @@ def _check_widths(audio: Mapping[str, Tensor], model: FireRedAsrModel, where: st
 
 class FireRedRunner:
     """The loaded encoder and adapter, numpy arrays in and embeddings out; see
-    `workbench.pipelines.fireredasr.FireRedNetwork`.
+    `workbench.pipelines.recognition.fireredasr.FireRedNetwork`.
     """
 
     def __init__(self, checkpoint: Checkpoint, device: torch.device, arithmetic: Arithmetic = FLOAT32):

@@ -21,8 +21,8 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.families.fsmn_vad_onnx import read_onnx_weights
-from workbench.pipelines.detection_session import DetectionSession
-from workbench.pipelines.fsmn_vad import FsmnVad
+from workbench.pipelines.detection.detection_session import DetectionSession
+from workbench.pipelines.detection.fsmn_vad import FsmnVad
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
 from workbench.runtimes.pytorch.numerics.arithmetic import array_of, name_of, network_dtype
 from workbench.runtimes.pytorch.numerics.device import prepare
@@ -112,7 +112,10 @@ class FsmnNetwork(nn.Module):
 
 
 class FsmnRunner:
-    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.fsmn_vad.FsmnNetwork`."""
+    """A loaded network with numpy arrays in and out.
+
+    It implements `workbench.pipelines.detection.fsmn_vad.FsmnNetwork`.
+    """
 
     def __init__(self, network: FsmnNetwork, device: str | torch.device):
         self.network = network.to(device).eval()

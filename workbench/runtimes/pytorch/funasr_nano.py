@@ -14,9 +14,9 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
-from workbench.pipelines.funasr_nano import NanoAudioEncoder
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.nano_search import NanoPipeline
+from workbench.pipelines.conversation.instructed_session import InstructedSession
+from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
+from workbench.pipelines.recognition.nano_search import NanoPipeline
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.lora import merged_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
@@ -37,7 +37,7 @@ LANGUAGE_PREFIX = "llm."
 
 class NanoRunner:
     """The loaded encoder and adaptor, numpy arrays in and embeddings out; implements
-    `workbench.pipelines.funasr_nano.NanoNetwork`.
+    `workbench.pipelines.recognition.funasr_nano.NanoNetwork`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class NanoRunner:
 
     @torch.inference_mode()
     def ctc_logits(self, features: np.ndarray, recorder: Recorder | None) -> np.ndarray:
-        """See `workbench.pipelines.nano_search.CtcNetwork.ctc_logits`."""
+        """See `workbench.pipelines.recognition.nano_search.CtcNetwork.ctc_logits`."""
         assert not isinstance(self.branch, str)
         batch = torch.from_numpy(features)[None].to(self.device, self.kind)
         watches = looking_inside(self.network, recorder), looking_inside(self.branch, recorder)

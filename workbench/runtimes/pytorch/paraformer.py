@@ -19,8 +19,8 @@ from workbench.families.sanm import SanmConfig
 from workbench.families.sanm_decoder import DecoderConfig
 from workbench.families.seaco import Hotwords
 from workbench.pipelines.gradients import Choose
-from workbench.pipelines.paraformer import Decoded, ParaformerPipeline
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
 from workbench.runtimes.pytorch.hotwords import HotwordBias
@@ -67,7 +67,8 @@ class ParaformerNetwork(nn.Module):
     ) -> ParaformerOutput:
         """Decodes features [B, T, input] with `lengths` [B] frames each (None if all rows are full).
 
-        `cif_residual` as in `workbench.pipelines.paraformer.ParaformerNetwork.decode`, `bias` as in `SanmDecoder`.
+        `cif_residual` as in `workbench.pipelines.recognition.paraformer.ParaformerNetwork.decode`, `bias` as in
+        `SanmDecoder`.
         """
         encoded = self.encoder(features, lengths, tap)
         cif = self.predictor(encoded, lengths, tap, cif_residual)
@@ -78,7 +79,10 @@ class ParaformerNetwork(nn.Module):
 
 
 class ParaformerRunner:
-    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.paraformer.ParaformerNetwork`."""
+    """A loaded network with numpy arrays in and out.
+
+    It implements `workbench.pipelines.recognition.paraformer.ParaformerNetwork`.
+    """
 
     def __init__(self, model: ParaformerModel, device: torch.device, arithmetic: Arithmetic = FLOAT32):
         self.device = device
@@ -121,14 +125,14 @@ class ParaformerRunner:
 
     @property
     def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.paraformer.DecodesMany`."""
+        """See `workbench.pipelines.recognition.paraformer.DecodesMany`."""
         return seconds_at_once(self.device)
 
     @torch.inference_mode()
     def decode_many(
         self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
     ) -> list[Decoded]:
-        """See `workbench.pipelines.paraformer.DecodesMany`."""
+        """See `workbench.pipelines.recognition.paraformer.DecodesMany`."""
         padded, lengths = padded_rows(features, self.device, self.kind)
         with attention_in_steps(self.kind):
             logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual, self._bias(hotwords))

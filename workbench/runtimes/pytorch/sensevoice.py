@@ -17,8 +17,8 @@ from workbench.decoding.ctc import BestPath
 from workbench.families.sanm import SanmConfig
 from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.pipelines.gradients import Choose
-from workbench.pipelines.sensevoice import SenseVoicePipeline
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.pytorch.best_path import best_paths
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict
@@ -72,7 +72,10 @@ class SenseVoiceNetwork(nn.Module):
 
 
 class SenseVoiceRunner:
-    """A loaded network with numpy arrays in and out; implements `workbench.pipelines.sensevoice.SenseVoiceNetwork`."""
+    """A loaded network with numpy arrays in and out.
+
+    It implements `workbench.pipelines.recognition.sensevoice.SenseVoiceNetwork`.
+    """
 
     def __init__(self, model: SenseVoiceModel, device: torch.device, arithmetic: Arithmetic = FLOAT32):
         self.device = device
@@ -100,12 +103,12 @@ class SenseVoiceRunner:
 
     @property
     def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.sensevoice.ManyLogits`."""
+        """See `workbench.pipelines.recognition.sensevoice.ManyLogits`."""
         return seconds_at_once(self.device)
 
     @torch.inference_mode()
     def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
-        """See `workbench.pipelines.sensevoice.ManyLogits`."""
+        """See `workbench.pipelines.recognition.sensevoice.ManyLogits`."""
         found = self._padded_logits(features, queries)
         return [array_of(row[: len(queries) + len(rows)]) for row, rows in zip(found, features, strict=True)]
 
@@ -130,7 +133,9 @@ class SenseVoiceRunner:
 
 
 class SenseVoiceOnDevice(SenseVoiceRunner):
-    """A network whose logits are on a GPU; implements `workbench.pipelines.sensevoice.FindsBestPaths` as well.
+    """A network whose logits are on a GPU.
+
+    It implements `workbench.pipelines.recognition.sensevoice.FindsBestPaths` as well.
 
     A processor has them already, and numpy finds the largest of a row sooner than torch does.
     """
@@ -139,7 +144,7 @@ class SenseVoiceOnDevice(SenseVoiceRunner):
     def best_paths(
         self, features: Sequence[np.ndarray], queries: tuple[int, ...], blank: int, banned: int | None
     ) -> list[BestPath]:
-        """See `workbench.pipelines.sensevoice.FindsBestPaths`."""
+        """See `workbench.pipelines.recognition.sensevoice.FindsBestPaths`."""
         frames = [len(queries) + len(rows) for rows in features]
         return best_paths(self._padded_logits(features, queries), frames, blank, banned)
 

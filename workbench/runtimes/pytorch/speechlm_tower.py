@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from workbench.core.errors import BadInput, message_of
 from workbench.families.speechlm import TOWER_PREFIX
 from workbench.families.speechlm_parts import Tower
-from workbench.pipelines.speechlm_frontend import TowerFrontend
+from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, load_into
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack

@@ -14,9 +14,9 @@ from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, check_range
 from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
-from workbench.pipelines.text_scores import scored
-from workbench.pipelines.text_session import TextSession
-from workbench.pipelines.token_table import Table
+from workbench.pipelines.text.text_scores import scored
+from workbench.pipelines.text.text_session import TextSession
+from workbench.pipelines.text.token_table import Table
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.scoring import score_rows
@@ -30,7 +30,7 @@ from workbench.trace.trace import StageFilter
 
 
 class EngineWriter:
-    """A language model in an engine that implements `workbench.pipelines.text_session.Writer`."""
+    """A language model in an engine that implements `workbench.pipelines.text.text_session.Writer`."""
 
     options_class = CausalLmOptions
 

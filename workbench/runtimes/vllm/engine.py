@@ -259,7 +259,7 @@ class Engine:
 
         Args:
             decodings: of each request, as for a batch of one.
-            watch: called with every token, as in `workbench.pipelines.language.Language`; a row is a request.
+            watch: called with every token, as in `workbench.pipelines.text.language.Language`; a row is a request.
 
         Raises `BadInput` for requests that the engine does not take, before any is sent, and `SessionDied` if the
         engine ends before the requests do.

@@ -7,9 +7,9 @@ from pathlib import Path
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.settings import Settings
 from workbench.families.fireredasr import read_served_fireredasr
+from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.features import Features
-from workbench.pipelines.fireredasr import STAGES, FireRedPromptFormat
-from workbench.pipelines.instructed_session import InstructedSession
+from workbench.pipelines.recognition.fireredasr import STAGES, FireRedPromptFormat
 from workbench.runtimes.vllm.recogniser import open_speech
 
 

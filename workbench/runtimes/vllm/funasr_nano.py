@@ -7,9 +7,9 @@ from pathlib import Path
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import read_served_funasr_nano
+from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.features import Features
-from workbench.pipelines.funasr_nano import NanoPromptFormat
-from workbench.pipelines.instructed_session import InstructedSession
+from workbench.pipelines.recognition.funasr_nano import NanoPromptFormat
 from workbench.runtimes.vllm.recogniser import open_speech
 
 

@@ -19,10 +19,10 @@ from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import Decoding
 from workbench.families.instruction import Instruction
 from workbench.families.language import AUDIO
+from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.features import Features
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.recogniser import Recognition
-from workbench.pipelines.speech_language import (
+from workbench.pipelines.recognition.recogniser import Recognition
+from workbench.pipelines.recognition.speech_language import (
     PromptFormat,
     drained,
     ids_around,
@@ -47,7 +47,7 @@ PENALTY_NOTE = "vLLM's repetition_penalty also counts the tokens of the prompt"
 
 
 class EngineRecogniser:
-    """A recogniser (see `workbench.pipelines.recogniser`) whose network and language model are in an engine.
+    """A recogniser whose network and language model are in an engine; see `workbench.pipelines.recognition.recogniser`.
 
     Args:
         features: the front end; the engine's process for requests runs the same, but only here its stages are recorded.
@@ -85,7 +85,7 @@ class EngineRecogniser:
         return self.prompt_format.row_times
 
     def pieces(self, ids: Sequence[int]) -> tuple[str, ...]:
-        """See `workbench.pipelines.recogniser.NamesPieces`."""
+        """See `workbench.pipelines.recognition.recogniser.NamesPieces`."""
         return tuple(map(self.prompt_format.tokenizer.piece, ids))
 
     def instructed(self, instruction: Instruction) -> EngineRecogniser:

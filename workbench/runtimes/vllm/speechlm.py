@@ -12,7 +12,7 @@ from workbench.core.errors import Unavailable
 from workbench.core.settings import Settings
 from workbench.families.family import load
 from workbench.families.speechlm import CODEC_ON_TORCH, read_speechlm
-from workbench.pipelines.conversation_session import ConversationSession
+from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps
 from workbench.runtimes.vllm.streams.one_at_a_time import OneAtATime

@@ -22,8 +22,8 @@ from workbench.openai_api.chat_request import ChatRequest, FollowedField, read_c
 from workbench.openai_api.errors import Refusal
 from workbench.openai_api.logprobs import REQUESTED_ALTERNATIVES, read_chat_logprobs
 from workbench.openai_api.stopping import Stopping, read_stops
-from workbench.pipelines.spoken_messages import checked_messages
-from workbench.pipelines.text_conversation import text_answer
+from workbench.pipelines.conversation.spoken_messages import checked_messages
+from workbench.pipelines.text.text_conversation import text_answer
 from workbench.runtimes.vllm.embedding_part import PART, read_part
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.routes.bodies import read_json

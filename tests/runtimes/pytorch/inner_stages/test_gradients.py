@@ -18,7 +18,7 @@ from workbench.core.settings import Settings
 from workbench.embeddings.merge import Merged
 from workbench.families.sensevoice import query_ids
 from workbench.pipelines.gradients import frames_of
-from workbench.pipelines.speech_session import SpeechSession
+from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients, input_gradient, keeping_inputs
 from workbench.trace.recorder import Recorder

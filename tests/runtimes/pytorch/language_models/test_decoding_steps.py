@@ -12,7 +12,7 @@ from tests.support.tiny_language import tiny_language
 from workbench.compare import compare, judge, noise_or_bug
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.pipelines.text_session import TextSession
+from workbench.pipelines.text.text_session import TextSession
 from workbench.runtimes.pytorch.causal_lm import open_session
 from workbench.trace.recorder import Recorder
 from workbench.trace.steps import ForcedDecoding

@@ -29,8 +29,8 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.core.settings import Settings
 from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
-from workbench.pipelines.funasr_nano import NanoAudioEncoder
-from workbench.pipelines.speech_language import SpeechLanguagePipeline
+from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
+from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.funasr_nano import NanoRunner, open_session
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.support.inner_stages import opened
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
-from workbench.pipelines import speech_session
-from workbench.pipelines.padding import MOST_PADDED, padded_batches
+from workbench.pipelines.recognition import speech_session
+from workbench.pipelines.recognition.padding import MOST_PADDED, padded_batches
 from workbench.session.values import Transcript
 
 MODELS = ("demo sensevoice", "demo paraformer", "tiny sensevoice", "tiny paraformer")

@@ -26,7 +26,7 @@ from workbench.core.settings import SessionSpec  # noqa: E402
 from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
 from workbench.families.language import AUDIO  # noqa: E402
 from workbench.isolation.loader import open_here  # noqa: E402
-from workbench.pipelines.speech_language import SpeechLanguagePipeline  # noqa: E402
+from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline  # noqa: E402
 from workbench.registry.sources import assets  # noqa: E402
 from workbench.runtimes.vllm.models.fireredasr import (  # noqa: E402
     FireRedFrontEnd,

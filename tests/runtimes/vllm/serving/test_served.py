@@ -26,7 +26,7 @@ from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E40
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput, SessionDied, Unavailable  # noqa: E402
 from workbench.core.settings import Server, SessionSpec, Settings  # noqa: E402
-from workbench.pipelines.conversation_session import ConversationSession  # noqa: E402
+from workbench.pipelines.conversation.conversation_session import ConversationSession  # noqa: E402
 from workbench.runtimes.pytorch.speechlm import open_session as open_on_pytorch  # noqa: E402
 from workbench.runtimes.vllm.remote import open_session  # noqa: E402
 from workbench.runtimes.vllm.remote.sound import wav  # noqa: E402

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from workbench.pipelines.side_by_side import MOST_LANES
+from workbench.pipelines.recognition.side_by_side import MOST_LANES
 from workbench.runtimes.gguf.graphs.ggml import Library
 
 Result = TypeVar("Result")

@@ -102,7 +102,7 @@ class LanguageModel:
 
         Args:
             prompt: padded on any side.
-            watch: as in `workbench.pipelines.language.Language`.
+            watch: as in `workbench.pipelines.text.language.Language`.
 
         Raises `BadInput` for a prompt longer than the model's context, and if alternatives are asked of a beam search.
         """
@@ -204,7 +204,7 @@ class LanguageModel:
         )
 
     def follow(self, prompt: Merged[np.ndarray], forced: ForcedDecoding) -> None:
-        """See `workbench.pipelines.language.Language.follow`."""
+        """See `workbench.pipelines.text.language.Language.follow`."""
         forced_prompt = _prompt_of(self._prompt_rows(prompt, forced, forced.last))
         for _ in self._steps(
             forced_prompt, forced_prompt.lengths, Decoding((), max_new_tokens=forced.last + 1), None, forced
@@ -236,7 +236,7 @@ class LanguageModel:
             self._give_back(context)
 
     def ancestry(self, prompt: Merged[np.ndarray], decoding: Decoding) -> Ancestry:
-        """See `workbench.pipelines.language.SearchesBeams.ancestry`."""
+        """See `workbench.pipelines.text.language.SearchesBeams.ancestry`."""
         [length] = self._check_prompt(prompt).tolist()
         limit = int(np.minimum(np.broadcast_to(decoding.max_new_tokens, 1), self.config.context - length + 1)[0])
         beams = decoding.beam_size
@@ -247,7 +247,7 @@ class LanguageModel:
             self._give_back(context)
 
     def follow_beams(self, prompt: Merged[np.ndarray], forced: ForcedBeamSearch) -> None:
-        """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
+        """See `workbench.pipelines.text.language.SearchesBeams.follow_beams`."""
         rows = self._prompt_rows(prompt, forced, forced.passes)
         steps_watch = StepsWatch(forced, self.file, self._settings["kv_cache"])
         room = len(rows) + forced.beams * min(forced.passes, ROOM)
@@ -316,7 +316,7 @@ class LanguageModel:
             context.close()
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
+        """See `workbench.pipelines.text.language.Language.score`; raises `BadInput` for an unknown id."""
         for row in rows:
             if not 0 <= min(row) <= max(row) < self.config.vocabulary:
                 raise BadInput(

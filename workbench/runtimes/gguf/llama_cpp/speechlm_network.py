@@ -16,7 +16,7 @@ import numpy as np
 from workbench.core.resources import close
 from workbench.families.language import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
-from workbench.pipelines.speechlm_frontend import required
+from workbench.pipelines.conversation.speechlm_frontend import required
 from workbench.runtimes.gguf.files.language_file import EMBEDDINGS, check_dimensions
 from workbench.runtimes.gguf.llama_cpp.context import PASS, STEPWISE, Context
 from workbench.runtimes.gguf.llama_cpp.language_half import open_half

@@ -13,7 +13,7 @@ from workbench.core.errors import BadInput
 from workbench.families.speechlm_gguf import TowerSizes, read_tower_sizes
 from workbench.families.speechlm_parts import Tower
 from workbench.formats.gguf_file import GgufFile
-from workbench.pipelines.speechlm_frontend import TowerFrontend
+from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor

@@ -49,7 +49,7 @@ DTYPES = {
 
 
 class LanguageModel:
-    """A loaded language model that implements `workbench.pipelines.language.Language`; made by `open_language`."""
+    """A loaded language model that implements `workbench.pipelines.text.language.Language`; made by `open_language`."""
 
     def __init__(self, network: Any, config: LanguageConfig, device: torch.device):
         self.network = network
@@ -133,25 +133,25 @@ class LanguageModel:
             yield gradient[0]
 
     def follow(self, prompt: Merged[Tensor], forced: ForcedDecoding) -> None:
-        """See `workbench.pipelines.language.Language.follow`."""
+        """See `workbench.pipelines.text.language.Language.follow`."""
         for _ in self._steps(prompt, Decoding((), max_new_tokens=forced.last + 1), None, forced):
             pass
 
     def ancestry(self, prompt: Merged[Tensor], decoding: Decoding) -> Ancestry:
-        """See `workbench.pipelines.language.SearchesBeams.ancestry`."""
+        """See `workbench.pipelines.text.language.SearchesBeams.ancestry`."""
         from workbench.runtimes.pytorch.language_models.beams import ancestry_of
 
         return ancestry_of(self.network, prompt, decoding)
 
     @torch.inference_mode()
     def follow_beams(self, prompt: Merged[Tensor], forced: ForcedBeamSearch) -> None:
-        """See `workbench.pipelines.language.SearchesBeams.follow_beams`."""
+        """See `workbench.pipelines.text.language.SearchesBeams.follow_beams`."""
         from workbench.runtimes.pytorch.language_models.beams import follow_beams
 
         follow_beams(self.network, prompt, forced)
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """See `workbench.pipelines.language.Language.score`; raises `BadInput` for an unknown id."""
+        """See `workbench.pipelines.text.language.Language.score`; raises `BadInput` for an unknown id."""
         from workbench.runtimes.pytorch.language_models.scoring import TreeScorer, logprobs_of_row, longest_shared_row
 
         vocabulary = len(self.network.get_input_embeddings().weight)
@@ -183,7 +183,7 @@ class LanguageModel:
 
         Args:
             prompt: padded on the left.
-            watch: as in `workbench.pipelines.language.Language`.
+            watch: as in `workbench.pipelines.text.language.Language`.
 
         Raises `BadInput` if alternatives are asked of a beam search, and `NotFinite` for logits that are NaN.
         """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from workbench.pipelines.speechlm_frontend import required
+from workbench.pipelines.conversation.speechlm_frontend import required
 from workbench.runtimes.pytorch.language_models.growing_cache import growing_cache, keep_first, stack
 from workbench.runtimes.pytorch.language_models.language import LanguageModel
 from workbench.runtimes.pytorch.networks.speechlm_heads import Heads

@@ -14,8 +14,8 @@ from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
 from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
 from workbench.pipelines.features import Features
-from workbench.pipelines.fireredasr import FireRedPromptFormat
-from workbench.pipelines.speech_language import ids_around
+from workbench.pipelines.recognition.fireredasr import FireRedPromptFormat
+from workbench.pipelines.recognition.speech_language import ids_around
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,

@@ -20,8 +20,8 @@ from workbench.families.funasr_nano import (
     tidy,
 )
 from workbench.pipelines.features import Features
-from workbench.pipelines.funasr_nano import NanoPromptFormat
-from workbench.pipelines.speech_language import ids_around
+from workbench.pipelines.recognition.funasr_nano import NanoPromptFormat
+from workbench.pipelines.recognition.speech_language import ids_around
 from workbench.runtimes.vllm.models.audio import (
     AudioDummyInputs,
     AudioInfo,

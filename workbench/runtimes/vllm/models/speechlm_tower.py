@@ -17,7 +17,7 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3Omni
 from vllm.utils.torch_utils import set_default_torch_dtype
 
 from workbench.families.speechlm_parts import Tower
-from workbench.pipelines.speechlm_frontend import TowerFrontend
+from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend
 from workbench.trace.recorder import Recorder
 
 CONVOLVED = 16  # most chunks of frames that the convolutions take at once, which bounds their memory

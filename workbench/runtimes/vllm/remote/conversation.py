@@ -20,7 +20,7 @@ from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options
 from workbench.families.speechlm import SpeechLmOptions
 from workbench.openai_api.sound_formats import PCM
-from workbench.pipelines.spoken_messages import read_recording
+from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.runtimes.vllm.remote.answers import ENDS
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer

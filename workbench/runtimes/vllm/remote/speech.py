@@ -18,9 +18,9 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, build_options, conversing
 from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
-from workbench.pipelines.instructed_session import InstructedSession
-from workbench.pipelines.recogniser import Recognition
-from workbench.pipelines.speech_language import drained
+from workbench.pipelines.conversation.instructed_session import InstructedSession
+from workbench.pipelines.recognition.recogniser import Recognition
+from workbench.pipelines.recognition.speech_language import drained
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -39,7 +39,9 @@ NO_STAGES = "a remote server does not show its stages; open the model on this ma
 
 
 class RemoteRecogniser:
-    """A speech model on a server, as a `workbench.pipelines.recogniser.Recogniser`. Several threads may call it.
+    """A speech model on a server, as a `workbench.pipelines.recognition.recogniser.Recogniser`.
+
+    Several threads may call it.
 
     Args:
         client: the connections; `close` closes them.
@@ -50,7 +52,7 @@ class RemoteRecogniser:
     """
 
     dtype = "as the server has it"
-    # As in `workbench.pipelines.recogniser.BatchingRecogniser`: the server batches by itself.
+    # As in `workbench.pipelines.recognition.recogniser.BatchingRecogniser`: the server batches by itself.
     chunks_at_once = 32
 
     def __init__(self, client: Client, service: Service, wording: Wording):

@@ -18,7 +18,7 @@ from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.causal_lm import CausalLmOptions, conversation
-from workbench.pipelines.text_conversation import text_answer, text_messages
+from workbench.pipelines.text.text_conversation import text_answer, text_messages
 from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
 from workbench.runtimes.vllm.remote.embedding import HOW, message_content, placeholder_there

@@ -14,7 +14,7 @@ from workbench.core.options import ListeningOptions
 from workbench.families import fireredasr, funasr_nano
 from workbench.families.fireredasr import FireRedAsrOptions
 from workbench.families.funasr_nano import FunasrNanoOptions
-from workbench.pipelines.funasr_nano import check_written
+from workbench.pipelines.recognition.funasr_nano import check_written
 from workbench.runtimes.vllm.remote.sampling import LOCAL_ADVICE, check_listening
 
 DOWNSAMPLE_RATE = 2  # encoder frames per embedding of all published FireRedASR-LLM

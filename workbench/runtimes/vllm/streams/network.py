@@ -18,7 +18,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.finite import nan_logits
 from workbench.families.speechlm import SpeechLmModel
-from workbench.pipelines.speechlm_frontend import TowerFrontend, required
+from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request
 from workbench.runtimes.vllm.running_requests import Finished

@@ -1,0 +1,1 @@
+"""Language models: prompts, generation, conversations in text, scores of texts, nearest tokens."""

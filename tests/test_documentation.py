@@ -12,7 +12,7 @@ import yaml
 from packaging.version import Version
 
 from tests.test_project import ROOT, pins, project
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 from workbench.families import FAMILIES
 from workbench.registry.cards import read_cards
 

@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from workbench.cli import commands
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 from workbench.cli.commands import main
 from workbench.decoding.ctc_beam.logits import log_probabilities
 

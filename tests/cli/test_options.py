@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 from workbench.cli.commands import main
 from workbench.cli.options import described
 from workbench.core.options import option_specs

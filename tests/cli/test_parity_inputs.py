@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 from workbench.cli.parity_inputs import several_asked
 from workbench.core.errors import BadInput
 from workbench.registry.cards import Card

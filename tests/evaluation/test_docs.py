@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale-out.md"
 QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|Ki|Mi|Gi|Ti)?")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.outside_family import PAGE, ROOT, add_package, checkpoint, on_the_path, page_files, tiny_ctc
 from workbench.cli import commands
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 from workbench.core.errors import BadInput
 from workbench.core.settings import SETTINGS, SessionSpec
 from workbench.families import FAMILIES, family_of

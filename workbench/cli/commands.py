@@ -2,7 +2,7 @@
 
 Exit status: 0 success, 2 bad input, 3 a runtime or source that is not available, 1 anything else. For `compare` and
 `parity`, 1 means only "beyond tolerance"; any other error is 2 there. This file prints results that other modules
-compute; `workbench.cli.arguments` defines the arguments, and `workbench.cli.program` ends on Ctrl-C.
+compute; `workbench.cli.arguments.parser` defines the arguments, and `workbench.cli.program` ends on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.cli.arguments import parser
-from workbench.cli.help_text import one_line, short_line
+from workbench.cli.arguments.help_text import one_line, short_line
+from workbench.cli.arguments.models import chosen_options, chosen_settings
+from workbench.cli.arguments.parser import parser
 from workbench.cli.live import check_live, transcribe_live
-from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.models import model_lines
 from workbench.cli.serving_commands import change_keys, start_page, start_server
 from workbench.cli.sources import source_of

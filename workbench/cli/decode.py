@@ -10,8 +10,8 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from workbench.cli.help_text import one_line
-from workbench.cli.model_flags import chosen_options
+from workbench.cli.arguments.help_text import one_line
+from workbench.cli.arguments.models import chosen_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.families.ctc_layouts import LogitsLayout

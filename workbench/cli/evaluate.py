@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from workbench.cli.arguments.models import chosen_options, chosen_settings
 from workbench.cli.columns import aligned
-from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.cli.report import make_report
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.phrases import counted

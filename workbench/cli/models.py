@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from workbench.cli.help_text import one_line
+from workbench.cli.arguments.help_text import one_line
 from workbench.core.runtimes import RUNTIMES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from workbench.cli.arguments.models import chosen_options, chosen_settings
 from workbench.cli.columns import aligned
-from workbench.cli.model_flags import chosen_options, chosen_settings
 from workbench.compare.stage import StageComparison
 from workbench.compare.tokens.steps import step_numbers
 from workbench.parity_lab import ParityOptions, write_page

@@ -6,8 +6,15 @@ import argparse
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from workbench.cli.input_arguments import add_source
-from workbench.cli.model_flags import add_flags, add_model, add_options, add_settings, chosen_options, chosen_settings
+from workbench.cli.arguments.inputs import add_source
+from workbench.cli.arguments.models import (
+    add_flags,
+    add_model,
+    add_options,
+    add_settings,
+    chosen_options,
+    chosen_settings,
+)
 from workbench.cli.sources import source_of
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput

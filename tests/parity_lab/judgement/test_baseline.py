@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.support.fake_lab import FakeRegistry, dies
 from tests.support.processes import ROOT
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.parser import parser
 from workbench.core.errors import BadInput
 from workbench.parity_lab import ParityRun, run_parity
 from workbench.parity_lab.judgement.baseline import Regression, read_baseline, regressions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workbench.cli.model_flags import add_options, add_settings
+from workbench.cli.arguments.models import add_options, add_settings
 from workbench.text.normalisers import NORMALISERS
 
 OF_THE_KEY = ("quantization", "dtype", "stepwise", "weights", "summation")  # a model's name says the type

@@ -6,8 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
+from workbench.cli.arguments.models import help_of
 from workbench.cli.model_commands import Training
-from workbench.cli.model_flags import help_of
 from workbench.conversion import LAYOUTS
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES

@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 
 from workbench import __version__
-from workbench.cli.checkpoint_arguments import add_convert, add_train_demo
-from workbench.cli.comparison_arguments import add_compare, add_parity
-from workbench.cli.decoding_arguments import add_decode, add_train_lm
-from workbench.cli.evaluate_arguments import add_evaluate
-from workbench.cli.help_text import Parser, finish
-from workbench.cli.input_arguments import add_embeddings, add_source, add_stages, add_steps, add_text_format
+from workbench.cli.arguments.checkpoints import add_convert, add_train_demo
+from workbench.cli.arguments.comparisons import add_compare, add_parity
+from workbench.cli.arguments.decoding import add_decode, add_train_lm
+from workbench.cli.arguments.evaluation import add_evaluate
+from workbench.cli.arguments.help_text import Parser, finish
+from workbench.cli.arguments.inputs import add_embeddings, add_source, add_stages, add_steps, add_text_format
+from workbench.cli.arguments.models import ANY, add_model, add_options, add_settings
+from workbench.cli.arguments.report import add_report
+from workbench.cli.arguments.server import add_app, add_key, add_serve
 from workbench.cli.live import add_live
-from workbench.cli.model_flags import ANY, add_model, add_options, add_settings
-from workbench.cli.report_arguments import add_report
-from workbench.cli.server_arguments import add_app, add_key, add_serve
 from workbench.cli.visualise import add_visualise
 from workbench.families.family import CONVERSE
 from workbench.families.language import PLACEHOLDER

@@ -8,9 +8,9 @@ import shlex
 
 import pytest
 
-from workbench.cli.arguments import parser
+from workbench.cli.arguments.help_text import EXAMPLES, one_line
+from workbench.cli.arguments.parser import parser
 from workbench.cli.commands import main
-from workbench.cli.help_text import EXAMPLES, one_line
 from workbench.core.options import option_specs
 from workbench.families import FAMILIES
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workbench.cli.input_arguments import add_conversation, add_embeddings, add_stages, add_steps
-from workbench.cli.model_flags import ANY, add_options, add_settings, words
+from workbench.cli.arguments.inputs import add_conversation, add_embeddings, add_stages, add_steps
+from workbench.cli.arguments.models import ANY, add_options, add_settings, words
 from workbench.compare.presets import MEASURES, PRESETS, WORSE_FACTOR
 
 

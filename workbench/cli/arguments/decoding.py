@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from workbench.cli.model_flags import add_flags, path_of
+from workbench.cli.arguments.models import add_flags, path_of
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.decoding.ngram.tables import HIGHEST_ORDER

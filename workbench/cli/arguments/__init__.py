@@ -1,0 +1,1 @@
+"""The arguments of the `workbench` command, and the layout of its help."""

@@ -22,17 +22,11 @@ from tests.support.processes import (
     FakeMaker,
     ParallelFakeMaker,
     eventually,
-    fakes,
     gone,
     parallel_fakes,
 )
 from workbench.core.errors import SessionDied
 from workbench.system.tempdirs import OWNER
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
-    yield from fakes(monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import selectors
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -15,35 +14,11 @@ import psutil
 import pytest
 
 from tests.support import fake_worker
-from tests.support.processes import PATIENCE, Background, FakeMaker, children, eventually, fakes, gone, heard
-from tests.support.tiny_checkpoints import LONG, long_noise, noise, tiny_sensevoice
+from tests.support.processes import PATIENCE, Background, FakeMaker, children, eventually, gone, heard
+from tests.support.tiny_checkpoints import LONG, long_noise, noise
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.core.settings import SessionSpec
-from workbench.isolation.loader import open_here
 from workbench.isolation.serial import ProcessSession
 from workbench.session.values import Progress, Transcript
-
-
-@pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> SessionSpec:
-    return SessionSpec("tiny", "sensevoice", "pytorch", tiny_sensevoice(tmp_path_factory.mktemp("tiny")))
-
-
-@pytest.fixture(scope="module")
-def session(spec: SessionSpec) -> Iterator[ProcessSession]:
-    with ProcessSession(spec) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def expected(spec: SessionSpec) -> Transcript:
-    return open_here(spec).transcribe(noise(2.0))
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
-    yield from fakes(monkeypatch)
-
 
 # Cancelled calls.
 

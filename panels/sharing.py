@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from panels.widgets.templates import render
 from workbench.registry.sources import assets
-from workbench.serving.admission.access_middleware import route_path
+from workbench.serving.admission.addresses import route_path
 
 SENTENCE = (
     "Compare speech models: transcribe, talk, look inside, and find the first layer at which two runtimes differ. "

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from tests.support.waits import until
@@ -37,7 +38,11 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
         await asyncio.sleep(LONG)
         await websocket.send_text(await websocket.receive_text())
 
-    app = Starlette(routes=[Route("/", slow), WebSocketRoute("/echo", echo)])
+    async def refuse(websocket: WebSocket) -> None:
+        await websocket.send_denial_response(PlainTextResponse("no", 404))
+
+    routes = [Route("/", slow), WebSocketRoute("/echo", echo), WebSocketRoute("/no", refuse)]
+    app = Starlette(routes=routes)
     server = uvicorn.Server(uvicorn.Config(app, port=0, http=BoundedHttpProtocol, log_level="error"))
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -91,3 +96,12 @@ def test_complete_request_may_take_longer_than_a_header(port: int) -> None:
         client.send("hello")
         assert client.recv(timeout=20) == "hello"
         assert not client.protocol.extensions, "a compressed message can be a thousand times as large as what came"
+
+
+def test_refused_websocket_gets_the_body_and_leaves_no_error_in_the_log(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InvalidStatus) as caught, connect(f"ws://127.0.0.1:{port}/no", proxy=None):
+        pass
+    assert caught.value.response.status_code == 404 and caught.value.response.body == b"no"
+    assert not caplog.records

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,10 @@ STATUSES: Mapping[type[WorkbenchError], int] = {
     Unavailable: 503,
     NoRoom: 507,
 }
+# The codes with which a websocket ends, by the status that a request would get, as in IANA's registry.
+CLOSE_CODES: Mapping[int, int] = {401: 3000, 403: 3003, 408: 3008, 429: 1013, 503: 1013}
+POLICY_VIOLATION, INTERNAL_ERROR = 1008, 1011  # for all other mistakes of a client, and faults of the server
+LONGEST_REASON = 123  # bytes (RFC 6455, 5.5)
 INVALID, SERVER = "invalid_request_error", "server_error"  # OpenAI's types of errors
 
 
@@ -42,3 +47,30 @@ def error_answer(error: WorkbenchError) -> tuple[int, Mapping[str, Any]]:
         code = "rate_limit_exceeded" if status == 429 else None
     kind = INVALID if status < 500 else SERVER
     return status, {"error": {"message": str(error), "type": kind, "param": param, "code": code}}
+
+
+def error_event(error: Mapping[str, Any], event_id: Any = None) -> dict[str, Any]:
+    """Returns the event of the realtime API for the error in a body.
+
+    Args:
+        event_id: the client's id of the event that was refused.
+    """
+    return {"type": "error", "event_id": new_event_id(), "error": {**error, "event_id": event_id}}
+
+
+def new_event_id() -> str:
+    """Returns an id for an event of the server."""
+    return f"event_{secrets.token_hex(12)}"
+
+
+def close_code(status: int) -> int:
+    """Returns the code with which a websocket ends after an error with this status of HTTP."""
+    return CLOSE_CODES.get(status, INTERNAL_ERROR if status >= 500 else POLICY_VIOLATION)
+
+
+def close_reason(sentence: str) -> str:
+    """Returns the sentence, or as much of it as the end of a websocket may state."""
+    content = sentence.encode()
+    if len(content) <= LONGEST_REASON:
+        return sentence
+    return content[: LONGEST_REASON - 3].decode(errors="ignore") + "…"

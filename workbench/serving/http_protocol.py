@@ -7,6 +7,7 @@ grows. Neither limits the time.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from typing import Any
 
@@ -30,6 +31,22 @@ class _Connection(h11.Connection):
         return event
 
 
+@functools.cache
+def _completing(protocol: Any) -> Any:
+    """Returns a protocol for websockets to which a handshake that was refused with a body is complete.
+
+    uvicorn 0.54 takes it for one without an answer, and logs an error, so a client could fill the log.
+    """
+
+    class Completing(protocol):
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+                self.handshake_complete = True
+
+    return Completing
+
+
 class BoundedHttpProtocol(H11Protocol):
     """A connection that is closed if the header of a request grows too large, or does not come in time."""
 
@@ -37,6 +54,9 @@ class BoundedHttpProtocol(H11Protocol):
         super().__init__(*args, **settings)
         self.conn = _Connection(h11.SERVER, LARGEST_HEADER)
         self.config.ws_per_message_deflate = False  # zeros would become a thousand times as many, and sound stays large
+        websockets: Any = self.ws_protocol_class
+        if websockets is not None:
+            self.ws_protocol_class = _completing(websockets)
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

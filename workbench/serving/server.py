@@ -18,7 +18,7 @@ from workbench.serving.admission.limits import LOCAL, PUBLIC, read_limits
 from workbench.serving.admission.mode import PUBLIC as PUBLIC_MODE
 from workbench.serving.admission.mode import mode_for
 from workbench.serving.mcp.server import Mcp
-from workbench.serving.routes.api import api_routes, unknown_route
+from workbench.serving.routes.api import api_routes, unknown_routes
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
 from workbench.system.endings import remove_leftovers
@@ -31,7 +31,7 @@ LEAVING_SECONDS = 5  # for answers that are under way when the server ends
 def application(service: Service) -> Starlette:
     """Returns the routes as an application, MCP's among them."""
     mcp = Mcp(service)
-    routes = [*mcp.routes(), *api_routes(service), unknown_route(service, "/{path:path}")]
+    routes = [*mcp.routes(), *api_routes(service), *unknown_routes(service, "/{path:path}")]
     return Starlette(routes=routes, lifespan=mcp.lifespan)
 
 

@@ -14,12 +14,12 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tests.support.coroutines import finished
 from workbench.openai_api.errors import Refusal
-from workbench.serving.admission import access_middleware
+from workbench.serving.admission import access_middleware, refusals
 from workbench.serving.admission.access_middleware import AccessMiddleware
 from workbench.serving.admission.guard import Guard
 from workbench.serving.admission.keys import Keys
@@ -166,9 +166,55 @@ def test_websockets_count_as_requests() -> None:
         for _ in range(2):
             with client.websocket_connect("/v1/realtime"):
                 pass
-        with pytest.raises(WebSocketDisconnect) as caught, client.websocket_connect("/v1/realtime"):
-            pass
-    assert caught.value.code == 1008 and "try again" in caught.value.reason
+        for path in ("/v1/realtime", "/live/listen"):
+            with client.websocket_connect(path) as socket:
+                event = socket.receive_json()
+                ending = socket.receive()
+            sentence = event["error"]["message"] if event["type"] == "error" else event["sentence"]
+            assert "try again" in sentence and sentence.startswith(ending["reason"][:80]) and ending["code"] == 1013
+
+
+def test_websocket_without_a_key_gets_an_event_with_the_reason(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("notebook")
+    with (
+        client_behind(Guard(), keys=keys) as client,
+        client.websocket_connect("/v1/realtime", headers=LOCALHOST) as socket,
+    ):
+        event, ending = socket.receive_json(), socket.receive()
+    assert event["type"] == "error" and event["event_id"] and event["error"]["code"] == "invalid_api_key"
+    assert ending["code"] == 3000 and 0 < len(ending["reason"].encode()) <= 123
+
+
+def test_websocket_that_must_not_be_accepted_gets_the_reason_with_a_status() -> None:
+    with client_behind(Guard()) as client:
+        for path, headers, status, sentence in (
+            ("/v1/realtime", {"origin": "https://evil.example", **LOCALHOST}, 403, "another site"),
+            ("/v1/realtime", {"host": "evil.example"}, 421, "does not know the name"),
+            ("/live/listen", {"host": "evil.example"}, 421, "does not know the name"),
+        ):
+            with pytest.raises(WebSocketDenialResponse) as caught, client.websocket_connect(path, headers=headers):
+                pass
+            assert caught.value.status_code == status and sentence in str(caught.value.json()["error"])
+
+
+def test_refused_websocket_that_does_not_read_is_left_soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(refusals, "TELLING_SECONDS", 0.05)
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("notebook")
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "websocket.send":
+            await asyncio.sleep(60)  # the buffers are full
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("the application must not see it")
+
+    scope = {"type": "websocket", "path": "/v1/realtime", "headers": [(b"host", b"localhost")]}
+    finished(asyncio.wait_for(AccessMiddleware(app, Guard(), keys=keys)(scope, receive, send), 30))
 
 
 SITE = "https://example.org"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
+from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from workbench.audio.read import read, samples_to_int16
 from workbench.registry.sources import assets
@@ -58,6 +58,26 @@ def test_invalid_live_request_is_refused_with_the_reason(http: TestClient) -> No
             socket.send_json(settings)
             reply = socket.receive_json()
         assert reply["type"] == "refused" and sentence in reply["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence", "code"),
+    [("?model=nobody", "has no model 'nobody'", 1008), ("?model=fake/speaker", "for this route", 1008)],
+)
+def test_realtime_session_of_an_unknown_model_ends_with_an_error(
+    http: TestClient, query: str, sentence: str, code: int
+) -> None:
+    with http.websocket_connect(f"/v1/realtime{query}") as socket:
+        event, ending = socket.receive_json(), socket.receive()
+    assert event["type"] == "error" and event["event_id"] and event["error"]["code"] == "model_not_found"
+    assert sentence in event["error"]["message"] and ending["code"] == code and sentence[:10] in ending["reason"]
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/realtime"])
+def test_websocket_of_an_unknown_route_is_refused_with_the_routes(http: TestClient, path: str) -> None:
+    with pytest.raises(WebSocketDenialResponse) as caught, http.websocket_connect(path):
+        pass
+    assert caught.value.status_code == 404 and "/v1/realtime" in caught.value.json()["error"]["message"]
 
 
 def test_realtime_session_transcribes_appended_audio(http: TestClient) -> None:
@@ -114,7 +134,7 @@ def test_live_recordings_have_separate_slots_and_idle_clients_lose_theirs(
     with http.websocket_connect(path) as idle:
         with http.websocket_connect(path) as second:
             error = until(second, "error" if "realtime" in path else "refused")[-1]
-            assert "1 live recordings of one visitor" in str(error)
+            assert "1 live recordings of one visitor" in str(error) and second.receive()["code"] == 1013
         assert http.get("/v1/models").status_code == 200
         assert "nothing came for" in str(until(idle, "error" if "realtime" in path else "refused")[-1])
     service.gate = Gate(replace(PUBLIC, running=0, waiting=0))  # no place for other work

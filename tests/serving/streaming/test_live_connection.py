@@ -25,8 +25,8 @@ class DeafSocket:
 
     async def accept(self) -> None: ...
 
-    async def close(self) -> None:
-        self.closed = True
+    async def close(self, code: int, reason: str) -> None:
+        self.closed = code == 1000 and not reason
 
     async def receive(self) -> dict[str, Any]:
         return dict(MESSAGE)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import json
 import re
 import secrets
 import time
@@ -21,19 +20,18 @@ from collections.abc import Callable, Iterable, Mapping
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workbench.core.errors import Busy, Unavailable, WorkbenchError
+from workbench.core.errors import Unavailable, WorkbenchError
 from workbench.core.visitors import NOBODY, Visitor, visited_by
-from workbench.openai_api.errors import Refusal, error_answer
-from workbench.serving.admission.addresses import address_of, names_this_machine
+from workbench.openai_api.errors import Refusal
+from workbench.serving.admission.addresses import address_of, names_this_machine, route_path
 from workbench.serving.admission.guard import Guard
 from workbench.serving.admission.keys import Keys
+from workbench.serving.admission.refusals import API, refuse
 
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may not come slower
 ANSWER_SECONDS = 60.0  # how long a client may take to make room for the next piece of its answer
 ENDING = Unavailable("the server ends before the answer is ready; send the request again in a moment")
-API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
-OPEN = ("/health", "/ready")
 # The page's routes beside Gradio's, and the routes of Gradio that do not ask for a name and a password themselves.
 OWN_ROUTES = ("/chat/", "/visualise/", "/timeline/", "/evaluate/", "/live", "/gradio_api/upload", "/gradio_api/info")
 UPLOADS = ("/gradio_api/upload", "/mcp/files")
@@ -96,7 +94,7 @@ class AccessMiddleware:
             visitor = self._let_in(scope, headers)
             largest = self._largest_body(scope, headers)
         except WorkbenchError as error:
-            await _refuse(scope, receive, send, error, self._allowing(headers))
+            await refuse(scope, receive, send, error, self._allowing(headers))
             return
         if _is_preflight(scope, headers):
             await _answer_preflight(headers, send, self._allowing(headers))
@@ -111,10 +109,10 @@ class AccessMiddleware:
             except WorkbenchError as error:
                 if answer is None or answer.started:
                     raise
-                await _refuse(scope, receive, answer, error, {})
+                await refuse(scope, receive, answer, error, {})
             except asyncio.CancelledError:  # the server ends, and has waited long enough for this answer
                 if answer is not None and not answer.started:
-                    await _refuse(scope, receive, answer, ENDING, {})
+                    await refuse(scope, receive, answer, ENDING, {})
 
     def _let_in(self, scope: Scope, headers: Headers) -> Visitor:
         """Returns the visitor who sends the request; raises `Refusal` or `Busy` for a request that is not answered."""
@@ -226,13 +224,6 @@ async def _answer_preflight(headers: Headers, send: Send, allowing: Mapping[byte
         found[b"access-control-allow-private-network"] = b"true"
     await send({"type": "http.response.start", "status": 204, "headers": list(found.items())})
     await send({"type": "http.response.body", "body": b""})
-
-
-def route_path(scope: Scope) -> str:
-    """Returns the path of the route, without the path of a proxy (`--root-path`) before it."""
-    path, root = str(scope["path"]), str(scope.get("root_path", ""))
-    route = path.removeprefix(root)
-    return route if root and route[:1] in ("", "/") else path
 
 
 def page_policy(nonce: str, ancestors: str = "'self'", scripts: str = "") -> str:
@@ -350,27 +341,3 @@ class _Answer:
 
 def _too_large(limit: int) -> Refusal:
     return Refusal(f"the request has more than {limit >> 20} MB, the most that this server takes", status=413)
-
-
-async def _refuse(
-    scope: Scope, receive: Receive, send: Send, error: WorkbenchError, allowing: Mapping[bytes, bytes]
-) -> None:
-    """Answers with one sentence: in OpenAI's form for programs, as `{"error": sentence}` for the page."""
-    if scope["type"] == "websocket":
-        await receive()
-        await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:120]})
-        return
-    status, reply = error_answer(error)
-    api = route_path(scope).startswith((*API, *OPEN))
-    body = json.dumps(reply if api else {"error": str(error), "detail": str(error)}, ensure_ascii=False).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"x-content-type-options", b"nosniff"),
-        (b"connection", b"close"),
-        *allowing.items(),
-    ]
-    if isinstance(error, Busy):
-        headers.append((b"retry-after", str(max(1, round(error.retry_seconds))).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

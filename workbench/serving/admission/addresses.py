@@ -1,10 +1,12 @@
-"""The network addresses of visitors, and the names by which requests may address a server. This file serves nothing."""
+"""The network addresses of visitors, and the names and paths by which requests address a server. It serves nothing."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
 from collections.abc import Iterable
+
+from starlette.types import Scope
 
 from workbench.core.errors import BadInput
 from workbench.serving.admission.mode import is_loopback
@@ -65,3 +67,10 @@ def names_this_machine(header: str, allowed: Iterable[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def route_path(scope: Scope) -> str:
+    """Returns the path of the route, without the path of a proxy (`--root-path`) before it."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    route = path.removeprefix(root)
+    return route if root and route[:1] in ("", "/") else path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 
 from workbench.serving.routes import chats, completions, health, speech, transcriptions
 from workbench.serving.service import METHODS, Service, route
@@ -10,9 +10,12 @@ from workbench.serving.streaming.live import live_routes
 from workbench.serving.streaming.realtime import realtime_routes
 
 
-def unknown_route(service: Service, path: str) -> BaseRoute:
-    """Returns the route for paths that do not exist, whatever the method."""
-    return route(service, path, ",".join(METHODS), "unknown", health.unknown)
+def unknown_routes(service: Service, path: str) -> list[BaseRoute]:
+    """Returns the routes for paths that do not exist, whatever the method, and for websockets."""
+    return [
+        route(service, path, ",".join(METHODS), "unknown", health.unknown),
+        WebSocketRoute(path, health.unknown_websocket),
+    ]
 
 
 def api_routes(service: Service) -> list[BaseRoute]:
@@ -30,5 +33,5 @@ def api_routes(service: Service) -> list[BaseRoute]:
         route(service, "/ready", "GET,HEAD", "ready", health.ready),
         route(service, "/metrics", "GET", "metrics", health.metrics),
         route(service, "/v1/realtime", "GET", "unknown", health.realtime_without_websocket),
-        unknown_route(service, "/v1/{path:path}"),
+        *unknown_routes(service, "/v1/{path:path}"),
     ]

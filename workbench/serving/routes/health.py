@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
+from starlette.websockets import WebSocket
 
 from workbench import __version__
 from workbench.core.errors import Unavailable
 from workbench.families.family import CONVERSE
 from workbench.openai_api.errors import Refusal
 from workbench.serving.offers import RuntimeOffer
-from workbench.serving.service import Call, Service
+from workbench.serving.service import Call, Service, error_response
 
 TASKS = ("transcribe", CONVERSE, "generate")
 OWNER = "speech-workbench"
@@ -96,8 +97,16 @@ async def realtime_without_websocket(call: Call) -> Any:
 
 async def unknown(call: Call) -> Any:
     """Refuses a route that does not exist."""
-    path = call.request.url.path
-    raise Refusal(
+    raise _unknown_route(call.request.url.path)
+
+
+async def unknown_websocket(socket: WebSocket) -> None:
+    """Refuses the websocket of a route that does not exist."""
+    await socket.send_denial_response(error_response(_unknown_route(socket.url.path)))
+
+
+def _unknown_route(path: str) -> Refusal:
+    return Refusal(
         f"there is no route {path!s:.80}; the routes are /v1/models, /v1/audio/transcriptions, /v1/audio/speech, "
         "/v1/chat/completions, /v1/completions and /v1/realtime",
         code="unknown_url",

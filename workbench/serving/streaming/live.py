@@ -49,7 +49,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
         except WebSocketDisconnect:
             raise
         except Exception as error:
-            connection.say({"type": "refused", "sentence": error_reply(error)[1]["error"]["message"]})
+            connection.refuse(error, lambda told: {"type": "refused", "sentence": told["message"]})
 
 
 async def _transcribe_live(service: Service, connection: Connection, request: LiveRequest) -> None:

@@ -23,10 +23,10 @@ from workbench.core.errors import Cancelled
 from workbench.core.visitors import spoken_seconds
 from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
 from workbench.live.transcription import Transcribe
-from workbench.openai_api.errors import Refusal
+from workbench.openai_api.errors import Refusal, close_code, close_reason
 from workbench.registry.handle import OpenSession
 from workbench.serving.offers import RuntimeOffer
-from workbench.serving.service import Service
+from workbench.serving.service import Service, error_reply
 from workbench.serving.transcription_options import checked_request
 from workbench.session.streams import last_result
 from workbench.session.values import Transcript
@@ -149,6 +149,7 @@ class Connection:
         self.socket = socket
         self._idle_seconds = idle_seconds
         self.stop = threading.Event()
+        self.close_code, self.close_reason = 1000, ""  # with which the connection ends, if the server ends it
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._room = asyncio.Event()
@@ -158,6 +159,17 @@ class Connection:
         """Puts a message into the queue of messages to send."""
         with contextlib.suppress(RuntimeError):  # the server has ended
             self._loop.call_soon_threadsafe(self._put, message)
+
+    def refuse(self, error: BaseException, form: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> int:
+        """Puts an error that ends the connection into the queue; returns the status that a request would get.
+
+        Args:
+            form: returns the message for the error in OpenAI's form.
+        """
+        status, body = error_reply(error)
+        self.close_code, self.close_reason = close_code(status), close_reason(body["error"]["message"])
+        self.say(form(body["error"]))
+        return status
 
     def _put(self, message: Mapping[str, Any] | None) -> None:
         self._queue.put_nowait(message)
@@ -193,7 +205,7 @@ class Connection:
             self._loop.call_soon(self._put, None)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
                 await self._sending
-                await self.socket.close()
+                await self.socket.close(self.close_code, self.close_reason)
         finally:
             self.stop.set()
             self._sending.cancel()

@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput
 from workbench.core.visitors import present_visitor
 from workbench.live.endpointing import EndpointingLimits
 from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
-from workbench.openai_api.errors import Refusal
+from workbench.openai_api.errors import Refusal, error_event, new_event_id
 from workbench.serving.routes.bodies import parsed
 from workbench.serving.service import Service, error_reply
 from workbench.serving.streaming.live_connection import (
@@ -55,12 +55,11 @@ class Realtime:
 
     def say(self, kind: str, **fields: Any) -> None:
         """Sends an event."""
-        self._connection.say({"type": kind, "event_id": f"event_{secrets.token_hex(12)}", **fields})
+        self._connection.say({"type": kind, "event_id": new_event_id(), **fields})
 
     def refuse(self, error: BaseException, event_id: Any = None) -> None:
-        """Sends an error."""
-        _, body = error_reply(error)
-        self.say("error", error={**body["error"], "event_id": event_id})
+        """Sends an error, after which the session goes on."""
+        self._connection.say(error_event(error_reply(error)[1]["error"], event_id))
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Handles an event of the client; raises `BadInput` for an invalid one."""
@@ -178,11 +177,14 @@ async def realtime(service: Service, socket: WebSocket) -> None:
         except WebSocketDisconnect:
             raise
         except Exception as error:
-            connection.say({"type": "error", **error_reply(error)[1]})
+            connection.refuse(error, error_event)
 
 
 async def _converse(service: Service, connection: Connection) -> None:
-    session = Realtime(service, connection, connection.socket.query_params.get("model", ""))
+    model = connection.socket.query_params.get("model", "")
+    if model:
+        await in_thread(live_model, service, model)  # an unknown name ends the connection, as 404 ends a request
+    session = Realtime(service, connection, model)
     try:
         while True:
             message = await connection.receive()

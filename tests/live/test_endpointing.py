@@ -104,3 +104,21 @@ def test_the_network_begins_anew_after_each_8_seconds_of_silence() -> None:
         endpointer.feed(np.zeros(round(seconds * RATE), np.float32))
         assert endpointer._network.forgotten == times  # type: ignore[attr-defined]
     assert endpointer.kept_seconds < 1.0 and endpointer.seconds == pytest.approx(16.0)
+
+
+def test_pending_sound_counts_from_the_end_of_the_last_segment() -> None:
+    endpointer = Endpointer(EndpointingLimits())
+    assert len(endpointer.feed(chunks((40, 0), (40, 1), (60, 0)))) == 1
+    assert endpointer.pending_seconds == pytest.approx(60 * SECONDS - 0.4, abs=SECONDS)
+    assert not endpointer.finish() and endpointer.pending_seconds == 0
+
+
+def test_discarded_speech_is_in_no_segment_and_the_time_goes_on() -> None:
+    endpointer = Endpointer(EndpointingLimits())
+    endpointer.feed(chunks((40, 0), (40, 1)))
+    endpointer.feed(np.ones(CHUNK // 2, np.float32))
+    assert endpointer.discard() == 1 and endpointer.discard() is None and endpointer.pending_seconds == 0
+    endpointer.feed(chunks((40, 1)))
+    [segment] = endpointer.finish()
+    assert segment.number == 2 and segment.start == pytest.approx(80.5 * SECONDS)
+    assert segment.end == endpointer.seconds == pytest.approx(120.5 * SECONDS)

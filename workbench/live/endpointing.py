@@ -58,6 +58,7 @@ class Endpointer:
         self._chunks: list[np.ndarray] = []  # chunks: of the segment, or the last ones before it
         self._count = 0  # samples in them
         self._first = 0  # samples before the kept ones
+        self._ended_at = 0  # samples before the end of the last segment and the pause that ended it
         self._speaking = False
         self._speech_chunks = 0  # chunks of speech in a row
         self._silent_chunks = 0  # chunks since the last speech
@@ -72,6 +73,11 @@ class Endpointer:
     def kept_seconds(self) -> float:
         """The seconds of sound in memory."""
         return (self._count + len(self._rest)) / SAMPLE_RATE
+
+    @property
+    def pending_seconds(self) -> float:
+        """The seconds of sound since the last segment ended, or since `finish` or `discard`."""
+        return self.seconds - self._ended_at / SAMPLE_RATE
 
     def feed(self, samples: np.ndarray) -> list[SpeechSegment]:
         """Takes the next samples, float32 [n] at 16 kHz, and returns the segments that have ended."""
@@ -96,6 +102,17 @@ class Endpointer:
         ended = [self._segment()] if self._speaking else []
         self._end(keep=0)
         return ended
+
+    def discard(self) -> int | None:
+        """Forgets the present segment and the sound before it; returns the number of the segment if there is one."""
+        number = self._number if self._speaking else None
+        self._chunks.append(self._rest)
+        self._count += len(self._rest)
+        self._rest = np.empty(0, np.float32)
+        self._end(keep=0)
+        self._silent_chunks = 0
+        self._network.forget()
+        return number
 
     def _process_chunk(self, chunk: np.ndarray) -> list[SpeechSegment]:
         probability = self._network.probability(chunk)
@@ -142,6 +159,7 @@ class Endpointer:
             self._number, self._first / SAMPLE_RATE, samples[:place], (self._first + place) / SAMPLE_RATE
         )
         self._first += place
+        self._ended_at = self._first
         self._chunks, self._count = [samples[place:].copy()], len(samples) - place
         self._number += 1
         return found
@@ -149,6 +167,7 @@ class Endpointer:
     def _end(self, keep: int) -> None:
         self._speaking = False
         self._speech_chunks = 0
+        self._ended_at = self._first + self._count
         self._drop(keep)
 
     def _drop(self, keep: int) -> None:

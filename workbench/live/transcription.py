@@ -90,11 +90,12 @@ class LiveTranscription:
         self._transcribe, self._on_event, self._busy = transcribe, on_event, busy
         self._endpointer = Endpointer(limits)
         self._changed = threading.Condition()
-        self._ended_segments: deque[tuple[SpeechSegment, float]] = deque()  # segments that have ended, and when
+        # Segments that have ended, and when; or functions to call between them.
+        self._ended_segments: deque[tuple[SpeechSegment, float] | Callable[[], None]] = deque()
         self._present: SpeechSegment | None = None
         self._last_transcript: tuple[int, int, Transcript] | None = None  # segment, samples, and what was heard in them
         self._shown = (0, 0)  # segment and samples of the last partial text
-        self._last_started = 0
+        self._last_started = self._last_discarded = 0
         self._closing = False
         self._worker = threading.Thread(target=self._work, name="live transcription", daemon=True)
         self._worker.start()
@@ -103,6 +104,11 @@ class LiveTranscription:
     def seconds(self) -> float:
         """The seconds of sound that were fed."""
         return self._endpointer.seconds
+
+    @property
+    def pending_seconds(self) -> float:
+        """The seconds of sound since the last segment ended."""
+        return self._endpointer.pending_seconds
 
     def feed(self, samples: np.ndarray) -> None:
         """Takes the next samples, float32 [n] at 16 kHz; waits if the model is far behind."""
@@ -119,12 +125,31 @@ class LiveTranscription:
             self._present = present
             self._changed.notify_all()
 
-    def commit(self) -> None:
-        """Ends the present segment, as a pause or the end of a recording does."""
+    def commit(self) -> bool:
+        """Ends the present segment, as a pause or the end of a recording does; returns whether there is one."""
         now = time.monotonic()
+        ended = self._endpointer.finish()
         with self._changed:
-            self._ended_segments += [(each, self._since(each, now)) for each in self._endpointer.finish()]
+            self._ended_segments += [(each, self._since(each, now)) for each in ended]
             self._present = None
+            self._changed.notify_all()
+        return bool(ended)
+
+    def discard(self) -> int | None:
+        """Forgets the sound since the last segment ended; returns the number of the present segment if there is one.
+
+        The segments that have ended are still transcribed.
+        """
+        number = self._endpointer.discard()
+        with self._changed:
+            self._present = None
+            self._last_discarded = number or self._last_discarded
+        return number
+
+    def call_next(self, function: Callable[[], None]) -> None:
+        """Calls a function after the final texts of the segments that have ended, and before those of later ones."""
+        with self._changed:
+            self._ended_segments.append(function)
             self._changed.notify_all()
 
     def finish(self) -> None:
@@ -158,7 +183,10 @@ class LiveTranscription:
                 ended = self._ended_segments[0] if self._ended_segments else None
                 present = self._present
             if ended is not None:
-                self._finish(*ended)
+                if isinstance(ended, tuple):
+                    self._finish(*ended)
+                else:
+                    ended()
                 with self._changed:
                     self._ended_segments.popleft()
                     self._changed.notify_all()
@@ -191,7 +219,9 @@ class LiveTranscription:
         except Exception:  # the final pass reports it
             return
         self._last_transcript = (segment.number, len(segment.samples), found)
-        self._on_event(PartialText(segment.number, segment.start, segment.end, found.text))
+        with self._changed:
+            if segment.number > self._last_discarded:
+                self._on_event(PartialText(segment.number, segment.start, segment.end, found.text))
 
     def _finish(self, segment: SpeechSegment, since: float) -> None:
         earlier = self._last_transcript

@@ -235,20 +235,77 @@ def test_half_a_sample_of_cleared_audio_does_not_spoil_the_next(http: TestClient
     assert "input_audio_buffer.speech_started" in kinds[kinds.index("input_audio_buffer.cleared") :]
 
 
+def _append(socket: Any, sound: bytes) -> None:
+    for start in range(0, len(sound), 200_000):
+        audio = base64.b64encode(sound[start : start + 200_000]).decode()
+        socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
+
+
+COMMIT = {"type": "input_audio_buffer.commit", "event_id": "mine"}
+COMPLETED = "conversation.item.input_audio_transcription.completed"
+
+
+def test_commit_of_an_empty_buffer_is_refused_and_the_session_continues(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        for sound in (b"", bytes(3000), speech()[:-16000]):
+            _append(socket, sound)
+            socket.send_json(COMMIT)
+        events = until(socket, COMPLETED)
+        socket.send_json(COMMIT)  # nothing came since the last one
+        events += until(socket, "error")
+    errors = [event["error"] for event in events if event["type"] == "error"]
+    assert [error["code"] for error in errors] == ["input_audio_buffer_commit_empty"] * 3
+    assert {error["event_id"] for error in errors} == {"mine"} and "has 94 ms" in errors[1]["message"]
+
+
+def test_commit_of_sound_without_speech_gives_an_empty_item_after_those_before(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        _append(socket, bytes(16000))
+        socket.send_json(COMMIT)
+        _append(socket, speech() + bytes(32000))  # a pause ends the speech, and new silence follows
+        socket.send_json(COMMIT)
+        events = [event for _ in range(3) for event in until(socket, COMPLETED)]
+    assert "error" not in {event["type"] for event in events}
+    assert [event["transcript"] for event in events if event["type"] == COMPLETED] == ["", "three eleven one", ""]
+    assert events[-1]["usage"]["seconds"] == pytest.approx(1.7, abs=0.3)
+    committed = [event for event in events if event["type"] == "input_audio_buffer.committed"]
+    items = [event["item_id"] for event in committed]
+    assert [event["previous_item_id"] for event in committed] == [None, *items[:2]] and len(set(items)) == 3
+
+
+def test_cleared_buffer_keeps_the_segments_that_have_ended_and_the_time(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        for _ in range(2):
+            _append(socket, speech() + speech()[:-32000])  # the second speech is not over
+            socket.send_json({"type": "input_audio_buffer.clear"})
+        events = [*until(socket, COMPLETED), *until(socket, COMPLETED)]
+        socket.send_text(_session(turn_detection={"silence_duration_ms": 300}))
+        events += until(socket, "session.updated")
+        _append(socket, speech())
+        events += until(socket, COMPLETED)
+    assert [event["transcript"] for event in events if event["type"] == COMPLETED] == ["three eleven one"] * 3
+    starts = [event["audio_start_ms"] for event in events if event["type"].endswith("speech_started")]
+    one = len(speech()) / 32  # ms
+    expected = [0, one, 2 * one - 1000, 3 * one - 1000, 4 * one - 2000]
+    assert np.abs(np.subtract(starts, expected)).max() < 400
+
+
 def test_audio_before_an_update_is_transcribed_and_each_segment_has_an_item_id(http: TestClient) -> None:
-    completed = "conversation.item.input_audio_transcription.completed"
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
         socket.send_text(_session(format={"rate": 16000}))
         for change in ({"turn_detection": {"silence_duration_ms": 300}}, {"format": {"rate": 24000}}):
             audio = base64.b64encode(speech()[:-32000]).decode()  # no pause ends it
             socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
             socket.send_text(_session(**change))
-        events = [*until(socket, completed), *until(socket, completed)]
+        events = [*until(socket, COMPLETED), *until(socket, COMPLETED)]
         socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
         socket.send_json({"type": "input_audio_buffer.clear"})
         socket.send_json({"type": "input_audio_buffer.append", "audio": audio})
         starts = [until(socket, "input_audio_buffer.speech_started")[-1] for _ in range(2)]
-    assert [event["transcript"] for event in events if event["type"] == completed] == ["three eleven one"] * 2
+    assert [event["transcript"] for event in events if event["type"] == COMPLETED] == ["three eleven one"] * 2
     items = [event["item_id"] for event in (*events, *starts) if event["type"].endswith("speech_started")]
     assert len(items) == len(set(items)) == 4
 

@@ -33,6 +33,9 @@ from workbench.serving.streaming.live_connection import (
 )
 from workbench.serving.streaming.realtime_settings import BETA, RealtimeSettings
 
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+SHORTEST_COMMIT = 0.1  # seconds of sound, as in OpenAI's API
+
 
 class Realtime:
     """A transcription session: events in, events out.
@@ -47,6 +50,7 @@ class Realtime:
         self._settings = RealtimeSettings(model)
         self._live: LiveTranscription | None = None
         self._sound = PcmDecoder(self._settings.rate)
+        self._earlier_seconds = 0.0  # of sound before the last change of the settings
         self._items: dict[int, str] = {}
         self._before: str | None = None
         self._sent: dict[int, str] = {}
@@ -69,10 +73,10 @@ class Realtime:
         elif kind == "input_audio_buffer.append":
             self._transcription().feed(self._sound.samples(_decoded(event.get("audio"))))
         elif kind == "input_audio_buffer.commit":
-            self._transcription().feed(self._sound.rest())
-            self._transcription().commit()
+            self._commit()
         elif kind == "input_audio_buffer.clear":
-            self.close()
+            if self._live is not None:
+                self._forget(self._live.discard())
             self._sound = PcmDecoder(self._settings.rate)  # half a sample of the old sound would spoil the new one
             self.say("input_audio_buffer.cleared")
         else:
@@ -89,6 +93,41 @@ class Realtime:
             for values_by_number in (self._items, self._sent, self._last):  # the next sound counts from one again
                 values_by_number.clear()
 
+    def _commit(self) -> None:
+        """Ends the present segment. Sound without speech becomes an item with an empty text."""
+        pending_seconds = 0.0
+        if self._live is not None:
+            self._live.feed(self._sound.rest())
+            pending_seconds = self._live.pending_seconds
+            if self._live.commit():
+                return
+        if self._live is None or pending_seconds < SHORTEST_COMMIT:
+            raise Refusal(
+                f"the audio buffer has {1000 * pending_seconds:.0f} ms of new sound; append at least "
+                f"{1000 * SHORTEST_COMMIT:.0f} ms before a commit",
+                code="input_audio_buffer_commit_empty",
+            )
+        self._live.call_next(lambda: self._say_silence(pending_seconds))
+
+    def _say_silence(self, seconds: float) -> None:
+        item = _new_item()
+        self._say_committed(item)
+        self._say_completed({"item_id": item, "content_index": 0}, "", seconds)
+
+    def _say_committed(self, item: str) -> None:
+        self.say("input_audio_buffer.committed", item_id=item, previous_item_id=self._before)
+        self._before = item
+
+    def _say_completed(self, item_fields: Mapping[str, Any], text: str, seconds: float) -> None:
+        usage = {"type": "duration", "seconds": round(seconds, 3)}
+        self.say(f"{TRANSCRIPTION}.completed", **item_fields, transcript=text, usage=usage)
+
+    def _forget(self, number: int | None) -> None:
+        """Forgets what was sent about a segment."""
+        if number is not None:
+            for values_by_number in (self._items, self._sent, self._last):
+                values_by_number.pop(number, None)
+
     def _session(self) -> dict[str, Any]:
         return self._settings.described(self._id)
 
@@ -100,6 +139,7 @@ class Realtime:
             if self._live is not None:  # what came before is transcribed as it was asked
                 self._live.feed(self._sound.rest())
                 self._live.finish()
+                self._earlier_seconds += self._live.seconds
             self.close()
             self._settings, self._sound = settings, PcmDecoder(settings.rate)
         self.say("session.updated", session=self._session())
@@ -119,35 +159,38 @@ class Realtime:
         return self._live
 
     def _on_event(self, event: LiveEvent) -> None:
-        item = self._items.setdefault(event.number, f"item_{secrets.token_hex(10)}")
+        item = self._items.setdefault(event.number, _new_item())
         item_fields = {"item_id": item, "content_index": 0}
-        prefix = "conversation.item.input_audio_transcription"
         if isinstance(event, SpeechStarted):
-            self.say("input_audio_buffer.speech_started", audio_start_ms=round(1000 * event.start), item_id=item)
+            self.say("input_audio_buffer.speech_started", audio_start_ms=self._ms(event.start), item_id=item)
         elif isinstance(event, PartialText):
             words = event.text.split(" ")
             agreed = _agreed(self._last.get(event.number, []), words)
             self._last[event.number] = words
             self._add(event.number, " ".join(agreed), item_fields)
         else:
-            self.say("input_audio_buffer.speech_stopped", audio_end_ms=round(1000 * event.end), item_id=item)
-            self.say("input_audio_buffer.committed", item_id=item, previous_item_id=self._before)
-            self._before = item
+            self.say("input_audio_buffer.speech_stopped", audio_end_ms=self._ms(event.end), item_id=item)
+            self._say_committed(item)
             if isinstance(event, FinalText):
                 self._add(event.number, event.transcript.text, item_fields)
-                seconds = round(event.end - event.start, 3)
-                usage = {"type": "duration", "seconds": seconds}
-                self.say(f"{prefix}.completed", **item_fields, transcript=event.transcript.text, usage=usage)
+                self._say_completed(item_fields, event.transcript.text, event.end - event.start)
             else:
-                self.say(f"{prefix}.failed", **item_fields, error=error_reply(event.error)[1]["error"])
-            for values_by_number in (self._items, self._sent, self._last):
-                values_by_number.pop(event.number, None)
+                self.say(f"{TRANSCRIPTION}.failed", **item_fields, error=error_reply(event.error)[1]["error"])
+            self._forget(event.number)
+
+    def _ms(self, seconds: float) -> int:
+        """Returns a time from the start of the session's sound, in ms."""
+        return round(1000 * (self._earlier_seconds + seconds))
 
     def _add(self, number: int, text: str, item_fields: Mapping[str, Any]) -> None:
         sent_text = self._sent.get(number, "")
         if len(text) > len(sent_text) and text.startswith(sent_text):
             self._sent[number] = text
-            self.say("conversation.item.input_audio_transcription.delta", **item_fields, delta=text[len(sent_text) :])
+            self.say(f"{TRANSCRIPTION}.delta", **item_fields, delta=text[len(sent_text) :])
+
+
+def _new_item() -> str:
+    return f"item_{secrets.token_hex(10)}"
 
 
 def _agreed(before: list[str], now: list[str]) -> list[str]:

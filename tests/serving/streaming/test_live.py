@@ -330,3 +330,31 @@ def test_websocket_frame_of_more_than_a_megabyte_is_processed_completely(http: T
         socket.send_json({"type": "stop"})
         end = until(socket, "end")[-1]
     assert end["seconds"] == pytest.approx(40 + len(speech()) / 32000, abs=0.01)
+
+
+def test_live_recordings_and_their_segments_are_counted(http: TestClient) -> None:
+    def figures() -> list[str]:
+        return [line.removeprefix("workbench_live_") for line in http.get("/metrics").text.splitlines()]
+
+    model = 'model="fake/sense|pytorch"'
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        _append(socket, speech() * 2)
+        for _ in range(2):
+            until(socket, COMPLETED)
+        open_figures = figures()
+    for path, message in (("/v1/realtime?model=nobody", {}), ("/live/listen", {"rate": 1})):
+        with http.websocket_connect(path) as socket:
+            socket.send_json(message)
+            until(socket, "error" if "realtime" in path else "refused")
+            socket.receive()
+    assert 'open{route="realtime"} 1.0' in open_figures
+    assert f'segments_total{{{model},outcome="completed",route="realtime"}} 2.0' in open_figures
+    assert any(line.startswith(f'workbench_audio_seconds_total{{{model},route="realtime"}} ') for line in open_figures)
+    assert {
+        'open{route="realtime"} 0.0',
+        'open{route="live"} 0.0',
+        f'recordings_total{{{model},route="realtime",status="200"}} 1.0',
+        'recordings_total{model="none",route="realtime",status="404"} 1.0',
+        'recordings_total{model="none",route="live",status="400"} 1.0',
+    } <= {*figures()}

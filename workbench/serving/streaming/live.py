@@ -22,6 +22,7 @@ from workbench.core.visitors import present_visitor
 from workbench.live.endpointing import Endpointer
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
+from workbench.serving.figures import LiveRecording
 from workbench.serving.routes.bodies import parsed
 from workbench.serving.service import Service, error_reply
 from workbench.serving.streaming.live_connection import (
@@ -29,6 +30,7 @@ from workbench.serving.streaming.live_connection import (
     Connection,
     LiveRequest,
     PcmDecoder,
+    counted,
     in_thread,
     live_request,
     transcriber,
@@ -39,27 +41,35 @@ async def listen(service: Service, socket: WebSocket) -> None:
     """Serves the page's microphone."""
     connection = Connection(socket, service.gate.live_idle_seconds)
     async with connection.open():
-        try:
-            with service.gate.live.hold(present_visitor()):
-                first = _json_of(await connection.receive())
-                if not isinstance(first, Mapping):
-                    raise Refusal("the first message is not a JSON object; reload the page")
-                page_request = await in_thread(live_request, service, first)
-                await _transcribe_live(service, connection, page_request)
-        except WebSocketDisconnect:
-            raise
-        except Exception as error:
-            connection.refuse(error, lambda told: {"type": "refused", "sentence": told["message"]})
+        with service.figures.live("live") as recording:
+            try:
+                with service.gate.live.hold(present_visitor()):
+                    first = _json_of(await connection.receive())
+                    if not isinstance(first, Mapping):
+                        raise Refusal("the first message is not a JSON object; reload the page")
+                    page_request = await in_thread(live_request, service, first)
+                    await _transcribe_live(service, connection, recording, page_request)
+            except WebSocketDisconnect:
+                raise
+            except Exception as error:
+                recording.status = connection.refuse(error, _refused)
 
 
-async def _transcribe_live(service: Service, connection: Connection, request: LiveRequest) -> None:
+def _refused(error: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"type": "refused", "sentence": error["message"]}
+
+
+async def _transcribe_live(
+    service: Service, connection: Connection, recording: LiveRecording, request: LiveRequest
+) -> None:
     sound = PcmDecoder(request.rate)
     if request.model is None:
         await _notice(connection, sound, Endpointer(request.limits))
         return
     opened = await in_thread(transcriber, service, request.model, connection.stop)
     transcribe, busy, _ = opened
-    live = LiveTranscription(transcribe, lambda event: connection.say(page_event(event)), request.limits, busy)
+    on_event = counted(service, recording, request.model, lambda event: connection.say(page_event(event)))
+    live = LiveTranscription(transcribe, on_event, request.limits, busy)
     try:
         connection.say({"type": "ready"})
         while True:

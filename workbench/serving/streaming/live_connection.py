@@ -22,9 +22,10 @@ from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import Cancelled
 from workbench.core.visitors import spoken_seconds
 from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
-from workbench.live.transcription import Transcribe
+from workbench.live.transcription import Failed, FinalText, LiveEvent, Transcribe
 from workbench.openai_api.errors import Refusal, close_code, close_reason
 from workbench.registry.handle import OpenSession
+from workbench.serving.figures import LiveRecording
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Service, error_reply
 from workbench.serving.transcription_options import checked_request
@@ -133,6 +134,21 @@ def transcriber(
             return last_result(_until(stop, events), Transcript, "the transcription")
 
     return transcribe, lambda: session.occupied, session
+
+
+def counted(
+    service: Service, recording: LiveRecording, model: LiveModel, on_event: Callable[[LiveEvent], None]
+) -> Callable[[LiveEvent], None]:
+    """Returns a function that counts the segments among the events of a transcription, and passes the events on."""
+    recording.model = model.offer.cell.value
+
+    def take(event: LiveEvent) -> None:
+        if isinstance(event, FinalText | Failed):
+            outcome = "completed" if isinstance(event, FinalText) else "failed"
+            service.figures.segment(recording, event.end - event.start, outcome)
+        on_event(event)
+
+    return take
 
 
 def _until(stop: threading.Event, events: Any) -> Any:

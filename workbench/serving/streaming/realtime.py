@@ -20,6 +20,7 @@ from workbench.core.visitors import present_visitor
 from workbench.live.endpointing import EndpointingLimits
 from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal, error_event, new_event_id
+from workbench.serving.figures import LiveRecording
 from workbench.serving.routes.bodies import parsed
 from workbench.serving.service import Service, error_reply
 from workbench.serving.streaming.live_connection import (
@@ -27,6 +28,7 @@ from workbench.serving.streaming.live_connection import (
     Connection,
     LiveModel,
     PcmDecoder,
+    counted,
     in_thread,
     live_model,
     transcriber,
@@ -44,8 +46,8 @@ class Realtime:
     partial texts in a row agree, and `completed` holds the final text.
     """
 
-    def __init__(self, service: Service, connection: Connection, model: str):
-        self._service, self._connection = service, connection
+    def __init__(self, service: Service, connection: Connection, recording: LiveRecording, model: str):
+        self._service, self._connection, self._recording = service, connection, recording
         self._id = f"sess_{secrets.token_hex(12)}"
         self._settings = RealtimeSettings(model)
         self._live: LiveTranscription | None = None
@@ -155,7 +157,8 @@ class Realtime:
             model = self._model(self._settings)
             transcribe, busy, _ = transcriber(self._service, model, self._connection.stop)
             limits = EndpointingLimits(self._settings.silence_ms / 1000)
-            self._live = LiveTranscription(transcribe, self._on_event, limits, busy)
+            on_event = counted(self._service, self._recording, model, self._on_event)
+            self._live = LiveTranscription(transcribe, on_event, limits, busy)
         return self._live
 
     def _on_event(self, event: LiveEvent) -> None:
@@ -214,20 +217,21 @@ async def realtime(service: Service, socket: WebSocket) -> None:
     """Serves a realtime transcription session."""
     connection = Connection(socket, service.gate.live_idle_seconds)
     async with connection.open():
-        try:
-            with service.gate.live.hold(present_visitor()):
-                await _converse(service, connection)
-        except WebSocketDisconnect:
-            raise
-        except Exception as error:
-            connection.refuse(error, error_event)
+        with service.figures.live("realtime") as recording:
+            try:
+                with service.gate.live.hold(present_visitor()):
+                    await _converse(service, connection, recording)
+            except WebSocketDisconnect:
+                raise
+            except Exception as error:
+                recording.status = connection.refuse(error, error_event)
 
 
-async def _converse(service: Service, connection: Connection) -> None:
+async def _converse(service: Service, connection: Connection, recording: LiveRecording) -> None:
     model = connection.socket.query_params.get("model", "")
     if model:
         await in_thread(live_model, service, model)  # an unknown name ends the connection, as 404 ends a request
-    session = Realtime(service, connection, model)
+    session = Realtime(service, connection, recording, model)
     try:
         while True:
             message = await connection.receive()

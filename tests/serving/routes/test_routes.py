@@ -23,9 +23,10 @@ from tests.serving.conftest import error_message
 from tests.support.coroutines import finished
 from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_panels import FakeGgufRegistry, tone
+from workbench.openai_api.sound_formats import encode_sound
 from workbench.serving.admission.gate import Gate
 from workbench.serving.admission.limits import LOCAL, PUBLIC
-from workbench.serving.routes import bodies
+from workbench.serving.routes import bodies, speech
 from workbench.serving.routes.health import listed
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientGone, all_events, events_of
 from workbench.serving.server import application
@@ -222,6 +223,25 @@ def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI)
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.speech.create(model="fake/words", voice="alloy", input="one")
     assert error_message(caught) == "fake/words answers in text; expected a model that speaks"
+
+
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+def test_speech_file_is_encoded_outside_the_event_loop(
+    client: OpenAI, monkeypatch: pytest.MonkeyPatch, stream_format: Any
+) -> None:
+    formats: list[str] = []
+
+    def encode(samples: Any, rate: int, form: str) -> bytes:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        formats.append(form)
+        return encode_sound(samples, rate, form)
+
+    monkeypatch.setattr(speech, "encode_sound", encode)
+    client.audio.speech.create(
+        model="fake/speech", voice="alloy", input="one", response_format="wav", stream_format=stream_format
+    ).read()
+    assert formats == ["wav"]
 
 
 def test_chat_completion_returns_audio_with_its_transcript(client: OpenAI) -> None:

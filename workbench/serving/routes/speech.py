@@ -5,10 +5,11 @@ Raw samples have 24,000 Hz, as OpenAI's clients expect; a file has the model's o
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,8 @@ async def speak(call: Call) -> Any:
     if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
         raise WorkbenchError(SILENT)
     call.seconds = answer.audio_seconds
-    return Response(encode_sound(answer.audio, answer.sample_rate, request.form), media_type=TYPES[request.form])
+    content = await asyncio.to_thread(encode_sound, answer.audio, answer.sample_rate, request.form)
+    return Response(content, media_type=TYPES[request.form])
 
 
 def speech_events(
@@ -111,10 +113,13 @@ class SpeechStream:
         if request.form == PCM:
             yield _sent(request, encoder.feed(np.empty(0, np.float32), last=True))
         else:
-            yield _sent(request, encode_sound(np.concatenate(sound), self._rate, request.form))
+            yield await asyncio.to_thread(self._file, sound)
         self._call.seconds = answer.audio_seconds
         if request.events:
             yield encode_events([{"type": "speech.audio.done", "usage": _usage(answer)}])
+
+    def _file(self, sound: Sequence[np.ndarray]) -> bytes:
+        return _sent(self._request, encode_sound(np.concatenate(sound), self._rate, self._request.form))
 
 
 def _usage(answer: Answer) -> dict[str, int]:

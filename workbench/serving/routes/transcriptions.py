@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncGenerator, Generator
@@ -42,7 +43,7 @@ async def transcribe(call: Call) -> Any:
         for event in await all_events(call.request, work):
             if isinstance(event, Transcript):
                 call.seconds = event.audio_seconds
-                body, kind = transcription(event, request)
+                body, kind = await asyncio.to_thread(transcription, event, request)
                 return Response(body, media_type=kind)
         raise WorkbenchError("the session ended without a transcript")
     finally:

@@ -14,8 +14,9 @@ from pathlib import Path, PurePosixPath
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
-from workbench.evaluation.manifests.folders import KALDI, is_archive
+from workbench.evaluation.manifests.folders import is_archive
 from workbench.evaluation.manifests.found import is_list, lists_among
+from workbench.evaluation.manifests.kaldi import KALDI
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
 from workbench.registry.sources import assets

@@ -54,6 +54,11 @@ def cut(**changes: Any) -> str:
     return json.dumps({**CUT, **changes})
 
 
+AISHELL: dict[str, str | bytes] = {
+    "transcript/aishell_transcript_v0.8.txt": "BAC009S07W01 我们 回 家\nBAC009S08W01 终于\n",
+    "wav/dev/S07/BAC009S07W01.wav": "",
+    "wav/test/S08/BAC009S08W01.wav": "",
+}
 VALID: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
     "csv": (
         {"list.csv": '\ufeffid,audio,text,speaker,take\nu1,a.wav,"one, two",7,3\n\nu2,/x/b.wav,,,\n'},
@@ -120,6 +125,35 @@ VALID: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
         "",
         "folder",
         [Utterance("8/1/8-1-0", "8/1/8-1-0.flac", "ONE TWO", speaker="8")],
+    ),
+    "mls": (
+        {
+            "transcripts.txt": "5_6_07\twe go home\n5_6_08\tat last\n",
+            "segments.txt": "5_6_07\thttp://host/a.mp3\t0\t1\n",
+            "audio/5/6/5_6_07.opus": "",
+            "audio/5/6/5_6_08.flac": "",
+        },
+        "",
+        "folder",
+        [
+            Utterance("audio/5/6/5_6_07", "audio/5/6/5_6_07.opus", "we go home", speaker="5"),
+            Utterance("audio/5/6/5_6_08", "audio/5/6/5_6_08.flac", "at last", speaker="5"),
+        ],
+    ),
+    "aishell": (
+        AISHELL,
+        "",
+        "folder",
+        [
+            Utterance("wav/dev/S07/BAC009S07W01", "wav/dev/S07/BAC009S07W01.wav", "我们 回 家", speaker="S07"),
+            Utterance("wav/test/S08/BAC009S08W01", "wav/test/S08/BAC009S08W01.wav", "终于", speaker="S08"),
+        ],
+    ),
+    "wenet": (
+        {"data.list": '{"key": "u1", "wav": "/data/a.wav", "txt": "one two"}\n'},
+        "data.list",
+        "jsonl",
+        [Utterance("u1", "/data/a.wav", "one two")],
     ),
     "beside": (
         {"a.wav": "", "a.txt": "one\ntwo\n", "b.mp3": "", "b.lab": "three", "c.wav": ""},
@@ -205,7 +239,8 @@ def test_bad_jsonl_object_is_skipped_with_a_reason(tmp_path: Path, row: str) -> 
 
 @pytest.mark.parametrize("row", BAD_KALDI)
 def test_bad_kaldi_line_is_skipped_with_a_reason(tmp_path: Path, row: str) -> None:
-    path = write(tmp_path, {"wav.scp": f"good a.wav\n{row}\n", "text": "good one\nu1 two\n"})
+    text = "good one\nu1 two\n" if row.startswith("u1") else "good one\n"
+    path = write(tmp_path, {"wav.scp": f"good a.wav\n{row}\n", "text": text})
     _check_row(path, "wav.scp, line 2", BAD_KALDI[row])
 
 
@@ -279,6 +314,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda d: write(d, {"d/wav.scp": "r a.wav", "d/text": "u one", "d/segments": "u q 1 2"}) / "d",
         "no recording 'q'",
     ),
+    "shards": (lambda d: write(d, {"a.list": "shards/0.tar\nshards/1.tar\n"}) / "a.list", "is a list of archives"),
+    "columns": (lambda d: write(d, {"a.parquet": "PAR1"}) / "a.parquet", "is a table in a binary format"),
+    "hugging face's columns": (lambda d: write(d, {"d/data/a.parquet": "PAR1"}) / "d", "d/data/a.parquet is a table"),
     "zip": (lambda d: write(d, {"a.zip": "PK"}) / "a.zip", "cannot be read"),
     "tar": (lambda d: write(d, {"a.tar": "x" * 999}) / "a.tar", "cannot be read"),
     "address": (lambda d: Path("memory:") / "none.csv", "is not there"),

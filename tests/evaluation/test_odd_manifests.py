@@ -37,6 +37,12 @@ def rows(path: Path) -> tuple[list[Utterance], list[Bad]]:
     ]
 
 
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, "utf-8")
+
+
 def write_zip(path: Path, members: dict[str, bytes | str], method: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, content in members.items():
@@ -234,3 +240,53 @@ def test_non_utf8_file_names_are_skipped_and_non_utf8_folders_are_accepted(tmp_p
     assert evaluation.run.manifest.root == str(folder) and evaluation.skipped()[0]["where"] == "b\udcff.wav"
     [utterance] = evaluation.utterances()
     assert len(audio.read(cast(str, Recordings(str(folder)).source(utterance))).samples) == 1600
+
+
+def test_texts_and_recordings_of_kaldi_without_a_partner_are_named(tmp_path: Path) -> None:
+    write(tmp_path, {"wav.scp": "r1 a.wav\nr2 b.wav\n", "text": "r9 nine\nr1 one\nr1 uno\n"})
+    good, bad = rows(tmp_path)
+    assert [(each.id, each.text) for each in good] == [("r1", "one")]
+    assert [each.where for each in bad] == ["wav.scp, line 2", "text, line 3", "text, line 1"]
+    assert "has no text" in bad[0].reason and "a text on line 2" in bad[1].reason and "no 'r9'" in bad[2].reason
+    write(tmp_path, {"segments": "u1 r1 0 1\n", "text": "u1 one\nu2 two\n"})
+    good, bad = rows(tmp_path)
+    assert [each.id for each in good] == ["u1"]
+    assert [(each.where, each.reason) for each in bad] == [
+        ("wav.scp, line 2", "segments has no segment of the recording 'r2'"),
+        ("text, line 2", "segments has no 'u2', so only the text of this utterance is there"),
+    ]
+
+
+def test_lines_of_a_list_of_transcripts_that_fit_no_recording_are_named(tmp_path: Path) -> None:
+    lists = {"x/transcripts.txt": "a one\nb.wav two\nc three\na four\n", "x/a.wav": "", "x/b.wav": ""}
+    write(tmp_path, {**lists, "y/a.wav": "", "y/transcript-notes.txt": "Recorded in May.\n"})
+    good, bad = rows(tmp_path)
+    assert [(each.id, each.text) for each in good] == [("x/a", "one"), ("x/b", "two")]
+    assert [(each.where, each.reason.partition(";")[0]) for each in bad] == [
+        ("x/transcripts.txt, line 4", "the recording 'a' has another text already"),
+        ("x/transcripts.txt, line 3", "there is no recording 'c', only its text"),
+        ("y/transcript-notes.txt", "none of its 1 lines begins with the name of a recording"),
+        ("y/a.wav", "there is no transcript beside it"),
+    ]
+    write(tmp_path, {"transcripts.txt": "a five\n"})
+    reason = "several recordings are called 'a': x/a and y/a; expected one"
+    assert Bad("transcripts.txt, line 1", reason) in rows(tmp_path)[1]
+
+
+@pytest.mark.parametrize("part, name", [("wav", "test/S08/BAC009S08W01"), ("wav/test", "S08/BAC009S08W01")])
+def test_part_of_aishell_has_the_list_beside_its_folder_of_recordings(tmp_path: Path, part: str, name: str) -> None:
+    transcripts = {"transcript/aishell_transcript_v0.8.txt": "BAC009S07W01 我们 回 家\nBAC009S08W01 终于\n"}
+    write(tmp_path, {**transcripts, f"{part}/{name}.wav": ""})
+    assert rows(tmp_path / part) == ([Utterance(name, f"{name}.wav", "终于", speaker="S08")], [])
+
+
+def test_list_of_transcripts_is_read_to_its_end_also_in_an_archive(tmp_path: Path) -> None:
+    """A list of a large corpus is longer than any transcript of one recording."""
+    lines = "".join(f"other{number} {'word ' * 200}\n" for number in range(5000)) + "a one\n"
+    with tarfile.open(tmp_path / "c.tar", "w") as tar:
+        for name, content in (("c/transcripts.txt", lines.encode()), ("c/wav/a.wav", b"")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    good, bad = rows(tmp_path / "c.tar")
+    assert [(each.audio, each.text) for each in good] == [("c/wav/a.wav", "one")] and len(bad) == 5000

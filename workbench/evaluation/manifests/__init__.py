@@ -3,10 +3,10 @@
 | format | what it is |
 | --- | --- |
 | `csv`, `tsv` | a table with a line of names; Hugging Face's metadata.csv, Common Voice's lists |
-| `jsonl` | an object on each line; NeMo's `audio_filepath, duration, text, offset`; Hugging Face's metadata.jsonl |
+| `jsonl` | an object on each line: the lists of NeMo, FunASR and WeNet (data.list), Hugging Face's metadata.jsonl |
 | `lhotse` | a cut set, .jsonl or .jsonl.gz |
 | `kaldi` | a data directory: wav.scp, text, and maybe segments, utt2spk, utt2lang |
-| `folder` | recordings with a.txt or a.lab beside a.wav, or LibriSpeech's .trans.txt; also in a .zip or .tar |
+| `folder` | recordings with a.txt or a.lab beside a.wav, or lists of LibriSpeech, MLS, AISHELL; also .zip and .tar |
 
 A row that cannot be used is passed on with its line and the reason, and the reading goes on. Only the rows decide what
 the corpus is, and not the files on the disk: the same list gives the same corpus on every machine. No audio is read

@@ -1,103 +1,32 @@
-"""Manifests that are directories: Kaldi's, and recordings with their transcripts beside, also in an archive."""
+"""Manifests that are folders or archives: recordings with their transcripts beside, or with lists of transcripts."""
 
 from __future__ import annotations
 
+import re
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.found import Rows, lists_among, no_corpus
+from workbench.evaluation.manifests.found import COLUMNAR, LONGEST_TEXT, Rows, inside_a_table, lists_among, no_corpus
+from workbench.evaluation.manifests.named_values import decoded_lines, named_values
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
-from workbench.formats.text_files import lines_of
+from workbench.formats.text_files import LARGEST_TEXT
 from workbench.system.folders import files_below, is_system_file
 
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
 LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and its text on each line
-KALDI = "wav.scp"  # the file that makes a folder a data directory of Kaldi
-LONGEST = 1 << 20  # bytes of a transcript
-
-
-# Kaldi's data directories.
-
-
-def kaldi_rows(folder: Path) -> Rows:
-    """Yields the utterances of a data directory: those of `segments` if that file exists, else those of `wav.scp`."""
-    recordings: dict[str, str] = {}
-    texts = dict(_table(folder / "text"))
-    speakers = dict(_table(folder / "utt2spk", required=False))
-    languages = dict(_table(folder / "utt2lang", required=False))
-    segmented = (folder / "segments").is_file()
-    for number, (name, value) in enumerate(_table(folder / KALDI), 1):
-        where = f"wav.scp, line {number}"
-        reason = _unusable(name, value, where)
-        if reason:
-            yield where, reason
-        elif name in recordings:
-            yield where, f"the recording {name!r:.80} appears there twice"
-        else:
-            recordings[name] = value
-            if not segmented:
-                yield where, _kaldi_row(name, value, texts, speakers, languages)
-    if segmented:
-        for number, (name, value) in enumerate(_table(folder / "segments"), 1):
-            where, fields = f"segments, line {number}", value.split()
-            if len(fields) != 3:
-                yield where, f"it has {len(fields) + 1} fields; expected UTTERANCE RECORDING START END"
-            elif fields[0] not in recordings:
-                yield where, f"wav.scp has no recording {fields[0]!r:.80} that can be used"
-            else:
-                row = _kaldi_row(name, recordings[fields[0]], texts, speakers, languages)
-                yield where, {**row, "offset": fields[1], "end": None if fields[2] == "-1" else fields[2]}
-
-
-def _kaldi_row(
-    name: str, audio: str, texts: dict[str, str], speakers: dict[str, str], languages: dict[str, str]
-) -> dict[str, object]:
-    return {
-        "id": name,
-        "audio": audio,
-        "text": texts.get(name),
-        "speaker": speakers.get(name),
-        "language": languages.get(name),
-    }
-
-
-def _unusable(name: str, value: str, where: str) -> str | None:
-    if not value:
-        return f"the recording {name!r:.80} has no path"
-    if value.endswith("|"):
-        return (
-            f"the recording {name!r:.80} is the output of a command ({value[:60]!r}), which is not run; expected a file"
-        )
-    path, colon, position = value.rpartition(":")
-    if colon and position.isdigit() and path.endswith(".ark"):
-        return f"the recording {name!r:.80} is inside a Kaldi archive ({value[-60:]!r}); expected a sound file"
-    return None
-
-
-def _table(path: Path, required: bool = True) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a file in a data directory."""
-    if not path.is_file():
-        if required:
-            raise BadInput(f"the Kaldi data directory {path.parent} has no file {path.name}; expected one")
-        return
-    yield from _pairs(_lines(path.read_bytes(), str(path)))
-
-
-def _pairs(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the first field of each line, which a space or a tab ends, and the rest."""
-    for line in lines:
-        if line.strip():
-            name, _, value = line.strip().partition(" ")
-            if "\t" in name:
-                name, _, value = line.strip().partition("\t")
-            yield name, value.strip()
-
-
-# Recordings with their transcripts beside.
+NAMED_LIST = re.compile(r"[^/]*transcript[^/]*\.txt$", re.IGNORECASE)
+"""The same for recordings in any folder: MLS's transcripts.txt, AISHELL's aishell_transcript_v0.8.txt."""
+WAV, BESIDE_WAV = "wav", "transcript"  # AISHELL: the folder of its recordings, and the folder of its list beside that
+LONGEST = 4 * LONGEST_TEXT + 1  # bytes of a transcript
+SPEAKERS = (
+    re.compile(r"([0-9]+)[-_][0-9]+[-_][0-9]+"),  # LibriSpeech and MLS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER
+    re.compile(r"BAC[0-9]+(S[0-9]+)W[0-9]+"),  # AISHELL: BAC009S0764W0121
+)
 
 
 @dataclass(frozen=True)
@@ -116,11 +45,11 @@ def listing_of(path: Path) -> Listing:
     try:
         if path.is_dir():
             names = sorted(each.relative_to(path).as_posix() for each in files_below(path))
-            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(LONGEST))
+            return Listing(_of_users(names), lambda name: (path / name).open("rb").read(_most_bytes(name)))
         if path.suffix.lower() == ".zip":
             archive = zipfile.ZipFile(path)
             inside = sorted(each.filename for each in archive.infolist() if not each.is_dir())
-            return Listing(_of_users(inside), lambda name: archive.open(name).read(LONGEST))
+            return Listing(_of_users(inside), lambda name: archive.open(name).read(_most_bytes(name)))
         members: dict[
             str, bytes
         ] = {}  # transcripts are kept, because going back in a compressed archive reads it again
@@ -128,10 +57,14 @@ def listing_of(path: Path) -> Listing:
             for member in tar:
                 if member.isfile():
                     text = member.name.lower().endswith((*TRANSCRIPTS, LISTED)) and tar.extractfile(member)
-                    members[member.name] = text.read(LONGEST) if text else b""
+                    members[member.name] = text.read(_most_bytes(member.name)) if text else b""
         return Listing(_of_users(sorted(members)), members.__getitem__)
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
+
+
+def _most_bytes(name: str) -> int:
+    return LARGEST_TEXT if name.endswith(LISTED) or NAMED_LIST.search(name) else LONGEST
 
 
 def _of_users(names: Sequence[str]) -> list[str]:
@@ -147,42 +80,105 @@ def folder_rows(path: Path) -> Rows:
     names = set(listing.names)
     recordings = [name for name in listing.names if PurePosixPath(name).suffix.lower() in SOUNDS]
     if not recordings:
-        raise no_corpus(path, "holds no recordings")
+        table = next((name for name in listing.names if name.lower().endswith(COLUMNAR)), "")
+        raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
     lists = lists_among(listing.names)
     if lists and not any(name.lower().endswith((*TRANSCRIPTS, LISTED)) for name in listing.names):
         advice = "name that list" if path.is_dir() else "unpack it and name that list"
         raise BadInput(f"{path} holds no transcripts beside its recordings, but the list {lists[0]}; {advice}")
-    listed: dict[str, str] = {}
-    for name in listing.names:
-        if name.endswith(LISTED):
-            folder = name.rpartition("/")[0]
-            try:
-                for stem, text in _pairs(_lines(_content(listing, name), name)):
-                    listed[f"{folder}/{stem}" if folder else stem] = text
-            except BadInput as error:
-                yield name, str(error)
     stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
-    for stem in sorted(listed.keys() - set(stems.values())):
-        yield stem, "there is no recording of this name, only its text"
+    listed: dict[str, str] = {}
+    yield from _read_lists(path, listing, {*stems.values()}, listed)
     for name, stem in stems.items():
         beside = (stem + spelling for end in TRANSCRIPTS for spelling in (end, end.upper()))
         transcript = next((name for name in beside if name in names), None)
         speaker = None
         if stem in listed:
-            text = listed[stem]
-            # LibriSpeech names its recordings SPEAKER-CHAPTER-NUMBER.
-            parts = PurePosixPath(stem).name.split("-")
-            speaker = parts[0] if len(parts) == 3 and all(part.isdigit() for part in parts) else None
+            text, speaker = listed[stem], _speaker(stem)
         elif transcript is None:
             yield name, f"there is no transcript beside it; expected {PurePosixPath(stem).name}.txt or .lab"
             continue
         else:
             try:
-                text = " ".join(_lines(_content(listing, transcript), transcript))
+                text = " ".join(decoded_lines(_content(listing, transcript), transcript))
             except BadInput as error:
                 yield name, str(error)
                 continue
         yield name, {"id": stem.removeprefix("./"), "audio": name, "text": text, "speaker": speaker}
+
+
+def _speaker(stem: str) -> str | None:
+    found = (pattern.fullmatch(PurePosixPath(stem).name) for pattern in SPEAKERS)
+    return next((match[1] for match in found if match), None)
+
+
+def _read_lists(
+    path: Path, listing: Listing, stems: Collection[str], listed: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Reads all lists of transcripts; yields what is wrong with their lines.
+
+    Args:
+        stems: the recordings without their endings.
+        listed: gets the text of each recording that a list names.
+    """
+    for name in listing.names:
+        if name.endswith(LISTED):
+            folder = name.rpartition("/")[0]
+            try:
+                for _, stem, text in named_values(_content(listing, name), name):
+                    listed[f"{folder}/{stem}" if folder else stem] = text
+            except BadInput as error:
+                yield name, str(error)
+    for stem in sorted(listed.keys() - stems):
+        yield stem, "there is no recording of this name, only its text"
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for stem in sorted(stems):
+        by_name[PurePosixPath(stem).name].append(stem)
+    for name in listing.names:
+        if NAMED_LIST.search(name) and name[: -len(".txt")] not in stems:
+            try:
+                yield from _read_named_list(name, _content(listing, name), by_name, listed)
+            except BadInput as error:
+                yield name, str(error)
+    for beside_wav in _lists_beside_wav(path):
+        yield from _read_named_list(beside_wav.name, beside_wav.read_bytes(), by_name, listed, of_more=True)
+
+
+def _read_named_list(
+    name: str, content: bytes, by_name: Mapping[str, list[str]], listed: dict[str, str], of_more: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Reads a list whose recordings lie in any folder, those below the list's own first; yields faults of its lines.
+
+    Args:
+        by_name: the recordings, without their endings, by their names without folders.
+        listed: gets the text of each recording.
+        of_more: whether it also lists recordings that are no part of this corpus.
+    """
+    folder, count, missing, is_used = name.rpartition("/")[0], 0, [], False
+    for number, recording, text in named_values(content, name):
+        count += 1
+        where, path = f"{name}, line {number}", PurePosixPath(recording)
+        called = by_name.get(path.stem if path.suffix.lower() in SOUNDS else recording, [])
+        stems = [stem for stem in called if stem.startswith(f"{folder}/")] or called
+        is_used = is_used or bool(stems)
+        if not stems:
+            missing.append((where, f"there is no recording {recording!r:.80}, only its text"))
+        elif len(stems) > 1:
+            yield where, f"several recordings are called {recording!r:.80}: {stems[0]} and {stems[1]}; expected one"
+        elif listed.setdefault(stems[0], text) != text:
+            yield where, f"the recording {recording!r:.80} has another text already"
+    if not is_used:
+        yield name, f"none of its {count} lines begins with the name of a recording"
+    elif not of_more:
+        yield from missing
+
+
+def _lists_beside_wav(path: Path) -> list[Path]:
+    """Returns AISHELL's list for `wav`, or for a part of it such as `wav/test`: it is in `transcript` beside `wav`."""
+    folder = next((each for each in (path, path.parent) if each.name == WAV), None)
+    if folder is None or not path.is_dir():
+        return []
+    return sorted(each for each in (folder.parent / BESIDE_WAV).glob("*.txt") if NAMED_LIST.search(each.name))
 
 
 def _content(listing: Listing, name: str) -> bytes:
@@ -191,13 +187,6 @@ def _content(listing: Listing, name: str) -> bytes:
     except (*DAMAGE, OSError, RuntimeError) as error:
         reason = "it needs a password" if needs_password(error) else message_of(error, 100)
         raise BadInput(f"{name} cannot be read ({reason})") from error
-
-
-def _lines(content: bytes, name: str) -> list[str]:
-    try:
-        return lines_of(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{name} is not written in UTF-8 (byte {error.start})") from error
 
 
 def is_archive(path: Path) -> bool:

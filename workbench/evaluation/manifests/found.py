@@ -39,7 +39,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "noise": ("noise", "noise_type", "environment", "condition"),
 }
 TABLES = (".csv", ".tsv")  # endings of lists; .gz may follow
-OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest")
+OBJECTS = (".jsonl", ".json", ".ndjson", ".manifest", ".list")  # the last is WeNet's
+COLUMNAR = (".parquet", ".arrow")  # endings of Hugging Face's tables that hold sound; not read
 LONGEST_ID = 300  # characters
 LONGEST_TEXT = 1_000_000
 LONGEST_SECONDS = 10_000_000
@@ -257,4 +258,12 @@ def no_corpus(path: str | Path, fault: str) -> BadInput:
     return BadInput(
         f"{path} {fault}; expected a manifest: .csv, .tsv, .jsonl, a lhotse cut set, a Kaldi data directory, or a "
         "folder of recordings with their transcripts beside"
+    )
+
+
+def inside_a_table(path: str) -> BadInput:
+    """Returns the error for a table that holds the sound itself, as data sets of Hugging Face do."""
+    return BadInput(
+        f"{path} is a table in a binary format, and sound inside of tables is not read; expected each recording in a "
+        "file of its own, and a metadata.jsonl with file_name and transcription"
     )

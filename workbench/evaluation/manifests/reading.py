@@ -11,10 +11,21 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TextIO
 
 from workbench.core.errors import BadInput, message_of
-from workbench.evaluation.manifests.folders import KALDI, folder_rows, is_archive, kaldi_rows
-from workbench.evaluation.manifests.found import OBJECTS, TABLES, Bad, FoundCorpus, Rows, checked, no_corpus
+from workbench.evaluation.manifests.folders import folder_rows, is_archive
+from workbench.evaluation.manifests.found import (
+    COLUMNAR,
+    OBJECTS,
+    TABLES,
+    Bad,
+    FoundCorpus,
+    Rows,
+    checked,
+    inside_a_table,
+    no_corpus,
+)
+from workbench.evaluation.manifests.kaldi import KALDI, kaldi_rows
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
-from workbench.evaluation.places import DAMAGE, SOUNDS, is_address, opened_address
+from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, is_address, opened_address
 from workbench.evaluation.rows import Utterance
 
 LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv")  # of a folder in Hugging Face's form
@@ -78,6 +89,8 @@ def _listed(path: str, root: str, name: str, open_file: Callable[[], BinaryIO]) 
     """Returns the corpus of a file with a row on each line."""
     stem = name.lower().removesuffix(".gz")
     suffix = PurePosixPath(stem).suffix
+    if suffix in COLUMNAR:
+        raise inside_a_table(path)
     if suffix not in TABLES and suffix not in OBJECTS:
         raise no_corpus(path, f"has the ending {suffix!r:.20}, of no known format")
     as_text = partial(_text, path, open_file, packed=name.lower().endswith(".gz"))
@@ -98,6 +111,8 @@ def _first_is_cut(file: TextIO, path: str) -> bool:
     except (ValueError, RecursionError):
         if first.strip() in ("[", "{", "[{"):
             raise no_corpus(path, "is one JSON document over several lines, not an object on each line") from None
+        if first.strip().lower().endswith(ARCHIVES):
+            raise BadInput(f"{path} is a list of archives; name one of them, as each is a corpus of its own") from None
         return False
     if isinstance(first_row, list):
         raise no_corpus(path, "is one JSON list, not an object on each line")

@@ -57,7 +57,9 @@ DECODE = {
     "boost": Parameter("phrases", "Phrases to boost, one in each line: tokens, or words with a lexicon.", FILE),
     "logits": Parameter("logits", f"One or several files of logits in place of recordings: {UPLOAD}.", SEVERAL_FILES),
     "tokens": Parameter("tokens", "The list of the tokens of the logits, one per line.", FILE),
-    "blank": Parameter("blank", "The index of the blank among these tokens, counted from 0, or its name.", TEXT, "0"),
+    "blank": Parameter(
+        "blank", "The index of the blank among these tokens, counted from 0, or its name; found by itself.", TEXT, ""
+    ),
     "reference": Parameter(
         "reference text",
         "The reference text, one line for each recording; with it, the result has error rates.",
@@ -81,13 +83,11 @@ def build(page: Page, pool: SessionPool) -> None:
         boost: str | None = None,
         logits: list[str] | None = None,
         tokens: str | None = None,
-        blank: str = "0",
+        blank: str = "",
         reference: str = "",
     ) -> list[dict[str, Any]]:
         files = {"lm": lm, "lexicon": lexicon, "word_lm": word_lm, "boost": boost}
-        return decoded(
-            pool, audio or [], model, runtime, options or {}, files, logits or [], tokens, blank or "0", reference
-        )
+        return decoded(pool, audio or [], model, runtime, options or {}, files, logits or [], tokens, blank, reference)
 
     with gr.Column(visible=False):
         endpoint(
@@ -116,7 +116,7 @@ def decoded(
     files: Mapping[str, str | None] | None = None,
     logits: Sequence[str] = (),
     tokens: str | None = None,
-    blank: str = "0",
+    blank: str = "",
     reference: str = "",
 ) -> list[dict[str, Any]]:
     """Decodes recordings or files of logits; returns a JSON object for each, in their order.

@@ -136,7 +136,7 @@ class DecodeActions(RecordingActions):
                 if not tokens:
                     return None
                 pieces = read_tokens(tokens)
-                return LogitsLayout(pieces, blank_of(blank, pieces))
+                return LogitsLayout(pieces, blank_of(blank or None, pieces))
             if not model:
                 return None
             [offer] = chosen_offers([model], headed_offers(self.pool.registry))

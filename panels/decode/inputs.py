@@ -46,9 +46,8 @@ def sources_card(samples: Sequence[Sample]) -> Sources:
             logits = file_box("Logits: .npy, .npz, .safetensors", "decode-logits", several=True)
             tokens = file_box("Token list: .txt or .json", "decode-tokens")
             blank = gr.Textbox(
-                value="0",
                 label="Blank",
-                info="The index of the blank token, counted from 0, or its name.",
+                info="The index of the blank token, counted from 0, or its name. Empty: found by its name, else 0.",
                 max_lines=1,
                 elem_id="decode-blank",
             )

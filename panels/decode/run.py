@@ -207,7 +207,11 @@ def prepare(
         raise BadInput("the tokens of the logits are missing; add the file that lists them, one per line")
     pieces = read_tokens(tokens)
     return Job(
-        sources, tuple(decoder_names), options, layout=LogitsLayout(pieces, blank_of(blank, pieces)), neural=neural
+        sources,
+        tuple(decoder_names),
+        options,
+        layout=LogitsLayout(pieces, blank_of(blank or None, pieces)),
+        neural=neural,
     )
 
 

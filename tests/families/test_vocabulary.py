@@ -97,19 +97,25 @@ def test_json_and_text_token_lists_are_read_alike(tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     numbered = tmp_path / "numbered.txt"
     numbered.write_text("".join(f"{token} {number}\r\n" for number, token in enumerate(tokens)), encoding="utf-8")
-    for path in (tmp_path / "tokens.json", tmp_path / "tokens.txt", numbered):
+    ids = tmp_path / "vocab.json"
+    ids.write_text(json.dumps({token: tokens.index(token) for token in reversed(tokens)}), encoding="utf-8")
+    for path in (tmp_path / "tokens.json", tmp_path / "tokens.txt", numbered, ids):
         assert list(read_token_list(path).pieces) == tokens
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        *((each, "; expected a list of strings, in id order") for each in ('{"a": 0}', "[]", "[1, 2]", '["a", null]')),
+        *((each, "; expected a list of strings, in id order") for each in ("{}", "[]", "[1, 2]", '["a", null]')),
+        *(
+            (each, "each token an id from 0 to 1, each once")
+            for each in ('{"a": 0, "b": 2}', '{"a": 0, "b": true}', '{"a": 0, "b": 0}', '{"a": {"b": 0}, "c": 1}')
+        ),
         *((each, ": Expecting value") for each in ("not json", "")),
         ("[" * 100_000, ": its lists are nested too deeply"),
         ("\udce4", "UTF-8"),
     ],
-    ids=["object", "empty", "numbers", "null", "text", "nothing", "deep", "bytes"],
+    ids=["object", "empty", "numbers", "null", "gap", "bool", "twice", "nested", "text", "nothing", "deep", "bytes"],
 )
 def test_damaged_token_lists_raise_one_line_error(content: str, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"

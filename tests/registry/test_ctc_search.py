@@ -133,3 +133,45 @@ def test_the_language_model_is_opened_once_and_closed_with_the_search(
     with pytest.raises(BadInput, match="'ba'"):
         workbench.CtcBeamSearch(TOKENS, registry=shared, boost=str(tmp_path / "phrases.txt"), **options)
     assert shared.open_now == 0 and not shared.closed
+
+
+@pytest.mark.parametrize(
+    "tokens, blank",
+    [
+        (("<blk>", "a", "b"), 0),
+        (("<unk>", "a", "<blank>"), 2),  # sherpa's lists of models from NeMo
+        (("a", "b", "|", "[PAD]"), 3),  # wav2vec2
+        (("<pad>", "<s>", "</s>", "<unk>", "|", "a"), 0),
+        (("<s>", "</s>", "<unk>", "<pad>", "<blk>"), 4),
+        (("<eps>", "a", "<blk>"), 2),
+        (("_", "a", "b"), 0),
+        (("-", "|", "e"), 0),
+    ],
+)
+def test_blank_is_found_by_its_name(tokens: tuple[str, ...], blank: int) -> None:
+    with workbench.CtcBeamSearch(tokens) as search:
+        assert search.blank == blank
+
+
+@pytest.mark.parametrize(
+    "tokens, reason",
+    [
+        (("a", "b", "c"), "no token is called <blk> or <blank>, and the first of the 3 tokens is 'a'"),
+        (("<unk>", "▁the"), "the first of the 2 tokens is '<unk>'"),
+        (("<blk>", "a", "<blank>"), "may be each of the tokens '<blk>' and '<blank>'"),
+        (("<s>", "<pad>", "</s>", "a"), "may be each of the tokens '<s>' and '<pad>'"),  # fairseq or transformers
+    ],
+)
+def test_blank_that_no_name_tells_is_asked_for(tokens: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason) as caught:
+        workbench.CtcBeamSearch(tokens)
+    assert str(caught.value).endswith("(--blank)")
+    assert workbench.CtcBeamSearch(tokens, 0).blank == 0
+
+
+def test_list_without_the_blank_says_so() -> None:
+    logits = np.zeros((2, 4))
+    with pytest.raises(BadInput, match="if the list lacks the blank, add it at its place, which is the end for NeMo"):
+        workbench.CtcBeamSearch(("a", "b", "c"), 0).decode(logits)
+    with pytest.raises(BadInput, match=r"the blank included$"):
+        workbench.CtcBeamSearch(("<blk>", "b"), 0).decode(logits)

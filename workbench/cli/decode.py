@@ -43,7 +43,7 @@ def decode_files(parsed: argparse.Namespace, say: Callable[[str], None]) -> list
             if not isinstance(columns, LogitsLayout):
                 columns = tokens_for(columns, width, path, parsed.tokens)
             sizes.append(frames * width)
-        with CtcBeamSearch(columns, "0" if parsed.blank is None else parsed.blank, **chosen_options(parsed)) as search:
+        with CtcBeamSearch(columns, parsed.blank, **chosen_options(parsed)) as search:
             for count in _batches(sizes):
                 paths = parsed.logits[len(found) : len(found) + count]
                 progress.show(f"decoding {len(found) + 1} of {len(parsed.logits)}")

@@ -108,7 +108,8 @@ def token_file(checkpoint: FunasrCheckpoint) -> Path | None:
 
 
 def read_token_list(path: Path) -> Vocabulary:
-    """Reads the pieces of `tokens.json`, a list, or `tokens.txt`, with a piece in each line.
+    """Reads the pieces of `tokens.json`, a list, `vocab.json`, an object with the id of each piece, or `tokens.txt`,
+    with a piece in each line.
 
     Behind the piece, a line may have its id, as the tables of symbols of Kaldi and sherpa do: `piece id`, separated by
     spaces or a tab, in any order of the ids; a line with an id alone is the piece " ". Raises `BadInput` for any other
@@ -121,7 +122,17 @@ def read_token_list(path: Path) -> Vocabulary:
     except (BadInput, ValueError, RecursionError) as error:
         reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else message_of(error)
         raise BadInput(f"{where} cannot be read as a list of tokens: {reason}") from error
-    return _listed(pieces, where, path.name)
+    return _listed(_by_id(pieces, where) if isinstance(pieces, dict) and pieces else pieces, where, path.name)
+
+
+def _by_id(ids: dict[str, Any], where: str) -> list[str]:
+    """Returns the pieces of an object such as `vocab.json` of wav2vec2 in id order."""
+    numbers = list(ids.values())
+    if not all(type(number) is int for number in numbers) or sorted(numbers) != list(range(len(numbers))):
+        raise BadInput(
+            f"{where} is not a list of tokens: it does not give each token an id from 0 to {len(ids) - 1}, each once"
+        )
+    return sorted(ids, key=ids.__getitem__)
 
 
 def _listed(pieces: object, where: str, source: str) -> Vocabulary:

@@ -35,7 +35,7 @@ class CtcBeamSearch:
     Args:
         tokens: a text for each column of the logits, the blank included; or the path of a file with them, one in each
             line, with or without ids; or the layout of a model's logits, which has a blank of its own.
-        blank: the index of the blank, or its name.
+        blank: the index of the blank, or its name; by default found by its name (see `blank_of`).
         registry: opens the neural language model; by default a new registry.
 
     Raises `BadInput` for unknown options, values that they cannot have, and files that are missing or broken.
@@ -44,7 +44,7 @@ class CtcBeamSearch:
     def __init__(
         self,
         tokens: str | Path | Sequence[str] | LogitsLayout,
-        blank: int | str = 0,
+        blank: int | str | None = None,
         *,
         registry: Registry | None = None,
         **options: Any,
@@ -132,7 +132,7 @@ class CtcBeamSearch:
         self.close()
 
 
-def _listed(tokens: str | Path | Sequence[str], blank: int | str) -> LogitsLayout:
+def _listed(tokens: str | Path | Sequence[str], blank: int | str | None) -> LogitsLayout:
     names = read_tokens(tokens) if isinstance(tokens, (str, Path)) else tuple(tokens)
     check_tokens(names, "the list of tokens")
     return LogitsLayout(names, blank_of(blank, names))

@@ -26,7 +26,7 @@ def add_decode(parser: argparse.ArgumentParser) -> None:
         "--tokens",
         type=path_of,
         metavar="tokens.txt",
-        help="the token of each column, one per line, with or without its id after it",
+        help="the token of each column, one per line, with or without its id after it; or a .json",
     )
     known.add_argument(
         "--model",
@@ -34,7 +34,11 @@ def add_decode(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="instead of --tokens: the model that computed the logits of a trace; its tags count as blank",
     )
-    files.add_argument("--blank", metavar="TOKEN", help="index or name of the blank among --tokens (default: 0)")
+    files.add_argument(
+        "--blank",
+        metavar="TOKEN",
+        help="index or name of the blank among --tokens (default: the one called <blk>, <blank> or <pad>, or else 0)",
+    )
     files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
     add_flags(parser.add_argument_group("beam search"), option_specs(CtcBeamOptions))
 

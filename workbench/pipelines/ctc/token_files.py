@@ -10,6 +10,11 @@ from workbench.core.errors import BadInput
 from workbench.families.vocabulary import NUMBERED, read_token_list
 
 _SPACES = re.compile(r"[ \t\r\n\f\v]")
+_BLANKS = re.compile(r"<(blk|blank|ctc|ctc_blank)>|\[(blank|blk)\]", re.IGNORECASE)  # whatever else is in the list
+_PADS = ("<pad>", "[PAD]")  # the blank of wav2vec2 in transformers
+_FAIRSEQ = "<s>"  # as the first token: the blank of wav2vec2 in fairseq, whose <pad> is another token
+_FIRST_BLANKS = re.compile(r"<(s|b|eps|epsilon)>|blank|blk|eps|epsilon|pad|[-_~*#@εϵ∅]", re.IGNORECASE)  # as token 0
+MISSING_BLANK = "; if the list lacks the blank, add it at its place, which is the end for NeMo"
 _HELPER = re.compile(r"#[0-9]+")  # symbols that k2 adds behind the tokens for its graphs; no network has them
 
 
@@ -71,16 +76,20 @@ def tokens_for(tokens: Sequence[str], width: int, where: str, source: str) -> tu
     if count != width:
         raise BadInput(
             f"{where} is {width} wide and {source} has {len(tokens)} tokens; expected a column for each, the blank "
-            "included"
+            "included" + (MISSING_BLANK if width == count + 1 else "")
         )
     return tuple(tokens[:count])
 
 
-def blank_of(blank: str | int, tokens: Sequence[str]) -> int:
+def blank_of(blank: str | int | None, tokens: Sequence[str]) -> int:
     """Returns the index of the blank, which is given as an index or as its name; a whole number is an index.
 
-    Raises `BadInput` if there is no such token.
+    None stands for the token whose name says that it is the blank, or else the first token.
+
+    Raises `BadInput` if there is no such token, or if the names leave it open which one is the blank.
     """
+    if blank is None:
+        return _blank_by_name(tokens)
     text = str(blank)
     if re.fullmatch(r"[+-]?[0-9]+", text):
         index = int(text) if len(text) < 12 else -1
@@ -92,3 +101,22 @@ def blank_of(blank: str | int, tokens: Sequence[str]) -> int:
             f"the blank is {text!r:.80}, which is none of the {len(tokens)} tokens; expected its index or name"
         )
     return tokens.index(text)
+
+
+def _blank_by_name(tokens: Sequence[str]) -> int:
+    named = [number for number, token in enumerate(tokens) if _BLANKS.fullmatch(token)]
+    if not named:
+        named = [number for number, token in enumerate(tokens) if token in _PADS]
+        if named and named != [0] and tokens[0] == _FAIRSEQ:
+            named.insert(0, 0)
+    if len(named) > 1:
+        names = " and ".join(repr(tokens[number]) for number in named[:3])
+        raise BadInput(f"the blank may be each of the tokens {names}; expected its index or name (--blank)")
+    if named:
+        return named[0]
+    if tokens and not _FIRST_BLANKS.fullmatch(tokens[0]):
+        raise BadInput(
+            f"no token is called <blk> or <blank>, and the first of the {len(tokens)} tokens is {tokens[0]!r:.40}; "
+            "expected the index or the name of the blank (--blank)"
+        )
+    return 0

@@ -12,7 +12,7 @@ LARGEST_TEXT = 1 << 30  # bytes
 BLANKS = " \t\n\r\v\f"
 """The white space that separates words and tokens. Other spaces of Unicode may be part of one, as in ARPA files."""
 
-_BLANK = re.compile(f"[{BLANKS}]+")
+_WORD = re.compile(f"[^{BLANKS}]+")
 
 
 def read_text(path: Path, largest: int = LARGEST_TEXT) -> str:
@@ -62,7 +62,7 @@ def check_named(path: Path, where: str) -> None:
 
 def words_of(line: str) -> list[str]:
     """Returns the words of a line, which `BLANKS` separate."""
-    return [word for word in _BLANK.split(line) if word]
+    return _WORD.findall(line)
 
 
 def lines_of(text: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from workbench.core.errors import BadInput
@@ -29,6 +30,8 @@ class Lexicon:
         """Raises `BadInput` if tokens of this vocabulary cannot spell the words."""
         if not self.words:
             raise BadInput("the lexicon has no words; expected at least one word with its tokens")
+        if self._is_spelled(vocabulary, blank):
+            return
         for word, spellings in zip(self.words, self.pronunciations, strict=True):
             if not spellings:
                 raise BadInput(f"the lexicon has no spelling of {word}; expected at least one")
@@ -38,6 +41,18 @@ class Lexicon:
                         f"the lexicon spells {word} with the tokens {list(spelling)}; expected one or more ids "
                         f"below {vocabulary} that are not the blank {blank}"
                     )
+
+    def _is_spelled(self, vocabulary: int, blank: int) -> bool:
+        """Returns whether every word has spellings, and each of them tokens of this vocabulary without the blank."""
+        used = set(chain.from_iterable(chain.from_iterable(self.pronunciations)))
+        return (
+            len(self.words) == len(self.pronunciations)
+            and all(self.pronunciations)
+            and all(map(all, self.pronunciations))  # no spelling is empty
+            and blank not in used
+            and min(used) >= 0
+            and max(used) < vocabulary
+        )
 
 
 def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lexicon:
@@ -54,24 +69,33 @@ def read_lexicon(path: str | Path, tokens: Sequence[str], blank: int = 0) -> Lex
     Raises `BadInput` for a file that cannot be read, a line of another form, or a token that the vocabulary lacks.
     """
     ids = token_ids(tokens)
-    spellings: dict[str, list[tuple[int, ...]]] = {}
+    spelling_ids = {name: index for name, index in ids.items() if index != blank}
+    spellings: dict[str, tuple[tuple[int, ...], ...]] = {}  # of numbers, which garbage collection skips
     for number, line in text_lines(path, "lexicon"):
-        place = f"line {number} of the lexicon {Path(path).name}"
         word, tab, spelled = line.partition("\t")
-        word, names = VARIANT.sub("", word.strip(BLANKS)), words_of(spelled)
+        word, names = word.strip(BLANKS), words_of(spelled)
+        if word.endswith(")"):
+            word = VARIANT.sub("", word)
         if not tab or not word or not names:
-            raise BadInput(f"{place} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens")
-        for name in names:
-            if name not in ids or ids[name] == blank:
-                fault = "the blank" if name in ids else "not a token of the vocabulary"
-                raise BadInput(f"{place} spells {word} with {name!r:.40}, which is {fault}")
-        spelling = tuple(ids[name] for name in names)
-        pronunciations = spellings.setdefault(word, [])
-        if spelling not in pronunciations:
-            pronunciations.append(spelling)
+            raise BadInput(
+                f"{_place(number, path)} is {line.strip()!r:.80}; expected a word, a tab and the word's tokens"
+            )
+        try:
+            spelling = tuple(map(spelling_ids.__getitem__, names))
+        except KeyError:
+            name = next(each for each in names if each not in spelling_ids)
+            fault = "the blank" if name in ids else "not a token of the vocabulary"
+            raise BadInput(f"{_place(number, path)} spells {word} with {name!r:.40}, which is {fault}") from None
+        known_spellings = spellings.get(word, ())
+        if spelling not in known_spellings:
+            spellings[word] = (*known_spellings, spelling)
     if not spellings:
         raise BadInput(f"the lexicon {Path(path).name} has no words; expected lines with a word, a tab and its tokens")
-    return Lexicon(tuple(spellings), tuple(map(tuple, spellings.values())))
+    return Lexicon(tuple(spellings), tuple(spellings.values()))
+
+
+def _place(number: int, path: str | Path) -> str:
+    return f"line {number} of the lexicon {Path(path).name}"
 
 
 def token_ids(tokens: Sequence[str]) -> dict[str, int]:

@@ -11,6 +11,7 @@ import threading
 import numpy as np
 
 from workbench.decoding.ctc_beam.lexicon import Lexicon
+from workbench.decoding.ctc_beam.lexicon_trie import Trie, trie_of
 
 DENSE = 1 << 22  # entries of a table of all arcs that is still small
 
@@ -26,12 +27,10 @@ class Spelling:
 
     def __init__(self, lexicon: Lexicon, vocabulary: int, scores: np.ndarray | None = None):
         self._vocabulary = vocabulary
-        arcs, ends, depths = _trie(lexicon, vocabulary)
-        self._nodes = nodes = len(ends)
-        keys = np.fromiter(arcs, dtype=np.int64, count=len(arcs))
-        targets = np.fromiter(arcs.values(), dtype=np.int64, count=len(arcs))
-        order = np.argsort(keys)
-        self._keys, self._targets = keys[order], targets[order]
+        trie = trie_of(lexicon, vocabulary)
+        self._nodes = nodes = trie.nodes
+        self._keys = keys = trie.keys
+        self._targets = trie.targets
         self._arc_tokens = self._keys % vocabulary
         self._arc_starts = np.searchsorted(self._keys, np.arange(nodes) * vocabulary)
         self._arc_counts = np.bincount(keys // vocabulary, minlength=nodes)
@@ -39,17 +38,16 @@ class Spelling:
         if nodes * vocabulary <= DENSE:
             self._table = np.full(nodes * vocabulary, -1, dtype=np.int32)
             self._table[self._keys] = self._targets
-        counts = np.array([len(words) for words in ends], dtype=np.int64)
-        self._word_counts = counts
+        self._word_counts = counts = np.bincount(trie.ends, minlength=nodes)
         self._word_starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        self._words = np.array([word for words in ends for word in words], dtype=np.int64)
+        self._words = trie.words
         has_arcs = np.zeros(nodes, dtype=bool)
         has_arcs[keys // vocabulary] = True
         # The same state without the nodes at which no word goes on; -1 if none is left.
         self._without_leaves = np.where(has_arcs, np.arange(nodes), -1)
         self.complete = np.zeros(nodes, dtype=bool)  # whether all words are complete: the state holds the root
         self.complete[0] = True
-        self.ahead = self._look_ahead(scores, ends, depths) if scores is not None else np.zeros(nodes)
+        self.ahead = _look_ahead(trie, scores) if scores is not None else np.zeros(nodes)
         # The look-ahead after each arc. Where it completes a word, that word's own score counts, which is at most 0.
         targets_without_leaves = self._without_leaves[self._targets]
         self._arc_ahead = np.where(targets_without_leaves >= 0, self.ahead[targets_without_leaves], -np.inf)
@@ -70,17 +68,6 @@ class Spelling:
         self._sets: list[tuple[int, ...]] = []
         self._set_states: dict[tuple[int, ...], int] = {}
         self._set_steps: dict[tuple[int, int], int] = {}
-
-    def _look_ahead(self, scores: np.ndarray, ends: list[list[int]], depths: list[int]) -> np.ndarray:
-        """Returns for each node the best score of the words that continue from it; 0 for the root."""
-        complete = np.array([scores[words].max() if words else -np.inf for words in ends])
-        ahead = np.full(self._nodes, -np.inf)
-        parents = np.zeros(self._nodes, dtype=np.int64)
-        parents[self._targets] = self._keys // self._vocabulary
-        for node in sorted(range(1, self._nodes), key=depths.__getitem__, reverse=True):
-            ahead[parents[node]] = max(ahead[parents[node]], ahead[node], complete[node])
-        ahead[0] = 0.0
-        return ahead
 
     def step(self, states: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """Returns the states int64 [n] after one more token each; -1 if no word continues with it."""
@@ -173,21 +160,14 @@ def _ragged(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def _trie(lexicon: Lexicon, vocabulary: int) -> tuple[dict[int, int], list[list[int]], list[int]]:
-    """Returns the arcs (node * vocabulary + token to node), the words that end at each node, and each node's depth."""
-    arcs: dict[int, int] = {}
-    ends: list[list[int]] = [[]]
-    depths = [0]
-    for word, spellings in enumerate(lexicon.pronunciations):
-        for spelling in spellings:
-            node = 0
-            for depth, token in enumerate(spelling, 1):
-                key = node * vocabulary + token
-                if key not in arcs:
-                    arcs[key] = len(ends)
-                    ends.append([])
-                    depths.append(depth)
-                node = arcs[key]
-            if word not in ends[node]:
-                ends[node].append(word)
-    return arcs, ends, depths
+def _look_ahead(trie: Trie, scores: np.ndarray) -> np.ndarray:
+    """Returns for each node the best score of the words that continue from it; 0 for the root."""
+    best = np.full(trie.nodes, -np.inf)  # of the words that end at a node or continue from it
+    np.maximum.at(best, trie.ends, scores[trie.words])
+    ahead = np.full(trie.nodes, -np.inf)
+    for level in reversed(trie.levels):
+        parents = trie.parents[level]
+        np.maximum.at(ahead, parents, best[level])
+        best[parents] = np.maximum(best[parents], ahead[parents])
+    ahead[0] = 0.0
+    return ahead

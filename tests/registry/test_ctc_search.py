@@ -173,5 +173,6 @@ def test_list_without_the_blank_says_so() -> None:
     logits = np.zeros((2, 4))
     with pytest.raises(BadInput, match="if the list lacks the blank, add it at its place, which is the end for NeMo"):
         workbench.CtcBeamSearch(("a", "b", "c"), 0).decode(logits)
-    with pytest.raises(BadInput, match=r"the blank included$"):
-        workbench.CtcBeamSearch(("<blk>", "b"), 0).decode(logits)
+    for tokens in (("a", "b"), ("<blk>", "b", "c"), ("a", "b", "[PAD]")):
+        with pytest.raises(BadInput, match=r"the blank included$"):
+            workbench.CtcBeamSearch(tokens, 0).decode(logits)

@@ -76,7 +76,7 @@ def tokens_for(tokens: Sequence[str], width: int, where: str, source: str) -> tu
     if count != width:
         raise BadInput(
             f"{where} is {width} wide and {source} has {len(tokens)} tokens; expected a column for each, the blank "
-            "included" + (MISSING_BLANK if width == count + 1 else "")
+            "included" + (MISSING_BLANK if width == count + 1 and not _named_blanks(tokens) else "")
         )
     return tuple(tokens[:count])
 
@@ -104,11 +104,9 @@ def blank_of(blank: str | int | None, tokens: Sequence[str]) -> int:
 
 
 def _blank_by_name(tokens: Sequence[str]) -> int:
-    named = [number for number, token in enumerate(tokens) if _BLANKS.fullmatch(token)]
-    if not named:
-        named = [number for number, token in enumerate(tokens) if token in _PADS]
-        if named and named != [0] and tokens[0] == _FAIRSEQ:
-            named.insert(0, 0)
+    named = _named_blanks(tokens)
+    if named and tokens[named[0]] in _PADS and tokens[0] == _FAIRSEQ:
+        named = [0, *named]
     if len(named) > 1:
         names = " and ".join(repr(tokens[number]) for number in named[:3])
         raise BadInput(f"the blank may be each of the tokens {names}; expected its index or name (--blank)")
@@ -120,3 +118,9 @@ def _blank_by_name(tokens: Sequence[str]) -> int:
             "expected the index or the name of the blank (--blank)"
         )
     return 0
+
+
+def _named_blanks(tokens: Sequence[str]) -> list[int]:
+    return [number for number, token in enumerate(tokens) if _BLANKS.fullmatch(token)] or [
+        number for number, token in enumerate(tokens) if token in _PADS
+    ]

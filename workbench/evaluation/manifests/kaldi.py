@@ -10,7 +10,7 @@ from workbench.evaluation.manifests.found import Rows
 from workbench.evaluation.manifests.named_values import named_values
 
 KALDI = "wav.scp"  # the file that makes a folder a data directory of Kaldi
-SEGMENTS = "segments"
+TEXT, SEGMENTS = "text", "segments"
 
 
 def kaldi_rows(folder: Path) -> Rows:
@@ -56,16 +56,18 @@ def kaldi_rows(folder: Path) -> Rows:
     source = SEGMENTS if segmented else KALDI
     for name, (number, _) in texts.items():
         if name not in utterances:
-            yield f"text, line {number}", f"{source} has no {name!r:.80}, so only the text of this utterance is there"
+            yield f"{TEXT}, line {number}", f"{source} has no {name!r:.80}, so only the text of this utterance is there"
 
 
 def _texts(folder: Path) -> tuple[dict[str, tuple[int, str]], list[tuple[str, str]]]:
     """Returns the line and the text of each utterance, and the lines that give an utterance a second text."""
     texts: dict[str, tuple[int, str]] = {}
     repeated = []
-    for number, name, value in _table(folder / "text"):
+    for number, name, value in _table(folder / TEXT):
         if name in texts:
-            repeated.append((f"text, line {number}", f"the utterance {name!r:.80} has a text on line {texts[name][0]}"))
+            repeated.append(
+                (f"{TEXT}, line {number}", f"the utterance {name!r:.80} has a text on line {texts[name][0]}")
+            )
         else:
             texts[name] = number, value
     return texts, repeated

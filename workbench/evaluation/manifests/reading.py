@@ -23,7 +23,7 @@ from workbench.evaluation.manifests.found import (
     inside_a_table,
     no_corpus,
 )
-from workbench.evaluation.manifests.kaldi import KALDI, kaldi_rows
+from workbench.evaluation.manifests.kaldi import KALDI, SEGMENTS, TEXT, kaldi_rows
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, is_address, opened_address
 from workbench.evaluation.rows import Utterance
@@ -71,6 +71,8 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
         return _found(str(path), str(path), "folder", lambda: folder_rows(path))
     if path.suffix.lower() in SOUNDS:
         raise no_corpus(path, "is a sound file")
+    if path.name in (KALDI, TEXT, SEGMENTS) and (path.parent / KALDI).is_file():
+        raise BadInput(f"{path} is a file of a Kaldi data directory; name the directory")
     return _listed(str(path), str(path.parent), path.name, lambda: path.open("rb"))
 
 
@@ -80,7 +82,7 @@ def _of_folder(path: Path) -> FoundCorpus:
     for name in LISTS:
         if (path / name).is_file():
             return read_manifest(path / name)
-    if (path / "text").is_file() and (path / "segments").is_file():
+    if (path / TEXT).is_file() and (path / SEGMENTS).is_file():
         raise no_corpus(path, "is a Kaldi data directory without wav.scp")
     return _found(str(path), str(path), "folder", lambda: folder_rows(path))
 

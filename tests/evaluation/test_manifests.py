@@ -296,6 +296,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "sound": (lambda d: write(d, {"a.wav": "RIFF"}) / "a.wav", "is a sound file"),
     "ending": (lambda d: write(d, {"a.docx": "x"}) / "a.docx", "has the ending '.docx'"),
+    "a file of kaldi": (
+        lambda d: write(d, {"wav.scp": "u a.wav", "text": "u one"}) / "text",
+        "text is a file of a Kaldi data directory; name the directory",
+    ),
     "no ending": (lambda d: write(d, {"list": "x"}) / "list", "of no known format"),
     "no sound": (lambda d: write(d, {"d/a.txt": "one"}) / "d", "holds no recordings"),
     "no transcript": (lambda d: write(d, {"d/a.wav": ""}) / "d", "there is no transcript beside it"),
@@ -397,7 +401,7 @@ def test_recording_segments_and_channels_are_read(tmp_path: Path) -> None:
     for utterance, reason in (
         (Utterance("u", "a.wav", "", 2.5), "is 2.00 s long, but a segment from 2.5 s"),
         (Utterance("u", "a.wav", "", 1.0, 2.0), "a segment up to 3 s is requested"),
-        (Utterance("u", "a.wav", "", 0.0, 1.0, 2), "has 2 channels, but channel 2"),
+        (Utterance("u", "a.wav", "", 0.0, 1.0, 2), "has 2 channels, but channel 2 is requested; expected 0 to 1"),
         (Utterance("u", "none.wav", "", 1.0), "there is no file none.wav"),
         (Utterance("u", "none.zip/a.wav", ""), "there is no archive"),
     ):

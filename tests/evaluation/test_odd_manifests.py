@@ -8,6 +8,7 @@ import json
 import os
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -290,3 +291,18 @@ def test_list_of_transcripts_is_read_to_its_end_also_in_an_archive(tmp_path: Pat
             tar.addfile(member, io.BytesIO(content))
     good, bad = rows(tmp_path / "c.tar")
     assert [(each.audio, each.text) for each in good] == [("c/wav/a.wav", "one")] and len(bad) == 5000
+
+
+def test_channels_that_cancel_each_other_are_refused_in_segments_and_archives(tmp_path: Path) -> None:
+    """Their average is silent, as if nothing were said."""
+    left = np.random.default_rng(0).uniform(-0.5, 0.5, 1600)
+    file = io.BytesIO()
+    soundfile.write(file, np.stack([left, -left], axis=1), 16000, format="WAV")
+    (tmp_path / "a.wav").write_bytes(file.getvalue())
+    write_zip(tmp_path / "c.zip", {"a.wav": file.getvalue()})
+    recordings = Recordings(str(tmp_path))
+    for utterance in (Utterance("u", "a.wav", "", 0.05), Utterance("u", "c.zip/a.wav", "")):
+        with pytest.raises(BadInput, match=r"the channels of a\.wav cancel each other"):
+            recordings.source(utterance)
+        assert len(recordings.source(replace(utterance, channel=1))[0]) > 0
+    recordings.close()

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from workbench.audio.libsndfile import UNSTATED, whole_of
+from workbench.audio.mixing import Mixer
 from workbench.audio.read import opened, opened_stream, read
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.evaluation.rows import Utterance
@@ -308,7 +309,10 @@ def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> A
     first = round(utterance.offset * rate)
     _check_within(name, utterance, seconds)
     if utterance.channel is not None and utterance.channel >= sound.channels:
-        raise BadInput(f"{name:.200} has {sound.channels} channels, but channel {utterance.channel} is requested")
+        raise BadInput(
+            f"{name:.200} has {sound.channels} channels, but channel {utterance.channel} is requested; expected 0 to "
+            f"{sound.channels - 1}"
+        )
     count = -1 if utterance.duration is None else round(utterance.duration * rate)
     if all_samples is not None:
         samples = all_samples[first : None if count < 0 else first + count]
@@ -316,13 +320,18 @@ def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> A
         if first:
             sound.seek(first)
         samples = sound.read(count, dtype="float32", always_2d=True)
-    return (samples[:, 0] if samples.shape[1] == 1 else _chosen(samples, utterance)), rate
+    return _chosen(samples, name, utterance), rate
 
 
-def _chosen(samples: Any, utterance: Utterance) -> Any:
-    if utterance.channel is None:
-        return samples.mean(axis=1, dtype=np.float64).astype(np.float32)
-    return samples[:, utterance.channel]
+def _chosen(samples: np.ndarray, name: str, utterance: Utterance) -> np.ndarray:
+    """Returns the channel of an utterance, or the average of all channels; raises `BadInput` if these cancel out."""
+    if utterance.channel is not None:
+        channel: np.ndarray = samples[:, utterance.channel]
+        return channel
+    mixer = Mixer()
+    average = mixer(samples)
+    mixer.check(f"{name:.200}")
+    return average
 
 
 def _check_within(name: str, utterance: Utterance, seconds: float) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from tests.conversion.reading import Read, assert_holds, converted_file, flat
 from tests.support.tiny_checkpoints import tiny_sensevoice
@@ -103,3 +106,20 @@ def test_file_named_in_the_configuration_is_stored_in_the_gguf_file(tmp_path: Pa
     (read,) = converted_file(directory, "sensevoice", "f32", tmp_path / "it.gguf")
     assert set(read.files) == {"config.yaml", "tokens.json", "more/other.mvn"}
     assert isinstance(read, Read) and set(CMVN) < set(read.types)
+
+
+def test_files_of_any_name_are_stored_and_files_outside_are_refused(tmp_path: Path) -> None:
+    directory = tiny_sensevoice(tmp_path / "tiny")
+    names = {"config.yaml": "my.yaml", "tokens.json": "pieces.json", "model.pt": "weights.pt"}
+    for old, new in names.items():
+        (directory / old).rename(directory / new)
+    metas = {"config": "my.yaml", "init_param": "weights.pt", "tokenizer_conf": {"token_list": "pieces.json"}}
+    (directory / "configuration.json").write_text(json.dumps({"file_path_metas": metas}))
+    (read,) = converted_file(directory, "sensevoice", "f32", tmp_path / "it.gguf")
+    assert {*read.files} == {"configuration.json", "my.yaml", "pieces.json"}
+    config = yaml.safe_load((directory / "my.yaml").read_text())
+    config["frontend_conf"]["cmvn_file"] = str(tmp_path / "am.mvn")
+    (directory / "my.yaml").write_text(yaml.safe_dump(config))
+    shutil.copy(assets() / "demo-sensevoice" / "am.mvn", tmp_path)
+    with pytest.raises(BadInput, match=r"names .*am\.mvn, which is outside the directory; copy the file into it"):
+        converted_file(directory, "sensevoice", "f32", tmp_path / "again.gguf")

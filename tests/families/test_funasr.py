@@ -81,6 +81,36 @@ def test_configuration_json_takes_precedence_over_yaml_and_default_names(directo
     assert checkpoint.file("tokenizer_conf", "bpemodel") is None  # configured but absent: the original omits it too
 
 
+def test_configuration_json_may_name_every_file(directory: Path) -> None:
+    (directory / "config.yaml").rename(directory / "my.yaml")
+    (directory / "model.pt").rename(directory / "weights.pt")
+    (directory / "tokens.json").rename(directory / "pieces.json")
+    files = {"init_param": "weights.pt", "config": "my.yaml", "tokenizer_conf": {"token_list": "pieces.json"}}
+    configuration(directory, files)
+    assert family_of(directory).name == "sensevoice"
+    checkpoint = read_sensevoice(directory).checkpoint
+    assert (checkpoint.weights.name, checkpoint.described_in) == ("weights.pt", "it/my.yaml")
+    (directory / "config.yaml").write_text("model: Other\n")  # the named file comes before it, as in the original
+    assert read_checkpoint(directory).model == "SenseVoiceSmall"
+
+
+@pytest.mark.parametrize("name", ["../it/config.yaml", "/etc/passwd", "a\\..\\..\\b", "C:\\b", "sub/../../b"])
+@pytest.mark.parametrize("key", ["config", "tokenizer_conf"])
+def test_configuration_json_stays_inside_the_directory(name: str, key: str, directory: Path) -> None:
+    configuration(directory, {key: name if key == "config" else {"token_list": name}})
+    with pytest.raises(BadInput) as error:
+        family_of(directory)
+    assert f"it/configuration.json names the file {name}, which is outside the directory" in sentence(error)
+
+
+def test_training_output_uses_the_cmvn_file_of_its_yaml(directory: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "published.mvn"
+    elsewhere.touch()
+    edit(directory, lambda config: config["frontend_conf"].update(cmvn_file=str(elsewhere)))
+    configuration(directory, {"config": "config.yaml", "frontend_conf": {"cmvn_file": "am.mvn"}})
+    assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") == elsewhere
+
+
 def test_missing_cmvn_file_named_in_configuration_json_is_refused(directory: Path) -> None:
     configuration(directory, {"frontend_conf": {"cmvn_file": "am.mvn"}})
     with pytest.raises(BadInput) as error:

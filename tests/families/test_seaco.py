@@ -168,3 +168,19 @@ def test_hotwords_change_some_tokens_and_a_batch_equals_one_at_a_time(directory:
     assert any(a != b for a, b in zip(alone, without, strict=True))
     shares = [sum(x == y for x, y in zip(a, b, strict=True)) / len(a) for a, b in zip(alone, without, strict=True)]
     assert all(share > 0 for share in shares), "a token without a hotword stays"
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"], ids=["missing", "broken"])
+def test_only_hotwords_need_the_file_of_segments(content: bytes | None, tmp_path: Path) -> None:
+    directory = write_paraformer(tmp_path / "it", SMALL_PARAFORMER, seaco={})
+    (directory / "configuration.json").unlink()
+    (directory / "seg_dict").unlink()
+    config = yaml.safe_load((directory / "config.yaml").read_text())
+    config["tokenizer_conf"] = {**(config.get("tokenizer_conf") or {}), "seg_dict_file": "pieces"}
+    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    if content is not None:
+        (directory / "pieces").write_bytes(content)
+    model = read_paraformer(directory)
+    assert model.seaco is not None and model.seaco.ids((), model.vocabulary) == ()
+    with pytest.raises(BadInput, match=r"^hotwords need the file of word pieces: it.*pieces.*; copy it from where"):
+        model.seaco.ids(("a",), model.vocabulary)

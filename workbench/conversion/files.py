@@ -13,6 +13,7 @@ from pathlib import Path
 from workbench.conversion.plan import QUANTIZATION, Value
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
+from workbench.families.funasr import configuration_file
 from workbench.families.gguf_files import FORMAT_VERSION
 
 FUNASR_FILES = ("config.yaml", "configuration.json", "tokens.json", "tokens.txt", "*.bpe.model", "am.mvn", "seg_dict")
@@ -41,10 +42,20 @@ def small_files(directory: Path, patterns: Iterable[str], folder: str = "") -> d
 
 
 def funasr_files(directory: Path, *paths: Path | None) -> dict[str, Path]:
-    """Returns the small files of a FunASR directory, including those that its configuration names."""
-    named_files = {
-        path.relative_to(directory).as_posix(): path for path in paths if path and path.is_relative_to(directory)
-    }
+    """Returns the small files of a FunASR directory, including those that its configuration names.
+
+    Raises `BadInput` for a named file outside the directory: the GGUF file would not work on another machine.
+    """
+    configuration = configuration_file(directory)
+    named = [path for path in (configuration if configuration.is_file() else None, *paths) if path]
+    places = {path: path.parent.resolve() / path.name for path in named}  # a link to a file elsewhere is inside
+    for path, place in places.items():
+        if not place.is_relative_to(directory.resolve()):
+            raise BadInput(
+                f"the configuration of {directory.name} names {path}, which is outside the directory; copy the file "
+                "into it, and name the copy"
+            )
+    named_files = {place.relative_to(directory.resolve()).as_posix(): path for path, place in places.items()}
     return {**small_files(directory, FUNASR_FILES), **named_files}
 
 

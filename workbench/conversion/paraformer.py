@@ -17,7 +17,7 @@ from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.core.phrases import name_in_folder
 from workbench.families.paraformer import ParaformerModel, read_paraformer
-from workbench.families.seaco import EMBEDDING, UNUSED
+from workbench.families.seaco import EMBEDDING, UNUSED, segment_file
 from workbench.families.vocabulary import token_file
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
@@ -47,7 +47,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     if layout == "funasr":
         rule = funasr_layout.type_rule(exact_f16=("cif_output",), exact_q8_0=("predictor",))
         return [Plan(ARCHITECTURE, values, planned, rule, funasr_layout.TYPES, notes=_notes(model))]
-    named_files = (token_file(model.checkpoint), model.checkpoint.file("tokenizer_conf", "seg_dict_file"))
+    named_files = (token_file(model.checkpoint), segment_file(model.checkpoint))
     files = funasr_files(directory.resolve(), model.cmvn_file, *named_files)
     return [Plan(ARCHITECTURE, {**values, **embedded_files("paraformer", files)}, planned)]
 

@@ -17,6 +17,7 @@ from workbench.families.sensevoice import (
     SenseVoiceModel,
     read_sensevoice,
 )
+from workbench.families.vocabulary import token_file
 from workbench.formats.quantization import TYPES
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
@@ -37,7 +38,8 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     if layout == "funasr":
         rule = funasr_layout.type_rule(exact_f16=("embed.weight",), exact_q8_0=("embed.weight",))
         return [Plan(ARCHITECTURE, values, planned, rule, funasr_layout.TYPES, notes=_notes(model))]
-    files = funasr_files(directory.resolve(), model.cmvn_file, model.checkpoint.file("tokenizer_conf", "bpemodel"))
+    named_files = (token_file(model.checkpoint), model.checkpoint.file("tokenizer_conf", "bpemodel"))
+    files = funasr_files(directory.resolve(), model.cmvn_file, *named_files)
     return [Plan(ARCHITECTURE, {**values, **embedded_files("sensevoice", files)}, planned, usual_type, TYPES)]
 
 

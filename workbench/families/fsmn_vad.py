@@ -20,7 +20,7 @@ from workbench.audio.frontend import FrontendConfig
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import LONGEST_SEGMENT_SECONDS, LONGEST_SILENCE_MS, option
-from workbench.families.funasr import is_funasr_directory, read_checkpoint
+from workbench.families.funasr import YAML, configuration_file, is_funasr_directory, read_checkpoint
 from workbench.families.sanm import config_number, expect
 
 MODELS = ("FsmnVADStreaming", "FsmnVAD")
@@ -146,9 +146,9 @@ def is_fsmn_vad(directory: Path) -> bool:
     """Returns whether this is an FSMN-VAD checkpoint: a FunASR directory, or an ONNX file and an am.mvn without a
     yaml.
     """
-    if (directory / "config.yaml").exists():
-        return is_funasr_directory(directory, MODELS)
-    return (directory / MVN).is_file() and any(directory.glob("*.onnx"))
+    if is_funasr_directory(directory, MODELS):
+        return True
+    return not (directory / YAML).exists() and (directory / MVN).is_file() and any(directory.glob("*.onnx"))
 
 
 def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVadModel:
@@ -158,11 +158,11 @@ def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVad
         weights: the weights' file, if it is outside the directory.
     """
     directory = Path(directory)
-    if not (directory / "config.yaml").exists() and any(directory.glob("*.onnx")):
+    if not configuration_file(directory).exists() and any(directory.glob("*.onnx")):
         return _read_pair(directory)
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
-        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected {MODELS[0]}")
+        raise BadInput(f"{checkpoint.described_in} is for model {checkpoint.model!r}; expected {MODELS[0]}")
     section = checkpoint.section("frontend_conf")
     for key, value in (("lfr_n", VAD_LFR_N), ("frame_shift", 10), ("frame_length", 25), ("snip_edges", True)):
         expect(section, key, value, "frontend_conf")  # the decisions count frames of 10 ms
@@ -173,7 +173,7 @@ def read_fsmn_vad(directory: str | Path, weights: Path | None = None) -> FsmnVad
     network = FsmnConfig.from_yaml(checkpoint.section("encoder_conf"))
     if network.input_dim != frontend.width:
         stacked = f"frontend_conf stacks {frontend.lfr_m} frames of {frontend.n_mels} mel bands"
-        raise BadInput(f"{directory.name}/config.yaml: {stacked}, and encoder_conf.input_dim is {network.input_dim}")
+        raise BadInput(f"{checkpoint.described_in}: {stacked}, and encoder_conf.input_dim is {network.input_dim}")
     detector = DetectorConfig.from_yaml(checkpoint.section("model_conf"))
     return FsmnVadModel(directory.name, checkpoint.weights, frontend, cmvn_file, detector, network)
 

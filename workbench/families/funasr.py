@@ -1,8 +1,8 @@
 """Reads a FunASR checkpoint directory: the files that it names, and its configuration.
 
 Every family that FunASR publishes uses it. It opens text files only; a runtime opens the weights. Format:
-`configuration.json` (ModelScope) lists files in `file_path_metas`, which are merged over `config.yaml`; without it, the
-usual file names are used.
+`configuration.json` (ModelScope) lists files in `file_path_metas`, which are merged over `config.yaml`, or over the
+file that it names instead; without it, the usual file names are used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from workbench.audio.frontend import FrontendConfig
@@ -27,6 +27,8 @@ USUAL_FILES = {
 }
 """The place of each usual file in the configuration, if there is no `configuration.json`."""
 
+YAML = "config.yaml"
+"""The name of the configuration, where `configuration.json` names no other."""
 
 FRONTENDS = ("WavFrontend", "wav_frontend", "WavFrontendOnline")
 """FunASR's names of its filter bank; the last one computes the same features in pieces."""
@@ -39,6 +41,12 @@ class FunasrCheckpoint:
     directory: Path
     config: Mapping[str, Any]
     weights: Path
+    configuration: Path  # the YAML file that `config` was read from
+
+    @property
+    def described_in(self) -> str:
+        """The name of the configuration in messages, such as `demo-sensevoice/config.yaml`."""
+        return f"{self.directory.name}/{self.configuration.name}"
 
     @property
     def model(self) -> str:
@@ -49,14 +57,12 @@ class FunasrCheckpoint:
         """Returns a mapping of the configuration; empty if the file has none."""
         section = self.config.get(name) or {}
         if not isinstance(section, Mapping):
-            raise BadInput(
-                f"{name} in {self.directory.name}/config.yaml is {type(section).__name__}; expected a mapping"
-            )
+            raise BadInput(f"{name} in {self.described_in} is {type(section).__name__}; expected a mapping")
         return section
 
     def frontend(self) -> FrontendConfig:
         """Returns the front end; raises `BadInput` for one that is not FunASR's filter bank, and for `normalize`."""
-        where = f"{self.directory.name}/config.yaml"
+        where = self.described_in
         name = self.config.get("frontend")
         if name is not None and name not in FRONTENDS:
             raise BadInput(f"frontend in {where} is {name!r:.80}; only {', '.join(FRONTENDS)} are supported")
@@ -71,9 +77,7 @@ class FunasrCheckpoint:
         if value in (None, "", "null"):
             return None
         if not isinstance(value, str):
-            raise BadInput(
-                f"{section}.{key} in {self.directory.name}/config.yaml is {value!r:.80}; expected the name of a file"
-            )
+            raise BadInput(f"{section}.{key} in {self.described_in} is {value!r:.80}; expected the name of a file")
         path = self.directory / value
         if not is_file(path):
             raise BadInput(
@@ -83,9 +87,9 @@ class FunasrCheckpoint:
 
 
 def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
-    """Returns whether the directory's `config.yaml` names one of these model classes. Never raises an error."""
+    """Returns whether the directory's configuration names one of these model classes. Never raises an error."""
     try:
-        return str(_read_yaml(directory / "config.yaml").get("model", "")) in models
+        return str(_read_yaml(configuration_file(directory)).get("model", "")) in models
     except BadInput:
         return False
 
@@ -93,15 +97,16 @@ def is_funasr_directory(directory: Path, models: tuple[str, ...]) -> bool:
 def explain_directory(directory: Path) -> None:
     """Raises `BadInput` if the directory has a FunASR configuration that is damaged or names an unknown model.
 
-    It returns if there is no `config.yaml`, and for FireRedASR's directories, which have one too.
+    It returns if there is no configuration, and for FireRedASR's directories, which have one too.
     """
-    if not (directory / "config.yaml").is_file() or (directory / "model.pth.tar").is_file():
+    if not configuration_file(directory).is_file() or (directory / "model.pth.tar").is_file():
         return
     from workbench.families import FAMILIES
 
-    model = read_checkpoint(directory).model or "no model"
+    checkpoint = read_checkpoint(directory)
+    model = checkpoint.model or "no model"
     known = ", ".join(family.title for family in FAMILIES.values())
-    raise BadInput(f"{directory.name}/config.yaml names {model}, which belongs to none of the families here: {known}")
+    raise BadInput(f"{checkpoint.described_in} names {model}, which belongs to none of the families here: {known}")
 
 
 def read_checkpoint(directory: str | Path, weights: Path | None = None) -> FunasrCheckpoint:
@@ -115,20 +120,36 @@ def read_checkpoint(directory: str | Path, weights: Path | None = None) -> Funas
     directory = Path(directory).resolve()
     if not directory.is_dir():
         raise BadInput(f"there is no checkpoint directory {directory}")
-    if not (directory / "config.yaml").is_file():
+    metas = _file_metas(directory)
+    configuration = _configuration(directory, metas)
+    if not configuration.is_file():
         raise BadInput(
             f"checkpoint directory {directory.name} has no config.yaml; a FunASR checkpoint needs one beside model.pt"
         )
-    config = _read_yaml(directory / "config.yaml")
-    metas = _file_metas(directory)
+    config = _read_yaml(configuration)
     if metas:
-        _check_cmvn(metas, directory)
         _merge(config, _existing_files(metas, directory))
+        _check_cmvn(metas, config, directory)
     else:
         for name, (section, key) in USUAL_FILES.items():
             if (directory / name).is_file():
                 _merge(config, {section: {key: name}})
-    return FunasrCheckpoint(directory, config, weights or _find_weights(directory, config))
+    return FunasrCheckpoint(directory, config, weights or _find_weights(directory, config), configuration)
+
+
+def configuration_file(directory: Path) -> Path:
+    """Returns the place of a directory's configuration, whether or not it exists.
+
+    Raises `BadInput` if `configuration.json` is damaged.
+    """
+    return _configuration(directory, _file_metas(directory))
+
+
+def _configuration(directory: Path, metas: Mapping[str, Any]) -> Path:
+    """Returns the YAML file that `configuration.json` names, if it is there, else `config.yaml`."""
+    name = metas.get("config")
+    named = isinstance(name, str) and name and is_file(directory / name)
+    return directory / name if named else directory / YAML
 
 
 def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
@@ -171,14 +192,41 @@ def _file_metas(directory: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput(f"{directory.name}/configuration.json holds a {type(content).__name__}; expected a JSON object")
     metas = content.get("file_path_metas", {})
-    return metas if isinstance(metas, dict) else {}
+    if not isinstance(metas, dict):
+        return {}
+    _check_inside(metas, directory)
+    return metas
 
 
-def _check_cmvn(metas: Mapping[str, Any], directory: Path) -> None:
-    """Raises `BadInput` if the CMVN file that the configuration names is missing: features would go on without CMVN."""
-    frontend = metas.get("frontend_conf")
+def _check_inside(metas: Mapping[str, Any], directory: Path) -> None:
+    """Raises `BadInput` for a name that leads out of the directory: a checkpoint must not read its user's other files.
+
+    FunASR writes names relative to the directory only.
+    """
+    for value in metas.values():
+        if isinstance(value, Mapping):
+            _check_inside(value, directory)
+        elif isinstance(value, str) and _leads_outside(value):
+            raise BadInput(
+                f"{directory.name}/configuration.json names the file {value:.80}, which is outside the directory; copy "
+                "the file into it, and write its name there"
+            )
+
+
+def _leads_outside(name: str) -> bool:
+    kinds = (PurePosixPath(name), PureWindowsPath(name))
+    return any(path.anchor or ".." in path.parts for path in kinds)
+
+
+def _check_cmvn(metas: Mapping[str, Any], config: Mapping[str, Any], directory: Path) -> None:
+    """Raises `BadInput` if the CMVN file that `configuration.json` names is missing: features would go on without CMVN.
+
+    FunASR's training copies that file without those that it names, and writes their paths into `config.yaml`.
+    """
+    frontend, merged = metas.get("frontend_conf"), config.get("frontend_conf")
     name = frontend.get("cmvn_file") if isinstance(frontend, Mapping) else None
-    if isinstance(name, str) and name and not is_file(directory / name):
+    used = merged.get("cmvn_file") if isinstance(merged, Mapping) else None
+    if isinstance(name, str) and name and not (isinstance(used, str) and is_file(directory / used)):
         raise BadInput(
             f"{directory.name}/configuration.json names frontend_conf.cmvn_file = {name:.80}, and there is no such "
             "file beside it; copy it from where the checkpoint was published, as the model needs its CMVN"
@@ -191,7 +239,7 @@ def _existing_files(metas: Mapping[str, Any], directory: Path) -> dict[str, Any]
     for key, value in metas.items():
         if isinstance(value, Mapping):
             files[key] = _existing_files(value, directory)
-        elif isinstance(value, str) and key != "config" and is_file(directory / value):
+        elif isinstance(value, str) and value and key != "config" and is_file(directory / value):
             files[key] = value
     return files
 

@@ -184,7 +184,7 @@ def read_funasr_nano(directory: Path, weights: Path | None = None) -> FunasrNano
     """
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
-        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected FunASRNano")
+        raise BadInput(f"{checkpoint.described_in} is for model {checkpoint.model!r}; expected FunASRNano")
     expect(checkpoint.config, "audio_encoder", "SenseVoiceEncoderSmall", directory.name)
     expect(checkpoint.config, "audio_adaptor", "Transformer", directory.name)
     frontend = checkpoint.frontend()
@@ -224,13 +224,13 @@ def _language_directory(checkpoint: FunasrCheckpoint) -> Path:
     stated_path = checkpoint.section("llm_conf").get("init_param_path")
     where = checkpoint.directory.name
     if not isinstance(stated_path, str) or not stated_path:
-        raise BadInput(f"llm_conf.init_param_path in {where}/config.yaml names no language model directory")
+        raise BadInput(f"llm_conf.init_param_path in {checkpoint.described_in} names no language model directory")
     # The path may be one of the machine that trained the model. Its last part is beside the weights.
     for path in (checkpoint.directory / stated_path, checkpoint.directory / Path(stated_path).name):
         if path.is_dir():
             return path
     raise BadInput(
-        f"{where}/config.yaml names the language model {stated_path}, and there is no such directory in {where}; "
+        f"{checkpoint.described_in} names the language model {stated_path}, and there is no such directory in {where}; "
         "it holds the configuration and the tokenizer"
     )
 
@@ -297,7 +297,7 @@ def _read_ctc_branch(checkpoint: FunasrCheckpoint, encoder: SanmConfig) -> CtcBr
     """Returns the CTC branch, or why the checkpoint has none that can be used."""
     where = checkpoint.directory.name
     if checkpoint.config.get("ctc_decoder") != "Transformer":
-        return f"{where}/config.yaml names no ctc_decoder of the kind Transformer"
+        return f"{checkpoint.described_in} names no ctc_decoder of the kind Transformer"
     decoder = _read_transformer(checkpoint, "ctc_decoder_conf", encoder, encoder.output_size)
     if decoder.llm_dim != encoder.output_size:
         raise BadInput(

@@ -151,7 +151,7 @@ def read_paraformer(directory: Path, weights: Path | None = None) -> ParaformerM
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
         raise BadInput(
-            f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected one of {', '.join(MODELS)}"
+            f"{checkpoint.described_in} is for model {checkpoint.model!r}; expected one of {', '.join(MODELS)}"
         )
     for key, value in (("encoder", "SANMEncoder"), ("decoder", "ParaformerSANMDecoder")):
         expect(checkpoint.config, key, value, directory.name)

@@ -13,9 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
+from workbench.core.phrases import name_in_folder
 from workbench.families.funasr import FunasrCheckpoint
 from workbench.families.sanm import config_number, expect
 from workbench.families.sanm_decoder import DecoderConfig, read_decoder
@@ -27,6 +29,7 @@ EMBEDDING = "decoder.embed.0.weight"  # the table that the bias encoder reads; a
 OUTPUT_LAYER = "hotword_output_layer.weight"  # a checkpoint without it has no branch
 UNUSED = ("seaco_decoder.embed.*", "seaco_decoder.output_layer.*")  # of the branch
 
+SEGMENTS = ("tokenizer_conf", "seg_dict_file")  # section and key of the file with the pieces of each word
 NO_BIAS = 8377  # the original's default for the id that says "no hotword"
 FILTERED = 50  # hotwords that a recording keeps, if there are more; the end of the list is not counted
 FILTER_LAYERS = 5  # of the second decoder, in front of the attention that scores hotwords
@@ -52,10 +55,19 @@ class SeacoConfig:
     no_bias: int
     start: int  # the id that ends a list of hotwords
     segment_text: str | None  # of the file with the pieces of each word
+    segment_problem: str | None = None  # why that file cannot be read, which only hotwords need
 
     @cached_property
     def segments(self) -> Mapping[str, tuple[str, ...]] | None:
-        """The pieces of each word that the file lists; None without a file: then words are pieces or characters."""
+        """The pieces of each word that the file lists; None without a file: then words are pieces or characters.
+
+        Raises `BadInput` if the checkpoint names a file that is missing or damaged.
+        """
+        if self.segment_problem is not None:
+            raise BadInput(
+                f"hotwords need the file of word pieces: {self.segment_problem}; copy it from where the checkpoint "
+                "was published, or leave out the hotwords"
+            )
         if self.segment_text is None:
             return None
         lines = (line.split() for line in lines_of(self.segment_text))
@@ -133,12 +145,33 @@ def read_seaco(checkpoint: FunasrCheckpoint, width: int, vocabulary: int, start:
     section = values.get("seaco_decoder_conf")
     if not isinstance(section, Mapping):
         raise BadInput(f"seaco_decoder_conf in config.yaml is {type(section).__name__}; expected a mapping")
-    segments = checkpoint.file("tokenizer_conf", "seg_dict_file")
+    segment_text, segment_problem = _segments(checkpoint)
     return SeacoConfig(
         width=width,
         bidirectional=bool(values.get("bias_encoder_bid", False)),
         decoder=read_decoder(section, width, "seaco_decoder_conf", output_layer=False),
         no_bias=config_number(values, "NO_BIAS", where, min(NO_BIAS, vocabulary - 1), 0, vocabulary - 1),
         start=start,
-        segment_text=None if segments is None else read_text(segments),
+        segment_text=segment_text,
+        segment_problem=segment_problem,
     )
+
+
+def segment_file(checkpoint: FunasrCheckpoint) -> Path | None:
+    """Returns the file with the pieces of each word; None if the checkpoint names none, or a missing one."""
+    try:
+        return checkpoint.file(*SEGMENTS)
+    except BadInput:
+        return None
+
+
+def _segments(checkpoint: FunasrCheckpoint) -> tuple[str | None, str | None]:
+    """Returns the text of that file, or None; and why it cannot be read, or None."""
+    try:
+        file = checkpoint.file(*SEGMENTS)
+    except BadInput as error:
+        return None, str(error)
+    try:
+        return None if file is None else read_text(file), None
+    except (BadInput, OSError) as error:
+        return None, f"{name_in_folder(file)} cannot be read: {message_of(error)}"

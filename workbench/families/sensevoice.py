@@ -81,7 +81,7 @@ def read_sensevoice(directory: Path, weights: Path | None = None) -> SenseVoiceM
     """
     checkpoint = read_checkpoint(directory, weights)
     if checkpoint.model not in MODELS:
-        raise BadInput(f"{directory.name}/config.yaml is for model {checkpoint.model!r}; expected SenseVoiceSmall")
+        raise BadInput(f"{checkpoint.described_in} is for model {checkpoint.model!r}; expected SenseVoiceSmall")
     expect(checkpoint.config, "encoder", "SenseVoiceEncoderSmall", directory.name)
     frontend = checkpoint.frontend()
     vocabulary = _read_vocabulary(checkpoint)

@@ -148,8 +148,9 @@ def configuration_file(directory: Path) -> Path:
 def _configuration(directory: Path, metas: Mapping[str, Any]) -> Path:
     """Returns the YAML file that `configuration.json` names, if it is there, else `config.yaml`."""
     name = metas.get("config")
-    named = isinstance(name, str) and name and is_file(directory / name)
-    return directory / name if named else directory / YAML
+    if isinstance(name, str) and name and is_file(directory / name):
+        return directory / name
+    return directory / YAML
 
 
 def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:

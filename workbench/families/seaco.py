@@ -171,7 +171,9 @@ def _segments(checkpoint: FunasrCheckpoint) -> tuple[str | None, str | None]:
         file = checkpoint.file(*SEGMENTS)
     except BadInput as error:
         return None, str(error)
+    if file is None:
+        return None, None
     try:
-        return None if file is None else read_text(file), None
+        return read_text(file), None
     except (BadInput, OSError) as error:
         return None, f"{name_in_folder(file)} cannot be read: {message_of(error)}"

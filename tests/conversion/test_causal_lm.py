@@ -193,7 +193,6 @@ def test_tokenizer_without_tokenizer_json_is_converted(tmp_path: Path) -> None:
         ({"rope_parameters": YARN | {"factor": 0.5}}, "factor of the positions in tiny/config.json is 0.5; expected"),
         ({"hidden_act": "gelu"}, "hidden_act in tiny/config.json is 'gelu'; only 'silu'"),
         ({"use_sliding_window": True}, "use_sliding_window in tiny/config.json is True"),
-        ({"attention_bias": True}, "attention_bias in tiny/config.json is True"),
         (
             {"quantization_config": {"quant_method": "gptq"}},
             r"quantization_config in tiny/config.json is {.*gptq.*None",
@@ -207,6 +206,28 @@ def test_configuration_unsupported_by_llama_cpp_is_refused(change: dict[str, Any
     directory = tiny_language(tmp_path / "tiny", "qwen3")
     change_json(directory / "config.json", **change, layer_types=None)
     with pytest.raises(BadInput, match=words):
+        plans_of(directory, "causal_lm")
+
+
+def test_biases_of_qwen3_attention_are_those_of_transformers(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "tiny", "qwen3", attention_bias=True)
+    network = network_of(directory)
+    biases = {name: value for name, value in network.named_parameters() if name.endswith("_proj.bias")}
+    for name, value in biases.items():
+        torch.nn.init.normal_(value) if "o_proj" not in name else torch.nn.init.zeros_(value)
+    network.save_pretrained(directory)
+    converted_file(directory, "causal_lm", "f32", tmp_path / "it.gguf")
+    model = loaded(tmp_path / "it.gguf")
+    try:
+        expected = logits_of(network)
+        np.testing.assert_allclose(llama_logits(model), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+    finally:
+        model.close()
+    torch.nn.init.normal_(biases["model.layers.1.self_attn.o_proj.bias"])
+    network.save_pretrained(directory)
+    with pytest.raises(
+        BadInput, match=r"other than 0 in model\.layers\.1\.self_attn\.o_proj\.bias, which llama.cpp does"
+    ):
         plans_of(directory, "causal_lm")
 
 

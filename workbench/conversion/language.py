@@ -25,6 +25,7 @@ from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 
 ARCHITECTURES = {"qwen2": gguf.MODEL_ARCH.QWEN2, "qwen3": gguf.MODEL_ARCH.QWEN3}
 TABLES = ("token_embd.weight", "output.weight")
+OUTPUT_BIAS = ".self_attn.o_proj.bias"
 SCALINGS = ("default", "linear", "yarn")  # of positions, as transformers calls those that llama.cpp follows
 # Parameters of YaRN and the values that llama.cpp computes with.
 YARN: Mapping[str, Any] = {
@@ -104,12 +105,23 @@ def plan_network(
     names = gguf.get_tensor_name_map(ARCHITECTURES[language.model_type], language.layers)
     planned = []
     for name, tensor in _checked(config, tensors, rows, where, described_in).items():
+        if name.endswith(OUTPUT_BIAS) and _is_zero(rows(name, tensor), len(tensor), name, where):
+            continue
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored is None:
             raise BadInput(f"{where} has tensor {name}, which llama.cpp's {language.model_type} does not have")
         kind = Kind.TABLE if stored in TABLES else Kind.MATRIX if tensor.ndim == 2 else Kind.EXACT
         planned.append(PlannedTensor(stored, tuple(tensor.shape), kind, rows(name, tensor)))
     return _dimensions(language, config), planned
+
+
+def _is_zero(rows: Rows, count: int, name: str, where: str) -> bool:
+    """Returns whether the bias of an attention's output is zero; llama.cpp adds none there, so any other is refused."""
+    if np.any(rows(0, count)):
+        raise BadInput(
+            f"{where} has values other than 0 in {name}, which llama.cpp does not add; run the model on pytorch or vllm"
+        )
+    return True
 
 
 def _network_config(language: LanguageConfig) -> Any:
@@ -129,7 +141,6 @@ def _check_network(config: Any, where: str) -> None:
     for key, value, expected in (
         ("hidden_act", config.hidden_act, "silu"),
         ("use_sliding_window", bool(config.use_sliding_window), False),
-        ("attention_bias", bool(getattr(config, "attention_bias", False)), False),
         ("quantization_config", getattr(config, "quantization_config", None), None),
     ):
         if value != expected:

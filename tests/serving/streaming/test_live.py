@@ -259,6 +259,20 @@ def test_commit_of_an_empty_buffer_is_refused_and_the_session_continues(http: Te
     assert {error["event_id"] for error in errors} == {"mine"} and "has 94 ms" in errors[1]["message"]
 
 
+def test_commit_that_is_refused_leaves_the_sound_in_the_buffer(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.send_text(_session(format={"rate": 16000}))
+        sound = speech()[:-16000]
+        for start in range(0, 3200 * 2, 1600):  # 50 ms
+            _append(socket, sound[start : start + 1600])
+            if start in (0, 3200):
+                socket.send_json(COMMIT)
+        until(socket, "error")
+        events = until(socket, COMPLETED)
+    assert "error" not in {event["type"] for event in events}
+    assert events[-1]["usage"]["seconds"] == pytest.approx(0.15, abs=0.02)
+
+
 def test_commit_of_sound_without_speech_gives_an_empty_item_after_those_before(http: TestClient) -> None:
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
         socket.send_text(_session(format={"rate": 16000}))

@@ -101,14 +101,14 @@ class Realtime:
         if self._live is not None:
             self._live.feed(self._sound.rest())
             pending_seconds = self._live.pending_seconds
-            if self._live.commit():
-                return
-        if self._live is None or pending_seconds < SHORTEST_COMMIT:
+        if self._live is None or pending_seconds < SHORTEST_COMMIT:  # what came stays in the buffer
             raise Refusal(
                 f"the audio buffer has {1000 * pending_seconds:.0f} ms of new sound; append at least "
                 f"{1000 * SHORTEST_COMMIT:.0f} ms before a commit",
                 code="input_audio_buffer_commit_empty",
             )
+        if self._live.commit():
+            return
         self._live.call_next(lambda: self._say_silence(pending_seconds))
 
     def _say_silence(self, seconds: float) -> None:

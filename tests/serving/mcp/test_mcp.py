@@ -235,7 +235,7 @@ def test_uploaded_file_is_accepted_by_its_id(address: str, wav: bytes) -> None:
         ({"audio": {}}, "audio is empty; expected either data (base64) or upload"),
         ({"audio": {"data": "AAAA", "upload": "0" * 32}}, "audio has data and upload; expected either"),
         ({"audio": {"path": "/etc/passwd"}}, "audio.path is not a field here; a file has data (base64) or upload"),
-        ({"audio": "/etc/passwd"}, "audio is not as transcribe expects it"),
+        ({"audio": "/etc/passwd"}, "audio is not an object; a file has data (base64)"),
         ({"audio": {"upload": "/etc/passwd"}}, "audio: there is no upload '/etc/passwd'"),
         ({"audio": {"upload": "../../etc"}}, "audio: there is no upload '../../etc'"),
         ({}, "audio is missing in the call of transcribe"),

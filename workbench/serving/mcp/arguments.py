@@ -24,6 +24,7 @@ INSTRUCTIONS = (
     f"take. Files come as base64 in `data`, or as `upload`: the id that POST {PATH} answers to a form with the file "
     f"(curl -F file=@talk.wav ADDRESS{PATH}). Paths of the server are not taken."
 )
+FILE_FIELDS = "a file has data (base64) or upload (an id), and a name"
 
 
 class SentFile(BaseModel):
@@ -90,7 +91,9 @@ def _sentence(tool: str, error: BaseException) -> str:
         if first["type"] == "missing":
             return f"{place} is missing in the call of {tool}"
         if first["type"] == "extra_forbidden":
-            return f"{place} is not a field here; a file has data (base64) or upload (an id), and a name"
+            return f"{place} is not a field here; {FILE_FIELDS}"
+        if first["type"] == "model_type":
+            return f"{place} is not an object; {FILE_FIELDS}"
         return f"{place} is not as {tool} expects it: {first['msg'][:1].lower()}{first['msg'][1:]}"
     return str(error_reply(error)[1]["error"]["message"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import io
 import json
 import threading
@@ -268,6 +269,14 @@ def test_unknown_routes_and_methods_return_openai_errors(
 ) -> None:
     answer = http.request(method, path)
     assert answer.status_code == status and answer.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/audio/transcriptions"])
+def test_compressed_body_is_refused_by_the_name_of_its_coding(http: TestClient, path: str) -> None:
+    kind = "multipart/form-data; boundary=x" if "audio" in path else "application/json"
+    headers = {"content-encoding": "gzip", "content-type": kind}
+    answer = http.post(path, content=gzip.compress(b"{}"), headers=headers)
+    assert answer.status_code == 415 and "compressed with gzip" in answer.json()["error"]["message"]
 
 
 def test_realtime_route_without_a_websocket_says_what_it_is(http: TestClient) -> None:

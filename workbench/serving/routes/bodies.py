@@ -103,7 +103,7 @@ def _finite(text: str) -> float:
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:
     """Returns the JSON object in the body of a request; raises `Refusal` for anything else."""
-    _check_length(request, limit)
+    _check_headers(request, limit)
     body = bytearray()
     async for part in request.stream():
         body += part
@@ -120,7 +120,11 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
     return found
 
 
-def _check_length(request: Request, limit: int) -> None:
+def _check_headers(request: Request, limit: int) -> None:
+    """Raises `Refusal` for a body of more than `limit` bytes, and for a compressed one."""
+    coding = request.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        raise Refusal(f"the body is compressed with {coding!s:.40}; send it without a Content-Encoding", status=415)
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > limit:
         raise too_large(limit)
@@ -137,7 +141,7 @@ async def read_form(request: Request, limit: int, largest_text: int) -> AsyncIte
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         raise Refusal(f"the content type is {kind or 'not given'!s:.80}; expected multipart/form-data", status=415)
-    _check_length(request, limit)
+    _check_headers(request, limit)
     received = 0
 
     async def counted() -> Message:

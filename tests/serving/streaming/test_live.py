@@ -137,6 +137,7 @@ def test_live_recordings_have_separate_slots_and_idle_clients_lose_theirs(
             assert "1 live recordings of one visitor" in str(error) and second.receive()["code"] == 1013
         assert http.get("/v1/models").status_code == 200
         assert "nothing came for" in str(until(idle, "error" if "realtime" in path else "refused")[-1])
+        assert idle.receive()["code"] == 3008
     service.gate = Gate(replace(PUBLIC, running=0, waiting=0))  # no place for other work
     with http.websocket_connect("/live/listen") as socket:
         socket.send_json({"rate": 16000})

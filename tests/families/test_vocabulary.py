@@ -92,7 +92,7 @@ def test_named_pipe_as_sentencepiece_model_is_refused_without_waiting(tmp_path: 
 
 
 def test_json_and_text_token_lists_are_read_alike(tmp_path: Path) -> None:
-    tokens = [*paraformer_tokens(300), "　", "#", "12 3"]
+    tokens = [*paraformer_tokens(300), "#", "12 3", "　"]
     (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
     (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     numbered = tmp_path / "numbered.txt"

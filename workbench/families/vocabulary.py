@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, message_of
 from workbench.families.funasr import FunasrCheckpoint
-from workbench.formats.text_files import check_stored, lines_of, read_text
+from workbench.formats.text_files import BLANKS, check_stored, lines_of, read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
 SPACES = (" ", "<space>", "|")  # of lists of letters; the others are those of ESPnet and of wav2vec2
@@ -143,7 +143,7 @@ def _listed(pieces: object, where: str, source: str) -> Vocabulary:
 
 def _lines(text: str) -> list[str]:
     lines = lines_of(text)
-    while lines and not lines[-1].strip():
+    while lines and not lines[-1].strip(BLANKS):  # an ideographic space is a token
         lines.pop()
     numbered = [NUMBERED.fullmatch(line) for line in lines]
     by_id = {int(line[2]): line[1] or " " for line in numbered if line}

@@ -23,8 +23,9 @@ from panels.widgets.scrolling import show_results
 from panels.widgets.tab_parts import file_box, folded, start_and_cancel, step_title
 from workbench.text.normalisers import NORMALISERS
 
-CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl, .json) with its recordings, recordings with a
-text file for each, or a .zip of either. Without files, the evaluation uses the nine sample recordings.</p>"""
+CORPUS = """<p class="muted small">Upload a manifest (.csv, .tsv, .jsonl, .json, .list) with its recordings,
+recordings with a text file for each, or a .zip of either. Without files, the evaluation uses the nine sample
+recordings.</p>"""
 PLACE = "The path of a manifest, a Kaldi or lhotse folder, or a folder of results, on the machine that runs this page."
 SHOW_RESULTS = show_results("evaluate-results")
 # Tabs that can take a recording: the tab, and the ids of its box for recordings and of its reference text.

@@ -274,7 +274,9 @@ def test_lines_of_a_list_of_transcripts_that_fit_no_recording_are_named(tmp_path
     assert Bad("transcripts.txt, line 1", reason) in rows(tmp_path)[1]
 
 
-@pytest.mark.parametrize("part, name", [("wav", "test/S08/BAC009S08W01"), ("wav/test", "S08/BAC009S08W01")])
+@pytest.mark.parametrize(
+    "part, name", [("wav", "test/S08/BAC009S08W01"), ("wav/test", "S08/BAC009S08W01"), ("wav/test/S08", "BAC009S08W01")]
+)
 def test_part_of_aishell_has_the_list_beside_its_folder_of_recordings(tmp_path: Path, part: str, name: str) -> None:
     transcripts = {"transcript/aishell_transcript_v0.8.txt": "BAC009S07W01 我们 回 家\nBAC009S08W01 终于\n"}
     write(tmp_path, {**transcripts, f"{part}/{name}.wav": ""})

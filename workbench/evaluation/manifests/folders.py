@@ -174,8 +174,8 @@ def _read_named_list(
 
 
 def _lists_beside_wav(path: Path) -> list[Path]:
-    """Returns AISHELL's list for `wav`, or for a part of it such as `wav/test`: it is in `transcript` beside `wav`."""
-    folder = next((each for each in (path, path.parent) if each.name == WAV), None)
+    """Returns AISHELL's list for `wav`, or for `wav/test` or `wav/test/S0764`: it is in `transcript` beside `wav`."""
+    folder = next((each for each in (path, *list(path.parents)[:2]) if each.name == WAV), None)
     if folder is None or not path.is_dir():
         return []
     return sorted(each for each in (folder.parent / BESIDE_WAV).glob("*.txt") if NAMED_LIST.search(each.name))

@@ -84,6 +84,8 @@ def test_cmvn_of_another_width_is_refused() -> None:
         ("fs", "16k"),
         ("window", "triangle"),
         ("n_mels", 0),
+        ("n_mels", 10**400),
+        ("lfr_n", 10**9),
         ("n_mels", 80.5),
         ("lfr_m", True),
         ("lfr_n", -1),

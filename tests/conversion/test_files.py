@@ -22,14 +22,13 @@ def test_weights_and_readme_are_not_stored_in_the_gguf_file(tmp_path: Path) -> N
     assert set(stored) == {f"inside/{name}" for name in names}
 
 
-def test_files_outside_the_checkpoint_directory_are_not_stored(tmp_path: Path) -> None:
+def test_files_outside_the_checkpoint_directory_are_refused(tmp_path: Path) -> None:
     directory = tmp_path / "it"
     directory.mkdir()
     (directory / "config.yaml").touch()
-    assert set(funasr_files(directory, tmp_path / "am.mvn", None, directory / "x" / "y.mvn")) == {
-        "config.yaml",
-        "x/y.mvn",
-    }
+    assert set(funasr_files(directory, None, directory / "x" / "y.mvn")) == {"config.yaml", "x/y.mvn"}
+    with pytest.raises(BadInput, match=r"of it names .*am\.mvn, which is outside the directory"):
+        funasr_files(directory, tmp_path / "am.mvn")
 
 
 def test_file_contents_are_stored_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,6 +111,19 @@ def test_training_output_uses_the_cmvn_file_of_its_yaml(directory: Path, tmp_pat
     assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") == elsewhere
 
 
+def test_configuration_json_may_begin_with_a_byte_order_mark(directory: Path) -> None:
+    metas = {"file_path_metas": {"config": "config.yaml"}}
+    (directory / "configuration.json").write_text(json.dumps(metas), encoding="utf-8-sig")
+    assert read_checkpoint(directory).model == "SenseVoiceSmall"
+
+
+def test_safetensors_without_a_torch_file_are_named(directory: Path) -> None:
+    (directory / "model.pt").rename(directory / "model.safetensors")
+    with pytest.raises(BadInput) as error:
+        read_checkpoint(directory)
+    assert sentence(error).endswith("model.pt in it; model.safetensors is not read: save its tensors with torch.save")
+
+
 def test_missing_cmvn_file_named_in_configuration_json_is_refused(directory: Path) -> None:
     configuration(directory, {"frontend_conf": {"cmvn_file": "am.mvn"}})
     with pytest.raises(BadInput) as error:

@@ -161,7 +161,9 @@ def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
         else directory / "model.pt"
     )
     if not weights.is_file():
-        raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it")
+        other = directory / "model.safetensors"
+        hint = f"; {other.name} is not read: save its tensors with torch.save" if other.is_file() else ""
+        raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it{hint}")
     return weights
 
 
@@ -187,7 +189,7 @@ def _file_metas(directory: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"{directory.name}/configuration.json cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):

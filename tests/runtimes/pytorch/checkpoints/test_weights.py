@@ -114,6 +114,22 @@ def test_unused_tensors_are_refused_unless_listed_as_ignored() -> None:
 # Damaged files -------------------------------------------------------------------------------------------------------
 
 
+def test_other_weight_files_named_as_torch_files_are_called_by_their_format(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    save_file(LAYER, path)
+    with pytest.raises(BadInput, match=r"model\.pt is a safetensors file under another name; read it with"):
+        read_state_dict(path)
+    path.write_bytes(b"GGUF\x03\0\0\0" + bytes(16))
+    with pytest.raises(BadInput, match=r"model\.pt is a GGUF file under another name"):
+        read_state_dict(path)
+
+
+def test_other_value_under_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    torch.save({1: torch.zeros(2), 2: "x"}, tmp_path / "model.pt")
+    with pytest.raises(BadInput, match=r"model\.pt holds a str under '2'; expected a state dict"):
+        read_state_dict(tmp_path / "model.pt")
+
+
 @pytest.mark.parametrize("save", [torch.save, save_legacy], ids=["zip", "legacy"])
 @pytest.mark.parametrize("part", [0.0, 0.01, 0.2, 0.5, 0.9, 0.99, 0.999])
 def test_truncated_torch_file_raises_one_line_error(

@@ -36,6 +36,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     """
     where = name_in_folder(path)
     check_downloaded(path, where)
+    check_torch_file(path, where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of files that are refused below
@@ -62,14 +63,27 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             break
     if not isinstance(loaded, Mapping) or not loaded:
         raise BadInput(f"{where} holds {_kind(loaded)}; expected a state dict (tensors by name)")
-    non_tensors = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
-    if non_tensors:
-        raise BadInput(
-            f"{where} holds {_kind(loaded[non_tensors[0]])} under {non_tensors[0]!r}; "
-            "expected a state dict (tensors by name)"
-        )
+    for name, value in loaded.items():
+        if not isinstance(value, Tensor):
+            raise BadInput(f"{where} holds {_kind(value)} under {str(name)!r}; expected a state dict (tensors by name)")
     check_layouts(loaded, where)
     return {str(name).removeprefix("module."): value for name, value in loaded.items()}
+
+
+def check_torch_file(path: Path, where: str) -> None:
+    """Raises `BadInput` for a safetensors or GGUF file with the name of a torch file."""
+    try:
+        with path.open("rb") as file:
+            begin = file.read(9)
+    except OSError:
+        return  # torch.load says why it cannot be read
+    if begin.startswith(b"GGUF"):
+        raise BadInput(f"{where} is a GGUF file under another name; give it the ending .gguf, and open it as a model")
+    if begin[8:] == b"{" and int.from_bytes(begin[:8], "little") < path.stat().st_size:
+        raise BadInput(
+            f"{where} is a safetensors file under another name; read it with safetensors.torch.load_file, and write "
+            "its tensors with torch.save"
+        )
 
 
 def check_layouts(tensors: Mapping[Any, Tensor], where: str) -> None:

@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput  # noqa: E402
 from workbench.core.settings import Settings  # noqa: E402
 from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
 from workbench.families.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
-from workbench.pipelines import fsmn_vad  # noqa: E402
+from workbench.pipelines.detection import fsmn_vad  # noqa: E402
 from workbench.pipelines.detection.fsmn_vad import FsmnVad  # noqa: E402
 from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnRunner, open_fsmn_vad, open_session  # noqa: E402
 

@@ -28,21 +28,26 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-def slow(patch: pytest.MonkeyPatch, gate: threading.Event, actions: type, name: str) -> None:
-    """Makes the event handler of that name wait for the gate; call it before the page starts."""
-    answer = getattr(actions, name)
+def slow(patch: pytest.MonkeyPatch, gate: threading.Event, actions: type, name: str) -> threading.Event:
+    """Makes the event handler of that name wait for the gate; call it before the page starts.
+
+    Returns an event that is set once the handler waits.
+    """
+    answer, waits = getattr(actions, name), threading.Event()
 
     @functools.wraps(answer)
     def wait_and_answer(*args: Any, **kwargs: Any) -> Any:
+        waits.set()
         assert gate.wait(PATIENCE / 1000)
         return answer(*args, **kwargs)
 
     patch.setattr(actions, name, wait_and_answer)
+    return waits
 
 
 @pytest.fixture
-def slow_samples(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> None:
-    slow(monkeypatch, gate, Actions, "pick_sample")
+def slow_samples(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> threading.Event:
+    return slow(monkeypatch, gate, Actions, "pick_sample")
 
 
 @pytest.fixture
@@ -69,7 +74,7 @@ def failing_samples(monkeypatch: pytest.MonkeyPatch, gate: threading.Event) -> N
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
 def test_run_starts_after_the_pending_sample_and_models_arrive(
-    slow_samples: None, slow_models: None, gate: threading.Event, served: Served, page: Any
+    slow_samples: threading.Event, slow_models: None, gate: threading.Event, served: Served, page: Any
 ) -> None:
     page.goto(served.url)
     page.locator("button.sample").first.click()
@@ -84,12 +89,12 @@ def test_run_starts_after_the_pending_sample_and_models_arrive(
 @pytest.mark.browser
 @pytest.mark.tabs("transcribe")
 def test_last_of_two_clicked_samples_is_used(
-    slow_samples: None, gate: threading.Event, served: Served, page: Any
+    slow_samples: threading.Event, gate: threading.Event, served: Served, page: Any
 ) -> None:
     open_page(page, served)
     first, second = page.locator("button.sample").all()[:2]
-    with page.expect_response("**/queue/join*"):  # on a busy machine, requests of the same moment may swap
-        first.click()
+    first.click()
+    assert slow_samples.wait(PATIENCE / 1000)  # on a busy machine, requests of the same moment may swap
     second.click()
     gate.set()
     text = second.locator("span").inner_text()

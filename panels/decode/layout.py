@@ -17,7 +17,7 @@ from panels.running.kept_views import KeptViews, note_beside
 from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
-from panels.widgets.early_presses import IN_TURN, before_press
+from panels.widgets.early_presses import before_press, wire_in_turn
 from panels.widgets.html_block import HIDDEN, html_block, visibility_classes
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.run_history import follow_address, run_history
@@ -216,7 +216,7 @@ def _wire_sources(page: Page, actions: DecodeActions, inputs: Inputs, fill: Call
     wire_script(ready.success, follow_address(TAB))
     chips, recordings, credit, microphone = sources.recording
     texts = [sources.reference, credit, sample_text]
-    picked = fill(chips.pick, actions.pick_sample, None, [recordings, *texts, sources.logits], **IN_TURN)
+    picked = fill(chips.pick, actions.pick_sample, None, [recordings, *texts, sources.logits], in_turn=True)
     for event in (recordings.upload, recordings.clear):
         forgetting = fill(event, actions.forget_sample, [sources.reference, sample_text], texts)
         wire(forgetting.success, unreadable_html, recordings, credit)
@@ -243,7 +243,7 @@ def _wire_knowledge(actions: DecodeActions, inputs: Inputs, fill: Callable[..., 
     logits, tokens = sources.logits, sources.tokens
     for event in (sources.model.input, tokens.upload, tokens.clear, logits.upload, logits.clear):
         wire(event, check_all, inputs.checked, notes, trigger_mode="always_last")
-    loaded = fill(knowledge.examples.pick, actions.pick_example, None, inputs.example, **IN_TURN)
+    loaded = fill(knowledge.examples.pick, actions.pick_example, None, inputs.example, in_turn=True)
     wire(loaded.success, check_all, inputs.checked, notes)
 
 
@@ -263,7 +263,7 @@ def _wire_runs(page: Page, actions: DecodeActions, inputs: Inputs, results: Resu
     wire(decoding.success, keep, [*form, *outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
     restored = [results.history, *form, *outputs, results.earlier]
-    restoring = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
+    restoring = fill(results.history.restore, views.restore, None, restored, in_turn=True)
     wire(restoring.success, lambda: gr.update(elem_classes=visibility_classes(False, "card")), None, results.followed)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
 
@@ -274,7 +274,7 @@ def _wire_results(actions: DecodeActions, results: Results) -> None:
         results.table.look, actions.look, None, results.followed_search, trigger_mode="multiple", **COMPUTING
     )
     wire_script(following.success, show("decode-search"))
-    explaining = wire(results.table.why, actions.why, None, results.why, **IN_TURN)
+    explaining = wire_in_turn(results.table.why, actions.why, None, results.why)
     wire_script(explaining.success, show("decode-why"))
 
 

@@ -17,7 +17,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
-from panels.widgets.early_presses import IN_TURN, before_press
+from panels.widgets.early_presses import before_press, wire_in_turn
 from panels.widgets.html_block import html_block
 from panels.widgets.model_chooser import Models, models_card
 from panels.widgets.option_inputs import options_card, shown_options
@@ -152,14 +152,14 @@ def _wire_embeddings(actions: InjectActions, inputs: Inputs, results: Results, f
     for event, function in ((card.listed.remove, actions.remove), (card.listed.earlier, actions.earlier)):
         wire(event, function, listed, [listed, card.listed])
     wire(card.listed.save, actions.save, listed, results.download)
-    looked = wire(card.listed.look, actions.look, [listed, inputs.models.cells], results.look, **IN_TURN)
+    looked = wire_in_turn(card.listed.look, actions.look, [listed, inputs.models.cells], results.look)
     wire_script(looked.success, SHOW_LOOK)
 
 
 def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Results, fill: Callable[..., Any]) -> None:
     """Wires the recording, the runs that it and the button begin, and the runs that are kept."""
     card, text = inputs.embeddings, inputs.prompt.text
-    picked = wire(card.samples.pick, actions.pick_sample, None, card.recording, **IN_TURN)
+    picked = wire_in_turn(card.samples.pick, actions.pick_sample, None, card.recording)
     wire_value(card.recording.clear, "", card.fault)
     wire_script(inputs.prompt.insert.click, INSERT, text, text)
     own_chat = inputs.options.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
@@ -173,7 +173,7 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
         cleared_outputs = [inputs.listed, card.listed, results.look, card.fault]
         cleared = wire(event, actions.begin_with, [card.recording, inputs.listed], cleared_outputs, **repeatable)
         embedded = wire(cleared.success, actions.make, inputs.making, embedding_outputs, **COMPUTING, **repeatable)
-        wire(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look, **IN_TURN)
+        wire_in_turn(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look)
         ran.append(_wire_start(embedded.success, actions, inputs, results, **repeatable))
     _wire_kept(page, actions, inputs, results, fill, ran)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
@@ -211,4 +211,4 @@ def _wire_kept(
         wire(each.failure, partial(note_beside, NOTHING_YET), results.answers, results.status)
     wire_value(inputs.start.click, "", results.earlier)
     restored = [results.history, *form, *outputs, results.earlier, inputs.embeddings.listed]
-    fill(results.history.restore, restore, None, restored, **IN_TURN)
+    fill(results.history.restore, restore, None, restored, in_turn=True)

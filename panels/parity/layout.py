@@ -31,7 +31,7 @@ from panels.running.root import Page
 from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING, wire, wire_script, wire_value
 from panels.transcribe.segment_editor import saver
-from panels.widgets.early_presses import IN_TURN, before_press
+from panels.widgets.early_presses import before_press, wire_in_turn
 from panels.widgets.html_block import html_block, scripted_html, visibility_classes
 from panels.widgets.recording_actions import unreadable_html
 from panels.widgets.run_history import follow_address, run_history
@@ -218,7 +218,7 @@ def _wire_inputs(page: Page, actions: ParityActions, inputs: Inputs, fill: Calla
         outputs = [sides.reference, sides.candidates, sides.buttons, known, files.precision]
         fill(event, actions.add_uploads, [*inputs.chosen, known, files.precision], outputs)
     samples, recording, credit, microphone = model_inputs.recording
-    fill(samples.pick, actions.pick_sample, None, [recording, credit], **IN_TURN)
+    fill(samples.pick, actions.pick_sample, None, [recording, credit], in_turn=True)
     for event in (recording.upload, recording.clear):
         wire(event, unreadable_html, recording, credit)
     fill(microphone.stop_recording, actions.add_recording, microphone, [recording, microphone])
@@ -243,7 +243,7 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
     wire(looked_at.success, keep, [*form, *outputs], results.history)
     wire_value(inputs.start.click, "", results.earlier)
     restored = [results.history, *form, *outputs, results.earlier]
-    restoring = fill(results.history.restore, views.restore, None, restored, **IN_TURN)
+    restoring = fill(results.history.restore, views.restore, None, restored, in_turn=True)
     wire(restoring.success, actions.choose, inputs.chosen, inputs.offered)
     breaking = BreakingActions(actions)
     wire_breaking(inputs.breaking, breaking, inputs.model_inputs.recording.files, run_outputs, results.closer, look)
@@ -255,7 +255,7 @@ def _wire_runs(page: Page, actions: ParityActions, inputs: Inputs, results: Resu
 def _wire_results(actions: ParityActions, results: Results) -> None:
     opened = results.opened
     for source in (results.verdicts, results.closer):
-        opening = wire(source.look, actions.look, opened, [results.closer, opened], **IN_TURN)
+        opening = wire_in_turn(source.look, actions.look, opened, [results.closer, opened])
         if source is results.verdicts:
             wire_script(opening.success, SHOW_CLOSER)
     for press, save in ((results.as_page, actions.save_page), (results.as_json, actions.save_json)):

@@ -20,7 +20,7 @@ from panels.transcribe.many import many_tools
 from panels.transcribe.run import RunState
 from panels.transcribe.segment_editor import saver, segment_editor
 from panels.transcribe.view import NOTHING_YET
-from panels.widgets.early_presses import IN_TURN, before_press
+from panels.widgets.early_presses import before_press, wire_in_turn
 from panels.widgets.engine_inputs import SETTINGS
 from panels.widgets.html_block import html_block
 from panels.widgets.model_chooser import Models, models_card
@@ -163,7 +163,7 @@ def _wire_inputs(page: Page, actions: Actions, inputs: Inputs, fill: Callable[..
     wire(cells.measure, actions.measure, cells, cells, trigger_mode="multiple")
     wire(cells.choose, actions.toggle_options, cells, inputs.options, trigger_mode="always_last")
     chips, files, credit, microphone = inputs.recording
-    fill(chips.pick, actions.pick_sample, cells, [files, reference, credit, sample_text], **IN_TURN)
+    fill(chips.pick, actions.pick_sample, cells, [files, reference, credit, sample_text], in_turn=True)
     for event in (files.upload, files.clear):
         fill(event, actions.forget_sample, [reference, sample_text], [reference, credit, sample_text])
     fill(microphone.stop_recording, actions.add_recording, [microphone, files], [files, microphone])
@@ -188,7 +188,7 @@ def _wire_runs(
     wire(ran.success, keeping.keep, [state, *form], results.history)
     wire(ran.failure, keeping.mark_earlier, state, status)
     restored = [results.history, *form, table, status, state]
-    restore_event = fill(results.history.restore, keeping.restore, cells, restored, **IN_TURN)
+    restore_event = fill(results.history.restore, keeping.restore, cells, restored, in_turn=True)
     wire(inputs.cancel.click, actions.cancel, None, inputs.cancel, queue=False)
     page.unload(actions.leave)
     return restore_event
@@ -210,11 +210,11 @@ def _wire_results(actions: Actions, inputs: Inputs, results: Results, restored: 
     looking = [results.state, opened, closer.editor, results.edits, inputs.recording.files]
     chosen = wire(results.table.instead, actions.choose_instead, None, cells)
     wire_script(chosen.success, PRESS_RUN)
-    looked = wire(results.table.look, actions.look, looking, results.look_outputs, **IN_TURN)
+    looked = wire_in_turn(results.table.look, actions.look, looking, results.look_outputs)
     wire_script(looked.success, SHOW_CLOSER)
     _wire_first_look(restored, actions, inputs, results)
     wire(restored.success, actions.toggle_options, cells, inputs.options)
-    wire(results.line.open, actions.look, looking, results.look_outputs, **IN_TURN)
+    wire_in_turn(results.line.open, actions.look, looking, results.look_outputs)
     for button, form in closer.exports:
         wire(button.click, partial(actions.save, form), [opened, closer.editor], closer.download)
     wire(results.tools.save, actions.save_all, results.state, closer.download)

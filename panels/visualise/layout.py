@@ -14,7 +14,7 @@ from panels.visualise.inputs import Options, Sources, model_options_card, source
 from panels.visualise.own_recordings import OwnRecordings
 from panels.visualise.routes import visualise_routes
 from panels.visualise.view import NOTHING_YET
-from panels.widgets.early_presses import IN_TURN, before_press
+from panels.widgets.early_presses import before_press
 from panels.widgets.html_block import html_block
 from panels.widgets.samples import read_samples
 from panels.widgets.scrolling import show_results
@@ -118,7 +118,7 @@ def _wire_inputs(page: Page, actions: VisualiseActions, inputs: Inputs) -> None:
     for event in (inputs.sources.model.input, inputs.sources.compared_model.input):
         fill(event, actions.choose, chosen, inputs.offered, trigger_mode="always_last")
     chips, recording, credit, microphone = inputs.sources.recording
-    fill(chips.pick, actions.pick_sample, None, inputs.picked, **IN_TURN)
+    fill(chips.pick, actions.pick_sample, None, inputs.picked, in_turn=True)
     fill(recording.upload, actions.own_recording, recording, [credit, inputs.sample_name])
     wire(recording.clear, actions.own_recording, recording, [credit, inputs.sample_name])
     recorded = [recording, microphone, credit, inputs.sample_name]

@@ -159,13 +159,7 @@ def test_child_process_ends_with_its_parent(spec: SessionSpec) -> None:
         print(session.pid, flush=True)
         sys.stdin.read()
     """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout
-        child = psutil.Process(int(parent.stdout.readline()))
-        parent.kill()
-    psutil.wait_procs([child], PATIENCE)
-    assert not child.is_running()
+    _check_child_ends_with_its_parent(script)
 
 
 def test_child_process_ends_with_its_parent_while_loading() -> None:
@@ -182,6 +176,11 @@ def test_child_process_ends_with_its_parent_while_loading() -> None:
         print(session.pid, flush=True)
         sys.stdin.read()
     """
+    _check_child_ends_with_its_parent(script)
+
+
+def _check_child_ends_with_its_parent(script: str) -> None:
+    """Kills a parent after its script has written the number of the child's process."""
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout

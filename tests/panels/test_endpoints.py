@@ -18,6 +18,16 @@ from tests.panels.conftest import Served
 from tests.support.fake_panels import tone
 
 FILE = {"_type": "gradio.FileData"}
+ENDPOINTS = {
+    "/transcribe",
+    "/models",
+    "/compare",
+    "/inject",
+    "/chat",
+    "/decode",
+    "/visualise",
+    "/evaluate",
+}
 
 
 def describe_endpoints(served: Served) -> dict[str, Any]:
@@ -43,16 +53,7 @@ def call_endpoint(served: Served, endpoint: str, values: list[Any]) -> str:
 
 def test_endpoints_and_parameters_are_described(served: Served) -> None:
     endpoints = describe_endpoints(served)
-    assert set(endpoints) == {
-        "/transcribe",
-        "/models",
-        "/compare",
-        "/inject",
-        "/chat",
-        "/decode",
-        "/visualise",
-        "/evaluate",
-    }
+    assert set(endpoints) == ENDPOINTS
     for name, endpoint in endpoints.items():
         assert endpoint["description"].endswith("."), name
         for each in endpoint["parameters"]:

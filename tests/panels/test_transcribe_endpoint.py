@@ -11,6 +11,7 @@ import pytest
 
 from panels.widgets.samples import read_samples
 from tests.panels.conftest import Served
+from tests.panels.test_endpoints import ENDPOINTS
 from tests.support.fake_panels import broken, tone
 
 pytestmark = pytest.mark.tabs("transcribe,models")
@@ -42,16 +43,7 @@ def test_transcribe_and_models_endpoints_return_results_and_errors(served: Serve
     client = client_module.Client(served.url, verbose=False)
     names = client.view_api(return_format="dict")["named_endpoints"]
     assert set(names) >= {"/transcribe", "/models"}
-    assert set(names) <= {
-        "/transcribe",
-        "/models",
-        "/compare",
-        "/inject",
-        "/chat",
-        "/decode",
-        "/visualise",
-        "/evaluate",
-    }, "events of the page are no endpoints"
+    assert set(names) <= ENDPOINTS, "events of the page are no endpoints"
 
     models = client.predict(api_name="/models")
     assert [each["id"] for each in models] == ["fake/sense", "fake/para", "fake/hub", "fake/vad"]

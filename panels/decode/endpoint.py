@@ -58,7 +58,10 @@ DECODE = {
     "logits": Parameter("logits", f"One or several files of logits in place of recordings: {UPLOAD}.", SEVERAL_FILES),
     "tokens": Parameter("tokens", "The list of the tokens of the logits, one per line.", FILE),
     "blank": Parameter(
-        "blank", "The index of the blank among these tokens, counted from 0, or its name; found by itself.", TEXT, ""
+        "blank",
+        "The index of the blank among these tokens, counted from 0, or its name. If empty, the tokens' names decide.",
+        TEXT,
+        "",
     ),
     "reference": Parameter(
         "reference text",

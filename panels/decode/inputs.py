@@ -47,7 +47,7 @@ def sources_card(samples: Sequence[Sample]) -> Sources:
             tokens = file_box("Token list: .txt or .json", "decode-tokens")
             blank = gr.Textbox(
                 label="Blank",
-                info="The index of the blank token, counted from 0, or its name. Empty: found by its name, else 0.",
+                info="The index of the blank token, counted from 0, or its name. If empty, the tokens' names decide.",
                 max_lines=1,
                 elem_id="decode-blank",
             )

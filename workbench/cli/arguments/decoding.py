@@ -37,7 +37,7 @@ def add_decode(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--blank",
         metavar="TOKEN",
-        help="index or name of the blank among --tokens (default: the one called <blk>, <blank> or <pad>, or else 0)",
+        help="index or name of the blank among --tokens (default: the tokens' names decide, such as <blk> or <pad>)",
     )
     files.add_argument("--json", action="store_true", help="print a line of JSON for each file")
     add_flags(parser.add_argument_group("beam search"), option_specs(CtcBeamOptions))

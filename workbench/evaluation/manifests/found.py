@@ -264,6 +264,6 @@ def no_corpus(path: str | Path, fault: str) -> BadInput:
 def inside_a_table(path: str) -> BadInput:
     """Returns the error for a table that holds the sound itself, as data sets of Hugging Face do."""
     return BadInput(
-        f"{path} is a table in a binary format, and sound inside of tables is not read; expected each recording in a "
+        f"{path} is a table in a binary format, and sound inside tables is not read; expected each recording in a "
         "file of its own, and a metadata.jsonl with file_name and transcription"
     )

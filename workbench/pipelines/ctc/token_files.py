@@ -84,9 +84,9 @@ def tokens_for(tokens: Sequence[str], width: int, where: str, source: str) -> tu
 def blank_of(blank: str | int | None, tokens: Sequence[str]) -> int:
     """Returns the index of the blank, which is given as an index or as its name; a whole number is an index.
 
-    None stands for the token whose name says that it is the blank, or else the first token.
+    None stands for the token whose name says that it is the blank.
 
-    Raises `BadInput` if there is no such token, or if the names leave it open which one is the blank.
+    Raises `BadInput` if there is no such token, or if the names do not decide which one it is.
     """
     if blank is None:
         return _blank_by_name(tokens)

@@ -105,7 +105,8 @@ def plan_network(
     names = gguf.get_tensor_name_map(ARCHITECTURES[language.model_type], language.layers)
     planned = []
     for name, tensor in _checked(config, tensors, rows, where, described_in).items():
-        if name.endswith(OUTPUT_BIAS) and _is_zero(rows(name, tensor), len(tensor), name, where):
+        if name.endswith(OUTPUT_BIAS):
+            _check_zero(rows(name, tensor), len(tensor), name, where)
             continue
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if stored is None:
@@ -115,13 +116,12 @@ def plan_network(
     return _dimensions(language, config), planned
 
 
-def _is_zero(rows: Rows, count: int, name: str, where: str) -> bool:
-    """Returns whether the bias of an attention's output is zero; llama.cpp adds none there, so any other is refused."""
+def _check_zero(rows: Rows, count: int, name: str, where: str) -> None:
+    """Raises `BadInput` unless the bias of an attention's output is zero: llama.cpp adds no bias there."""
     if np.any(rows(0, count)):
         raise BadInput(
             f"{where} has values other than 0 in {name}, which llama.cpp does not add; run the model on pytorch or vllm"
         )
-    return True
 
 
 def _network_config(language: LanguageConfig) -> Any:

@@ -60,11 +60,14 @@ async def refuse(
     await send({"type": f"{kind}.body", "body": body})
 
 
+def refusal_of_page(error: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the message for a websocket of the page; its scripts read it."""
+    return {"type": "refused", "sentence": error["message"]}
+
+
 async def _tell(scope: Scope, send: Send, status: int, error: Mapping[str, Any]) -> None:
     """Accepts a websocket, sends the error in the form that its client reads, and closes it."""
-    message: Mapping[str, Any] = {"type": "refused", "sentence": error["message"]}  # as the page reads it
-    if route_path(scope).startswith(API):
-        message = error_event(error)
+    message = error_event(error) if route_path(scope).startswith(API) else refusal_of_page(error)
     with contextlib.suppress(OSError, TimeoutError):  # the client left, or does not read
         async with asyncio.timeout(TELLING_SECONDS):
             await send({"type": "websocket.accept"})

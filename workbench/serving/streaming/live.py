@@ -22,6 +22,7 @@ from workbench.core.visitors import present_visitor
 from workbench.live.endpointing import Endpointer
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
+from workbench.serving.admission.refusals import refusal_of_page
 from workbench.serving.figures import LiveRecording
 from workbench.serving.routes.bodies import parsed
 from workbench.serving.service import Service, error_reply
@@ -52,11 +53,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
             except WebSocketDisconnect:
                 raise
             except Exception as error:
-                recording.status = connection.refuse(error, _refused)
-
-
-def _refused(error: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"type": "refused", "sentence": error["message"]}
+                recording.status = connection.refuse(error, refusal_of_page)
 
 
 async def _transcribe_live(

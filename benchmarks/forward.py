@@ -23,9 +23,9 @@ from tests.reference.checkpoints import write_paraformer, write_sensevoice
 from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
 from workbench.audio.read import read
-from workbench.families.paraformer import read_paraformer
-from workbench.families.sanm import SanmConfig
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.sanm.paraformer import read_paraformer
+from workbench.families.sanm.sensevoice import read_sensevoice
 from workbench.registry.sources import assets
 
 SECONDS = 44.0

@@ -11,7 +11,7 @@ import math
 import sys
 from typing import Any
 
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
 from workbench.runtimes.gguf.graphs import matrix_products
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner

@@ -113,7 +113,7 @@ class Dump:
 
 def inputs_of(recordings: list[Path]) -> dict[Path, tuple[np.ndarray, tuple[int, ...], str]]:
     """Returns features, query ids and digest of recordings, from the reference's front end, which all ports use."""
-    from workbench.families.sensevoice import SenseVoiceOptions, query_ids
+    from workbench.families.sanm.sensevoice import SenseVoiceOptions, query_ids
     from workbench.registry.registry import Registry
 
     inputs = {}

@@ -23,7 +23,7 @@ import torch
 
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel, open_language
 
 GOAL = 0.9

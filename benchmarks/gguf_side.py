@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.funasr_cpp_graph import EagerGraph
 from workbench.audio.read import read
 from workbench.core.settings import Settings
-from workbench.families.sensevoice import SenseVoiceOptions
+from workbench.families.sanm.sensevoice import SenseVoiceOptions
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.sensevoice import open_session
 from workbench.system.memory import peak_resident_bytes

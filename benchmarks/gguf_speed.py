@@ -28,7 +28,7 @@ import soundfile
 from benchmarks.forward import SECONDS, gigaflops, matrix_rate, speech
 from tests.reference.checkpoints import write_sensevoice
 from workbench.conversion import sensevoice, writer
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.sensevoice import read_sensevoice
 
 TYPES = ("f32", "f16", "q8_0", "q4_0")
 # Runs a program from a small process, so that the measured memory is the program's alone.

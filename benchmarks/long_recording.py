@@ -28,7 +28,7 @@ import yaml
 from tests.reference.checkpoints import write_sensevoice
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.audio.read import read
-from workbench.families.fsmn_vad_onnx import read_onnx_weights
+from workbench.families.voice_activity.fsmn_vad_onnx import read_onnx_weights
 from workbench.registry.sources import assets
 
 GOAL = 0.35

@@ -22,8 +22,8 @@ from tests.support.tiny_fireredasr import (
     write_statistics,
 )
 from tests.support.tiny_funasr_nano import STOPS, tiny_funasr_nano
-from workbench.families.conformer import ConformerConfig
-from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.families.speech_llm.conformer import ConformerConfig
+from workbench.families.speech_llm.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork
 
 CONFORMER = ConformerConfig(idim=80, n_layers=16, n_head=20, d_model=1280, kernel_size=33, pe_maxlen=5000)

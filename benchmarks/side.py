@@ -28,7 +28,7 @@ def workbench_forward(directory: Path, features: np.ndarray, device: str, dtype:
     import torch
 
     from workbench.core.settings import Settings
-    from workbench.families.sensevoice import is_sensevoice
+    from workbench.families.sanm.sensevoice import is_sensevoice
     from workbench.runtimes.pytorch.numerics.device import prepare
     from workbench.runtimes.pytorch.numerics.products import arithmetic_of
 
@@ -38,7 +38,7 @@ def workbench_forward(directory: Path, features: np.ndarray, device: str, dtype:
     arithmetic = arithmetic_of(settings, target)
     if is_sensevoice(directory):
         from workbench.decoding.ctc import collapse, greedy
-        from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
+        from workbench.families.sanm.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
         from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice, SenseVoiceRunner
 
         queries = query_ids(SenseVoiceOptions())
@@ -48,7 +48,7 @@ def workbench_forward(directory: Path, features: np.ndarray, device: str, dtype:
         sensevoice = SenseVoiceRunner(read_sensevoice(directory), target, arithmetic)
         rows = torch.tensor([queries])
         return lambda: [token.id for token in greedy(sensevoice.network(tensor, rows)[0].float().numpy())]
-    from workbench.families.paraformer import read_paraformer
+    from workbench.families.sanm.paraformer import read_paraformer
     from workbench.runtimes.pytorch.paraformer import ParaformerRunner
 
     paraformer = ParaformerRunner(read_paraformer(directory), target, arithmetic)

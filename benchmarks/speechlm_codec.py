@@ -23,7 +23,7 @@ import torch
 from workbench.conversion.plan import Plan
 from workbench.conversion.speechlm_audio import plan_codec
 from workbench.conversion.writer import write
-from workbench.families.speechlm import read_speechlm
+from workbench.families.speechlm.model import read_speechlm
 from workbench.formats.gguf_file import read_gguf
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.networks.xcodec import Xcodec

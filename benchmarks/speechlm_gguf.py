@@ -33,8 +33,8 @@ from workbench.conversion.speechlm import ARCHITECTURE, plan_language
 from workbench.conversion.writer import write
 from workbench.core.settings import Settings
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
-from workbench.families.speechlm import SpeechLmModel, read_speechlm
-from workbench.families.speechlm_parts import SpeechDefaults
+from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
+from workbench.families.speechlm.parts import SpeechDefaults
 from workbench.formats.gguf_file import read_gguf
 from workbench.formats.quantization import Kind, stored_type
 from workbench.registry.sources import assets

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from workbench.core.settings import Settings
-from workbench.families.language import LanguageConfig
+from workbench.families.language.directory import LanguageConfig
 from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel
 from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm import open_speechlm

@@ -34,7 +34,7 @@ from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.options import option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.rivals import find_rival
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc.token_files import blank_of, read_tokens
 
 Update = dict[str, Any]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from panels.running.choices import RuntimeOffer, offers
 from workbench.core.errors import BadInput
-from workbench.families.ctc_layouts import LogitsLayout
-from workbench.families.vocabulary import SPACES, WORD_START
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.funasr import SPACES, WORD_START
 from workbench.registry.cards import Card
 from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.registry import Registry

@@ -13,8 +13,8 @@ from workbench.core.errors import Cancelled
 from workbench.decoding.ctc import greedy
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
-from workbench.families.ctc_layouts import LogitsLayout
-from workbench.families.vocabulary import Vocabulary
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.funasr import Vocabulary
 from workbench.pipelines.ctc.beam_search import text_hypothesis
 from workbench.text.scripts import mixed_units
 

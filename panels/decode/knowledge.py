@@ -17,7 +17,7 @@ from workbench.decoding.ngram.arpa_reading import read_arpa
 from workbench.decoding.ngram.kenlm_binary import is_kenlm_binary
 from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.read import read_ngram_model
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.registry.sources import assets
 from workbench.system.memory import size
 

@@ -17,7 +17,7 @@ from workbench.decoding.ctc_alignment import best_alignment
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.record import Scores, SearchRecord
 from workbench.decoding.rivals import TERMS
-from workbench.families.vocabulary import WORD_START
+from workbench.families.vocabularies.funasr import WORD_START
 
 MOST_LABELS = 40  # tokens in the picture
 WORTH_A_ROW = 0.02  # a token is in the picture if it has this probability in some frame

@@ -29,7 +29,7 @@ from workbench.core.progress import listening
 from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc.beam_search import build_decoder
 from workbench.pipelines.ctc.logits_files import read_logits, with_columns
 from workbench.pipelines.ctc.token_files import blank_of, read_tokens, tokens_for

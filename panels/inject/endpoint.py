@@ -19,7 +19,7 @@ from panels.transcribe.endpoint import MODELS, OPTIONS, RUNTIME_OF_MODELS, first
 from panels.widgets.snippets import File
 from workbench.core.visitors import present_stop
 from workbench.embeddings import read_embedding
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 INJECT = {
     "embeddings": Parameter(

@@ -12,7 +12,7 @@ from panels.widgets.html_block import html_block, visibility_classes
 from panels.widgets.recording_inputs import samples_html
 from panels.widgets.samples import Sample
 from panels.widgets.tab_parts import file_box, folded, step_title
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 
 class Embeddings(NamedTuple):

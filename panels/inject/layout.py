@@ -24,7 +24,7 @@ from panels.widgets.option_inputs import options_card, shown_options
 from panels.widgets.run_history import follow_address, run_history
 from panels.widgets.samples import read_samples
 from panels.widgets.tab_parts import start_and_cancel
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 NOT_SHOWN = ("alternatives",)  # options that the tab sets itself
 SHOW_ANSWERS = """(...values) => {

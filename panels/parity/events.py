@@ -50,7 +50,7 @@ from workbench.core.errors import BadInput
 from workbench.core.sides import with_changes
 from workbench.families import FAMILIES
 from workbench.families.family import Family
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.parity_lab import ParityRun, ParityRuns, page
 from workbench.parity_lab.report.figures import stages_to_show
 from workbench.parity_lab.report.several_report import several_page

@@ -60,7 +60,7 @@ def folders(cache_home: Path) -> list[Path]:
 def test_real_conversion_in_a_child_process_imports_no_heavy_library_here(tmp_path: Path, cache_home: Path) -> None:
     pytest.importorskip("torch", reason="needs PyTorch")
     from tests.support.tiny_funasr_nano import tiny_funasr_nano
-    from workbench.families.funasr_nano import read_served_funasr_nano
+    from workbench.families.speech_llm.funasr_nano import read_served_funasr_nano
 
     code = "import sys; from workbench.artifacts.vllm_directories import served_directory; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -17,7 +17,7 @@ import workbench
 from tests.support.processes import ROOT
 from tests.support.tiny_checkpoints import noise
 from workbench.cli import commands
-from workbench.families.speechlm import SpeechLmOptions
+from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.isolation import serial
 from workbench.registry.registry import Registry
 from workbench.session.conversation import Answer

@@ -10,7 +10,7 @@ import pytest
 
 from panels.decode.knowledge import check_file
 from workbench.cli.commands import main
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 
 pytestmark = pytest.mark.filterwarnings("error")
 TOKENS = ("<blk>", "a", "b", "▁c")

@@ -17,7 +17,7 @@ from tests.conversion.test_funasr_nano import llama_names
 from tests.support.tiny_language import change_json, tiny_language
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language.directory import LanguageTokenizer
 from workbench.formats.quantization import TYPES
 from workbench.registry.sources import assets
 

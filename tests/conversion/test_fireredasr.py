@@ -17,7 +17,7 @@ from workbench.conversion import writer
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.child import directories_outside
 from workbench.core.errors import BadInput
-from workbench.families.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.families.speech_llm.fireredasr import CMVN, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.formats.quantization import TYPES
 from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint

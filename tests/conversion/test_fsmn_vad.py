@@ -14,7 +14,7 @@ pytest.importorskip("onnx", reason="needs the onnx package")
 
 from tests.conversion.reading import Read, converted_file
 from tests.runtimes.pytorch.test_fsmn_vad import SMALL, pair, random_weights, write_mvn
-from workbench.families.fsmn_vad import read_fsmn_vad
+from workbench.families.voice_activity.fsmn_vad import read_fsmn_vad
 from workbench.formats.quantization import TYPES
 
 KEYS = {f"vad.{name}": value for name, value in asdict(SMALL).items() if name not in ("lstride", "rorder")}

@@ -11,7 +11,7 @@ import torch
 from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, add_lora, tiny_funasr_nano
 from workbench.core.errors import BadInput
-from workbench.families.funasr_nano import read_funasr_nano
+from workbench.families.speech_llm.funasr_nano import read_funasr_nano
 from workbench.formats.quantization import TYPES
 from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.funasr_nano import read_parts

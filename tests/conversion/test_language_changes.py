@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.tiny_fireredasr import LAYERS, RANK, lora_tensors, tiny_fireredasr
 from tests.support.tiny_language import SHAPE
 from workbench.conversion.language_changes import Change, merged, read_changed_language
-from workbench.families.fireredasr import LANGUAGE_DIRECTORY
+from workbench.families.speech_llm.fireredasr import LANGUAGE_DIRECTORY
 from workbench.runtimes.pytorch.fireredasr import read_checkpoint
 
 

@@ -12,7 +12,7 @@ import yaml
 from tests.conversion.reading import assert_holds, converted_file, flat
 from tests.support.tiny_checkpoints import drawn_tensors, tiny_paraformer
 from workbench.audio.cmvn import read_am_mvn
-from workbench.families.paraformer import read_paraformer
+from workbench.families.sanm.paraformer import read_paraformer
 from workbench.formats.quantization import TYPES
 from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork

@@ -18,7 +18,7 @@ from workbench.conversion.speechlm import plans
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.core.errors import BadInput, Unavailable
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
-from workbench.families.speechlm import read_speechlm
+from workbench.families.speechlm.model import read_speechlm
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.files.unpacking import unpacked
 

@@ -16,8 +16,8 @@ from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec, Settings
 from workbench.embeddings import Embedding, embedding_of, write_embedding
 from workbench.embeddings.prompt import TokenPrompt, check_placeholders, embeddings_given, injected
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.isolation.loader import open_here
 from workbench.registry.registry import Registry
 from workbench.session.protocols import Session

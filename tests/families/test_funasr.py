@@ -15,8 +15,8 @@ from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.families import family_of
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
-from workbench.families.paraformer import read_paraformer
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.paraformer import read_paraformer
+from workbench.families.sanm.sensevoice import read_sensevoice
 
 Config = dict[str, Any]
 FAMILIES = pytest.mark.parametrize(

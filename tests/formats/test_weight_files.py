@@ -10,7 +10,7 @@ import torch
 
 from tests.support.tiny_language import tiny_language
 from workbench.core.errors import BadInput
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.formats.gguf_file import read_gguf
 from workbench.formats.weight_files import check_downloaded
 from workbench.registry.catalogue import Catalogue, find_card

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.fake_conversations import fake_conversation
 from workbench.core.errors import SessionDied
 from workbench.core.options import option_specs
-from workbench.families.speechlm import SpeechLmOptions
+from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.chat_answer import NO_TEXT, ChatAnswer, error_event, events, usage
 from workbench.openai_api.chat_request import ChatRequest, read_chat_request
 from workbench.openai_api.kept_answers import KeptAnswers

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.options import option_specs
-from workbench.families.speechlm import SpeechLmOptions
+from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.chat_request import ABOUT_THE_CALLER, UNFOLLOWED, ChatRequest, read_chat_request
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.openai_api.kept_answers import KeptAnswers

@@ -26,7 +26,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.registry.ctc_search import CtcBeamSearch
 from workbench.trace.trace import Trace
 

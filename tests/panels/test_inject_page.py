@@ -26,7 +26,7 @@ from tests.support.widths import no_sideways_scroll
 from workbench.audio import check
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of, read_embedding
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 pytestmark = pytest.mark.tabs("inject")
 

@@ -16,7 +16,7 @@ from panels.running.sessions import SessionPool
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from workbench.core.errors import BadInput
 from workbench.embeddings import embedding_of
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 BOTH = ["fake/text|pytorch", "fake/text|gguf"]
 PROMPT = f"What is {PLACEHOLDER}?"

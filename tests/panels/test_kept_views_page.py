@@ -18,7 +18,7 @@ from tests.support.decoding_files import sounds_like, write_files
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_parity import FakeParityRegistry
 from tests.support.widths import no_sideways_scroll
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 DESK, PHONE = 1280, 390  # pixels of width
 EARLIER_RUN = "the stored results of an earlier run"

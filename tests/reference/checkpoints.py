@@ -27,8 +27,8 @@ from tests.reference.drawn_weights import (
     fill,
 )
 from tests.reference.vocabularies import TAG_IDS, character_pieces, paraformer_tokens, trained_pieces
-from workbench.families.paraformer import read_paraformer
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.paraformer import read_paraformer
+from workbench.families.sanm.sensevoice import read_sensevoice
 from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
-from workbench.families.paraformer import ParaformerModel
-from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceModel, SenseVoiceOptions, query_ids
+from workbench.families.sanm.paraformer import ParaformerModel
+from workbench.families.sanm.sensevoice import QUERY_FRAMES, SenseVoiceModel, SenseVoiceOptions, query_ids
 from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork

@@ -17,10 +17,10 @@ from tests.reference.checkpoints import (
     write_sensevoice,
 )
 from tests.reference.speech import speech
-from workbench.families.paraformer import CifConfig, ParaformerOptions, read_paraformer
-from workbench.families.sanm import SanmConfig
-from workbench.families.sanm_decoder import DecoderConfig
-from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
+from workbench.families.sanm.decoder import DecoderConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.sanm.paraformer import CifConfig, ParaformerOptions, read_paraformer
+from workbench.families.sanm.sensevoice import SenseVoiceOptions, read_sensevoice
 from workbench.runtimes.pytorch.checkpoints.weights import build
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork, open_paraformer
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork, open_sensevoice

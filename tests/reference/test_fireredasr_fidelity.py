@@ -34,8 +34,14 @@ from tests.support.tiny_fireredasr import (
     write_statistics,
 )
 from workbench.core.settings import Settings
-from workbench.families.conformer import ConformerConfig
-from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS, FireRedAsrOptions
+from workbench.families.speech_llm.conformer import ConformerConfig
+from workbench.families.speech_llm.fireredasr import (
+    CMVN,
+    ENCODER_WEIGHTS,
+    LANGUAGE_DIRECTORY,
+    WEIGHTS,
+    FireRedAsrOptions,
+)
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.fireredasr import open_session
 from workbench.runtimes.pytorch.language_models.language import LanguageModel

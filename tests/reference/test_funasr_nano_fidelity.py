@@ -25,7 +25,7 @@ from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from tests.support.tiny_language import put_tokenizer
 from workbench.audio.frontend import Frontend
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
+from workbench.families.speech_llm.funasr_nano import LANGUAGES, SPEECH, FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.runtimes.pytorch.checkpoints.weights import build
 from workbench.runtimes.pytorch.funasr_nano import open_session

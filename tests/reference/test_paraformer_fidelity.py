@@ -24,7 +24,7 @@ from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, Parafo
 from tests.reference.original import Original, OriginalResult, module, require, torch_threads
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.cif import peaks
-from workbench.families.paraformer import (
+from workbench.families.sanm.paraformer import (
     HIDDEN_PIECES,
     LONGEST_TOKEN_FRAMES,
     PEAK,

@@ -19,7 +19,7 @@ from tests.reference.checkpoints import ODD_PARAFORMER, SMALL_PARAFORMER, Parafo
 from tests.reference.original import Original, module, require, torch_threads
 from tests.reference.speech import RECORDINGS, recording, speech
 from workbench.core.softmax import log_softmax
-from workbench.families.paraformer import ParaformerOptions, SeacoOptions, read_paraformer
+from workbench.families.sanm.paraformer import ParaformerOptions, SeacoOptions, read_paraformer
 from workbench.pipelines.recognition.paraformer import ParaformerPipeline
 from workbench.runtimes.pytorch.paraformer import open_paraformer
 from workbench.trace.trace import StageFilter

@@ -20,8 +20,8 @@ from tests.reference.checkpoints import SMALL_SENSEVOICE, EncoderSize, SenseVoic
 from tests.reference.original import Original, OriginalResult, require, torch_threads
 from tests.reference.speech import RECORDINGS, cosines, recording, speech
 from workbench.decoding.ctc import collapse
-from workbench.families.sensevoice import QUERY_FRAMES, SenseVoiceOptions, is_tag, read_sensevoice
-from workbench.families.vocabulary import CONTROL_PIECES
+from workbench.families.sanm.sensevoice import QUERY_FRAMES, SenseVoiceOptions, is_tag, read_sensevoice
+from workbench.families.vocabularies.funasr import CONTROL_PIECES
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceRunner, open_sensevoice

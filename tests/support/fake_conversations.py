@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.speech_layouts import LAYOUT, FakeNetwork
-from workbench.families.speechlm_parts import SpeechDefaults
+from workbench.families.speechlm.parts import SpeechDefaults
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.speech.layout import SpeechLayout
 

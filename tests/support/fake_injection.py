@@ -12,7 +12,7 @@ import numpy as np
 from tests.support.fake_panels import CARDS, LANGUAGE_CARDS, FakeRegistry
 from workbench.core.errors import BadInput, Unavailable
 from workbench.embeddings import Embedding
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.registry.cards import Card
 from workbench.registry.registry import Availability
 from workbench.session.values import Alternative, Generation, Neighbours, Piece

@@ -15,8 +15,8 @@ import pytest
 import torch
 import yaml
 
-from workbench.families.paraformer import read_paraformer
-from workbench.families.sensevoice import EMOTIONS, LANGUAGES, TEXTNORMS, read_sensevoice
+from workbench.families.sanm.paraformer import read_paraformer
+from workbench.families.sanm.sensevoice import EMOTIONS, LANGUAGES, TEXTNORMS, read_sensevoice
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from tests.support.tiny_checkpoints import drawn_tensors
 from tests.support.tiny_language import SHAPE, put_tokenizer, random_network
-from workbench.families.conformer import ConformerConfig
-from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.families.speech_llm.conformer import ConformerConfig
+from workbench.families.speech_llm.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork
 from workbench.runtimes.pytorch.networks.conformer import relative_positions
 

@@ -16,7 +16,7 @@ import yaml
 
 from tests.support.tiny_checkpoints import ENCODER, FRONTEND, WIDTH, drawn_tensors
 from tests.support.tiny_language import put_tokenizer, random_network
-from workbench.families.funasr_nano import CtcBranch, read_funasr_nano
+from workbench.families.speech_llm.funasr_nano import CtcBranch, read_funasr_nano
 from workbench.runtimes.pytorch.nano_ctc import CtcBranchNetwork
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 

@@ -14,7 +14,7 @@ from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_beam.phrases import read_phrases
 from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.read import read_ngram_model
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.sensevoice import read_sensevoice
 from workbench.registry.sources import assets
 from workbench.training.data.telephone import draw_numbers, found_numbering_plan
 from workbench.training.decoding_samples import SPOKEN_NUMBERS, main

@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.pipelines.recognition.test_paraformer import SAMPLES, FakeNetwork
 from tests.support.tiny_checkpoints import tiny_paraformer
-from workbench.families.paraformer import read_paraformer
+from workbench.families.sanm.paraformer import read_paraformer
 from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.trace.recorder import Recorder

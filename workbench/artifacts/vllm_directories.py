@@ -23,8 +23,8 @@ from workbench.artifacts.locking import locked
 from workbench.artifacts.process import run_child
 from workbench.artifacts.seals import seal, unbroken
 from workbench.core.progress import OnProgress
-from workbench.families.causal_lm import loads_unconverted
-from workbench.families.language import SERVED_FORMAT
+from workbench.families.language.causal_lm import loads_unconverted
+from workbench.families.language.directory import SERVED_FORMAT
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 
 DIGESTS = "digests.json"  # digests of files that were read before

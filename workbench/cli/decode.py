@@ -14,7 +14,7 @@ from workbench.cli.arguments.help_text import one_line
 from workbench.cli.arguments.models import chosen_options
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc.beam_search import TextHypothesis
 from workbench.pipelines.ctc.logits_files import read_logits
 from workbench.pipelines.ctc.token_files import read_tokens, tokens_for

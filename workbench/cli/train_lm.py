@@ -12,7 +12,7 @@ from workbench.decoding.ngram.sentences import read_sentences
 from workbench.decoding.ngram.train import train
 from workbench.families import FAMILIES
 from workbench.families.family import load
-from workbench.families.spelling import Speller
+from workbench.families.vocabularies.spelling import Speller
 from workbench.pipelines.ctc.token_files import read_tokens
 from workbench.registry.registry import Registry
 from workbench.registry.sources import fetch

@@ -86,7 +86,7 @@ class ServedRequest:
         directory that vLLM loads without conversion; after SIGTERM no unfinished directory remains.
         """
         from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
-        from workbench.families.causal_lm import loads_unconverted
+        from workbench.families.language.causal_lm import loads_unconverted
 
         self.check()
         if loads_unconverted(directory, family):

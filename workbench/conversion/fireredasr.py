@@ -21,7 +21,7 @@ from workbench.conversion.language_changes import Change, merged, read_changed_l
 from workbench.conversion.plan import Plan, Rows, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
 from workbench.core.errors import BadInput
-from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, WEIGHTS
+from workbench.families.speech_llm.fireredasr import CMVN, ENCODER_WEIGHTS, WEIGHTS
 from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint

@@ -19,8 +19,15 @@ from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.core.errors import BadInput
-from workbench.families.fsmn_vad import MODELS, MVN, DetectorConfig, FsmnConfig, FsmnVadModel, read_fsmn_vad
-from workbench.families.fsmn_vad_onnx import read_onnx_weights
+from workbench.families.voice_activity.fsmn_vad import (
+    MODELS,
+    MVN,
+    DetectorConfig,
+    FsmnConfig,
+    FsmnVadModel,
+    read_fsmn_vad,
+)
+from workbench.families.voice_activity.fsmn_vad_onnx import read_onnx_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork
 

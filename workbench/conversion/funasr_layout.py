@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from workbench.audio.frontend import FrontendConfig
 from workbench.conversion.plan import PlannedTensor, TypeRule
 from workbench.core.phrases import enumerated
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
 from workbench.formats.quantization import FUNASR_TYPES, fits
 
 TYPES = FUNASR_TYPES

@@ -16,7 +16,7 @@ from workbench.conversion.plan import Plan, PlannedTensor, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors, tensor_rows
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
-from workbench.families.funasr_nano import (
+from workbench.families.speech_llm.funasr_nano import (
     CTC_TOKENS,
     UNUSED_TENSORS,
     CtcBranch,

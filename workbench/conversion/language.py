@@ -19,7 +19,7 @@ from torch import Tensor
 from workbench.conversion.language_network import EMBEDDINGS, OUTPUT, expected_tensors, without_equal_output
 from workbench.conversion.plan import PlannedTensor, Rows, Value
 from workbench.core.errors import BadInput, message_of
-from workbench.families.language import TURN_END, LanguageConfig, LanguageTokenizer
+from workbench.families.language.directory import TURN_END, LanguageConfig, LanguageTokenizer
 from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 

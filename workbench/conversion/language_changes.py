@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workbench.conversion.language_weights import read_language_weights
-from workbench.families.fireredasr import ENCODER_WEIGHTS
+from workbench.families.speech_llm.fireredasr import ENCODER_WEIGHTS
 from workbench.runtimes.pytorch.checkpoints.lora import check_pair, check_replacement, sort_tensors
 from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
 from workbench.runtimes.pytorch.fireredasr import Checkpoint

@@ -16,9 +16,9 @@ from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.core.phrases import name_in_folder
-from workbench.families.paraformer import ParaformerModel, read_paraformer
-from workbench.families.seaco import EMBEDDING, UNUSED, segment_file
-from workbench.families.vocabulary import token_file
+from workbench.families.sanm.paraformer import ParaformerModel, read_paraformer
+from workbench.families.sanm.seaco import EMBEDDING, UNUSED, segment_file
+from workbench.families.vocabularies.funasr import token_file
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.networks.seaco import SeacoBranch
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork

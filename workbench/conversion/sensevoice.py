@@ -10,14 +10,14 @@ from workbench.conversion.files import embedded_files, funasr_files
 from workbench.conversion.plan import Plan, Value, usual_type
 from workbench.conversion.tensors import plan_cmvn, plan_tensors
 from workbench.core.phrases import name_in_folder
-from workbench.families.sensevoice import (
+from workbench.families.sanm.sensevoice import (
     EVENT_EMOTION_QUERIES,
     LANGUAGE_QUERIES,
     TEXTNORM_QUERIES,
     SenseVoiceModel,
     read_sensevoice,
 )
-from workbench.families.vocabulary import token_file
+from workbench.families.vocabularies.funasr import token_file
 from workbench.formats.quantization import TYPES
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, read_state_dict
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork

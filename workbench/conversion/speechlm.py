@@ -20,8 +20,8 @@ from workbench.conversion.speechlm_audio import AudioPart, plan_codec, plan_towe
 from workbench.conversion.tensors import tensor_rows
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE
-from workbench.families.speechlm import SpeechLmModel, read_speechlm
-from workbench.families.speechlm_directory import SERVED
+from workbench.families.speechlm.directory import SERVED
+from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
 from workbench.formats.quantization import Kind
 from workbench.runtimes.gguf.networks.speechlm_heads import CODEC_HEAD, STREAMS, TEXT_HEAD
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions

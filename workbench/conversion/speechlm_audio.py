@@ -18,8 +18,7 @@ from torch import Tensor
 
 from workbench.conversion.plan import PlannedTensor, Value
 from workbench.core.errors import BadInput, message_of
-from workbench.families.speechlm import TOWER_PREFIX
-from workbench.families.speechlm_gguf import (
+from workbench.families.speechlm.gguf import (
     ACTIVATIONS,
     CODEC,
     SEMANTIC,
@@ -29,7 +28,8 @@ from workbench.families.speechlm_gguf import (
     TowerSizes,
     stated,
 )
-from workbench.families.speechlm_parts import Tower
+from workbench.families.speechlm.model import TOWER_PREFIX
+from workbench.families.speechlm.parts import Tower
 from workbench.formats.quantization import Kind
 from workbench.runtimes.pytorch.checkpoints.mapped import give_back, mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from workbench.families.family import CONVERSE, Cell, Family, GgufParts, HubFiles, VllmParts
-from workbench.families.language import MODEL_TYPES
+from workbench.families.language.directory import MODEL_TYPES
 from workbench.session.values import CONVERSATION, PROMPT
 
 FUNASR = HubFiles(weights=("model.pt",))
@@ -22,7 +22,7 @@ BUILT_IN: tuple[Family, ...] = (
     Family(
         name="sensevoice",
         title="SenseVoice",
-        module="workbench.families.sensevoice",
+        module="workbench.families.sanm.sensevoice",
         recognise="is_sensevoice",
         options="SenseVoiceOptions",
         mixed=True,
@@ -38,8 +38,8 @@ BUILT_IN: tuple[Family, ...] = (
             converter="workbench.conversion.sensevoice",
             layouts={"sensevoice-small": f"{LAYOUTS}:SENSEVOICE"},
         ),
-        ctc="workbench.families.ctc_layouts:sensevoice_layout",
-        speller="workbench.families.spelling:sensevoice_speller",
+        ctc="workbench.families.vocabularies.ctc_layouts:sensevoice_layout",
+        speller="workbench.families.vocabularies.spelling:sensevoice_speller",
         recipe="workbench.training.recognisers.sensevoice",
         explain=FUNASR_EXPLAIN,
         hint=FUNASR_HINT,
@@ -47,10 +47,10 @@ BUILT_IN: tuple[Family, ...] = (
     Family(
         name="paraformer",
         title="Paraformer",
-        module="workbench.families.paraformer",
+        module="workbench.families.sanm.paraformer",
         recognise="is_paraformer",
         options="SeacoOptions",
-        options_of="workbench.families.paraformer:options_of",
+        options_of="workbench.families.sanm.paraformer:options_of",
         mixed=True,
         parts=("cif", "fsmn", "gradients"),
         cells={
@@ -71,7 +71,7 @@ BUILT_IN: tuple[Family, ...] = (
     Family(
         name="funasr_nano",
         title="Fun-ASR-Nano",
-        module="workbench.families.funasr_nano",
+        module="workbench.families.speech_llm.funasr_nano",
         recognise="is_funasr_nano",
         options="FunasrNanoOptions",
         parts=("fsmn", "gradients"),
@@ -92,7 +92,7 @@ BUILT_IN: tuple[Family, ...] = (
             writer="workbench.conversion.vllm_checkpoint.funasr_nano",
             wording="workbench.runtimes.vllm.remote.wording:NanoWording",
         ),
-        ctc="workbench.families.ctc_layouts:funasr_nano_layout",
+        ctc="workbench.families.vocabularies.ctc_layouts:funasr_nano_layout",
         recipe="workbench.training.recognisers.funasr_nano",
         explain=FUNASR_EXPLAIN,
         hint=FUNASR_HINT,
@@ -100,7 +100,7 @@ BUILT_IN: tuple[Family, ...] = (
     Family(
         name="fireredasr",
         title="FireRedASR-LLM",
-        module="workbench.families.fireredasr",
+        module="workbench.families.speech_llm.fireredasr",
         recognise="is_fireredasr",
         options="FireRedAsrOptions",
         parts=("gradients",),
@@ -121,13 +121,13 @@ BUILT_IN: tuple[Family, ...] = (
             wording="workbench.runtimes.vllm.remote.wording:FireRedWording",
         ),
         recipe="workbench.training.recognisers.fireredasr",
-        explain="workbench.families.fireredasr:explain_directory",
+        explain="workbench.families.speech_llm.fireredasr:explain_directory",
         hint="FireRedASR-LLM has a model.pth.tar",
     ),
     Family(
         name="fsmn_vad",
         title="FSMN-VAD",
-        module="workbench.families.fsmn_vad",
+        module="workbench.families.voice_activity.fsmn_vad",
         recognise="is_fsmn_vad",
         options="FsmnVadOptions",
         cells={
@@ -148,7 +148,7 @@ BUILT_IN: tuple[Family, ...] = (
     Family(
         name="speechlm",
         title="SpeechLM",
-        module="workbench.families.speechlm",
+        module="workbench.families.speechlm.model",
         recognise="is_speechlm",
         options="SpeechLmOptions",
         parts=("codec",),
@@ -172,7 +172,7 @@ BUILT_IN: tuple[Family, ...] = (
     Family(
         name="causal_lm",
         title="Causal language model",
-        module="workbench.families.causal_lm",
+        module="workbench.families.language.causal_lm",
         recognise="is_causal_lm",
         options="CausalLmOptions",
         cells={
@@ -188,7 +188,7 @@ BUILT_IN: tuple[Family, ...] = (
             classes={"SpeechWorkbenchEmbeddingLM": f"{CLASSES}.embedding_lm:SpeechWorkbenchEmbeddingLM"},
             writer="workbench.conversion.vllm_checkpoint.causal_lm",
         ),
-        explain="workbench.families.language:explain_directory",
+        explain="workbench.families.language.directory:explain_directory",
         hint="a language model has a config.json",
         fallback=True,
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.families.language import is_language_directory, read_language_config
+from workbench.families.language.directory import is_language_directory, read_language_config
 from workbench.registry.cards import Card
 from workbench.registry.sources import local_checkpoint
 

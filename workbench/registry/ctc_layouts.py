@@ -5,8 +5,8 @@ from __future__ import annotations
 from workbench.core.errors import BadInput
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES
-from workbench.families.ctc_layouts import LogitsLayout
 from workbench.families.family import load
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.registry.cards import Card
 from workbench.registry.sources import fetch
 

@@ -15,7 +15,7 @@ import numpy as np
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
-from workbench.families.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 from workbench.pipelines.ctc.beam_search import Hypotheses, build_decoder, ngram_notes, text_hypothesis
 from workbench.pipelines.ctc.logits_files import check_logits, read_logits, with_columns
 from workbench.pipelines.ctc.token_files import blank_of, check_tokens, read_tokens, tokens_for

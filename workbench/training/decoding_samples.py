@@ -21,7 +21,7 @@ import numpy as np
 
 from workbench.decoding.ngram.arpa_writing import write_arpa
 from workbench.decoding.ngram.train import train
-from workbench.families.spelling import sensevoice_speller
+from workbench.families.vocabularies.spelling import sensevoice_speller
 from workbench.registry.sources import assets
 from workbench.training.data.digits import WORDS
 from workbench.training.data.telephone import draw_numbers, found_numbering_plan, sentences_of

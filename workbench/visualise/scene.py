@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput, NotFinite, Unavailable
 from workbench.core.finite import nan_logits
 from workbench.families import FAMILIES
 from workbench.families.family import Family
-from workbench.families.sensevoice import is_tag
+from workbench.families.sanm.sensevoice import is_tag
 from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.pipelines.tracing import NO_STAGE
 from workbench.plots.layers import Axis

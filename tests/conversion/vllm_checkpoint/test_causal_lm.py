@@ -16,7 +16,7 @@ from workbench.conversion.language_weights import read_language_weights  # noqa:
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
-from workbench.families.causal_lm import loads_unconverted  # noqa: E402
+from workbench.families.language.causal_lm import loads_unconverted  # noqa: E402
 
 
 def test_language_half_of_a_speech_model_is_written_for_vllm(tmp_path: Path) -> None:

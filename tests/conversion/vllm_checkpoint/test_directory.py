@@ -17,7 +17,7 @@ from workbench.conversion.vllm_checkpoint import directory as served  # noqa: E4
 from workbench.conversion.vllm_checkpoint.directory import ServedModel, write_directory  # noqa: E402
 from workbench.conversion.vllm_checkpoint.tensors import stored_tensor  # noqa: E402
 from workbench.core.errors import BadInput, Cancelled  # noqa: E402
-from workbench.families.language import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
+from workbench.families.language.directory import AUDIO, LanguageTokenizer, read_language_config  # noqa: E402
 from workbench.system.atomic_files import check_directory  # noqa: E402
 
 TENSORS = {f"layer {number}": torch.arange(10.0) + number for number in range(5)}

@@ -30,7 +30,8 @@ from workbench.conversion.vllm_checkpoint import tensors as writing
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.core.errors import BadInput
-from workbench.families.fireredasr import (
+from workbench.families.language.directory import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
+from workbench.families.speech_llm.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,
     LANGUAGE_DIRECTORY,
@@ -40,8 +41,7 @@ from workbench.families.fireredasr import (
     prompt_ids,
     read_served_fireredasr,
 )
-from workbench.families.fireredasr_chat import chat_template
-from workbench.families.language import AUDIO, SERVED_FORMAT, SERVED_SECTION, LanguageTokenizer
+from workbench.families.speech_llm.fireredasr_chat import chat_template
 from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
 from workbench.runtimes.pytorch.fireredasr import open_fireredasr_language, read_checkpoint

@@ -20,14 +20,14 @@ from workbench.conversion.language_weights import read_language_weights  # noqa:
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
-from workbench.families.funasr_nano import (  # noqa: E402
+from workbench.families.language.directory import AUDIO  # noqa: E402
+from workbench.families.speech_llm.funasr_nano import (  # noqa: E402
     FunasrNanoModel,
     FunasrNanoOptions,
     prompt_ids,
     read_funasr_nano,
     read_served_funasr_nano,
 )
-from workbench.families.language import AUDIO  # noqa: E402
 
 DEMO = Path(__file__).resolve().parents[3] / "assets" / "demo-funasr-nano"
 

@@ -18,7 +18,7 @@ from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm  # no
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.settings import Settings  # noqa: E402
-from workbench.families.speechlm import read_speechlm  # noqa: E402
+from workbench.families.speechlm.model import read_speechlm  # noqa: E402
 from workbench.formats.gguf_file import read_gguf  # noqa: E402
 from workbench.runtimes.gguf.files.unpacking import unpacked  # noqa: E402
 from workbench.runtimes.pytorch.speechlm import open_session  # noqa: E402

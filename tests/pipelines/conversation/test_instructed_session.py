@@ -15,7 +15,7 @@ import soundfile
 from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
-from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
+from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.conversation.instructed_session import MAY_IGNORE, InstructedSession
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.session.conversation import Answer, AnswerStart

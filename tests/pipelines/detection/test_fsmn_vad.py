@@ -10,7 +10,7 @@ import pytest
 from workbench.audio.cmvn import Cmvn
 from workbench.audio.frontend import Frontend, FrontendConfig
 from workbench.core.errors import BadInput
-from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions
+from workbench.families.voice_activity.fsmn_vad import DetectorConfig, FsmnVadOptions
 from workbench.pipelines.detection import fsmn_vad
 from workbench.pipelines.detection.fsmn_vad import FsmnVad
 

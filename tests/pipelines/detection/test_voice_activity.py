@@ -20,7 +20,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.core.settings import SessionSpec, Settings
-from workbench.families.fsmn_vad import FsmnVadOptions
+from workbench.families.voice_activity.fsmn_vad import FsmnVadOptions
 from workbench.isolation.loader import open_here
 from workbench.pipelines.detection.voice_activity import MERGE_SECONDS, PAD_SECONDS, SILERO, speech_spans
 from workbench.pipelines.recognition.speech_session import SpeechSession

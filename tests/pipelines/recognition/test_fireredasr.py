@@ -13,7 +13,7 @@ from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_fireredasr import ARGUMENTS, ENCODER_ARGUMENTS, write_language, write_statistics
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
-from workbench.families.fireredasr import (
+from workbench.families.speech_llm.fireredasr import (
     CMVN,
     LANGUAGE_DIRECTORY,
     FireRedAsrModel,

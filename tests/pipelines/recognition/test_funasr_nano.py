@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
-from workbench.families.causal_lm import read_causal_lm
-from workbench.families.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
+from workbench.families.language.causal_lm import read_causal_lm
+from workbench.families.speech_llm.funasr_nano import SPEECH, FunasrNanoModel, FunasrNanoOptions, read_funasr_nano
 from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.support.tiny_checkpoints import noise, tiny_paraformer
-from workbench.families.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
-from workbench.families.seaco import Hotwords
+from workbench.families.sanm.paraformer import ParaformerModel, ParaformerOptions, read_paraformer
+from workbench.families.sanm.seaco import Hotwords
 from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

@@ -11,7 +11,7 @@ import pytest
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.audio.cmvn import Cmvn
 from workbench.core.errors import BadInput
-from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
+from workbench.families.sanm.sensevoice import SenseVoiceModel, SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

@@ -13,7 +13,7 @@ import pytest
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.decoding.ctc import collapse
-from workbench.families.sensevoice import SenseVoiceModel, SenseVoiceOptions, is_text, read_sensevoice
+from workbench.families.sanm.sensevoice import SenseVoiceModel, SenseVoiceOptions, is_text, read_sensevoice
 from workbench.pipelines.ctc import head as ctc_head
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession

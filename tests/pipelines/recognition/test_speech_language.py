@@ -17,7 +17,7 @@ from workbench.core.options import ListeningOptions
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
-from workbench.families.instruction import Instruction
+from workbench.families.speech_llm.instruction import Instruction
 from workbench.pipelines.recognition.recogniser import Recognition, StreamingRecogniser
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.trace.recorder import Recorder

@@ -16,7 +16,7 @@ from workbench.decoding.generation import Decoding
 from workbench.embeddings import embedding_of
 from workbench.embeddings.merge import Merged
 from workbench.embeddings.prompt import TokenPrompt, injected
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
+from workbench.families.language.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm
 from workbench.pipelines.text.causal_lm import CausalLm
 from workbench.trace.recorder import Recorder
 from workbench.trace.trace import StageFilter

@@ -10,7 +10,7 @@ import pytest
 from workbench.core.errors import BadInput
 from workbench.core.options import ConversingOptions, build_options, conversing, option_specs
 from workbench.families import FAMILIES
-from workbench.families.causal_lm import CausalLmOptions
+from workbench.families.language.causal_lm import CausalLmOptions
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
 from workbench.session.conversation import Answer, AnswerStart
 from workbench.session.messages import check_messages

@@ -17,7 +17,7 @@ from workbench.audio.read import read
 from workbench.conversion import fsmn_vad, sensevoice, writer
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.fsmn_vad import FsmnConfig
+from workbench.families.voice_activity.fsmn_vad import FsmnConfig
 from workbench.formats.gguf_file import read_gguf
 from workbench.pipelines.detection import fsmn_vad as pipeline
 from workbench.runtimes.gguf.fsmn_vad import FsmnGraph, open_fsmn_vad, open_session

@@ -13,7 +13,7 @@ from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion import funasr_nano, writer
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
+from workbench.families.speech_llm.funasr_nano import FunasrNanoOptions, prompt_ids, read_funasr_nano
 from workbench.formats.gguf_file import read_gguf
 from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.gguf.files.language_file import language_config

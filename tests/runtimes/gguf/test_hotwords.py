@@ -16,7 +16,7 @@ from tests.support.gguf_encoders import cosine
 from tests.support.tiny_checkpoints import noise
 from workbench.conversion import paraformer
 from workbench.core.errors import BadInput
-from workbench.families.seaco import BRANCH, EMBEDDING, FILTERED
+from workbench.families.sanm.seaco import BRANCH, EMBEDDING, FILTERED
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.paraformer import open_session
 from workbench.runtimes.pytorch import paraformer as pytorch

@@ -22,7 +22,7 @@ from workbench.audio.read import read
 from workbench.conversion import paraformer, writer
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.paraformer import read_paraformer
+from workbench.families.sanm.paraformer import read_paraformer
 from workbench.formats.gguf_file import read_gguf
 from workbench.registry.sources import assets
 from workbench.runtimes.gguf.files.unpacking import unpacked

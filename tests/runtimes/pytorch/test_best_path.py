@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.core.errors import NotFinite
 from workbench.decoding.confidence import probabilities
-from workbench.families.sensevoice import SenseVoiceOptions, read_sensevoice
+from workbench.families.sanm.sensevoice import SenseVoiceOptions, read_sensevoice
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.runtimes.pytorch.best_path import best_paths
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice, open_sensevoice

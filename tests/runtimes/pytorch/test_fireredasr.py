@@ -31,7 +31,7 @@ from tests.support.tiny_fireredasr import (
 )
 from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec, Settings
-from workbench.families.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
+from workbench.families.speech_llm.fireredasr import CMVN, ENCODER_WEIGHTS, LANGUAGE_DIRECTORY, WEIGHTS
 from workbench.isolation.loader import open_here
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession

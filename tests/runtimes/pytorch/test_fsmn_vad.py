@@ -12,13 +12,13 @@ onnx = pytest.importorskip("onnx", reason="needs the onnx package")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from tests.families.test_fsmn_vad import CONFIG, ENCODER  # noqa: E402
+from tests.families.voice_activity.test_fsmn_vad import CONFIG, ENCODER  # noqa: E402
 from tests.support.shared_data import SHARED, shared  # noqa: E402
 from workbench.audio.read import read  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.core.settings import Settings  # noqa: E402
-from workbench.families.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
-from workbench.families.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
+from workbench.families.voice_activity.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
+from workbench.families.voice_activity.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
 from workbench.pipelines.detection import fsmn_vad  # noqa: E402
 from workbench.pipelines.detection.fsmn_vad import FsmnVad  # noqa: E402
 from workbench.runtimes.pytorch.fsmn_vad import FsmnNetwork, FsmnRunner, open_fsmn_vad, open_session  # noqa: E402

@@ -15,7 +15,7 @@ from tests.support.tiny_funasr_nano import HIDDEN, LANGUAGE_DIRECTORY, STOPS, ad
 from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import audio_tokens, read_funasr_nano
+from workbench.families.speech_llm.funasr_nano import audio_tokens, read_funasr_nano
 from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.runtimes.pytorch.funasr_nano import open_session, read_parts
 from workbench.session.values import Partial, Transcript

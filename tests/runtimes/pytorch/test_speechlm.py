@@ -17,7 +17,7 @@ from tests.support.speechlm_reference import Reference, Wish, uniform_numbers
 from tests.support.tiny_speechlm import LANGUAGE, TOWER, TinySpeechLm, tiny_espnet_release, tiny_speechlm
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.settings import Settings
-from workbench.families.speechlm import SpeechLmModel
+from workbench.families.speechlm.model import SpeechLmModel
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.networks.xcodec import Xcodec

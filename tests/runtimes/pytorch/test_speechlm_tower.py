@@ -15,7 +15,7 @@ from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3Omni
 from tests.support.speechlm_reference import heard_in_chunks
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.core.errors import BadInput
-from workbench.families.speechlm_parts import Mel, Tower
+from workbench.families.speechlm.parts import Mel, Tower
 from workbench.runtimes.pytorch.numerics.products import Arithmetic
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder
 from workbench.trace.recorder import Recorder

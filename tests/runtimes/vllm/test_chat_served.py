@@ -30,7 +30,7 @@ from tests.runtimes.vllm.remote.real_server import RealServer  # noqa: E402
 from workbench.artifacts.vllm_directories import served_directory  # noqa: E402
 from workbench.core.settings import Server  # noqa: E402
 from workbench.embeddings import write_embedding  # noqa: E402
-from workbench.families.language import LanguageTokenizer  # noqa: E402
+from workbench.families.language.directory import LanguageTokenizer  # noqa: E402
 from workbench.registry.registry import Registry  # noqa: E402
 from workbench.registry.sources import assets  # noqa: E402
 from workbench.runtimes.vllm.body import LimitedBody  # noqa: E402

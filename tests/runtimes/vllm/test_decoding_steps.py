@@ -99,7 +99,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("vllm")
     from tests.support.in_process_vllm import in_process_engine
     from tests.support.tiny_language import tiny_language
-    from workbench.families.language import read_language_config
+    from workbench.families.language.directory import read_language_config
     from workbench.runtimes.pytorch.language_models.language import open_language
     from workbench.runtimes.vllm.engine import EXTENSION
 

@@ -26,7 +26,7 @@ from workbench.core.progress import listening
 from workbench.decoding.alternatives import AlternativesRecorder, likeliest
 from workbench.decoding.generation import Decoding
 from workbench.embeddings.merge import Merged
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, open_language
 from workbench.runtimes.vllm.engine import Engine, EngineOptions
 from workbench.runtimes.vllm.request import Request

@@ -17,7 +17,7 @@ from tests.support.in_process_vllm import forking_engines
 from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
 from workbench.core.errors import Unavailable
 from workbench.decoding.generation import Decoding
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, open_language
 from workbench.runtimes.vllm.capture import begin_capture, capturing, drop_capture, read_capture
 from workbench.runtimes.vllm.engine import Engine, EngineOptions

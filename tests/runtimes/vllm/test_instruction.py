@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import Decoding
-from workbench.families.instruction import Instruction
+from workbench.families.speech_llm.instruction import Instruction
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.runtimes.vllm.recogniser import EngineRecogniser
 

@@ -20,7 +20,7 @@ from tests.support.shared_data import SHARED
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.decoding.neural import NeuralModel
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.session.values import Transcript

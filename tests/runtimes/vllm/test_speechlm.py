@@ -274,7 +274,7 @@ def test_a_killed_engine_fails_each_answer_once_and_starts_again(session: Conver
 
 def test_espnet_release_is_converted_to_an_equivalent_directory(tmp_path: Path) -> None:
     """The description read from the directory equals that of the release."""
-    from workbench.families.speechlm import is_speechlm, read_speechlm
+    from workbench.families.speechlm.model import is_speechlm, read_speechlm
 
     release = tiny_espnet_release(tmp_path / "release", language=HEADS).directory
     write_directory(plan_of(release, "speechlm"), tmp_path / "served")

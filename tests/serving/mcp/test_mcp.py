@@ -26,7 +26,7 @@ from tests.support.fake_chat import FakeChatRegistry
 from tests.support.fake_injection import WIDTH, FakeInjectRegistry
 from tests.support.fake_panels import tone
 from tests.support.waits import until
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.serving.admission.access_middleware import AccessMiddleware
 from workbench.serving.admission.guard import Guard
 from workbench.serving.admission.keys import Keys

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language.directory import LanguageTokenizer
 from workbench.training.data.digits import WORDS, words_of
 from workbench.training.recognisers.language import (
     QWEN2_SPECIAL,

@@ -9,7 +9,7 @@ from jinja2 import Environment
 
 from tests.training.tones import tone_takes
 from workbench.core.errors import BadInput
-from workbench.families.speechlm import read_speechlm
+from workbench.families.speechlm.model import read_speechlm
 from workbench.training.speechlm.files import (
     LAYOUT,
     SHARD_BYTES,

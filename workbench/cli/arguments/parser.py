@@ -25,7 +25,7 @@ from workbench.cli.arguments.server import add_app, add_key, add_serve
 from workbench.cli.live import add_live
 from workbench.cli.visualise import add_visualise
 from workbench.families.family import CONVERSE
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.text.exports import FORMATS as WRITERS
 
 FORMATS = ("text", *(name for name in WRITERS if name != "txt"))

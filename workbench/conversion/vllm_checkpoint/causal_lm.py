@@ -11,7 +11,7 @@ from workbench.conversion.language_weights import read_language_weights
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.funasr_nano import language_part
 from workbench.conversion.vllm_checkpoint.language import language_tensors, prefixed
-from workbench.families.causal_lm import read_causal_lm
+from workbench.families.language.causal_lm import read_causal_lm
 
 
 def plan(directory: Path) -> ServedModel:

@@ -17,7 +17,7 @@ from typing import Any
 
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, write_safetensors
 from workbench.core.progress import OnProgress
-from workbench.families.language import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
+from workbench.families.language.directory import SERVED_FORMAT, SERVED_SECTION, LanguageConfig, LanguageTokenizer
 from workbench.system.atomic_files import UNFINISHED, check_directory, check_room, explained_file_errors
 
 WEIGHTS = "model.safetensors"

@@ -17,7 +17,8 @@ from workbench.conversion.language_changes import ChangedLanguage, merged, read_
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.language import Store, language_tensors
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
-from workbench.families.fireredasr import (
+from workbench.families.language.directory import AUDIO
+from workbench.families.speech_llm.fireredasr import (
     CMVN,
     ENCODER_WEIGHTS,
     LONGEST_SECONDS,
@@ -25,8 +26,7 @@ from workbench.families.fireredasr import (
     WEIGHTS,
     FireRedAsrModel,
 )
-from workbench.families.fireredasr_chat import chat_template
-from workbench.families.language import AUDIO
+from workbench.families.speech_llm.fireredasr_chat import chat_template
 from workbench.runtimes.pytorch.checkpoints.fireredasr_package import read_package
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.fireredasr import (

@@ -17,9 +17,9 @@ from workbench.conversion.vllm_checkpoint.language import language_tensors, pref
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
-from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
-from workbench.families.funasr_nano_chat import chat_template
-from workbench.families.language import AUDIO
+from workbench.families.language.directory import AUDIO
+from workbench.families.speech_llm.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
+from workbench.families.speech_llm.funasr_nano_chat import chat_template
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors
 from workbench.runtimes.pytorch.funasr_nano import LANGUAGE_PREFIX, read_parts

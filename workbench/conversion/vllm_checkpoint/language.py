@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.conversion.language_network import OUTPUT, without_equal_output
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput, message_of
-from workbench.families.language import LanguageConfig
+from workbench.families.language.directory import LanguageConfig
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors
 
 Store = Callable[[str, Tensor], StoredTensor]

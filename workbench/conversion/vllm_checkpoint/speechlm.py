@@ -19,9 +19,9 @@ from workbench.conversion.language_network import OUTPUT, expected_tensors, with
 from workbench.conversion.vllm_checkpoint.directory import ServedModel
 from workbench.conversion.vllm_checkpoint.tensors import StoredTensor, stored_tensor
 from workbench.core.errors import BadInput
-from workbench.families.language import read_json
-from workbench.families.speechlm import CODEC_PREFIX, SpeechLmModel, read_speechlm
-from workbench.families.speechlm_directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
+from workbench.families.language.directory import read_json
+from workbench.families.speechlm.directory import SERVED, SERVED_CODEC, TEXT_TOKENIZER, WHOLE_TOKENIZER, config_file
+from workbench.families.speechlm.model import CODEC_PREFIX, SpeechLmModel, read_speechlm
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import check_tensors, read_safetensors

@@ -19,7 +19,7 @@ from workbench.core.errors import BadInput, NotFinite
 from workbench.core.options import build_options
 from workbench.core.phrases import counted
 from workbench.core.resources import close
-from workbench.families.speechlm import SpeechLmModel, SpeechLmOptions, answer_plan
+from workbench.families.speechlm.model import SpeechLmModel, SpeechLmOptions, answer_plan
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.conversation.speechlm_frontend import tower_times
 from workbench.pipelines.conversation.spoken_messages import read_recording

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, conversing
-from workbench.families.instruction import Instruction
+from workbench.families.speech_llm.instruction import Instruction
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.pipelines.recognition.recogniser import Recognition, StreamingRecogniser

@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.audio.whisper_mel import WhisperMel
 from workbench.core.errors import BadInput
-from workbench.families.speechlm_parts import SAMPLE_RATE, Tower
+from workbench.families.speechlm.parts import SAMPLE_RATE, Tower
 from workbench.trace.times import RowTimes
 
 Encoder = TypeVar("Encoder")

@@ -21,7 +21,7 @@ from workbench.decoding.neural import NeuralModel
 from workbench.decoding.ngram.kenlm_binary import KenlmModel
 from workbench.decoding.ngram.model import NgramModel
 from workbench.decoding.ngram.read import read_ngram_model
-from workbench.families.vocabulary import Vocabulary
+from workbench.families.vocabularies.funasr import Vocabulary
 
 OpenLanguageModel = Callable[[str], Any]
 """Opens the session of a language model that the options name; the caller that passes it closes the session."""

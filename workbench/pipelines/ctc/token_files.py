@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.core.errors import BadInput
-from workbench.families.vocabulary import NUMBERED, read_token_list
+from workbench.families.vocabularies.funasr import NUMBERED, read_token_list
 
 _SPACES = re.compile(r"[ \t\r\n\f\v]")
 _BLANKS = re.compile(r"<(blk|blank|ctc|ctc_blank)>|\[(blank|blk)\]", re.IGNORECASE)  # whatever else is in the list
@@ -19,7 +19,7 @@ _HELPER = re.compile(r"#[0-9]+")  # symbols that k2 adds behind the tokens for i
 
 
 def read_tokens(path: str | Path) -> tuple[str, ...]:
-    """Returns the tokens in a file (see `workbench.families.vocabulary.read_token_list`) in the order of their ids.
+    """Returns the tokens in a file in the order of their ids (see `workbench.families.vocabularies.funasr`).
 
     Raises `BadInput` for any other file, and as `check_tokens` does.
     """

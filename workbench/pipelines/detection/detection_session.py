@@ -12,7 +12,7 @@ from workbench.audio.read import read
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options
 from workbench.core.resources import close
-from workbench.families.fsmn_vad import FsmnVadOptions
+from workbench.families.voice_activity.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.detection.fsmn_vad import FsmnVad
 from workbench.pipelines.features import front_end_times
 from workbench.pipelines.tracing import place_of, trace_of

@@ -1,6 +1,6 @@
 """FSMN-VAD around its network: finds speech in recordings of any length, in blocks of half a minute.
 
-`workbench.families.fsmn_vad` decides where speech begins and ends.
+`workbench.families.voice_activity.fsmn_vad` decides where speech begins and ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
 from workbench.core.finite import not_finite
 from workbench.core.resources import close
-from workbench.families.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
+from workbench.families.voice_activity.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
 
 _DEFAULTS = FsmnVadOptions()
 _BLOCK_FRAMES = 3000  # frames per block: half a minute

@@ -145,7 +145,7 @@ def _amplified_for_fsmn(samples: np.ndarray, levels: np.ndarray) -> np.ndarray:
 
 def _fsmn_spans(samples: np.ndarray, options: ListeningOptions, device: str) -> list[Span]:
     """Returns the spans found by an FSMN-VAD: in a directory with PyTorch, in a GGUF file with ggml."""
-    from workbench.families.fsmn_vad import FsmnVadOptions
+    from workbench.families.voice_activity.fsmn_vad import FsmnVadOptions
 
     place = options.vad
     if not Path(place).exists():

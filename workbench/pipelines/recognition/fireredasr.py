@@ -10,8 +10,8 @@ import numpy as np
 from workbench.audio.cmvn import Cmvn
 from workbench.core.resources import close
 from workbench.decoding.generation import Decoding, decoding_of
-from workbench.families.conformer import SUBSAMPLING, valid_frames
-from workbench.families.fireredasr import (
+from workbench.families.speech_llm.conformer import SUBSAMPLING, valid_frames
+from workbench.families.speech_llm.fireredasr import (
     FireRedAsrModel,
     FireRedAsrOptions,
     check_length,

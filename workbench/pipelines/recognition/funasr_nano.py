@@ -11,7 +11,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.core.errors import BadInput
 from workbench.core.resources import close
 from workbench.decoding.generation import Decoding, decoding_of
-from workbench.families.funasr_nano import (
+from workbench.families.speech_llm.funasr_nano import (
     SPEECH,
     CtcBranch,
     FunasrNanoModel,

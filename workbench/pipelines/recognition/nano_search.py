@@ -16,7 +16,7 @@ from workbench.core.resources import close
 from workbench.decoding.ctc import CtcToken
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.decoding.forced_beams import ForcedBeamSearch
-from workbench.families.funasr_nano import CtcBranch, FunasrNanoOptions
+from workbench.families.speech_llm.funasr_nano import CtcBranch, FunasrNanoOptions
 from workbench.pipelines.ctc.head import CtcHead
 from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.recognition.recogniser import Recognition

@@ -12,7 +12,7 @@ from workbench.audio.cmvn import Cmvn
 from workbench.core.finite import check_logits
 from workbench.core.resources import close
 from workbench.decoding.confidence import finite_or_none, probabilities
-from workbench.families.paraformer import (
+from workbench.families.sanm.paraformer import (
     MARKERS,
     PEAK_SHIFT,
     SEACO,
@@ -23,7 +23,7 @@ from workbench.families.paraformer import (
     timed_tokens,
     token_times,
 )
-from workbench.families.seaco import Hotwords
+from workbench.families.sanm.seaco import Hotwords
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Differentiates
 from workbench.pipelines.recognition.recogniser import Recognition
@@ -61,7 +61,7 @@ class ParaformerNetwork(Protocol):
             features: [T, input], after LFR and CMVN.
             cif_residual: add the encoder's output to the predictor's convolution before the ReLU; the finer head never
                 adds it.
-            hotwords: their ids, see `workbench.families.seaco`; only of a network with the branch.
+            hotwords: their ids, see `workbench.families.sanm.seaco`; only of a network with the branch.
         """
         ...
 

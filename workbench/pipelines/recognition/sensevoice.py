@@ -15,7 +15,7 @@ from workbench.core.resources import close
 from workbench.core.softmax import softmax
 from workbench.decoding.confidence import probabilities
 from workbench.decoding.ctc import BestPath, CtcToken, collapse
-from workbench.families.sensevoice import (
+from workbench.families.sanm.sensevoice import (
     PEAK_DELAY,
     QUERY_FRAMES,
     UNKNOWN_EMOTION,

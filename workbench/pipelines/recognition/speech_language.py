@@ -21,8 +21,8 @@ from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged, merge_speech
-from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
-from workbench.families.language import PLACEHOLDER, LanguageConfig, LanguageTokenizer
+from workbench.families.language.directory import PLACEHOLDER, LanguageConfig, LanguageTokenizer
+from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.gradients import (
     DifferentiatesLanguage,
     DifferentiatesRecordings,

@@ -13,7 +13,7 @@ from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.merge import Merged, merge_speech
 from workbench.embeddings.prompt import TokenPrompt, check_range
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
+from workbench.families.language.causal_lm import CausalLmModel, CausalLmOptions, token_prompt
 from workbench.pipelines.text.language import Language
 from workbench.pipelines.text.text_scores import scored
 from workbench.pipelines.text.token_table import Table

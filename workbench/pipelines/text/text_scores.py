@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.finite import nan_logits
-from workbench.families.causal_lm import CausalLmModel
+from workbench.families.language.causal_lm import CausalLmModel
 from workbench.session.values import TextScore
 
 ScoreRows = Callable[[Sequence[Sequence[int]]], Sequence[np.ndarray]]

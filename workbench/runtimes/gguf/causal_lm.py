@@ -7,10 +7,10 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.causal_lm import CausalLmModel, read_causal_lm
-from workbench.families.fireredasr import find_language_directory
 from workbench.families.gguf_files import contains_language_model
-from workbench.families.language import TURN_END
+from workbench.families.language.causal_lm import CausalLmModel, read_causal_lm
+from workbench.families.language.directory import TURN_END
+from workbench.families.speech_llm.fireredasr import find_language_directory
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.text.causal_lm import CausalLm
 from workbench.pipelines.text.text_session import TextSession

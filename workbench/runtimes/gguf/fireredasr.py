@@ -12,7 +12,7 @@ import numpy as np
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.fireredasr import FireRedAsrModel, read_fireredasr
+from workbench.families.speech_llm.fireredasr import FireRedAsrModel, read_fireredasr
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.recognition.fireredasr import FireRedAudioEncoder

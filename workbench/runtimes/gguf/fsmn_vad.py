@@ -16,7 +16,7 @@ from workbench.audio.frontend import Frontend
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
 from workbench.core.softmax import softmax
-from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
+from workbench.families.voice_activity.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.detection.detection_session import DetectionSession
 from workbench.pipelines.detection.fsmn_vad import FsmnVad

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import (
+from workbench.families.speech_llm.funasr_nano import (
     CTC_PREFIXES,
     CTC_TOKENS,
     CtcBranch,

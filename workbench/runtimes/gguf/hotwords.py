@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.core.softmax import log_softmax
-from workbench.families.seaco import FILTER_LAYERS, FILTER_STACK, FILTERED, STACKS, Hotwords, SeacoConfig
+from workbench.families.sanm.seaco import FILTER_LAYERS, FILTER_STACK, FILTERED, STACKS, Hotwords, SeacoConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner

@@ -10,8 +10,8 @@ import numpy as np
 
 from workbench.core.settings import Settings
 from workbench.decoding.cif import fire
-from workbench.families.paraformer import ParaformerModel, read_paraformer, token_count
-from workbench.families.seaco import Hotwords
+from workbench.families.sanm.paraformer import ParaformerModel, read_paraformer, token_count
+from workbench.families.sanm.seaco import Hotwords
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.core.settings import Settings
-from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
+from workbench.families.sanm.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession

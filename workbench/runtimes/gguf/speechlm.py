@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.speechlm import SpeechLmModel, read_speechlm
+from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.gguf.files.unpacking import unpacked

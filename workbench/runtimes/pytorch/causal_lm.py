@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.core.settings import Settings
-from workbench.families.causal_lm import read_causal_lm
+from workbench.families.language.causal_lm import read_causal_lm
 from workbench.pipelines.text.causal_lm import CausalLm
 from workbench.pipelines.text.text_session import TextSession
 from workbench.runtimes.pytorch.funasr_nano import open_nano_language, read_parts

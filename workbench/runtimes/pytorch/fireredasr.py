@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.conformer import ConformerConfig
-from workbench.families.fireredasr import (
+from workbench.families.speech_llm.conformer import ConformerConfig
+from workbench.families.speech_llm.fireredasr import (
     ENCODER_WEIGHTS,
     LANGUAGE_DIRECTORY,
     UNUSED_TENSORS,

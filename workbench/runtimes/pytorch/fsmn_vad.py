@@ -19,8 +19,8 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.audio.frontend import Frontend
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
-from workbench.families.fsmn_vad_onnx import read_onnx_weights
+from workbench.families.voice_activity.fsmn_vad import FsmnConfig, read_fsmn_vad
+from workbench.families.voice_activity.fsmn_vad_onnx import read_onnx_weights
 from workbench.pipelines.detection.detection_session import DetectionSession
 from workbench.pipelines.detection.fsmn_vad import FsmnVad
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict

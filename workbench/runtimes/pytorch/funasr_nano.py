@@ -13,7 +13,7 @@ from torch import Tensor
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
+from workbench.families.speech_llm.funasr_nano import UNUSED_TENSORS, FunasrNanoModel, read_funasr_nano
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.recognition.nano_search import NanoPipeline

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from workbench.core.phrases import name_in_folder
-from workbench.families.paraformer import ParaformerModel
-from workbench.families.seaco import FILTER_LAYERS, FILTER_STACK, STACKS, UNUSED, Hotwords, SeacoConfig
+from workbench.families.sanm.paraformer import ParaformerModel
+from workbench.families.sanm.seaco import FILTER_LAYERS, FILTER_STACK, STACKS, UNUSED, Hotwords, SeacoConfig
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
-from workbench.families.funasr_nano import CTC_PREFIXES, CtcBranch
+from workbench.families.speech_llm.funasr_nano import CTC_PREFIXES, CtcBranch
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into
 from workbench.runtimes.pytorch.networks.nano_encoder import Adaptor

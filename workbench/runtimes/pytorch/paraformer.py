@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
-from workbench.families.paraformer import CifConfig, ParaformerModel, read_paraformer
-from workbench.families.sanm import SanmConfig
-from workbench.families.sanm_decoder import DecoderConfig
-from workbench.families.seaco import Hotwords
+from workbench.families.sanm.decoder import DecoderConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.sanm.paraformer import CifConfig, ParaformerModel, read_paraformer
+from workbench.families.sanm.seaco import Hotwords
 from workbench.pipelines.gradients import Choose
 from workbench.pipelines.recognition.paraformer import Decoded, ParaformerPipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession

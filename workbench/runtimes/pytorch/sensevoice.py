@@ -14,8 +14,8 @@ from workbench.audio.cmvn import read_am_mvn
 from workbench.core.phrases import name_in_folder
 from workbench.core.settings import Settings
 from workbench.decoding.ctc import BestPath
-from workbench.families.sanm import SanmConfig
-from workbench.families.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.sanm.sensevoice import QUERIES, SenseVoiceModel, read_sensevoice
 from workbench.pipelines.gradients import Choose
 from workbench.pipelines.recognition.sensevoice import SenseVoicePipeline
 from workbench.pipelines.recognition.speech_session import SpeechSession

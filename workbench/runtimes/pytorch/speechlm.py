@@ -11,8 +11,8 @@ import torch
 
 from workbench.core.errors import BadInput, message_of
 from workbench.core.settings import Settings
-from workbench.families.language import read_json
-from workbench.families.speechlm import SpeechLmModel, read_speechlm
+from workbench.families.language.directory import read_json
+from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput, message_of
-from workbench.families.speechlm import TOWER_PREFIX
-from workbench.families.speechlm_parts import Tower
+from workbench.families.speechlm.model import TOWER_PREFIX
+from workbench.families.speechlm.parts import Tower
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.weights import build, check_tensors, load_into

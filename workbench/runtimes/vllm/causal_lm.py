@@ -13,7 +13,7 @@ from workbench.decoding.alternatives import Watch
 from workbench.decoding.generation import decoding_of
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import TokenPrompt, check_range
-from workbench.families.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
+from workbench.families.language.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.pipelines.text.text_scores import scored
 from workbench.pipelines.text.text_session import TextSession
 from workbench.pipelines.text.token_table import Table

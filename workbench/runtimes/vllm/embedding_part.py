@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.embeddings import ENCODINGS, as_base64, write_embedding
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 PART = "embedding"  # the part's type, and the field with its content
 DATA, ENCODING, TENSOR = "data", "encoding", "tensor"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.settings import Settings
-from workbench.families.fireredasr import read_served_fireredasr
+from workbench.families.speech_llm.fireredasr import read_served_fireredasr
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.fireredasr import STAGES, FireRedPromptFormat

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import read_served_funasr_nano
+from workbench.families.speech_llm.funasr_nano import read_served_funasr_nano
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.funasr_nano import NanoPromptFormat

@@ -17,8 +17,8 @@ from workbench.core.settings import Settings
 from workbench.decoding.alternatives import Watch
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import Decoding
-from workbench.families.instruction import Instruction
-from workbench.families.language import AUDIO
+from workbench.families.language.directory import AUDIO
+from workbench.families.speech_llm.instruction import Instruction
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.recogniser import Recognition

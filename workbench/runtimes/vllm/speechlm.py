@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.core.errors import Unavailable
 from workbench.core.settings import Settings
 from workbench.families.family import load
-from workbench.families.speechlm import CODEC_ON_TORCH, read_speechlm
+from workbench.families.speechlm.model import CODEC_ON_TORCH, read_speechlm
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.vllm.session import started_engine
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps

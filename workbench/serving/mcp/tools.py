@@ -23,7 +23,7 @@ from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.visitors import stoppable
 from workbench.embeddings import read_embedding
 from workbench.families.family import CONVERSE
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.openai_api.chat_answer import ChatAnswer
 from workbench.openai_api.transcription_answer import verbose
 from workbench.openai_api.transcription_request import VERBOSE

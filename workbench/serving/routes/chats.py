@@ -16,7 +16,7 @@ from workbench.core.options import build_options, option_specs
 from workbench.embeddings import Embedding, read_embedding
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.openai_api.chat_answer import DONE, ChatAnswer, events
 from workbench.openai_api.chat_request import ChatRequest, FollowedField, read_chat_request
 from workbench.openai_api.errors import Refusal

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import BadInput
-from workbench.families.conformer import ConformerConfig, encoder_frames
-from workbench.families.fireredasr import PROMPT, SPEECH
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language.directory import LanguageTokenizer
+from workbench.families.speech_llm.conformer import ConformerConfig, encoder_frames
+from workbench.families.speech_llm.fireredasr import PROMPT, SPEECH
 from workbench.runtimes.pytorch.checkpoints.lora import WRAPPER
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint

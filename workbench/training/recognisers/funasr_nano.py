@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from workbench.families.funasr_nano import LANGUAGES, SYSTEM, AdaptorConfig, FunasrNanoOptions, instruction
-from workbench.families.language import TURN_END, LanguageTokenizer
+from workbench.families.language.directory import TURN_END, LanguageTokenizer
+from workbench.families.speech_llm.funasr_nano import LANGUAGES, SYSTEM, AdaptorConfig, FunasrNanoOptions, instruction
 from workbench.registry.sources import assets
 from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.families.funasr_nano import LANGUAGES, SYSTEM, FunasrNanoOptions, instruction
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language.directory import LanguageTokenizer
+from workbench.families.speech_llm.funasr_nano import LANGUAGES, SYSTEM, FunasrNanoOptions, instruction
 from workbench.system.atomic_files import follow_umask
 from workbench.training.data.digits import WORDS, words_of
 

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.paraformer import NORM_EPS, CifConfig
-from workbench.families.sanm import SanmConfig
-from workbench.families.sanm_decoder import DecoderConfig
+from workbench.families.sanm.decoder import DecoderConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.sanm.paraformer import NORM_EPS, CifConfig
 from workbench.runtimes.pytorch.networks.cif import fire
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 from workbench.training.data.digits import WORDS

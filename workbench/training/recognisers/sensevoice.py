@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.sanm import SanmConfig
-from workbench.families.sensevoice import (
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.sanm.sensevoice import (
     EVENT_EMOTION_QUERIES,
     LANGUAGE_QUERIES,
     QUERY_FRAMES,
     TEXTNORM_QUERIES,
 )
-from workbench.families.vocabulary import WORD_START
+from workbench.families.vocabularies.funasr import WORD_START
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceNetwork
 from workbench.training.data.digits import WORDS
 from workbench.training.data.pool import Batch

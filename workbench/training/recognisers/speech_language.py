@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from workbench.embeddings.merge import merge_speech, plan_merge
-from workbench.families.language import TURN_END, LanguageTokenizer
+from workbench.families.language.directory import TURN_END, LanguageTokenizer
 from workbench.training.data.digits import words_of
 from workbench.training.recognisers.language import chat_prompt, draw_task
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.decoding.cif import peaks
-from workbench.families.paraformer import MARKERS, PEAK, token_times
+from workbench.families.sanm.paraformer import MARKERS, PEAK, token_times
 from workbench.plots.layers import Axis, Layer
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene

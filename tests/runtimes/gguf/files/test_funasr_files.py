@@ -19,9 +19,9 @@ from tests.support.tiny_checkpoints import drawn_tensors, tiny_paraformer, tiny_
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.audio.cmvn import read_am_mvn
 from workbench.core.errors import BadInput
-from workbench.families.fsmn_vad import FsmnConfig, read_fsmn_vad
-from workbench.families.paraformer import read_paraformer
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.paraformer import read_paraformer
+from workbench.families.sanm.sensevoice import read_sensevoice
+from workbench.families.voice_activity.fsmn_vad import FsmnConfig, read_fsmn_vad
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.files.funasr_files import funasr_files, vocabulary_note
 from workbench.runtimes.pytorch.paraformer import ParaformerNetwork

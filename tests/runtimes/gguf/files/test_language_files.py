@@ -14,8 +14,8 @@ from tests.runtimes.gguf.files.test_funasr_files import changed_copy
 from tests.support.tiny_gguf import tiny_gguf
 from tests.support.tiny_language import CONTEXT, VOCABULARY, put_tokenizer
 from workbench.core.errors import BadInput
-from workbench.families.causal_lm import CausalLmModel, read_causal_lm
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language.causal_lm import CausalLmModel, read_causal_lm
+from workbench.families.language.directory import LanguageTokenizer
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.files.language_files import language_files
 from workbench.runtimes.gguf.files.unpacking import unpacked

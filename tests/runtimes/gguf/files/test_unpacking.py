@@ -17,10 +17,10 @@ from tests.support.tiny_checkpoints import tiny_sensevoice
 from tests.support.tiny_funasr_nano import HIDDEN, tiny_funasr_nano
 from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput, Unavailable
-from workbench.families.causal_lm import read_causal_lm
-from workbench.families.funasr_nano import read_funasr_nano
 from workbench.families.gguf_files import find_language_file
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.language.causal_lm import read_causal_lm
+from workbench.families.sanm.sensevoice import read_sensevoice
+from workbench.families.speech_llm.funasr_nano import read_funasr_nano
 from workbench.formats.gguf_file import GgufFile, read_gguf
 from workbench.runtimes.gguf.files.unpacking import notes, read_gguf_pair, unpacked
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from tests.support.tiny_gguf import tiny_gguf
 from workbench.core.errors import BadInput
-from workbench.families.language import LanguageTokenizer
+from workbench.families.language.directory import LanguageTokenizer
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.files.language_file import language_config
 from workbench.runtimes.gguf.llama_cpp.chat_templates import compiled

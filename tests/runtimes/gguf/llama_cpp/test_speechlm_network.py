@@ -14,7 +14,7 @@ from tests.support.speechlm_gguf import prompt_of, speechlm_file
 from tests.support.tiny_speechlm import tiny_espnet_release, tiny_speechlm
 from workbench.core.errors import BadInput
 from workbench.core.settings import Settings
-from workbench.families.speechlm import read_speechlm
+from workbench.families.speechlm.model import read_speechlm
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.llama_cpp.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.speechlm import open_speechlm

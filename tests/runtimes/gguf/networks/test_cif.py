@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from tests.support.gguf_parts import write
-from workbench.families.paraformer import CifConfig
+from workbench.families.sanm.paraformer import CifConfig
 from workbench.formats.gguf_file import read_gguf
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner
 from workbench.runtimes.gguf.networks import cif

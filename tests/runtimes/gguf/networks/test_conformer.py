@@ -18,7 +18,7 @@ from torch import Tensor
 from tests.support.gguf_encoders import cosine, write_hearing
 from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.core.errors import BadInput
-from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
+from workbench.families.speech_llm.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.gguf.fireredasr import FireRedGraph
 from workbench.runtimes.gguf.networks.conformer import QUERIES, encoder_input, relative_positions
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork

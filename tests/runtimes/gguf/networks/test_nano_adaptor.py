@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.support.gguf_encoders import write_hearing
 from tests.support.tiny_checkpoints import drawn_tensors
 from workbench.core.errors import BadInput
-from workbench.families.funasr_nano import AdaptorConfig, audio_tokens
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.speech_llm.funasr_nano import AdaptorConfig, audio_tokens
 from workbench.runtimes.gguf.funasr_nano import NanoGraph
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 from workbench.runtimes.pytorch.tap import tap_into

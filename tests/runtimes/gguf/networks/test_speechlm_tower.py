@@ -17,7 +17,7 @@ from tests.support.gguf_encoders import cosine
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.conversion.speechlm_audio import plan_tower
 from workbench.core.errors import BadInput
-from workbench.families.speechlm_parts import Mel, Tower
+from workbench.families.speechlm.parts import Mel, Tower
 from workbench.runtimes.gguf.networks.speechlm_tower import SpeechLmTower
 from workbench.runtimes.pytorch.speechlm_tower import AudioEncoder, tower_network
 from workbench.trace.recorder import Recorder

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
-from workbench.families.paraformer import read_paraformer
-from workbench.families.sensevoice import read_sensevoice
+from workbench.families.sanm.paraformer import read_paraformer
+from workbench.families.sanm.sensevoice import read_sensevoice
 from workbench.runtimes.pytorch.checkpoints.finalise_weights import finalise_weights
 from workbench.runtimes.pytorch.checkpoints.mapped import mapped_regions
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_safetensors, read_state_dict

@@ -16,7 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.core.settings import Settings
 from workbench.embeddings.merge import Merged
-from workbench.families.sensevoice import query_ids
+from workbench.families.sanm.sensevoice import query_ids
 from workbench.pipelines.gradients import frames_of
 from workbench.pipelines.recognition.speech_session import SpeechSession
 from workbench.registry.sources import assets

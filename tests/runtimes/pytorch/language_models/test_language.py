@@ -18,7 +18,7 @@ from workbench.core.errors import BadInput
 from workbench.decoding.alternatives import AlternativesRecorder
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, language_dtype, open_language
 from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
 from workbench.trace.recorder import Recorder

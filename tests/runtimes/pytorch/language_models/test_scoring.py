@@ -12,7 +12,7 @@ import torch
 
 from tests.support.tiny_language import random_network, tiny_language
 from workbench.core.errors import BadInput
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.runtimes.pytorch.language_models.language import open_language
 from workbench.runtimes.pytorch.language_models.scoring import TreeScorer
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import BadInput
-from workbench.families.paraformer import CifConfig
+from workbench.families.sanm.paraformer import CifConfig
 from workbench.runtimes.pytorch.networks.cif import CifPredictor, fire, integrate
 
 CONFIG = CifConfig(12, 1, 1, 0.45, 1.0, 0.0)

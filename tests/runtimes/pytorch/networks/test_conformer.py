@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.tiny_checkpoints import drawn_tensors
-from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames
+from workbench.families.speech_llm.conformer import ConformerConfig, encoder_frames, valid_frames
 from workbench.runtimes.pytorch.networks.conformer import (
     ConformerEncoder,
     RelativeAttention,

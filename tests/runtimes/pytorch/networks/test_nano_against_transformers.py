@@ -28,7 +28,13 @@ from torch.nn.utils.rnn import pad_sequence
 from tests.support.tiny_checkpoints import noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.core.settings import Settings
-from workbench.families.funasr_nano import ADAPTOR_EPS, SPEECH, FunasrNanoModel, FunasrNanoOptions, audio_tokens
+from workbench.families.speech_llm.funasr_nano import (
+    ADAPTOR_EPS,
+    SPEECH,
+    FunasrNanoModel,
+    FunasrNanoOptions,
+    audio_tokens,
+)
 from workbench.pipelines.recognition.funasr_nano import NanoAudioEncoder
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline
 from workbench.runtimes.pytorch.checkpoints.weights import read_state_dict

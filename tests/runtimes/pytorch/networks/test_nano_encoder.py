@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tests.support.tiny_checkpoints import drawn_tensors
-from workbench.families.funasr_nano import AdaptorConfig
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.speech_llm.funasr_nano import AdaptorConfig
 from workbench.runtimes.pytorch.networks.nano_encoder import Adaptor, NanoEncoder
 
 ENCODER = SanmConfig(12, 16, 2, linear_units=24, num_blocks=2, tp_blocks=1, kernel_size=5, sanm_shift=0, norm_eps=1e-5)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
 from workbench.runtimes.pytorch.networks.sanm import FsmnMemory, SanmAttention, SanmEncoder, length_mask, sinusoid
 from workbench.runtimes.pytorch.tap import no_tap
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from workbench.families.sanm_decoder import DecoderConfig
+from workbench.families.sanm.decoder import DecoderConfig
 from workbench.runtimes.pytorch.networks.sanm_decoder import NORM_EPS, SanmDecoder
 
 SIZE, VOCABULARY = 16, 11

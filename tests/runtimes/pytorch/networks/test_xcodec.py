@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.support.tiny_speechlm import ACOUSTIC, CODES, SEMANTIC, STREAMS, write_codec
 from workbench.core.errors import BadInput
-from workbench.families.language import read_json
+from workbench.families.language.directory import read_json
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
 from workbench.runtimes.pytorch.networks.xcodec import Xcodec, decoder_receptive_field
 from workbench.trace.recorder import Recorder

@@ -22,7 +22,7 @@ from tests.support.tiny_language import random_network, tiny_language
 from workbench.compare.measures import measure
 from workbench.core.settings import Settings
 from workbench.decoding.generation import Decoding
-from workbench.families.language import read_language_config
+from workbench.families.language.directory import read_language_config
 from workbench.runtimes.pytorch.language_models.language import LanguageModel, open_language
 from workbench.runtimes.pytorch.numerics.arithmetic import (
     array_of,

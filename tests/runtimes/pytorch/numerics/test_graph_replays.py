@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.reference.checkpoints import write_sensevoice
 from tests.runtimes.pytorch.networks.test_sanm import CONFIG
-from workbench.families.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
+from workbench.families.sanm.sensevoice import SenseVoiceOptions, query_ids, read_sensevoice
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
 from workbench.runtimes.pytorch.numerics.graph_replays import LONGEST_FRAMES, STEP, Encode, GraphReplays
 from workbench.runtimes.pytorch.sensevoice import SenseVoiceOnDevice

@@ -12,8 +12,8 @@ import torch
 
 from tests.runtimes.vllm.models.worker import finish_loading, worker
 from tests.support.tiny_checkpoints import drawn_tensors
-from workbench.families.funasr_nano import AdaptorConfig
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.speech_llm.funasr_nano import AdaptorConfig
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 

@@ -23,8 +23,8 @@ from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench.audio.frontend import Frontend  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
-from workbench.families.funasr_nano import read_served_funasr_nano  # noqa: E402
-from workbench.families.language import AUDIO  # noqa: E402
+from workbench.families.language.directory import AUDIO  # noqa: E402
+from workbench.families.speech_llm.funasr_nano import read_served_funasr_nano  # noqa: E402
 from workbench.runtimes.vllm.models.audio import AudioDummyInputs, AudioProcessor, directory_of  # noqa: E402
 from workbench.runtimes.vllm.models.funasr_nano import NanoInfo  # noqa: E402
 from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402

@@ -20,7 +20,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs  # noqa: E402
 from tests.support.tiny_language import CONTEXT, put_tokenizer  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.embeddings import read_embedding, write_embedding  # noqa: E402
-from workbench.families.language import PLACEHOLDER, LanguageTokenizer  # noqa: E402
+from workbench.families.language.directory import PLACEHOLDER, LanguageTokenizer  # noqa: E402
 from workbench.runtimes.vllm.models.embedding import (  # noqa: E402
     EmbeddingDummyInputs,
     EmbeddingInfo,

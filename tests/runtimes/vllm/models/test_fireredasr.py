@@ -23,8 +23,8 @@ from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E40
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.core.settings import SessionSpec  # noqa: E402
-from workbench.families.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
-from workbench.families.language import AUDIO  # noqa: E402
+from workbench.families.language.directory import AUDIO  # noqa: E402
+from workbench.families.speech_llm.fireredasr import FireRedAsrOptions, prompt_ids, read_served_fireredasr  # noqa: E402
 from workbench.isolation.loader import open_here  # noqa: E402
 from workbench.pipelines.recognition.speech_language import SpeechLanguagePipeline  # noqa: E402
 from workbench.registry.sources import assets  # noqa: E402

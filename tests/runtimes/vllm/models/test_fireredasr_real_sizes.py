@@ -24,8 +24,8 @@ from tests.support.tiny_fireredasr import (  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
 from workbench.core.settings import SessionSpec  # noqa: E402
-from workbench.families.conformer import ConformerConfig  # noqa: E402
-from workbench.families.fireredasr import (  # noqa: E402
+from workbench.families.speech_llm.conformer import ConformerConfig  # noqa: E402
+from workbench.families.speech_llm.fireredasr import (  # noqa: E402
     CMVN,
     ENCODER_WEIGHTS,
     LANGUAGE_DIRECTORY,

@@ -15,8 +15,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models.worker import finish_loading, worker  # noqa: E402
 from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
-from workbench.families.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
-from workbench.families.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
+from workbench.families.speech_llm.conformer import ConformerConfig, encoder_frames, valid_frames  # noqa: E402
+from workbench.families.speech_llm.fireredasr import LENGTH_RULES, speech_tokens  # noqa: E402
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into  # noqa: E402
 from workbench.runtimes.pytorch.fireredasr import AudioEmbeddingNetwork, read_checkpoint  # noqa: E402
 from workbench.runtimes.pytorch.tap import tap_into  # noqa: E402

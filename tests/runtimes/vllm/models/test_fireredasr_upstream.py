@@ -17,8 +17,8 @@ from workbench.audio.read import read
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of
 from workbench.conversion.vllm_checkpoint.directory import write_directory
 from workbench.core.settings import SessionSpec
-from workbench.families.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
-from workbench.families.language import AUDIO
+from workbench.families.language.directory import AUDIO
+from workbench.families.speech_llm.fireredasr import PROMPT, SPEECH, FireRedAsrOptions, read_served_fireredasr
 from workbench.isolation.loader import open_here
 from workbench.registry.sources import assets
 

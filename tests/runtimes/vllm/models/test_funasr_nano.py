@@ -20,14 +20,14 @@ from tests.support.tiny_funasr_nano import tiny_funasr_nano  # noqa: E402
 from workbench import Registry  # noqa: E402
 from workbench.conversion.vllm_checkpoint.checkpoint import plan_of  # noqa: E402
 from workbench.conversion.vllm_checkpoint.directory import write_directory  # noqa: E402
-from workbench.families.funasr_nano import (  # noqa: E402
+from workbench.families.language.directory import AUDIO  # noqa: E402
+from workbench.families.speech_llm.funasr_nano import (  # noqa: E402
     SPEECH,
     FunasrNanoModel,
     FunasrNanoOptions,
     prompt_ids,
     read_served_funasr_nano,
 )
-from workbench.families.language import AUDIO  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
 SHORT_BYTES = 1 << 18  # bytes; a larger sample is a long recording

@@ -16,8 +16,8 @@ pytest.importorskip("vllm", reason="needs vLLM")
 
 from tests.runtimes.vllm.models.worker import finish_loading, worker  # noqa: E402
 from tests.support.tiny_checkpoints import drawn_tensors  # noqa: E402
-from workbench.families.funasr_nano import AdaptorConfig, audio_tokens, read_funasr_nano  # noqa: E402
-from workbench.families.sanm import SanmConfig  # noqa: E402
+from workbench.families.sanm.encoder import SanmConfig  # noqa: E402
+from workbench.families.speech_llm.funasr_nano import AdaptorConfig, audio_tokens, read_funasr_nano  # noqa: E402
 from workbench.runtimes.pytorch.checkpoints.weights import build, load_into, read_state_dict  # noqa: E402
 from workbench.runtimes.pytorch.funasr_nano import split_language  # noqa: E402
 from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from workbench.core.errors import BadInput
-from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions
+from workbench.families.speech_llm.funasr_nano import LANGUAGES, FunasrNanoOptions
 from workbench.runtimes.vllm.models.funasr_nano import PROMPTED
 from workbench.runtimes.vllm.models.refused import Refused
 from workbench.runtimes.vllm.models.speech import SpeechModel, known_to_vllm, request_options

@@ -19,7 +19,7 @@ from tests.support.tiny_checkpoints import noise
 from workbench.core.errors import BadInput, SessionDied, Unavailable, WorkbenchError
 from workbench.core.options import option_specs
 from workbench.core.settings import Server, SessionSpec
-from workbench.families.speechlm import SpeechLmOptions
+from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.chat_answer import ChatAnswer, error_event
 from workbench.openai_api.chat_request import read_chat_request
 from workbench.openai_api.errors import error_answer

@@ -16,7 +16,7 @@ from tests.support.processes import Background, eventually
 from workbench.artifacts.vllm_directories import served_directory
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import Server, SessionSpec
-from workbench.families.causal_lm import CausalLmOptions
+from workbench.families.language.causal_lm import CausalLmOptions
 from workbench.isolation.loader import Session
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry

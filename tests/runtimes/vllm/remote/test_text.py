@@ -28,7 +28,7 @@ from tests.runtimes.vllm.remote.fake_server import (
 from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import Server, SessionSpec
 from workbench.embeddings import read_embedding
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from workbench.audio.fbank import FbankOptions, fbank
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES, load
-from workbench.families.conformer import encoder_frames
-from workbench.families.fireredasr import FireRedAsrOptions
-from workbench.families.funasr_nano import LANGUAGES, FunasrNanoOptions, instruction
+from workbench.families.speech_llm.conformer import encoder_frames
+from workbench.families.speech_llm.fireredasr import FireRedAsrOptions
+from workbench.families.speech_llm.funasr_nano import LANGUAGES, FunasrNanoOptions, instruction
 
 WORDINGS = {name: load(each.vllm.wording)() for name, each in FAMILIES.items() if each.vllm.wording}
 NANO, FIRE = WORDINGS["funasr_nano"], WORDINGS["fireredasr"]

@@ -18,7 +18,7 @@ from workbench.audio.constants import NUM_MELS, VAD_LFR_M, VAD_LFR_N
 from workbench.core.errors import BadInput
 from workbench.families import load
 from workbench.families.gguf_files import architectures
-from workbench.families.paraformer import MARKERS
+from workbench.families.sanm.paraformer import MARKERS
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.networks.cmvn import am_mvn, read_cmvn
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
 from workbench.families.gguf_files import LANGUAGE_ARCHITECTURE, contains_language_model
-from workbench.families.language import LanguageConfig
+from workbench.families.language.directory import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.formats.gguf_types import NOT_FOR_PRODUCTS
 

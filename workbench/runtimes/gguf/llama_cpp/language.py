@@ -21,7 +21,7 @@ from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import contains_language_model
-from workbench.families.language import LanguageConfig
+from workbench.families.language.directory import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.files.language_file import EMBEDDINGS, check_dimensions, check_vocabulary
 from workbench.runtimes.gguf.llama_cpp.beams import ancestry_of, search_passes

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.core.characters import check_characters
 from workbench.core.errors import BadInput
-from workbench.families.language import LanguageConfig, LanguageTokenizer
+from workbench.families.language.directory import LanguageConfig, LanguageTokenizer
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.llama_cpp.llama import LlamaModel
 

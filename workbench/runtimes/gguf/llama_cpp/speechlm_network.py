@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.resources import close
-from workbench.families.language import LanguageConfig
+from workbench.families.language.directory import LanguageConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.conversation.speechlm_frontend import required
 from workbench.runtimes.gguf.files.language_file import EMBEDDINGS, check_dimensions

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.families.seaco import EMBEDDING, Hotwords, SeacoConfig
+from workbench.families.sanm.seaco import EMBEDDING, Hotwords, SeacoConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.networks.lstm import recur_rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.families.paraformer import CifConfig
+from workbench.families.sanm.paraformer import CifConfig
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor

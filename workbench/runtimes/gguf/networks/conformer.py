@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.families.conformer import CONTEXT_FRAMES, ConformerConfig, encoder_frames
+from workbench.families.speech_llm.conformer import CONTEXT_FRAMES, ConformerConfig, encoder_frames
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.trace.inside import check_weights

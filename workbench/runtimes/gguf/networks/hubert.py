@@ -7,7 +7,7 @@ Hsu et al., "HuBERT: Self-Supervised Speech Representation Learning by Masked Pr
 
 from __future__ import annotations
 
-from workbench.families.speechlm_gguf import SemanticSizes
+from workbench.families.speechlm.gguf import SemanticSizes
 from workbench.runtimes.gguf.graphs.convolutions import convolve
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor

@@ -6,7 +6,7 @@ recording at a time.
 
 from __future__ import annotations
 
-from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig
+from workbench.families.speech_llm.funasr_nano import ADAPTOR_EPS, AdaptorConfig
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks.attention_stages import attention, show_projected

@@ -1,4 +1,4 @@
-"""The SAN-M encoder as a ggml graph, with the tensor names of the published files (see `workbench.families.sanm`).
+"""The SAN-M encoder as a ggml graph, with the tensor names of the published files.
 
 Gao et al., "SAN-M: Memory Equipped Self-Attention for End-to-End Speech Recognition", Interspeech 2020. Axes: T frames,
 D width; one recording at a time, so there is no mask.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks.attention_stages import self_attention, show_fused

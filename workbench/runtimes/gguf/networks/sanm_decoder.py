@@ -6,7 +6,7 @@ Interspeech 2022. Axes: N tokens, T encoder frames, D width. Tensor names are th
 
 from __future__ import annotations
 
-from workbench.families.sanm_decoder import DecoderConfig
+from workbench.families.sanm.decoder import DecoderConfig
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor
 from workbench.runtimes.gguf.networks.attention_stages import attention, show_projected

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.families.speechlm_gguf import TowerSizes, read_tower_sizes
-from workbench.families.speechlm_parts import Tower
+from workbench.families.speechlm.gguf import TowerSizes, read_tower_sizes
+from workbench.families.speechlm.parts import Tower
 from workbench.formats.gguf_file import GgufFile
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend
 from workbench.runtimes.gguf.graphs.graph import Graph

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.families.speechlm_gguf import CODEC, read_codec_sizes
+from workbench.families.speechlm.gguf import CODEC, read_codec_sizes
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.graph_runner import GraphRunner

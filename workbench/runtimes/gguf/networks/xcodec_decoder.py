@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from workbench.families.speechlm_gguf import CodecSizes
+from workbench.families.speechlm.gguf import CodecSizes
 from workbench.runtimes.gguf.graphs.convolutions import convolve, snake_convolve, snake_upsample
 from workbench.runtimes.gguf.graphs.graph import Graph
 from workbench.runtimes.gguf.graphs.weights import Scope, Tensor

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.families.speechlm_gguf import CodecSizes, SemanticSizes, read_semantic_sizes
+from workbench.families.speechlm.gguf import CodecSizes, SemanticSizes, read_semantic_sizes
 from workbench.formats.gguf_file import GgufFile
 from workbench.runtimes.gguf.graphs.convolutions import convolve, snake, snake_convolve
 from workbench.runtimes.gguf.graphs.graph import Graph

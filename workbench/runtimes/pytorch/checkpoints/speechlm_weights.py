@@ -14,7 +14,7 @@ from torch import Tensor
 
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
-from workbench.families.speechlm import CODEC_PREFIX, TOWER_PREFIX, UNUSED_TENSORS
+from workbench.families.speechlm.model import CODEC_PREFIX, TOWER_PREFIX, UNUSED_TENSORS
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors, read_state_dict
 
 LANGUAGE = ("model.*", "lm_head.weight")

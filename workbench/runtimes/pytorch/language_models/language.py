@@ -22,7 +22,7 @@ from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.forced_beams import ForcedBeamSearch
 from workbench.decoding.generation import ENDED, Decoding
 from workbench.embeddings.merge import Merged
-from workbench.families.language import LanguageConfig
+from workbench.families.language.directory import LanguageConfig
 from workbench.formats.weight_files import check_downloaded, weight_files
 from workbench.runtimes.pytorch.inner_stages.gradients import choice_gradients
 from workbench.runtimes.pytorch.inner_stages.inside import looking_inside_stack

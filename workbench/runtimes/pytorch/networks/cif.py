@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.paraformer import CifConfig, token_count
+from workbench.families.sanm.paraformer import CifConfig, token_count
 from workbench.runtimes.pytorch.networks.sanm import length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.conformer import CONTEXT_FRAMES, ConformerConfig
+from workbench.families.speech_llm.conformer import CONTEXT_FRAMES, ConformerConfig
 from workbench.runtimes.pytorch.networks.sanm import length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 

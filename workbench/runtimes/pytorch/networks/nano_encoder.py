@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig, audio_tokens
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.speech_llm.funasr_nano import ADAPTOR_EPS, AdaptorConfig, audio_tokens
 from workbench.runtimes.pytorch.networks.sanm import FeedForward, SanmEncoder, length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
 from workbench.runtimes.pytorch.numerics.graph_replays import GraphReplays
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 

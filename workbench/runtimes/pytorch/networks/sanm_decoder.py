@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.sanm_decoder import DecoderConfig
+from workbench.families.sanm.decoder import DecoderConfig
 from workbench.runtimes.pytorch.networks.sanm import FsmnMemory, length_mask
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 

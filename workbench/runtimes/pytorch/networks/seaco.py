@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, unpack_sequence
 
-from workbench.families.seaco import EMBEDDING, FILTER_LAYERS, FILTER_STACK, FILTERED, Hotwords, SeacoConfig
+from workbench.families.sanm.seaco import EMBEDDING, FILTER_LAYERS, FILTER_STACK, FILTERED, Hotwords, SeacoConfig
 from workbench.runtimes.pytorch.networks.sanm_decoder import SanmDecoder
 from workbench.runtimes.pytorch.tap import Tap, no_tap
 

@@ -28,7 +28,7 @@ from vllm.multimodal.processing import (
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions, build_options
-from workbench.families.language import AUDIO
+from workbench.families.language.directory import AUDIO
 from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.refused import Refused
 

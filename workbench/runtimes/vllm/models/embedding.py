@@ -27,7 +27,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 from workbench.core.errors import BadInput
 from workbench.embeddings import Embedding, embedding_of
 from workbench.embeddings.prompt import mismatch
-from workbench.families.language import SERVED_SECTION, placeholder_in
+from workbench.families.language.directory import SERVED_SECTION, placeholder_in
 from workbench.runtimes.vllm.models.refused import Refused
 
 MODALITY = "embedding"

@@ -12,7 +12,7 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from workbench.audio.cmvn import read_cmvn_ark
 from workbench.core.errors import BadInput
-from workbench.families.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
+from workbench.families.speech_llm.fireredasr import FireRedAsrModel, FireRedAsrOptions, read_served_fireredasr, tidy
 from workbench.pipelines.features import Features
 from workbench.pipelines.recognition.fireredasr import FireRedPromptFormat
 from workbench.pipelines.recognition.speech_language import ids_around

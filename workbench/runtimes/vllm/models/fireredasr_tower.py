@@ -18,7 +18,7 @@ from vllm.model_executor.models.fireredasr2 import FireRedASR2Adapter
 from vllm.model_executor.models.utils import AutoWeightsLoader, WeightsMapper
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from workbench.families.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
+from workbench.families.speech_llm.conformer import SUBSAMPLING, ConformerConfig, encoder_frames
 from workbench.runtimes.vllm.models.batching import batches
 from workbench.trace.recorder import Recorder
 

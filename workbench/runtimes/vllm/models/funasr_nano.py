@@ -11,7 +11,7 @@ from vllm.model_executor.models.utils import WeightsMapper
 from vllm.multimodal import MULTIMODAL_REGISTRY
 
 from workbench.audio.cmvn import read_am_mvn
-from workbench.families.funasr_nano import (
+from workbench.families.speech_llm.funasr_nano import (
     LANGUAGES,
     FunasrNanoModel,
     FunasrNanoOptions,

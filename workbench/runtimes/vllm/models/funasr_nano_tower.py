@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from workbench.families.funasr_nano import ADAPTOR_EPS, AdaptorConfig, audio_tokens
-from workbench.families.sanm import SanmConfig
+from workbench.families.sanm.encoder import SanmConfig
+from workbench.families.speech_llm.funasr_nano import ADAPTOR_EPS, AdaptorConfig, audio_tokens
 from workbench.runtimes.vllm.models.batching import batches
 from workbench.runtimes.vllm.models.layers import FeedForward, Memory, attention, heads_in, heads_out, linear, norm
 from workbench.trace.recorder import Recorder

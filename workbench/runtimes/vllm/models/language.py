@@ -18,7 +18,7 @@ from vllm.model_executor.models.utils import (
     maybe_prefix,
 )
 
-ARCHITECTURES = {  # vLLM's classes of the language models in `workbench.families.language`
+ARCHITECTURES = {  # vLLM's classes of the language models in `workbench.families.language.directory`
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "llama": "LlamaForCausalLM",

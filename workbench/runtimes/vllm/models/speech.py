@@ -20,7 +20,7 @@ from vllm.model_executor.models.utils import WeightsMapper
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
 from workbench.core.options import Options, build_options
-from workbench.families.language import AUDIO, SERVED_SECTION
+from workbench.families.language.directory import AUDIO, SERVED_SECTION
 from workbench.runtimes.vllm.models.audio import LONGEST_SECONDS, MODALITY, AudioInfo
 from workbench.runtimes.vllm.models.directory import directory_of
 from workbench.runtimes.vllm.models.language import AroundLanguageModel

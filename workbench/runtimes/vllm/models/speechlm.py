@@ -21,7 +21,7 @@ from vllm.multimodal.processing.inputs import ProcessorInputs
 
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
-from workbench.families.speechlm import CODEC_PREFIX, TOWER_PREFIX, SpeechLmModel, read_speechlm
+from workbench.families.speechlm.model import CODEC_PREFIX, TOWER_PREFIX, SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.models.audio import (
     MODALITY,

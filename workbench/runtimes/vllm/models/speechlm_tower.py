@@ -16,7 +16,7 @@ from transformers import AutoConfig
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeAudioEncoder
 from vllm.utils.torch_utils import set_default_torch_dtype
 
-from workbench.families.speechlm_parts import Tower
+from workbench.families.speechlm.parts import Tower
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend
 from workbench.trace.recorder import Recorder
 

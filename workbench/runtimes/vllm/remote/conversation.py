@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options
-from workbench.families.speechlm import SpeechLmOptions
+from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.sound_formats import PCM
 from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.runtimes.vllm.remote.answers import ENDS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.families.language import TURN_END
+from workbench.families.language.directory import TURN_END
 from workbench.runtimes.vllm.remote.client import Answer, Client
 from workbench.runtimes.vllm.remote.refusals import refused, unexpected_answer
 

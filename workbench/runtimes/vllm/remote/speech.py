@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import ListeningOptions, build_options, conversing
-from workbench.families.instruction import DEFAULT_INSTRUCTION, Instruction
+from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.recognition.recogniser import Recognition
 from workbench.pipelines.recognition.speech_language import drained

@@ -17,7 +17,7 @@ from workbench.core.options import build_options, conversing
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given
 from workbench.embeddings.torch_writing import saved_tensor
-from workbench.families.causal_lm import CausalLmOptions, conversation
+from workbench.families.language.causal_lm import CausalLmOptions, conversation
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
 from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
-from workbench.families import fireredasr, funasr_nano
-from workbench.families.fireredasr import FireRedAsrOptions
-from workbench.families.funasr_nano import FunasrNanoOptions
+from workbench.families.speech_llm import fireredasr, funasr_nano
+from workbench.families.speech_llm.fireredasr import FireRedAsrOptions
+from workbench.families.speech_llm.funasr_nano import FunasrNanoOptions
 from workbench.pipelines.recognition.funasr_nano import check_written
 from workbench.runtimes.vllm.remote.sampling import LOCAL_ADVICE, check_listening
 

@@ -19,7 +19,7 @@ from vllm.logger import init_logger
 
 from workbench.core.errors import WorkbenchError
 from workbench.core.options import option_specs
-from workbench.families.speechlm import SpeechLmOptions
+from workbench.families.speechlm.model import SpeechLmOptions
 from workbench.openai_api.chat_answer import DONE, ChatAnswer, error_event, events
 from workbench.openai_api.chat_request import read_chat_request
 from workbench.openai_api.errors import error_answer

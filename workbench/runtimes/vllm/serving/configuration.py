@@ -11,8 +11,8 @@ from typing import Any
 from vllm.logger import init_logger
 from vllm.model_executor.models.config import VerifyAndUpdateConfig
 
-from workbench.families.language import read_json
-from workbench.families.speechlm_directory import config_file, read_layout
+from workbench.families.language.directory import read_json
+from workbench.families.speechlm.directory import config_file, read_layout
 from workbench.runtimes.vllm.streams.stream_request import width
 
 logger = init_logger("vllm.speech_workbench")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import WorkbenchError, named_message_of
 from workbench.families.family import load
-from workbench.families.speechlm import CODEC_ON_TORCH, SpeechLmModel, read_speechlm
+from workbench.families.speechlm.model import CODEC_ON_TORCH, SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.vllm.serving.engine import ServedEngine
 from workbench.runtimes.vllm.streams.network import EngineNetwork, engine_steps

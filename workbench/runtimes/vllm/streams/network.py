@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.finite import nan_logits
-from workbench.families.speechlm import SpeechLmModel
+from workbench.families.speechlm.model import SpeechLmModel
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.engine import Engine
 from workbench.runtimes.vllm.request import Request

@@ -1,0 +1,1 @@
+"""SpeechLM (ESPnet's Bagpiper): its directories, its parts, its tokenizer and its GGUF files."""

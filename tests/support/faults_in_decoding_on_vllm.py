@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.runtimes.vllm.cache_blocks import read_cache
+from workbench.runtimes.vllm.capture.cache_blocks import read_cache
 
 AT = 2  # the step from which a fault of one step acts
 LAYER = 1

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.runtimes.vllm.forking import inspecting_here
+from workbench.runtimes.vllm.engine.forking import inspecting_here
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -45,7 +45,7 @@ def environment_kept() -> Iterator[None]:
 def forking_engines() -> Iterator[None]:
     """Within the block the test's process forks an engine where a session's process would; a spawned one takes 12 s."""
     with environment_kept(), pytest.MonkeyPatch.context() as patch, inspecting_here():
-        patch.setattr("workbench.runtimes.vllm.engine.forks_allowed", lambda: True)
+        patch.setattr("workbench.runtimes.vllm.engine.engine.forks_allowed", lambda: True)
         yield
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.settings import Settings
-from workbench.runtimes.vllm.forking import inspecting_here
+from workbench.runtimes.vllm.engine.forking import inspecting_here
 from workbench.runtimes.vllm.speechlm import open_session
 
 

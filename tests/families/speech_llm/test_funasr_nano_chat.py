@@ -26,7 +26,7 @@ from workbench.families.speech_llm.funasr_nano import (
 from workbench.families.speech_llm.funasr_nano_chat import chat_template
 from workbench.families.speech_llm.instruction import Instruction
 
-DEMO = Path(__file__).resolve().parents[2] / "assets" / "demo-funasr-nano"
+DEMO = Path(__file__).resolve().parents[3] / "assets" / "demo-funasr-nano"
 WORDS = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=8)
 OPTIONS = st.builds(
     FunasrNanoOptions,

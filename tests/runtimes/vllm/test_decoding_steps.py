@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.runtimes.vllm.capture.test_hooks import PROMPT, reference_stages, stages
 from tests.runtimes.vllm.small_runner import WORDS, Runner
-from tests.runtimes.vllm.test_hooks import PROMPT, reference_stages, stages
-from workbench.runtimes.vllm.capture import Capture, Captures, FollowedIds
-from workbench.runtimes.vllm.hooks import Hooks
+from workbench.runtimes.vllm.capture.hooks import Hooks
+from workbench.runtimes.vllm.capture.rows import Capture, Captures, FollowedIds
 from workbench.trace.steps import ForcedDecoding
 from workbench.trace.trace import StageFilter, Trace
 
@@ -101,7 +101,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from tests.support.tiny_language import tiny_language
     from workbench.families.language.directory import read_language_config
     from workbench.runtimes.pytorch.language_models.language import open_language
-    from workbench.runtimes.vllm.engine import EXTENSION
+    from workbench.runtimes.vllm.engine.engine import EXTENSION
 
     directory = tiny_language(tmp_path_factory.mktemp("steps") / "qwen3", head_dim=32, hidden_size=64)
     config, cpu = read_language_config(directory), torch.device("cpu")
@@ -125,8 +125,8 @@ def on_torch(language: Any, dtype: str) -> Trace:
 
 def in_engine(llm: Any) -> Trace:
     from workbench.decoding.generation import Decoding
-    from workbench.runtimes.vllm.capture import capturing, read_capture
-    from workbench.runtimes.vllm.sampling import sampling_params
+    from workbench.runtimes.vllm.capture.rows import capturing, read_capture
+    from workbench.runtimes.vllm.requests.sampling import sampling_params
 
     def call(method: str, *arguments: Any) -> Any:
         return llm.collective_rpc(method, args=arguments)[0]

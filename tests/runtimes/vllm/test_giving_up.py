@@ -15,7 +15,7 @@ import pytest
 from tests.support.processes import eventually
 from workbench.core.errors import Cancelled, SessionDied, Unavailable, WorkbenchError
 from workbench.registry.registry import Registry
-from workbench.runtimes.vllm.log import STEPS
+from workbench.runtimes.vllm.engine.log import STEPS
 from workbench.system.memory import descendants
 from workbench.system.process_groups import is_tracker
 

@@ -26,7 +26,7 @@ from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.core.settings import Settings
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.speechlm import open_session as open_on_pytorch
-from workbench.runtimes.vllm.forking import inspecting_here
+from workbench.runtimes.vllm.engine.forking import inspecting_here
 from workbench.runtimes.vllm.speechlm import open_session
 from workbench.runtimes.vllm.streams.network import _pair
 from workbench.session.conversation import Answer, AudioPiece

@@ -2,5 +2,5 @@
 
 A session's process is the engine's front end: it runs the tokenizer, this project's audio front end, and the calls of
 all users, which vLLM batches. Each session has a file with its family's name; `models` has the networks that vLLM
-loads.
+loads, `engine` runs vLLM, `requests` and `capture` are what a session asks of it.
 """

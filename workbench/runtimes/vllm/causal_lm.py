@@ -17,11 +17,11 @@ from workbench.families.language.causal_lm import CausalLmModel, CausalLmOptions
 from workbench.pipelines.text.text_scores import scored
 from workbench.pipelines.text.text_session import TextSession
 from workbench.pipelines.text.token_table import Table
-from workbench.runtimes.vllm.engine import Engine
-from workbench.runtimes.vllm.request import Request
-from workbench.runtimes.vllm.scoring import score_rows
+from workbench.runtimes.vllm.capture.tracing import check_not_substituted, follow_steps, prompt_stages
+from workbench.runtimes.vllm.engine.engine import Engine
+from workbench.runtimes.vllm.requests.request import Request
+from workbench.runtimes.vllm.requests.scoring import score_rows
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import check_not_substituted, follow_steps, prompt_stages
 from workbench.runtimes.vllm.weights import check_weights
 from workbench.session.values import Prompt, TextScore
 from workbench.trace.recorder import Stages

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from workbench.families.table import import_cells
-from workbench.runtimes.vllm.environment import environment
+from workbench.runtimes.vllm.engine.environment import environment
 
 ENGINE = ("vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
 

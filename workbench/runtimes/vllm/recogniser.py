@@ -32,10 +32,10 @@ from workbench.pipelines.recognition.speech_language import (
     text_of,
     traced_choices,
 )
-from workbench.runtimes.vllm.engine import Engine
-from workbench.runtimes.vllm.request import Request
+from workbench.runtimes.vllm.capture.tracing import check_not_substituted, follow_steps, prompt_stages
+from workbench.runtimes.vllm.engine.engine import Engine
+from workbench.runtimes.vllm.requests.request import Request
 from workbench.runtimes.vllm.session import started_engine
-from workbench.runtimes.vllm.tracing import check_not_substituted, follow_steps, prompt_stages
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.steps import ForcedDecoding

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.settings import Settings
-from workbench.runtimes.vllm.engine import Engine, EngineOptions
+from workbench.runtimes.vllm.engine.engine import Engine, EngineOptions
 
 
 def started_engine(directory: Path, name: str, settings: Settings, **arguments: Any) -> Engine:

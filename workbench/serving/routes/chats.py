@@ -24,7 +24,7 @@ from workbench.openai_api.logprobs import REQUESTED_ALTERNATIVES, read_chat_logp
 from workbench.openai_api.stopping import Stopping, read_stops
 from workbench.pipelines.conversation.spoken_messages import checked_messages
 from workbench.pipelines.text.text_conversation import text_answer
-from workbench.runtimes.vllm.embedding_part import PART, read_part
+from workbench.runtimes.vllm.embedding_parts.content_part import PART, read_part
 from workbench.serving.offers import RuntimeOffer, check_places
 from workbench.serving.routes.bodies import read_json
 from workbench.serving.routes.request_work import all_events, events_of

@@ -30,7 +30,7 @@ def main() -> None:
     from vllm.config.speech_to_text import SpeechToTextParams
     from vllm.model_executor.model_loader import get_model_cls
 
-    from workbench.runtimes.vllm.forking import inspecting_here
+    from workbench.runtimes.vllm.engine.forking import inspecting_here
 
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     with inspecting_here():

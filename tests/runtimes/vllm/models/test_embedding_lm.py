@@ -15,7 +15,7 @@ pytest.importorskip("vllm", reason="needs vLLM")
 from tests.support.in_process_vllm import in_process_engine, written  # noqa: E402
 from tests.support.tiny_language import CONTEXT, tiny_language  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
-from workbench.runtimes.vllm.chat import ARCHITECTURE  # noqa: E402
+from workbench.runtimes.vllm.embedding_parts.chat import ARCHITECTURE  # noqa: E402
 from workbench.runtimes.vllm.models.embedding_lm import SpeechWorkbenchEmbeddingLM  # noqa: E402
 from workbench.runtimes.vllm.models.refused import Refused  # noqa: E402
 

@@ -9,7 +9,7 @@ import os
 import runpy
 from typing import Any
 
-from workbench.runtimes.vllm.forking import METHOD, inspecting_here
+from workbench.runtimes.vllm.engine.forking import METHOD, inspecting_here
 
 SERVER = "vllm.entrypoints.openai.api_server"
 

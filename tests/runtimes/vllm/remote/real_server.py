@@ -14,7 +14,7 @@ import psutil
 from tests.runtimes.vllm.remote import forking_server
 from tests.support import with_vllm
 from tests.support.processes import eventually
-from workbench.runtimes.vllm.environment import DEFAULTS, UNCOMPILED
+from workbench.runtimes.vllm.engine.environment import DEFAULTS, UNCOMPILED
 from workbench.system.process_groups import end_group
 
 PATIENCE = 240.0  # seconds to start, on a busy machine

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.runtimes.vllm.remote.fake_server import CHAT, COMPLETIONS, MODEL, FakeServer, as_json
 from workbench.core.errors import BadInput
 from workbench.embeddings import read_embedding
-from workbench.runtimes.vllm.embedding_part import read_part
+from workbench.runtimes.vllm.embedding_parts.content_part import read_part
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.embedding import message_content, placeholder_there
 from workbench.runtimes.vllm.remote.service import Service

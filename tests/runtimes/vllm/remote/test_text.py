@@ -29,7 +29,7 @@ from workbench.core.errors import BadInput, SessionDied, Unavailable
 from workbench.core.settings import Server, SessionSpec
 from workbench.embeddings import read_embedding
 from workbench.families.language.directory import PLACEHOLDER
-from workbench.runtimes.vllm.embedding_part import NOTHING, PLACE, read_part
+from workbench.runtimes.vllm.embedding_parts.content_part import NOTHING, PLACE, read_part
 from workbench.runtimes.vllm.remote import open_session
 from workbench.runtimes.vllm.remote.text import RemoteTextSession
 from workbench.session.calls import call_of

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("vllm", reason="needs vLLM")
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied
-from workbench.runtimes.vllm import running_requests
-from workbench.runtimes.vllm.request import Request
-from workbench.runtimes.vllm.running_requests import Finished
+from workbench.runtimes.vllm.engine import running_requests
+from workbench.runtimes.vllm.engine.running_requests import Finished
+from workbench.runtimes.vllm.requests.request import Request
 from workbench.runtimes.vllm.serving.engine import ServedEngine
 
 

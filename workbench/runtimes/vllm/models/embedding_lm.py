@@ -16,7 +16,7 @@ from vllm.multimodal.processing import BaseDummyInputsBuilder
 
 from workbench.core.errors import BadInput
 from workbench.families.language.directory import PLACEHOLDER
-from workbench.runtimes.vllm.chat import teach_embeddings
+from workbench.runtimes.vllm.embedding_parts.chat import teach_embeddings
 from workbench.runtimes.vllm.models.embedding import (
     FIELD,
     MODALITY,

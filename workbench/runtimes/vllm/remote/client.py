@@ -19,7 +19,7 @@ from typing import Any
 
 from workbench.core.errors import Unavailable, WorkbenchError
 from workbench.core.settings import Server
-from workbench.runtimes.vllm.loop_thread import LoopThread
+from workbench.runtimes.vllm.engine.loop_thread import LoopThread
 from workbench.runtimes.vllm.remote.events import DONE, EventReader
 from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, unexpected_answer, unreachable
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.embeddings.prompt import mismatch
-from workbench.runtimes.vllm.embedding_part import PART, embedding_part, stated_placeholder
+from workbench.runtimes.vllm.embedding_parts.content_part import PART, embedding_part, stated_placeholder
 from workbench.runtimes.vllm.remote.client import Client
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 

@@ -8,7 +8,7 @@ from typing import Any
 from workbench.core.errors import BadInput
 from workbench.core.options import ListeningOptions
 from workbench.decoding.generation import GenerationOptions
-from workbench.runtimes.vllm.sampling import known_top_p
+from workbench.runtimes.vllm.requests.sampling import known_top_p
 
 MOST_ALTERNATIVES = 20  # the most that servers of this kind send
 LOCAL_ADVICE = "leave it out, or open the model on this machine"

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
-from workbench.runtimes.vllm.request import Limits, Request, check_request
-from workbench.runtimes.vllm.running_requests import Finished, RunningRequests, failure, limits_of, room_of
+from workbench.runtimes.vllm.engine.running_requests import Finished, RunningRequests, failure, limits_of, room_of
+from workbench.runtimes.vllm.requests.request import Limits, Request, check_request
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
@@ -45,7 +45,7 @@ class ServedEngine:
         return limits_of(self._llm)
 
     def room(self, sequences: int) -> int:
-        """See `workbench.runtimes.vllm.engine.Engine.room`.
+        """See `workbench.runtimes.vllm.engine.engine.Engine.room`.
 
         Raises `BadInput` if the server has several engines, as it may give each sequence to another one.
         """
@@ -57,7 +57,7 @@ class ServedEngine:
     def follow(
         self, requests: Sequence[Request], params: Sequence[SamplingParams]
     ) -> Generator[tuple[int, list[int], Any], None, list[Finished]]:
-        """See `workbench.runtimes.vllm.engine.Engine.follow`. Raises `Cancelled` after `give_up`."""
+        """See `workbench.runtimes.vllm.engine.engine.Engine.follow`. Raises `Cancelled` after `give_up`."""
         for request in requests:
             check_request(request, self.limits)
         paired = list(zip(requests, params, strict=True))

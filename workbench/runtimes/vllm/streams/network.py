@@ -19,9 +19,10 @@ from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.finite import nan_logits
 from workbench.families.speechlm.model import SpeechLmModel
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend, required
-from workbench.runtimes.vllm.engine import Engine
-from workbench.runtimes.vllm.request import Request
-from workbench.runtimes.vllm.running_requests import Finished
+from workbench.runtimes.vllm.capture.tracing import check_not_substituted, prompt_stages
+from workbench.runtimes.vllm.engine.engine import Engine
+from workbench.runtimes.vllm.engine.running_requests import Finished
+from workbench.runtimes.vllm.requests.request import Request
 from workbench.runtimes.vllm.serving.engine import ServedEngine
 from workbench.runtimes.vllm.streams.stream_request import (
     ARGUMENT,
@@ -32,7 +33,6 @@ from workbench.runtimes.vllm.streams.stream_request import (
     spans_of,
     width,
 )
-from workbench.runtimes.vllm.tracing import check_not_substituted, prompt_stages
 from workbench.speech.choosing import Step, forced
 from workbench.speech.dialogue import Recording
 from workbench.speech.generate import LENGTH

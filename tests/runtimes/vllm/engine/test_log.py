@@ -1,0 +1,104 @@
+"""The log of an engine: captured output, progress of a start, and the reason of a failure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.core.errors import Unavailable
+from workbench.runtimes.vllm.engine import log
+from workbench.runtimes.vllm.engine.log import EngineLog, raised_in, reason_of
+
+FAILED = """\
+(EngineCore pid=7) INFO 11-21 18:18:49 [cpu_model_runner.py:68] Starting to load model /m...
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900] EngineCore failed to start.
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900] Traceback (most recent call last):
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900]   File "x.py", line 3, in f
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900]     raise ValueError("no")
+(EngineCore pid=7) ERROR 11-21 18:20:11 [core.py:900] ValueError: There is no module or parameter named 'ctc'
+Traceback (most recent call last):
+RuntimeError: Engine core initialization failed. See root cause above.
+"""
+
+
+def test_output_of_child_processes_is_logged_and_own_output_is_not(capfd: pytest.CaptureFixture[str]) -> None:
+    engine_log = EngineLog.open("demo/it")
+    assert "demo-it" in engine_log.path.name
+    with engine_log.captured():
+        child = subprocess.Popen(
+            [sys.executable, "-c", "input(); print('later', flush=True)"], stdin=subprocess.PIPE, text=True
+        )
+        os.write(1, b"meanwhile\n")
+    os.write(1, b"own output\n")
+    child.communicate("\n")
+    assert engine_log.text() == "meanwhile\nlater\n"
+    assert capfd.readouterr().out == "own output\n"
+
+
+def test_the_newest_logs_are_kept() -> None:
+    first = EngineLog.open("m")
+    for number in range(log.MAXIMUM_LOGS + 5):
+        old = first.path.parent / f"vllm-old-{number}.log"
+        old.touch()
+        os.utime(old, (number, number))
+    newest = EngineLog.open("m2")
+    names = {path.name for path in first.path.parent.iterdir()}
+    assert newest.path.name in names and first.path.name in names
+    assert "vllm-old-0.log" not in names and f"vllm-old-{log.MAXIMUM_LOGS + 4}.log" in names
+    assert len(names) <= log.MAXIMUM_LOGS + 1
+
+
+def test_unwritable_log_folder_raises_unavailable(user_folders: Path) -> None:
+    user_folders.mkdir()
+    (user_folders / "cache").write_text("in the way")
+    with pytest.raises(Unavailable, match="the log of the engine cannot be written"):
+        EngineLog.open("m")
+
+
+def test_restarted_engine_uses_only_the_log_text_since_its_start() -> None:
+    engine_log = EngineLog.open("m")
+    engine_log.path.write_text(FAILED)
+    engine_log.begin()
+    assert engine_log.text() == "" and engine_log.activity() == "vLLM is being loaded"
+    with engine_log.path.open("a") as file:
+        file.write("ValueError: another reason\n")
+    assert reason_of(RuntimeError("Engine core initialization failed."), engine_log) == "another reason"
+    assert FAILED in engine_log.path.read_text(), "the text before the restart stays"
+
+
+def test_start_activity_is_read_from_the_log() -> None:
+    engine_log = EngineLog.open("m")
+    assert engine_log.activity() == "vLLM is being loaded"
+    engine_log.path.write_text(FAILED)
+    assert engine_log.activity() == "vLLM is loading the weights"
+    engine_log.path.unlink()
+    assert engine_log.activity() == "vLLM is being loaded"
+
+
+def test_root_cause_of_a_generic_engine_error_is_read_from_the_log() -> None:
+    engine_log = EngineLog.open("m")
+    engine_log.path.write_text(FAILED)
+    error = RuntimeError("Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+    assert reason_of(error, engine_log) == "There is no module or parameter named 'ctc'"
+
+
+def test_pydantic_wrapper_text_is_removed_from_the_reason() -> None:
+    error = ValueError(
+        "1 validation error for ModelConfig\n  Value error, max_model_len is too large [type=value_error, "
+        "input_value=ArgsKwargs(...), input_type=ArgsKwargs]\n    For further information visit https://errors"
+    )
+    assert reason_of(error, EngineLog.open("m")) == "max_model_len is too large"
+
+
+def test_reason_of_an_error_without_message_is_its_type() -> None:
+    assert reason_of(KeyError(), EngineLog.open("m")) == "KeyError"
+    assert raised_in("all is well\n") == ""
+
+
+def test_a_very_long_reason_is_cut() -> None:
+    reason = reason_of(ValueError("word " * 1000), EngineLog.open("m"))
+    assert len(reason) < 500 and reason.endswith("word ...")

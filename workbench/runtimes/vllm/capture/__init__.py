@@ -1,0 +1,1 @@
+"""Captures the stages of requests inside vLLM's engine, and the side that asks for them."""

@@ -1,0 +1,1 @@
+"""Embeddings as parts of chat messages on vLLM's own server."""

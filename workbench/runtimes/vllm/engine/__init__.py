@@ -1,0 +1,1 @@
+"""One vLLM engine: its processes, its environment, its log, and the requests that run in it."""

@@ -1,0 +1,1 @@
+"""Requests to an engine: prompts, the options for choosing tokens, and rows to score."""

@@ -12,7 +12,8 @@ import soundfile
 
 from tests.support.sound_files import RATE, tone
 from workbench.audio.libsndfile import whole_of
-from workbench.audio.read import opened_stream, read
+from workbench.audio.read import opened_stream, read, samples_to_int16
+from workbench.audio.track import open_track
 
 LENGTH_FRAMES = (b"Xing", b"Info")
 QUIET_THEN_LOUD = np.concatenate([tone(20.0, level=1e-4), np.random.default_rng(0).normal(0, 0.2, 10 * RATE)])
@@ -28,6 +29,14 @@ def without_length_frame(content: bytes) -> bytes:
     """The same MP3 without its first frame, which states the length."""
     assert any(name in content[:200] for name in LENGTH_FRAMES)
     return content[content.index(content[:2], 200) :]
+
+
+def in_wav(mpeg: bytes) -> bytes:
+    """A WAV file with MP3 as its coding."""
+    form = struct.pack("<HHIIHHHHIHHH", 0x55, 1, RATE, 8000, 1, 0, 12, 1, 2, 288, 1, 1105)
+    chunks = ((b"fmt ", form), (b"fact", struct.pack("<I", len(QUIET_THEN_LOUD))), (b"data", mpeg + bytes(len(mpeg) % 2)))
+    body = b"WAVE" + b"".join(name + struct.pack("<I", len(content)) + content for name, content in chunks)
+    return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
 def ape_tag(content: bytes) -> bytes:
@@ -58,6 +67,30 @@ def test_mp3_with_a_stated_length_has_exactly_that_length(mode: str, tmp_path: P
         sound = opened_stream(file)
         assert sound is not None and sound.frames == 30 * RATE
         assert len(whole_of(sound)) == 30 * RATE
+
+
+@pytest.mark.parametrize("name", ["talk.mp3", "talk.wav"])
+def test_mpeg_audio_is_the_same_in_blocks_and_at_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(in_wav(mp3("CONSTANT")) if path.suffix == ".wav" else mp3("VARIABLE"))
+    at_once = read(path)
+    monkeypatch.setattr("workbench.audio.libsndfile.BLOCK", 5000)
+    assert read(path).digest == at_once.digest
+    track = open_track(path)
+    assert np.array_equal(track.read(25 * RATE, 100), samples_to_int16(at_once.samples[25 * RATE :][:100]))
+    track.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_mp3_of_a_high_bitrate_without_a_stated_length_gets_no_note(tmp_path: Path) -> None:
+    path = tmp_path / "stream.mp3"
+    file = io.BytesIO()
+    soundfile.write(file, tone(2.0, 32_000), 32_000, format="MP3", bitrate_mode="CONSTANT", compression_level=0)
+    path.write_bytes(without_length_frame(file.getvalue()))
+    recording = read(path)
+    assert 2.0 <= recording.seconds < 2.2 and recording.notes == ()
 
 
 @pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])

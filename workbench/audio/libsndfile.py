@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
 _CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
-UNSTATED = 1 << 62  # frames; a stream without a stated length has more than this
+UNSTATED = 1 << 59  # frames; a stream without a stated length has more than this
 _SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is not a loss
 
 
@@ -48,10 +48,16 @@ def open_file(
         notes.append(repaired.note(file.frames / file.samplerate))
     if file.format == MPEG:
         file = to_its_end(file, source)
-    if file.frames >= UNSTATED:
-        # After each read, soundfile seeks the place that was reached; at the end of such a stream that fails.
+    if is_mpeg(file) or file.frames >= UNSTATED:
+        # After each read, soundfile seeks the place that was reached. In MPEG audio that changes the next samples, and
+        # at the end of a stream without a length it fails.
         file.seekable = lambda: False
     return file
+
+
+def is_mpeg(file: soundfile.SoundFile) -> bool:
+    """Returns whether a file holds MPEG audio, alone or in a WAV file; a seek there is not exact."""
+    return file.subtype.startswith("MPEG_LAYER")
 
 
 def _by_bytes(source: Path | BinaryIO) -> bytes | BinaryIO:
@@ -84,7 +90,7 @@ def decoded_blocks(
     with contextlib.ExitStack() as opened_again:
         while True:
             try:
-                with muted_stderr(file.format == MPEG):
+                with muted_stderr(is_mpeg(file)):
                     if not moved:
                         _skip(file, got)
                         moved = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from workbench.audio.constants import INT16_SCALE
-from workbench.audio.libsndfile import UNSTATED
+from workbench.audio.libsndfile import UNSTATED, is_mpeg
 from workbench.audio.read import blocks_of, opened
 from workbench.audio.refused import no_samples
 from workbench.core.errors import BadInput
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 LONGEST_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
 MOST_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
 _EXACT = ("PCM_16", "PCM_U8", "PCM_S8", "ULAW", "ALAW")  # subtypes that int16 holds without loss
-_INEXACT = ("MP3",)  # containers in which a place that is sought is not exactly found
 
 
 class Track(Protocol):
@@ -53,7 +52,7 @@ def open_track(path: str | Path) -> Track:
     MP3 and formats that only ffmpeg reads are decoded first, which takes about a second for ten minutes.
     """
     file, notes = opened(Path(path))
-    if file is not None and 0 < file.frames < UNSTATED and file.seekable() and file.format not in _INEXACT:
+    if file is not None and 0 < file.frames < UNSTATED and file.seekable() and not is_mpeg(file):
         return _Seekable(Path(path), file, notes)
     if file is not None:
         file.close()

@@ -305,17 +305,17 @@ def _segment(file: Path | BinaryIO, name: str, utterance: Utterance) -> AudioSou
 def _read_from(sound: soundfile.SoundFile, name: str, utterance: Utterance) -> AudioSource:
     rate = sound.samplerate
     all_samples = whole_of(sound) if sound.frames >= UNSTATED else None
-    seconds = (sound.frames if all_samples is None else len(all_samples)) / rate
+    length = sound.frames if all_samples is None else len(all_samples)
     first = round(utterance.offset * rate)
-    _check_within(name, utterance, seconds)
+    _check_within(name, utterance, length / rate)
     if utterance.channel is not None and utterance.channel >= sound.channels:
         raise BadInput(
             f"{name:.200} has {sound.channels} channels, but channel {utterance.channel} is requested; expected 0 to "
             f"{sound.channels - 1}"
         )
-    count = -1 if utterance.duration is None else round(utterance.duration * rate)
+    count = length - first if utterance.duration is None else round(utterance.duration * rate)
     if all_samples is not None:
-        samples = all_samples[first : None if count < 0 else first + count]
+        samples = all_samples[first : first + count]
     else:
         if first:
             sound.seek(first)

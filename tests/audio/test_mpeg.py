@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.support.sound_files import RATE, tone
+from tests.support.sound_files import RATE, tone, with_data_size
 from workbench.audio.libsndfile import whole_of
 from workbench.audio.read import opened_stream, read, samples_to_int16
 from workbench.audio.track import open_track
@@ -34,7 +34,11 @@ def without_length_frame(content: bytes) -> bytes:
 def in_wav(mpeg: bytes) -> bytes:
     """A WAV file with MP3 as its coding."""
     form = struct.pack("<HHIIHHHHIHHH", 0x55, 1, RATE, 8000, 1, 0, 12, 1, 2, 288, 1, 1105)
-    chunks = ((b"fmt ", form), (b"fact", struct.pack("<I", len(QUIET_THEN_LOUD))), (b"data", mpeg + bytes(len(mpeg) % 2)))
+    chunks = (
+        (b"fmt ", form),
+        (b"fact", struct.pack("<I", len(QUIET_THEN_LOUD))),
+        (b"data", mpeg + bytes(len(mpeg) % 2)),
+    )
     body = b"WAVE" + b"".join(name + struct.pack("<I", len(content)) + content for name, content in chunks)
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
@@ -82,6 +86,20 @@ def test_mpeg_audio_is_the_same_in_blocks_and_at_once(
     assert np.array_equal(track.read(25 * RATE, 100), samples_to_int16(at_once.samples[25 * RATE :][:100]))
     track.close()
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("promised", [None, 0xFFFFFFFF])
+def test_mp3_in_wav_is_read_to_its_end(promised: int | None, tmp_path: Path) -> None:
+    path = tmp_path / "stream.wav"
+    content = in_wav(without_length_frame(mp3("CONSTANT")))
+    path.write_bytes(content + b"LIST\4\0\0\0INFO" if promised is None else with_data_size(content, promised))
+    recording = read(path)
+    assert 30.0 <= recording.seconds < 30.2
+    notes = () if promised is None else ("the header states no length; all that the file holds was read",)
+    assert recording.notes == notes
+    with path.open("rb") as file:
+        sound = opened_stream(file)
+        assert sound is not None and len(whole_of(sound)) == len(recording.samples)
 
 
 def test_mp3_of_a_high_bitrate_without_a_stated_length_gets_no_note(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from workbench.audio import ogg
-from workbench.audio.mpeg import MPEG, to_its_end
+from workbench.audio.mpeg import MPEG, to_its_end, within_wav
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import not_sound
 from workbench.audio.stated_size import sign_of_cut
@@ -44,10 +44,13 @@ def open_file(
             file = soundfile.SoundFile(RepairedWav(source, repaired) if repaired else _by_bytes(source))
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
         return None
-    if repaired:
-        notes.append(repaired.note(file.frames / file.samplerate))
-    if file.format == MPEG:
+    if is_mpeg(file) and layout is not None:
+        file.close()
+        file = within_wav(source, layout.data_offset, layout.data_offset + layout.present)
+    elif file.format == MPEG:
         file = to_its_end(file, source)
+    if repaired:
+        notes.append(repaired.note(file.frames / file.samplerate if file.frames < UNSTATED else None))
     if is_mpeg(file) or file.frames >= UNSTATED:
         # After each read, soundfile seeks the place that was reached. In MPEG audio that changes the next samples, and
         # at the end of a stream without a length it fails.

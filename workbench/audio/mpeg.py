@@ -1,7 +1,8 @@
 """Lets libsndfile read MPEG audio to its end where the file states no length, or the length of its first part only.
 
 An MP3 file states its length in a Xing or Info frame, if it has one. For other files libsndfile estimates the length
-from the bitrate of the beginning, and reads no further. It estimates nothing if it does not know the size of the file.
+from the bitrate of the beginning, and reads no further; it does so for MP3 in a WAV file, too. It estimates nothing if
+it does not know the size of the file.
 Files that were joined end to end have the Xing frame of the first one, whose length then says nothing about the rest.
 """
 
@@ -46,6 +47,14 @@ def to_its_end(file: soundfile.SoundFile, source: Path | BinaryIO) -> soundfile.
     if not isinstance(source, Path):
         source.seek(place)  # where the decoder goes on to read
     return file
+
+
+def within_wav(source: Path | BinaryIO, start: int, end: int) -> soundfile.SoundFile:
+    """Returns the open MPEG audio that lies between two places of a WAV file, in bytes."""
+    import soundfile
+
+    with muted_stderr():
+        return soundfile.SoundFile(_UnsizedFile(source, start, end))
 
 
 def _after_length_of_first_part(source: Path | BinaryIO) -> int:
@@ -95,11 +104,11 @@ def _after_tag(file: BinaryIO, place: int) -> int:
 
 
 class _UnsizedFile(FileView):
-    """A view of a file from `start` on, whose end cannot be found."""
+    """A view of a file from `start` on, whose end (at byte `end` of the file, if given) cannot be sought."""
 
-    def __init__(self, source: Path | BinaryIO, start: int) -> None:
+    def __init__(self, source: Path | BinaryIO, start: int, end: int = _ENDLESS) -> None:
         super().__init__(source)
-        self._start = start
+        self._start, self._end = start, end
         self._file.seek(start)
         self._at_end = False
 
@@ -113,6 +122,6 @@ class _UnsizedFile(FileView):
         return _ENDLESS if self._at_end else self._file.tell() - self._start
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        content = self._file.read(len(buffer))
+        content = self._file.read(max(0, min(len(buffer), self._end - self._file.tell())))
         buffer[: len(content)] = content
         return len(content)

@@ -15,6 +15,7 @@ from workbench.audio.file_view import FileView
 
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
 _LARGEST_CHUNK = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
+_MPEG = (0x50, 0x55)  # codings
 _SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
 # Names of chunks that programs write behind the sound.
 _KNOWN = {
@@ -52,15 +53,14 @@ class WavLayout:
         """Whether a 32-bit header can state the true length."""
         return self.present <= _LARGEST_CHUNK - self.data_offset
 
-    def note(self, seconds: float) -> str:
-        """Returns a remark for the user: what the header states, and the `seconds` that were read."""
-        if self.streaming:
-            return f"the header states no length; the {seconds:.1f} s that the file holds were read"
-        return shortfall_note(self.seconds(self.promised), seconds)
-
-    def seconds(self, size: int) -> float:
-        """Returns the duration of `size` bytes of the data chunk; zero if the header states no data rate."""
-        return size / self.bytes_per_second if self.bytes_per_second else 0.0
+    def note(self, seconds: float | None) -> str:
+        """Returns a remark for the user: what the header states, and the `seconds` that were read, if known."""
+        stated = "no length" if self.streaming else "a wrong length"
+        if seconds is None:
+            return f"the header states {stated}; all that the file holds was read"
+        if self.streaming or not self.bytes_per_second:
+            return f"the header states {stated}; the {seconds:.1f} s that the file holds were read"
+        return shortfall_note(self.promised / self.bytes_per_second, seconds)
 
 
 def wav_layout(file: BinaryIO) -> WavLayout | None:
@@ -71,20 +71,20 @@ def wav_layout(file: BinaryIO) -> WavLayout | None:
         return None
     file.seek(0, io.SEEK_END)
     file_size = file.tell()
-    bytes_per_second, block_align = 0, 0
+    codec, bytes_per_second, block_align = 0, 0, 0
     for name, offset, size in _chunks(file, 12):
         if name == b"fmt " and size >= 16:
             file.seek(offset)
             fields = file.read(16)
             if len(fields) < 16:
                 return None
-            bytes_per_second, block_align = struct.unpack("<8xIH2x", fields)
+            codec, bytes_per_second, block_align = struct.unpack("<H6xIH2x", fields)
         elif name == b"data":
             if block_align == 0:
                 return None
             present = _sound_bytes(file, offset, size, file_size, max(1, bytes_per_second * _SLACK_MS // 1000))
-            # A partial last sample frame is not audio; a correct size stays unchanged.
-            present = present if present == size else present - present % block_align
+            # A partial last sample frame is not audio; a correct size stays unchanged. MPEG has frames of any length.
+            present = present if present == size or codec in _MPEG else present - present % block_align
             return WavLayout(offset, size, present, bytes_per_second)
     return None
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
-from tests.support.sound_files import RATE, tone, with_data_size
+from tests.support.sound_files import RATE, needs_ffmpeg, tone, with_data_size
+from workbench.audio import ffmpeg
 from workbench.audio.libsndfile import whole_of
 from workbench.audio.read import opened_stream, read, samples_to_int16
 from workbench.audio.track import open_track
+from workbench.core.errors import BadInput
 
 LENGTH_FRAMES = (b"Xing", b"Info")
 QUIET_THEN_LOUD = np.concatenate([tone(20.0, level=1e-4), np.random.default_rng(0).normal(0, 0.2, 10 * RATE)])
@@ -145,3 +148,50 @@ def test_damaged_mp3_without_a_stated_length_is_read_up_to_the_damage(tmp_path: 
     recording = read(path)
     assert 29.9 < recording.seconds < 30.2
     assert recording.notes[0].startswith("decoding stopped early (")
+
+
+def of_other_form(rate: int, channels: int) -> bytes:
+    """An MP3 of one second."""
+    file = io.BytesIO()
+    soundfile.write(file, np.stack([tone(1.0, rate)] * channels, axis=1), rate, format="MP3")
+    return file.getvalue()
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("other", [(RATE, 2), (44_100, 1)])
+@pytest.mark.parametrize("change", [lambda content: content, without_length_frame])
+def test_mp3_that_changes_its_form_is_read_to_its_end(
+    other: tuple[int, int], change: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "joined.mp3"
+    path.write_bytes(change(mp3("VARIABLE")) + of_other_form(*other))
+    assert 31.0 <= read(path).seconds < 31.4
+    with path.open("rb") as file:
+        assert opened_stream(file) is None
+
+
+def test_without_ffmpeg_a_note_says_that_the_form_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffmpeg, "ffmpeg_path", lambda: None)
+    path = tmp_path / "joined.mp3"
+    path.write_bytes(mp3("VARIABLE") + of_other_form(44_100, 1))
+    assert read(path).notes == (
+        "its sample rate or number of channels changes, and the part before the change was read; install ffmpeg to "
+        "read the whole file",
+    )
+
+
+@needs_ffmpeg
+def test_mp3_that_begins_within_a_frame_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "part.mp3"
+    content = mp3("CONSTANT")
+    path.write_bytes(content[len(content) // 2 + 1 :])
+    assert 5.0 < read(path).seconds < 25.0
+
+
+def test_other_file_named_mp3_is_refused_in_plain_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder searches a file of that name for frames, and finds some."""
+    monkeypatch.setattr(ffmpeg, "ffmpeg_path", lambda: None)
+    path = tmp_path / "film.mp3"
+    path.write_bytes(b"\0\0\0\x18ftypisom" + bytes(600) + without_length_frame(mp3("CONSTANT")))
+    with pytest.raises(BadInput, match="it begins like an MP4 or M4A file"):
+        read(path)

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.support.sound_files import needs_ffmpeg
+from workbench.audio import ffmpeg
 from workbench.audio.ogg import sign_of_damage
-from workbench.audio.read import read
+from workbench.audio.read import read, samples_to_int16
+from workbench.audio.track import open_track
 
 RATE = 16_000
 DAMAGED, CUT = "parts of it are damaged or missing", "its end is missing"
@@ -59,6 +62,52 @@ def test_a_cut_file_is_read_with_a_note(subtype: str, tmp_path: Path) -> None:
     recording = read(path)
     assert 5 < recording.seconds < 10
     assert recording.notes == (f"the file is cut or damaged ({CUT}); what could be decoded was read",)
+
+
+def chain(subtype: str, path: Path) -> bytes:
+    """Returns two streams of ten seconds, one after the other, as a radio station sends songs."""
+    return 2 * b"".join(ogg(subtype, path))
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_all_streams_of_a_chain_are_read(subtype: str, tmp_path: Path) -> None:
+    path = tmp_path / "radio.ogg"
+    path.write_bytes(chain(subtype, path))
+    assert round(read(path).seconds, 1) == 20.0
+    track = open_track(path)
+    assert round(track.frames / track.rate, 1) == 20.0
+    track.close()
+
+
+def test_without_ffmpeg_a_note_says_that_a_chain_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ffmpeg, "ffmpeg_path", lambda: None)
+    path = tmp_path / "radio.ogg"
+    path.write_bytes(chain("VORBIS", path))
+    recording = read(path)
+    assert recording.seconds == 10.0
+    assert recording.notes == (
+        "it holds several streams one after another, and the first was read; install ffmpeg to read the whole file",
+    )
+
+
+def test_a_damaged_file_has_the_same_times_in_its_track(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.ogg"
+    pages = ogg("VORBIS", path)
+    path.write_bytes(b"".join([*pages[:4], bytes(len(pages[4])), *pages[5:]]))
+    recording, track = read(path), open_track(path)
+    assert len(recording.samples) < 9.9 * RATE
+    assert np.array_equal(track.read(0, 10 * RATE), samples_to_int16(recording.samples))
+    track.close()
+
+
+def test_samples_after_a_seek_equal_those_of_the_whole(tmp_path: Path) -> None:
+    path = tmp_path / "noise.ogg"
+    ogg("VORBIS", path)
+    whole, track = samples_to_int16(read(path).samples).astype(int), open_track(path)
+    for first in range(0, 9 * RATE, 7919):
+        assert np.abs(track.read(first, 500) - whole[first : first + 500]).max() <= 1
+    track.close()
 
 
 @pytest.mark.parametrize("lost", [65_532, 65_533, 65_534, 65_535, 65_536, 200_001])

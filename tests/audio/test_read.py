@@ -1,7 +1,6 @@
 """Reading audio: every format, every kind of damage with its error message; no rescaling and no loss of samples."""
 
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -12,12 +11,10 @@ import pytest
 import soundfile
 
 from tests.support.shared_data import shared
-from tests.support.sound_files import RATE, tone, wav_bytes, with_data_size
+from tests.support.sound_files import RATE, needs_ffmpeg, tone, wav_bytes, with_data_size
 from workbench.audio import ffmpeg
 from workbench.audio.read import Recording, read, samples_to_int16, write_wav
 from workbench.core.errors import BadInput
-
-needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
 
 
 def sentence(source: object) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
 
 RATE = 16_000
+needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="needs the ffmpeg program")
 
 
 def tone(seconds: float, rate: int = RATE, hertz: float = 440.0, level: float = 0.5) -> np.ndarray:

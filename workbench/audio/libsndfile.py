@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from workbench.audio import ogg
+from workbench.audio import ffmpeg, ogg
 from workbench.audio.mpeg import MPEG, to_its_end, within_wav
+from workbench.audio.mpeg_frames import changes_form
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import not_sound
 from workbench.audio.stated_size import sign_of_cut
@@ -29,7 +30,7 @@ _SHORTFALL = 0.01  # seconds; compressed formats round the length in their heade
 def open_file(
     source: Path | BinaryIO, layout: WavLayout | None, mpeg: bool, notes: list[str]
 ) -> soundfile.SoundFile | None:
-    """Returns the open file, and None if libsndfile refuses it.
+    """Returns the open file, and None if libsndfile refuses it, or would leave out a part that ffmpeg reads.
 
     Args:
         layout: of a WAV file; wrong sizes in its header are corrected.
@@ -42,20 +43,31 @@ def open_file(
     try:
         with muted_stderr(mpeg):
             file = soundfile.SoundFile(RepairedWav(source, repaired) if repaired else _by_bytes(source))
+        if ffmpeg.ffmpeg_path() is not None and left_out(file.format, source):
+            file.close()
+            return None
+        if is_mpeg(file) and layout is not None:
+            file.close()
+            file = within_wav(source, layout.data_offset, layout.data_offset + layout.present)
+        elif file.format == MPEG:
+            file = to_its_end(file, source)
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
         return None
-    if is_mpeg(file) and layout is not None:
-        file.close()
-        file = within_wav(source, layout.data_offset, layout.data_offset + layout.present)
-    elif file.format == MPEG:
-        file = to_its_end(file, source)
     if repaired:
         notes.append(repaired.note(file.frames / file.samplerate if file.frames < UNSTATED else None))
-    if is_mpeg(file) or file.frames >= UNSTATED:
-        # After each read, soundfile seeks the place that was reached. In MPEG audio that changes the next samples, and
-        # at the end of a stream without a length it fails.
-        file.seekable = lambda: False
+    # After each read of a seekable file, soundfile seeks the place that was reached. In MPEG audio that changes the next
+    # samples, in a damaged Ogg file it finds samples that were read before, and without a stated length it fails.
+    file.seekable = lambda: False
     return file
+
+
+def left_out(form: str, source: Path | BinaryIO) -> str:
+    """Returns what libsndfile leaves out of a file of this format without an error; empty if it is nothing."""
+    if form == "OGG" and ogg.is_chain(source):
+        return "it holds several streams one after another, and the first was read"
+    if form == MPEG and changes_form(source):
+        return "its sample rate or number of channels changes, and the part before the change was read"
+    return ""
 
 
 def is_mpeg(file: soundfile.SoundFile) -> bool:
@@ -121,15 +133,14 @@ def decoded_blocks(
         )
     elif known and (promised - got) / rate > _SHORTFALL:
         notes.append(shortfall_note(stated, decoded))
+    elif part := left_out(file.format, path):
+        notes.append(f"{part}; install ffmpeg to read the whole file")
     elif sign := ogg.sign_of_damage(path) or sign_of_cut(path):
         notes.append(f"the file is cut or damaged ({sign}); what could be decoded was read")
 
 
 def _skip(file: soundfile.SoundFile, count: int) -> None:
     """Moves a file that was just opened to the sample with this number."""
-    if file.seekable():
-        file.seek(count)
-        return
     while count and len(block := file.read(min(count, BLOCK), dtype="float32", always_2d=True)):
         count -= len(block)
 

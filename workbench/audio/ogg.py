@@ -1,7 +1,7 @@
 """Finds what is missing in an Ogg file (Vorbis, Opus, FLAC in Ogg): decoders skip damaged parts without an error.
 
-An Ogg file is a row of pages. Each has a checksum and a number, and the last one of a stream is marked. This file
-decodes no sound.
+An Ogg file is a row of pages. Each has a checksum and a number, and the first and the last one of a stream are marked.
+In a chain, as radio stations send it, new streams follow the end of the ones before. This file decodes no sound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import BinaryIO
 MAGIC = b"OggS"
 _HEADER = 27  # bytes before the table of segments
 _LARGEST_TABLE = 255
-_LAST_PAGE = 4  # flag
+_FIRST_PAGE, _LAST_PAGE = 2, 4  # flags
 _PIECE = 1 << 16  # bytes that are searched at once for the next page
 _MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # of each byte, its bits in reverse order
 
@@ -22,6 +22,32 @@ def sign_of_damage(path: Path) -> str:
     """Returns what is wrong with the pages of an Ogg file; empty for a whole one, and for other files."""
     with path.open("rb") as file:
         return _sign(file) if file.read(len(MAGIC)) == MAGIC else ""
+
+
+def is_chain(source: Path | BinaryIO) -> bool:
+    """Returns whether an Ogg file has streams that begin after others; an open file stays in place."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            return _is_chain(file)
+    place = source.tell()
+    try:
+        source.seek(0)
+        return _is_chain(source)
+    finally:
+        source.seek(place)
+
+
+def _is_chain(file: BinaryIO) -> bool:
+    place, begun = 0, False  # whether a page was found that continues a stream
+    while True:
+        file.seek(place)
+        head = file.read(_HEADER + _LARGEST_TABLE)
+        if len(head) < _HEADER or not head.startswith(MAGIC):
+            return False
+        if begun and head[5] & _FIRST_PAGE:
+            return True
+        begun = begun or not head[5] & _FIRST_PAGE
+        place += _HEADER + head[26] + sum(head[_HEADER : _HEADER + head[26]])
 
 
 def _sign(file: BinaryIO) -> str:

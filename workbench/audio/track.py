@@ -1,7 +1,7 @@
 """A recording that can be read at any place, as mono int16 at its own rate. It is never in memory as a whole.
 
-libsndfile seeks in the file itself. MP3, and what only ffmpeg reads, is decoded once into a nameless temporary file.
-Players and pictures take their samples here, so both have the same clock.
+libsndfile seeks in the file itself. MP3, damaged Ogg files, and what only ffmpeg reads, are decoded once into a
+nameless temporary file. Players and pictures take their samples here, so both have the same clock.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.audio.constants import INT16_SCALE
 from workbench.audio.libsndfile import UNSTATED, is_mpeg
+from workbench.audio.ogg import sign_of_damage
 from workbench.audio.read import blocks_of, opened
 from workbench.audio.refused import no_samples
 from workbench.core.errors import BadInput
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LONGEST_SECONDS = 12 * 3600.0  # of a recording; what comes after is not shown
 MOST_DECODED = 1 << 30  # bytes of the temporary file of a recording that libsndfile does not read
+_OVERLAP = {"VORBIS": 8192}  # by subtype: samples after a seek that are wrong, as they lack the block before
 _EXACT = ("PCM_16", "PCM_U8", "PCM_S8", "ULAW", "ALAW")  # subtypes that int16 holds without loss
 
 
@@ -52,11 +54,17 @@ def open_track(path: str | Path) -> Track:
     MP3 and formats that only ffmpeg reads are decoded first, which takes about a second for ten minutes.
     """
     file, notes = opened(Path(path))
-    if file is not None and 0 < file.frames < UNSTATED and file.seekable() and not is_mpeg(file):
+    if file is not None and _is_exact(file, Path(path)):
         return _Seekable(Path(path), file, notes)
     if file is not None:
         file.close()
     return _Decoded(Path(path))
+
+
+def _is_exact(file: soundfile.SoundFile, path: Path) -> bool:
+    """Returns whether a seek finds the sample that `read` has at that place."""
+    stated = 0 < file.frames < UNSTATED
+    return stated and not is_mpeg(file) and not sign_of_damage(path)  # `read` closes up what is missing
 
 
 def mono_int16(block: np.ndarray) -> np.ndarray:
@@ -92,7 +100,9 @@ class _Seekable:
                 if self._sound is not None:
                     return self._sound.read(first, count)
                 if self._file.tell() != first:
-                    self._file.seek(first)
+                    before = min(_OVERLAP.get(self._file.subtype, 0), first)
+                    self._file.seek(first - before)
+                    self._file.read(before)
                 if self._exact:
                     found: np.ndarray = self._file.read(count, dtype="int16")
                     return found

@@ -53,6 +53,17 @@ def test_audio_on_standard_input_is_transcribed_like_the_file(
     assert list(temp_folder.iterdir()) == [], "no temporary file is left"
 
 
+@pytest.mark.parametrize(
+    ("form", "written"), [("vtt", "WEBVTT\n"), ("srt", ""), ("csv", "model,runtime,start,end,text\n")]
+)
+def test_live_sound_without_speech_gives_a_valid_file(
+    form: str, written: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipe_stdin(monkeypatch, bytes(16_001))  # half a sample is at its end
+    assert main(["transcribe", "--live", "-", "-m", "sensevoice", "--format", form]) == 0
+    assert capsys.readouterr().out == written
+
+
 def test_trace_command_reads_audio_from_standard_input(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -86,8 +86,8 @@ def transcribe_live(parsed: argparse.Namespace, session: OpenSession, options: M
         live.finish()
         yield from _printed(events, line, finished, parsed.format)
         transcript = whole_transcript(finished, live.seconds)
-        if transcript is not None and parsed.format not in SHOWN_AT_ONCE:
-            yield writer.write(transcript)
+        if parsed.format not in SHOWN_AT_ONCE:
+            yield writer.write([] if transcript is None else transcript)  # without speech, a file with its header alone
     finally:
         line.clear()
         live.close()

@@ -55,8 +55,8 @@ def open_file(
         return None
     if repaired:
         notes.append(repaired.note(file.frames / file.samplerate if file.frames < UNSTATED else None))
-    # After each read of a seekable file, soundfile seeks the place that was reached. In MPEG audio that changes the next
-    # samples, in a damaged Ogg file it finds samples that were read before, and without a stated length it fails.
+    # After each read of a seekable file, soundfile seeks the place that was reached. In MPEG audio that changes the
+    # next samples, in a damaged Ogg file it finds samples that were read before, and without a length it fails.
     file.seekable = lambda: False
     return file
 

@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import struct
+import subprocess
 import time
 import zipfile
 from collections.abc import Callable
@@ -18,10 +19,12 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.sound_files import needs_ffmpeg
 from workbench.audio import ffmpeg
 from workbench.audio.muted import muted_stderr
 from workbench.audio.read import read
 from workbench.audio.refused import EXPECTED, other_kind, reason_of
+from workbench.audio.track import open_track
 from workbench.core.errors import BadInput
 
 TONE = (0.3 * np.sin(np.arange(8000) * 0.1)).astype(np.float32)
@@ -191,3 +194,29 @@ def test_arbitrary_bytes_give_a_one_line_reason(first: bytes, rest: bytes) -> No
 def test_last_fault_line_of_an_ffmpeg_report_is_the_reason(report: bytes, words: str) -> None:
     assert words in ffmpeg._last_words(io.BytesIO(report))
     assert "0x55d" not in ffmpeg._last_words(io.BytesIO(report))
+
+
+@pytest.mark.parametrize("ending", [".au", ".snd", ".vox", ".gsm"])
+def test_text_with_the_ending_of_a_headerless_recording_is_refused(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"talk{ending}"
+    path.write_text("this is a text and no sound\n" * 500)
+    with pytest.raises(BadInput, match="it is a text"):
+        read(path)
+
+
+@needs_ffmpeg
+def test_film_with_the_ending_of_a_headerless_recording_is_decoded_as_a_film(tmp_path: Path) -> None:
+    path = tmp_path / "talk.au"
+    command = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", "sine=d=1", "-c:a", "aac", "-f", "mp4", str(path)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    recording = read(path)
+    assert recording.source_format == "MOV aac" and 1.0 <= recording.seconds < 1.1
+
+
+def test_headerless_recording_gets_a_note(tmp_path: Path) -> None:
+    path = tmp_path / "talk.vox"
+    path.write_bytes(np.random.default_rng(0).bytes(8000))
+    assert read(path).notes == ("it has no header; by the ending of its name, it was read as VOX_ADPCM at 8000 Hz",)
+    track = open_track(path)
+    assert (track.rate, track.frames) == (8000, 16_000)
+    track.close()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BLOCK = 1 << 18  # samples per channel decoded at a time: 16 s at 16 kHz
 _CAREFUL_BLOCK = 1 << 10  # the same, after a read has failed
 UNSTATED = 1 << 59  # frames; a stream without a stated length has more than this
+HEADERLESS = "RAW"  # soundfile's name of files that it knows by the ending of their name: .au, .snd, .vox, .gsm
 _SHORTFALL = 0.01  # seconds; compressed formats round the length in their header, so less than this is not a loss
 
 

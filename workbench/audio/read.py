@@ -25,6 +25,8 @@ from workbench.audio.refused import (
     check_path,
     check_rate,
     head_of,
+    is_known,
+    is_text,
     may_be_mpeg,
     no_samples,
     not_sound,
@@ -210,15 +212,15 @@ def _decode_array(source: Any) -> _Decoded:
 
 
 def opened(path: Path) -> "tuple[soundfile.SoundFile | None, list[str]]":
-    """Returns a file opened by libsndfile for reading at any place, and remarks about it; None if only ffmpeg may read
-    it.
+    """Returns a file opened by libsndfile for reading at any place, and remarks about it; None if it cannot be read so.
 
     A WAV file with a wrong length in its header has its true length. Raises `BadInput`, naming the file, if it cannot
     be opened or is known to hold no sound.
     """
     _, head, layout = _checked(path)
     notes: list[str] = []
-    return libsndfile.open_file(path, layout, may_be_mpeg(path, head), notes), notes
+    file = libsndfile.open_file(path, layout, may_be_mpeg(path, head), notes)
+    return None if file is not None and file.format == libsndfile.HEADERLESS else file, notes
 
 
 def opened_stream(stream: BinaryIO) -> "soundfile.SoundFile | None":
@@ -270,6 +272,15 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
     file = libsndfile.open_file(path, layout, may_be_mpeg(path, head), notes)
     if file is None:
         return _decode_ffmpeg(path, name, head)
+    if file.format == libsndfile.HEADERLESS:
+        if is_known(head):
+            file.close()
+            if is_text(head):
+                raise not_sound(name, head)  # ffmpeg goes by the ending of the name, too
+            return _decode_ffmpeg(path, name, head)
+        notes.append(
+            f"it has no header; by the ending of its name, it was read as {file.subtype} at {file.samplerate} Hz"
+        )
     text = f"{file.format} {file.subtype}"
     reopen = partial(libsndfile.open_file, path, layout, may_be_mpeg(path, head), [])
     return _Decoded(

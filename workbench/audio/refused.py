@@ -45,6 +45,7 @@ _CONTAINERS = (
     (b"caff", "a CAF file"),
     (b".snd", "an AU file"),
 )
+_UNKNOWN = "nothing in it is known as sound"
 _WAV = (b"RIFF", b"RF64")
 _WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks; MPEG audio may begin with the first one, too
 _TAR_MARK = slice(257, 262)
@@ -115,9 +116,14 @@ def reason_of(head: bytes, report: str = "") -> str:
         container = "an MP4 or M4A file"
     if container:
         return f"it begins like {container}, but is damaged or incomplete"
-    if _is_text(head):
+    if is_text(head):
         return "it is a text"
-    return "nothing in it is known as sound"
+    return _UNKNOWN
+
+
+def is_known(head: bytes) -> bool:
+    """Returns whether the first bytes of a file show what it is."""
+    return reason_of(head) != _UNKNOWN
 
 
 def _wav_reason(head: bytes) -> str:
@@ -136,7 +142,7 @@ def _wav_reason(head: bytes) -> str:
     return damaged if codec in (1, 3) else f"its WAV header states a coding (number {codec:#06x}) that is not known"
 
 
-def _is_text(head: bytes) -> bool:
+def is_text(head: bytes) -> bool:
     """Returns whether the bytes are readable UTF-8 text; the last character may be incomplete."""
     try:
         text = head.decode("utf-8")

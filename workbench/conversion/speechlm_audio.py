@@ -223,7 +223,8 @@ def _semantic(draft: _Draft, config: Any) -> SemanticSizes:
         draft.weight_and_bias(f"{SEMANTIC}projection_norm", f"{old}.feature_projection.layer_norm")
     draft.linear(f"{SEMANTIC}projection", f"{old}.feature_projection.projection", Kind.TABLE)
     draft.position(f"{SEMANTIC}position", f"{old}.encoder.pos_conv_embed.conv", semantic.num_conv_pos_embedding_groups)
-    draft.weight_and_bias(f"{SEMANTIC}norm", f"{old}.encoder.layer_norm")
+    if not semantic.do_stable_layer_norm:
+        draft.weight_and_bias(f"{SEMANTIC}norm", f"{old}.encoder.layer_norm")
     for number in range(semantic.num_hidden_layers):
         layer, name = f"{old}.encoder.layers.{number}", f"{SEMANTIC}layers.{number}"
         draft.attention(name, f"{layer}.attention", Kind.TABLE)

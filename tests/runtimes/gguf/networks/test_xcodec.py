@@ -19,6 +19,7 @@ from tests.support.tiny_speechlm import tiny_layout
 from workbench.conversion.speechlm_audio import plan_codec
 from workbench.core.errors import BadInput
 from workbench.formats.gguf_file import GgufFile
+from workbench.runtimes.gguf.networks import xcodec_encoder
 from workbench.runtimes.gguf.networks.xcodec import Xcodec
 from workbench.runtimes.pytorch.networks.xcodec import decoder_receptive_field
 from workbench.speech.delay import delayed
@@ -142,6 +143,32 @@ def test_encoded_codes_equal_transformers(pairs: dict[str, Pair], name: str, cou
     frames = min(count, len(expected))
     equal_share = (codes[:frames] == expected[:frames]).mean()
     assert equal_share >= 0.98  # near ties of codebooks may fall to either side
+
+
+@pytest.mark.parametrize("name", sorted(SIZES))
+def test_embeddings_before_the_codebooks_equal_transformers(
+    pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Codes alone can be equal although a part of the encoder is wrong."""
+    pair, found, expected = pairs[name], list[np.ndarray](), list[np.ndarray]()
+    quantizer = pair.network.quantizer
+    encode, quantise = quantizer.encode, xcodec_encoder.quantise
+
+    def record(embeddings: np.ndarray, codebooks: Any) -> np.ndarray:
+        found.append(embeddings)
+        return quantise(embeddings, codebooks)
+
+    def record_expected(embeddings: torch.Tensor, bandwidth: float) -> torch.Tensor:
+        expected.append(embeddings[0].T.numpy())
+        codes: torch.Tensor = encode(embeddings, bandwidth)
+        return codes
+
+    monkeypatch.setattr(xcodec_encoder, "quantise", record)
+    monkeypatch.setattr(quantizer, "encode", record_expected)
+    samples = noise(20 * pair.codec.hop)
+    pair.codec.encode(samples)
+    pair.encode(samples)
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-4 * np.abs(expected[0]).max())
 
 
 @pytest.mark.parametrize("quantization", ["f16", "q8_0", "q4_0"])

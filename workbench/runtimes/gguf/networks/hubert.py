@@ -16,7 +16,10 @@ CONVOLUTION_EPS = 1e-5  # of the norms between the convolutions
 
 
 def hidden_mean(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: int) -> Tensor:
-    """Returns the mean of the states before, between and after the layers [T', width] of samples [T, 1]."""
+    """Returns the mean of the states before, between and after the layers [T', width] of samples [T, 1].
+
+    Stable models have a norm after their last layer. As in transformers, it is no part of the mean.
+    """
     for number, (out, taps, stride) in enumerate(zip(sizes.widths, sizes.kernels, sizes.strides, strict=True)):
         layer = scope / "conv" / number
         x = convolve(g, x, layer, out, taps, stride=stride, bias=sizes.biased)
@@ -34,8 +37,6 @@ def hidden_mean(g: Graph, x: Tensor, scope: Scope, sizes: SemanticSizes, width: 
     total = x
     for number in range(sizes.layers):
         x = transformer_layer(g, x, scope / "layers" / number, sizes)
-        if sizes.stable and number == sizes.layers - 1:
-            x = g.layer_norm(x, scope / "norm", sizes.epsilon)
         total = g.add(total, x)
     return g.scale(total, 1 / (sizes.layers + 1))
 

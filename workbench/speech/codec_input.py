@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 
 
 def check_codes(codes: np.ndarray, streams: int, count: int) -> None:
@@ -24,7 +25,7 @@ def whole_frames(samples: np.ndarray, hop: int, sample_rate: int) -> np.ndarray:
     frames = len(samples) // hop
     if not frames:
         raise BadInput(
-            f"the speech has {len(samples)} samples at {sample_rate} Hz; expected at least {hop}, one "
+            f"the speech has {counted(len(samples), 'sample')} at {sample_rate} Hz; expected at least {hop}, one "
             "frame of the codec"
         )
     return np.ascontiguousarray(samples[: frames * hop], dtype=np.float32)

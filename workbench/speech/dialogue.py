@@ -15,6 +15,7 @@ import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.speech.delay import check_rows, delayed
 from workbench.speech.layout import SpeechLayout
 
@@ -40,6 +41,7 @@ class Recording:
 
     samples: np.ndarray  # float32 at 16 kHz
     rows: int  # positions that it fills
+    where: str  # names this part in messages
 
 
 PromptPart = np.ndarray | Recording
@@ -98,18 +100,22 @@ def _audio(
     if turn.role == "assistant":
         if encode is None:
             raise BadInput(f"{turn.where} is audio of the assistant, but the model has no codec; expected text")
-        return delayed(encode(turn.samples), layout)
+        try:
+            return delayed(encode(turn.samples), layout)
+        except BadInput as error:
+            raise BadInput(f"{turn.where}: {error}") from error
     if audio_rows is None:
         raise BadInput(f"{turn.where} cannot be heard, as the model has no audio encoder; expected text")
     rows = audio_rows(len(turn.samples))
     if rows < 1:
-        raise BadInput(f"{turn.where} has {len(turn.samples)} samples at 16 kHz; expected a longer recording")
+        samples = counted(len(turn.samples), "sample")
+        raise BadInput(f"{turn.where} has {samples} at 16 kHz; expected a longer recording")
     if rows >= context:
         raise BadInput(
             f"{turn.where}, a recording of {len(turn.samples) / SAMPLE_RATE:.1f} s, needs {rows} positions, and the "
             f"context of the model has {context} for the whole conversation; expected a shorter recording"
         )
-    return Recording(turn.samples, rows)
+    return Recording(turn.samples, rows, turn.where)
 
 
 class _Builder:

@@ -17,6 +17,7 @@ from workbench.runtimes.pytorch.speechlm import open_session
 from workbench.session.conversation import Answer, AnswerSoFar
 
 ASK = [{"role": "user", "content": "say three seven one"}]
+HUM = {"type": "audio", "audio": (np.full(16000, 0.1, np.float32), 16000)}
 SHORT_RECORDING = {"type": "audio", "audio": (np.full(16, 0.1, np.float32), 16000)}
 RECORDING = {
     "role": "user",
@@ -112,7 +113,15 @@ def test_conversation_trace_agrees_with_the_answer(session: ConversationSession,
         ),
         (
             [{"role": "assistant", "content": [{"type": "audio", "audio": noise(0.01)}]}, *ASK],
-            "the speech has 160 samples at 16000 Hz; expected at least 320",
+            "message 1, part 1: the speech has 160 samples at 16000 Hz; expected at least 320",
+        ),
+        (
+            [*ASK, {"role": "user", "content": [{"type": "text", "text": "x"}, HUM]}],
+            "message 2, part 2: the recording is silent: all its samples are equal",
+        ),
+        (
+            [{"role": "user", "content": [{"type": "audio", "audio": noise(0.0125)}]}],
+            "message 1, part 1: the recording has 200 samples at 16000 Hz; expected mono and at least 201",
         ),
     ],
 )

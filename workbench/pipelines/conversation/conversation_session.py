@@ -38,7 +38,7 @@ from workbench.session.messages import AudioPart, Message, TextPart, check_messa
 from workbench.session.protocols import Converses, NamesTokens, Session, Traces
 from workbench.session.values import Piece
 from workbench.speech.delay import aligned, delayed
-from workbench.speech.dialogue import Recording, Turn, prompt_parts
+from workbench.speech.dialogue import PromptPart, Recording, Turn, prompt_parts
 from workbench.speech.evidence import stages_of
 from workbench.speech.generate import Step, answer_steps
 from workbench.speech.network import Codec, SpeechModel
@@ -119,9 +119,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             prompt = self._prompt(check_messages(messages))
         yield AnswerStart(settings, prompt.rows, asdict(network.layout), self.load_seconds, notes=prompt.notes)
         with clock:
-            parts = [
-                network.embed_audio(part.samples) if isinstance(part, Recording) else part for part in prompt.parts
-            ]
+            parts = [self._embedded(part) for part in prompt.parts]
         steps = self._steps(network, parts, plan, model_options.probabilities)
         yield from self._answered(steps, prompt, plan, partial_answer, clock)
 
@@ -202,12 +200,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         substituted = substituted_stages(given, prompt.digest)
         recorder = Recorder(requested_stages, substituted)
         recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
-        parts = [
-            part
-            if isinstance(part, np.ndarray)
-            else network.embed_audio(part.samples, recorder if n == recorded else None)
-            for n, part in enumerate(prompt.parts)
-        ]
+        parts = [self._embedded(part, recorder if n == recorded else None) for n, part in enumerate(prompt.parts)]
         network.trace(parts, recorder)
         described: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
         if substituted is not None:
@@ -263,6 +256,15 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         self._network = self._codec = None
         close(network, codec)
 
+    def _embedded(self, part: PromptPart, recorder: Recorder | None = None) -> Any:
+        """Returns a part of a prompt as the network takes it; raises `BadInput` for a recording that it cannot hear."""
+        if not isinstance(part, Recording):
+            return part
+        try:
+            return self.network.embed_audio(part.samples, recorder)
+        except BadInput as error:
+            raise BadInput(f"{part.where}: {error}") from error
+
     def _prompt(self, messages: Sequence[Message]) -> _Prompt:
         """Reads the recordings of a conversation and returns its prompt."""
         turns: list[Turn] = []
@@ -317,7 +319,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
 class _Prompt:
     """A conversation as the parts of a prompt."""
 
-    def __init__(self, parts: Sequence[np.ndarray | Recording], digest: str, notes: tuple[str, ...]):
+    def __init__(self, parts: Sequence[PromptPart], digest: str, notes: tuple[str, ...]):
         self.parts, self.digest, self.notes = parts, digest, notes
         self.rows = sum(part.rows if isinstance(part, Recording) else len(part) for part in parts)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from workbench.audio.whisper_mel import WhisperMel
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.families.speechlm.parts import SAMPLE_RATE, Tower
 from workbench.trace.times import RowTimes
 
@@ -56,7 +57,7 @@ class TowerFrontend:
         """Raises `BadInput` for a recording that is too short for the features, or not mono."""
         if samples.ndim != 1 or len(samples) < self.shortest:
             raise BadInput(
-                f"the recording has {samples.size} samples at {SAMPLE_RATE} Hz; expected mono and at least "
+                f"the recording has {counted(samples.size, 'sample')} at {SAMPLE_RATE} Hz; expected mono and at least "
                 f"{self.shortest} ({1000 * self.shortest / SAMPLE_RATE:.1f} ms)"
             )
 

@@ -213,6 +213,16 @@ def test_special_token_in_text_is_encoded_as_one_id(tokenizer: LanguageTokenizer
     assert tokenizer.piece(end) == "<|im_end|>" and tokenizer.id_of("<|nothing|>") is None
 
 
+def test_text_longer_than_the_model_allows_is_encoded_without_a_warning_of_transformers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put_tokenizer(tmp_path)
+    change_json(tmp_path / "tokenizer_config.json", model_max_length=3)
+    for encode in (LanguageTokenizer.read_fast(tmp_path).plain_ids, LanguageTokenizer.read_fast(tmp_path).ids):
+        assert len(encode("one two three four five")) > 3
+    assert "longer than" not in capfd.readouterr().err
+
+
 def test_missing_special_tokens_are_added(directory: Path) -> None:
     plain = LanguageTokenizer.read(directory)
     more = LanguageTokenizer.read(directory, ["<speech>", "<|im_end|>"])

@@ -224,13 +224,16 @@ class LanguageTokenizer:
         the start.
         """
         check_characters(text, "the text for the model")
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin)
+        found: list[int] = self._tokenizer.encode(text, add_special_tokens=begin, verbose=False)
         return found
 
     def plain_ids(self, text: str) -> list[int]:
         """Returns the ids of a text whose special tokens are text like any other."""
         check_characters(text, "the text for the model")
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        # Without `verbose`, transformers does not warn of a long text; a session says itself if there is no room.
+        found: list[int] = self._tokenizer.encode(
+            text, add_special_tokens=False, split_special_tokens=True, verbose=False
+        )
         return found
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:

@@ -60,6 +60,15 @@ def test_relative_audio_paths_are_resolved_against_the_given_folder(tmp_path: Pa
     assert isinstance(part, AudioPart) and part.source == str(tmp_path / "a.wav")
 
 
+def test_base64_may_have_lines_of_limited_length() -> None:
+    data = base64.encodebytes(bytes(range(200))).decode()
+    sound = {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+    [message] = check_messages([{"role": "user", "content": [sound]}])
+    [part] = message.parts
+    assert data.count("\n") > 1
+    assert isinstance(part, AudioPart) and part.source == AudioFile(bytes(range(200)), "wav")
+
+
 PART = "message 3, part 1: "
 INVALID: list[tuple[Any, str]] = [
     ([], "the conversation has no messages; expected at least one from the user"),

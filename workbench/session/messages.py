@@ -175,7 +175,7 @@ def _encoded(value: Any, where: str) -> AudioFile:
     if len(data) > LARGEST_BYTES * 4 // 3 + 4:
         raise BadInput(f"{where}: its recording is larger than {LARGEST_BYTES >> 20} MB; expected a shorter one")
     try:
-        content = base64.b64decode(data, validate=True)
+        content = base64.b64decode("".join(data.split()), validate=True)  # base64 tools write lines
     except (binascii.Error, ValueError) as error:
         raise BadInput(f"{where}: the data of its input_audio is not base64: {error}") from error
     if not content:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from workbench.openai_api.kept_answers import KeptAnswers, new_audio_id
+from workbench.openai_api.kept_answers import OVERHEAD, KeptAnswers, new_audio_id
 
-ROWS = np.arange(40).reshape(10, 4)  # 160 bytes in the store
+ROWS = np.arange(40).reshape(10, 4)
 
 
 def test_stored_answer_is_available_until_it_expires() -> None:
@@ -21,15 +22,23 @@ def test_stored_answer_is_available_until_it_expires() -> None:
     assert answers.get("a") is None and len(answers) == 0
 
 
-def test_answer_without_room_or_rows_is_not_stored() -> None:
+def test_answer_without_room_is_not_stored() -> None:
     """Answers that have an expiry time keep their place."""
     now = [0.0]
-    answers = KeptAnswers(60, 500, lambda: now[0])
+    answers = KeptAnswers(60, 3 * (OVERHEAD + 160) + 100, lambda: now[0])
     assert [answers.keep(name, "", ROWS) for name in "abcd"] == [60, 60, 60, 0]
     assert [answers.get(name) is not None for name in "abcd"] == [True, True, True, False]
-    assert answers.keep("e", "text", None) == 0 and answers.keep("f", "", ROWS[:0]) == 0
+    assert answers.keep("e", "text", None) == 0
     now[0] = 61.0
     assert answers.keep("d", "", ROWS) == 121 and len(answers) == 1
+
+
+@pytest.mark.parametrize("rows", [None, ROWS[:0]])
+def test_answer_without_speech_keeps_its_text(rows: np.ndarray | None) -> None:
+    answers = KeptAnswers(60, clock=lambda: 0.0)
+    assert answers.keep("a", "one", rows) == 60
+    answer = answers.get("a")
+    assert answer is not None and (answer.text, answer.streams) == ("one", None)
 
 
 def test_audio_ids_are_unique() -> None:

@@ -253,7 +253,9 @@ def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any
     parts: list[Any] = [{"type": "text", "text": earlier.text}] if earlier.text else []
     if content:
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else _content(content, role, where)
-    return {"role": "assistant", "content": [*parts, {"type": "audio", "streams": earlier.streams}]}
+    if earlier.streams is not None:
+        parts = [*parts, {"type": "audio", "streams": earlier.streams}]
+    return {"role": "assistant", "content": parts or ""}
 
 
 def _check_known(fields: Mapping[str, Any], known: Sequence[str], where: str) -> None:

@@ -1,8 +1,9 @@
 """Keeps the speech of answers for a while, so that later requests can refer to it by its id.
 
-OpenAI's clients send an answer back as `{"role": "assistant", "audio": {"id": ...}}`. What is kept are the codec ids
-that the model generated, a few kilobytes for each second of speech. Every answer stays until its time is over. If
-there is no room, a new answer is not kept, and its time is over at once.
+OpenAI's clients send an answer back as `{"role": "assistant", "audio": {"id": ...}}`, also one in which the model said
+nothing. What is kept are the text and the codec ids that the model generated, a few kilobytes for each second of
+speech. Every answer stays until its time is over. If there is no room, a new answer is not kept, and its time is over
+at once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 KEPT_SECONDS = 3600  # as long as OpenAI keeps them
 KEPT_BYTES = 256 << 20  # many hours of speech
 NARROW = np.int32  # holds the ids of every vocabulary
+OVERHEAD = 1 << 10  # bytes of an answer beside its text and ids, rounded up
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +27,13 @@ class KeptAnswer:
     """The answer of one request."""
 
     text: str
-    streams: np.ndarray  # global ids [rows, streams]
+    streams: np.ndarray | None  # global ids [rows, streams]; None without rows
     expires_at: int  # seconds since 1970
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes."""
+        return OVERHEAD + 4 * len(self.text) + (0 if self.streams is None else self.streams.nbytes)
 
 
 class KeptAnswers:
@@ -54,18 +61,17 @@ class KeptAnswers:
     def keep(self, name: str, text: str, streams: np.ndarray | None) -> int:
         """Stores an answer, and returns when it expires, in seconds since 1970.
 
-        An answer without rows is not stored, nor an answer that does not fit into `most_bytes`; it expires at once.
+        An answer that does not fit into `most_bytes` is not stored; it expires at once.
         """
         now = int(self._clock())
-        if streams is None or not len(streams):
-            return now
-        answer = KeptAnswer(text, np.asarray(streams, NARROW), now + self._seconds)
+        rows = None if streams is None or not len(streams) else np.asarray(streams, NARROW)
+        answer = KeptAnswer(text, rows, now + self._seconds)
         with self._lock:
             self._drop_expired()
-            if self._bytes + answer.streams.nbytes > self._most:
+            if self._bytes + answer.size > self._most:
                 return now
             self._answers[name] = answer
-            self._bytes += answer.streams.nbytes
+            self._bytes += answer.size
         return answer.expires_at
 
     def get(self, name: str) -> KeptAnswer | None:
@@ -81,7 +87,7 @@ class KeptAnswers:
             if oldest.expires_at > now:
                 return
             del self._answers[name]
-            self._bytes -= oldest.streams.nbytes
+            self._bytes -= oldest.size
 
 
 def new_audio_id() -> str:

@@ -111,6 +111,21 @@ def test_later_request_gets_the_exact_code_rows_by_audio_id(stream: bool) -> Non
     )
 
 
+def test_message_of_an_answer_without_speech_can_be_sent_back() -> None:
+    answers = KeptAnswers()
+    fields: dict[str, Any] = {"modalities": ["text", "audio"], "max_text_tokens": 3, "max_tokens": 4}
+    response, _, answer = answer_forms(answers, **fields)
+    message = response["choices"][0]["message"]
+    assert answer.audio is None and message["audio"]["transcript"] == answer.text != ""
+    request = read_request(answers, messages=[*ASK, message, *ASK])
+    assert request.messages[1] == {"role": "assistant", "content": [{"type": "text", "text": answer.text}]}
+
+
+def test_answer_without_speech_is_not_called_speech_alone() -> None:
+    response, chunks, _ = answer_forms(KeptAnswers(), modalities=["audio"], max_audio_rows=1)
+    assert response["notes"] == chunks[-1]["notes"] == ["the answer has no audio: it has 1 row, too few for one frame"]
+
+
 def test_usage_counts_prompt_completion_and_audio_tokens() -> None:
     answers = KeptAnswers()
     fields = {"modalities": ["text", "audio"], "max_completion_tokens": 30}
@@ -142,9 +157,11 @@ def test_server_sent_events_carry_chunks_and_errors_as_json() -> None:
     assert json.loads(line.removeprefix("data: "))["error"]["message"] == "the engine has ended"
 
 
-def test_answer_contains_token_probabilities_when_requested() -> None:
-    response, _, answer = answer_forms(
-        KeptAnswers(), modalities=["text"], probabilities=True, temperature=0.5, return_token_ids=True
+@pytest.mark.parametrize("ids", [True, False])
+def test_answer_contains_token_probabilities_when_requested(ids: bool) -> None:
+    response, chunks, answer = answer_forms(
+        KeptAnswers(), modalities=["text"], probabilities=True, temperature=0.5, return_token_ids=ids
     )
-    probabilities = np.array(response["speech_workbench"]["probabilities"], dtype=np.float64)
-    np.testing.assert_allclose(probabilities, answer.probabilities, atol=1e-6)
+    for form in (response, chunks[-1]):
+        probabilities = np.array(form["speech_workbench"]["probabilities"], dtype=np.float64)
+        np.testing.assert_allclose(probabilities, answer.probabilities, atol=1e-6)

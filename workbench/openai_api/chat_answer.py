@@ -2,7 +2,7 @@
 
 Where a request asks for speech, the text of the answer is the transcript of its speech. `return_token_ids` adds what
 OpenAI's form has no place for: the ids of all streams, and under `speech_workbench` the options that were used, the
-length of the prompt and the layout of the ids.
+length of the prompt and the layout of the ids. The option `probabilities` adds `speech_workbench` too, which has them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class ChatAnswer:
         if request.token_ids:
             choice["token_ids"] = list(answer.token_ids)
             choice["streams"] = None if answer.streams is None else answer.streams.tolist()
+        if request.token_ids or answer.probabilities is not None:
             found["speech_workbench"] = _inside(answer)
         return found
 
@@ -106,7 +107,7 @@ class ChatAnswer:
         end = self._chunk({}, finish_reason=answer.finish)
         if notes := self._notes(answer):
             end["notes"] = notes
-        if self.request.token_ids:
+        if self.request.token_ids or answer.probabilities is not None:
             end["speech_workbench"] = _inside(answer)
         found.append(end)
         if self.request.include_usage:
@@ -141,8 +142,8 @@ class ChatAnswer:
         return {"content": found, "refusal": None} if found else None
 
     def _notes(self, answer: Answer) -> list[str]:
-        silent = self.request.modalities == "audio" and not answer.text
-        return [*self.request.notes, *answer.notes, *([NO_TEXT] if silent else [])]
+        only_speech = self.request.modalities == "audio" and not answer.text and answer.audio is not None
+        return [*self.request.notes, *answer.notes, *([NO_TEXT] if only_speech else [])]
 
     def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None, **extra_fields: Any) -> dict[str, Any]:
         choice = {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": finish_reason, **extra_fields}

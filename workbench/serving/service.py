@@ -70,8 +70,11 @@ class Service:
             found = self._offers[task] = (now, self.pool.guard.open_offers(offers(self.pool.registry, task)))
         return found[1]
 
-    def offer(self, name: Any, task: str) -> RuntimeOffer:
+    def offer(self, name: Any, task: str, fits: Callable[[RuntimeOffer], bool] = lambda offer: True) -> RuntimeOffer:
         """Returns the model of a request, which may name its runtime and quantisation: `demo/sensevoice|gguf|q8_0`.
+
+        Args:
+            fits: whether the refusal of an unknown model names this one; by default it names all for the task.
 
         Raises `Refusal` for one that this server does not have, or that cannot run.
         """
@@ -84,7 +87,7 @@ class Service:
             cell = cell if card is None else ModelOnRuntime(card.id, registry.default_runtime(card))
         known = self._known(task)
         if not any((each.cell.model, each.cell.runtime) == (cell.model, cell.runtime) for each in known):
-            names = ", ".join(dict.fromkeys(each.cell.model for each in known if each.possible))
+            names = ", ".join(dict.fromkeys(each.cell.model for each in known if each.possible and fits(each)))
             raise Refusal(
                 f"the server has no model {name!r:.80} for this route; it has {names or 'none'}",
                 "model",
@@ -120,9 +123,11 @@ class Call:
         self._resources = contextlib.ExitStack()
         self.lasts = False  # whether the answer is not complete when the route returns
 
-    async def choose(self, name: Any, task: str) -> RuntimeOffer:
-        """Returns the model that the request names."""
-        offer = await asyncio.to_thread(self.service.offer, name, task)
+    async def choose(
+        self, name: Any, task: str, fits: Callable[[RuntimeOffer], bool] = lambda offer: True
+    ) -> RuntimeOffer:
+        """Returns the model that the request names; see `Service.offer`."""
+        offer = await asyncio.to_thread(self.service.offer, name, task, fits)
         self.model = offer.cell.value
         return offer
 

@@ -33,6 +33,7 @@ from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientG
 from workbench.serving.server import application
 from workbench.serving.service import Service
 from workbench.serving.sessions import SessionPool
+from workbench.session.conversation import AnswerSoFar
 
 CHAT: Any = [{"role": "user", "content": "one two three"}]
 
@@ -224,6 +225,30 @@ def test_speech_route_returns_wav_raw_pcm_and_server_sent_events(client: OpenAI)
     with pytest.raises(openai.BadRequestError) as caught:
         client.audio.speech.create(model="fake/words", voice="alloy", input="one")
     assert error_message(caught) == "fake/words answers in text; expected a model that speaks"
+
+
+@pytest.mark.parametrize("form", [{"response_format": "wav"}, {"response_format": "pcm"}, {"stream_format": "sse"}])
+def test_request_to_which_the_model_says_nothing_is_refused_with_the_reason(
+    client: OpenAI, registry: FakeChatRegistry, monkeypatch: pytest.MonkeyPatch, form: Any
+) -> None:
+    """With a status of 500, clients would repeat it."""
+    answer = AnswerSoFar("fake/speech", "pytorch").answer("length")
+    answer = replace(answer, notes=("the answer has no audio: it has 5 rows, too few for one frame",))
+    monkeypatch.setattr(registry.speaker, "_answer", lambda said, given: iter([answer]))
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.audio.speech.create(model="fake/speech", voice="alloy", input="one", **form)
+    assert error_message(caught) == (
+        "the answer has no audio: it has 5 rows, too few for one frame; ask in other words, or allow a longer answer"
+    )
+
+
+def test_speech_route_names_only_models_that_speak_and_options_that_have_an_effect(http: TestClient) -> None:
+    body = {"model": "fake/nobody", "input": "one"}
+    message = http.post("/v1/audio/speech", json=body).json()["error"]["message"]
+    assert message == "the server has no model 'fake/nobody' for this route; it has fake/speech"
+    body = {"model": "fake/speech", "input": "one", "probabilities": True}
+    message = http.post("/v1/audio/speech", json=body).json()["error"]["message"]
+    assert message.startswith("the request has the unknown field probabilities")
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])

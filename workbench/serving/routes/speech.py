@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response
 
-from workbench.core.errors import Cancelled, WorkbenchError
+from workbench.core.errors import Cancelled
 from workbench.core.options import build_options, option_specs
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
@@ -33,18 +33,19 @@ from workbench.session.values import CONVERSATION
 TYPES = {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "opus": "audio/ogg", PCM: "audio/pcm"}
 SAY = "say "  # begins the request to a model to say a text
 AUDIO_ONLY = {"modalities": "audio"}
-SILENT = "the model said nothing; ask in other words"
+NOT_HERE = ("probabilities",)  # options whose result this route has no place for
+SILENT = "the model said nothing"
 
 
 async def speak(call: Call) -> Any:
     """Answers a request for speech."""
     body = await read_json(call.request, call.service.gate.largest_json)
-    offer = await call.choose(body.get("model"), CONVERSE)
+    offer = await call.choose(body.get("model"), CONVERSE, _speaks)
     family = FAMILIES[offer.card.family]
-    if family.input != CONVERSATION:
+    if not _speaks(offer):
         raise Refusal(f"{offer.card.id} answers in text; expected a model that speaks", "model", "model_not_found")
     options_class: Any = family.chat_options_class or family.options_class
-    names = [spec.name for spec in option_specs(options_class) if spec.name not in AUDIO_ONLY]
+    names = [spec.name for spec in option_specs(options_class) if spec.name not in (*AUDIO_ONLY, *NOT_HERE)]
     request = read_speech_request(body, names)
     build_options(options_class, {**request.options, **AUDIO_ONLY}, offer.card.id)
     call.begin()
@@ -59,10 +60,20 @@ async def speak(call: Call) -> Any:
     events = await all_events(call.request, work)
     answer = events[-1] if events else None
     if not isinstance(answer, Answer) or answer.audio is None or not answer.sample_rate:
-        raise WorkbenchError(SILENT)
+        raise _silent(answer)
     call.seconds = answer.audio_seconds
     content = await asyncio.to_thread(encode_sound, answer.audio, answer.sample_rate, request.form)
     return Response(content, media_type=TYPES[request.form])
+
+
+def _speaks(offer: RuntimeOffer) -> bool:
+    return FAMILIES[offer.card.family].input == CONVERSATION
+
+
+def _silent(answer: Any) -> Refusal:
+    """Returns the refusal of a request to which a model said nothing: if repeated, it would get the same answer."""
+    why = "; ".join(answer.notes) if isinstance(answer, Answer) and answer.notes else SILENT
+    return Refusal(f"{why}; ask in other words, or allow a longer answer", "input", "no_speech")
 
 
 def speech_events(
@@ -93,7 +104,7 @@ class SpeechStream:
         return {"x-sample-rate": str(PCM_RATE if self._request.form == PCM else self._rate)}
 
     async def parts(self, events: AsyncGenerator[ConversationEvent, None]) -> AsyncGenerator[bytes, None]:
-        """Yields the parts, the first one with the first samples. Raises `WorkbenchError` if there are none."""
+        """Yields the parts, the first one with the first samples. Raises `Refusal` if there are none."""
         request, answer, encoder = self._request, None, None
         sound: list[np.ndarray] = []  # for a file
         async with contextlib.aclosing(events):
@@ -109,7 +120,7 @@ class SpeechStream:
                         sound.append(event.samples)
                         yield b""
         if encoder is None or answer is None:
-            raise WorkbenchError(SILENT)
+            raise _silent(answer)
         if request.form == PCM:
             yield _sent(request, encoder.feed(np.empty(0, np.float32), last=True))
         else:

@@ -41,7 +41,7 @@ class Recording:
 
     samples: np.ndarray  # float32 at 16 kHz
     rows: int  # positions that it fills
-    where: str  # names this part in messages
+    where: str = "the recording"  # names this part in messages
 
 
 PromptPart = np.ndarray | Recording

@@ -9,7 +9,7 @@ import pytest
 
 from tests.visualise.conftest import SAMPLE, SceneOf
 from workbench.core.errors import BadInput
-from workbench.plots.layers import Axis, Layer, Scale
+from workbench.plots.layers import Axis, Layer, Scale, Unit
 from workbench.registry.registry import Registry
 from workbench.visualise.comparison import difference, side_by_side
 from workbench.visualise.options import ViewOptions
@@ -53,6 +53,45 @@ def test_pictures_of_different_shapes_have_a_note_instead_of_a_difference() -> N
         difference(one, picture(np.ones((2, 2)), view="cif"))
 
 
+def token_picture(words: tuple[str, ...], values: np.ndarray, unit: Unit = "tokens", step: float = 0.06) -> Picture:
+    axis = Axis("token", unit, ticks=words, down=True)
+    times = Axis("seconds", "seconds", 0.0, step)
+    image = Layer("image", "image", "posteriors", values, times, axis, scale=Scale("probability", 0.0, 1.0))
+    return Picture("ctc", "m", "pytorch", "title", "sentence", (image,), seconds=2.0)
+
+
+def test_rows_of_tokens_are_subtracted_from_rows_of_the_same_tokens() -> None:
+    rows = np.arange(6.0).reshape(3, 2)
+    compared = difference(token_picture(("a", "b", "c"), rows), token_picture(("c", "a", "b"), rows[[2, 0, 1]] + 0.5))
+    np.testing.assert_array_equal(compared["image"].values, np.full((3, 2), 0.5))
+    assert compared["image"].y.ticks == ("a", "b", "c") and not compared.notes
+
+    # Only one side has some tokens.
+    compared = difference(token_picture(("a", "b", "c"), rows), token_picture(("d", "b", "e", "a"), np.ones((4, 2))))
+    np.testing.assert_array_equal(compared["image"].values, 1 - rows[:2])
+    assert compared["image"].y.ticks == ("a", "b")
+    assert compared.notes == (
+        "posteriors: only the first has 'c' and only the second has 'd', 'e'; the difference shows the other tokens",
+    )
+
+    # A text that is there twice does not tell its row.
+    compared = difference(token_picture(("∅", "a", "∅"), rows), token_picture(("∅", "b", "∅"), rows))
+    assert not compared["image"].values.any() and "such as 'a' in the first and 'b' in the second" in compared.notes[0]
+
+
+def test_rows_of_other_times_units_and_layers_have_no_difference() -> None:
+    rows = np.ones((2, 3))
+    first = token_picture(("0", "8"), rows, "layers")
+    with pytest.raises(
+        BadInput, match=r"the rows of posteriors are 0\.06 s long in the first and 0\.04 s in the second"
+    ):
+        difference(first, token_picture(("0", "8"), rows, "layers", 0.04))
+    with pytest.raises(BadInput, match="posteriors has other layers in the first than in the second"):
+        difference(first, token_picture(("0", "9"), rows, "layers"))
+    with pytest.raises(BadInput, match="posteriors is over layers in the first and over tokens in the second"):
+        difference(first, token_picture(("0", "8"), rows))
+
+
 def test_pictures_of_two_runtimes_agree_and_two_models_are_compared_at_equal_times(scene_of: SceneOf) -> None:
     one, gguf = scene_of("demo/sensevoice"), scene_of("demo/sensevoice", "gguf")
     found = difference(picture_of(one, "ctc"), picture_of(gguf, "ctc"))
@@ -74,6 +113,20 @@ def test_code_of_a_picture_reproduces_the_picture(scene_of: SceneOf, tmp_path, m
     again = space["picture"]
     np.testing.assert_allclose(again["attention"].values, first["attention"].values, atol=1e-6)
     assert (tmp_path / "attention.svg").read_bytes().startswith(b"<?xml") and again.code == first.code
+
+
+def test_settings_are_in_the_code_and_in_the_names_of_both_sides(registry: Registry) -> None:
+    picture = visualise(
+        SAMPLE, "demo/sensevoice", view="waveform", against="pytorch+cmvn=off", registry=registry, dtype="bfloat16"
+    )
+    assert "demo/sensevoice on pytorch dtype=bfloat16 and demo/sensevoice on pytorch cmvn=off" in picture.title
+    assert "runtime='pytorch', dtype='bfloat16', view=" in picture.code
+
+
+def test_models_without_a_common_input_are_refused_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Registry, "open", None)
+    with pytest.raises(BadInput, match="demo/qwen3 takes a text and demo/sensevoice a recording; expected two models"):
+        visualise("Count.", "demo/qwen3", view="lens", against="demo/sensevoice")
 
 
 def test_view_is_compared_against_another_quantisation(registry: Registry) -> None:

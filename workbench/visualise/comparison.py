@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.core.phrases import dimensions
 from workbench.plots.layers import FLAT, Layer, Scale, diverging_scale
 from workbench.visualise.picture import Picture
+from workbench.visualise.shared_cells import shared_cells
 
 COMPARED = ("image", "lines", "bars", "table")
 """Kinds of layers that have a difference, cell by cell."""
@@ -27,8 +27,8 @@ def check_comparable(first: Picture, second: Picture) -> None:
 def difference(first: Picture, second: Picture) -> Picture:
     """Returns `second` minus `first`, layer by layer, with colours that are white at 0.
 
-    Layers of other shapes are left out, and a note names them. Raises `BadInput` for pictures of two views, and where
-    no layer can be compared.
+    Layers without cells in common are left out, and a note says why. Raises `BadInput` for pictures of two views, and
+    where no layer can be compared.
     """
     check_comparable(first, second)
     second_layers = {layer.name: layer for layer in second.layers}
@@ -37,14 +37,22 @@ def difference(first: Picture, second: Picture) -> Picture:
         counterpart = second_layers.get(layer.name)
         if layer.kind not in COMPARED or layer.over:
             continue
-        if counterpart is None or counterpart.values.shape != layer.values.shape:
-            notes.append(_difference_reason(layer, counterpart))
+        if counterpart is None:
+            notes.append(f"only the first has {layer.title}")
             continue
-        values = counterpart.values.astype(np.float64) - layer.values.astype(np.float64)
+        try:
+            cells = shared_cells(layer, counterpart)
+        except BadInput as error:
+            notes.append(str(error))
+            continue
+        notes += cells.notes
+        values = cells.second_values.astype(np.float64) - cells.first.values.astype(np.float64)
         coloured = layer.kind in ("image", "table")
         labels = tuple(f"{value:+.2g}" for value in values.flat) if layer.kind == "table" else layer.labels
         scale = diverging_scale("difference", values) if coloured else None
-        layers.append(replace(layer, title=f"{layer.title}: difference", values=values, labels=labels, scale=scale))
+        layers.append(
+            replace(cells.first, title=f"{layer.title}: difference", values=values, labels=labels, scale=scale)
+        )
     if not layers:
         reason = notes[0] if notes else "this view has no arrays"
         raise BadInput(f"{first.side} and {second.side} have no difference that can be drawn: {reason}")
@@ -59,14 +67,8 @@ def difference(first: Picture, second: Picture) -> Picture:
         tokens=first.tokens,
         notes=tuple(notes),
         quantization=first.quantization,
+        changes=first.changes,
     )
-
-
-def _difference_reason(layer: Layer, counterpart: Layer | None) -> str:
-    if counterpart is None:
-        return f"only the first has {layer.title}"
-    shapes = [dimensions(each.values.shape) for each in (layer, counterpart)]
-    return f"{layer.title} is {shapes[0]} values in the first and {shapes[1]} in the second"
 
 
 def side_by_side(first: Picture, second: Picture) -> Picture:

@@ -15,6 +15,11 @@ from workbench.session.values import Token
 __all__ = ["Axis", "Layer", "Picture", "Scale", "Token"]
 
 
+def side_name(model: str, runtime: str, quantization: str | None, changes: tuple[str, ...]) -> str:
+    """Returns a model and how it is computed, such as `demo/paraformer on pytorch dtype=bfloat16`."""
+    return f"{model} on {' '.join(filter(None, (runtime, quantization, *changes)))}"
+
+
 @dataclass(frozen=True, eq=False)
 class Picture:
     """One view of one model on one runtime; or of two models or runtimes, with their difference."""
@@ -30,11 +35,12 @@ class Picture:
     notes: tuple[str, ...] = ()  # what the reader should know about how it came about
     code: str = ""  # the Python that makes it again
     quantization: str | None = None  # of the weights, where they are in a GGUF file
+    changes: tuple[str, ...] = ()  # settings and options of this side alone, such as `dtype=bfloat16`
 
     @property
     def side(self) -> str:
         """The model and how it was computed, such as `demo/paraformer on gguf q8_0`."""
-        return f"{self.model} on {' '.join(filter(None, (self.runtime, self.quantization)))}"
+        return side_name(self.model, self.runtime, self.quantization, self.changes)
 
     def __getitem__(self, name: str) -> Layer:
         """Returns a layer by its name."""

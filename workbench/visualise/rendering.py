@@ -85,6 +85,7 @@ def _npz(picture: Picture) -> bytes:
         "model": picture.model,
         "runtime": picture.runtime,
         "quantization": picture.quantization,
+        "changes": list(picture.changes),
         "title": picture.title,
         "sentence": picture.sentence,
         "seconds": picture.seconds,

@@ -15,12 +15,12 @@ from workbench.core.settings import SETTINGS
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
-from workbench.session.values import RECORDING
+from workbench.session.values import PROMPT, RECORDING
 from workbench.visualise.comparison import side_by_side
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.picture import Picture
 from workbench.visualise.scene import Scene
-from workbench.visualise.sides import name_of, read_other
+from workbench.visualise.sides import changes_of, name_of, read_other
 from workbench.visualise.views import View, find_view
 
 DEFAULT = ViewOptions()
@@ -63,9 +63,11 @@ def visualise(
         second_model = read_other(models, against, card) if against is not None else None
         if second_model is not None:
             second_card, side = second_model
+            _check_inputs(card, second_card)
             check_view(selected_view, second_card, side.runtime or models.default_runtime(second_card))
         with models.open(model, runtime, on_progress=on_progress, options=model_options, **settings) as session:
-            scene = Scene(session, card, audio, model_options, models)
+            own_settings = {name: value for name, value in settings.items() if name != "quantization"}
+            scene = Scene(session, card, audio, model_options, models, own_settings, changes_of(settings))
             if second_model is None:
                 return picture_of(scene, selected_view, view_options)
             second_options = {**(model_options if second_card.family == card.family else {}), **side.options}
@@ -77,13 +79,20 @@ def visualise(
                 **{**_shared_settings(settings), **side.settings},
             )
             with opening as second_session:
-                picture = compared_pictures(
-                    scene,
-                    Scene(second_session, second_card, audio, second_options, models),
-                    selected_view,
-                    view_options,
-                )
+                changes = changes_of(side.settings, side.options)
+                second_scene = Scene(second_session, second_card, audio, second_options, models, changes=changes)
+                picture = compared_pictures(scene, second_scene, selected_view, view_options)
                 return replace(picture, code=code_of(scene, selected_view, view_options, against))
+
+
+def _check_inputs(first: Card, second: Card) -> None:
+    """Raises `BadInput` if no input suits both models: one hears a recording, and the other continues a text."""
+    inputs = [FAMILIES[card.family].input for card in (first, second)]
+    if set(inputs) == {RECORDING, PROMPT}:
+        takes = ["a recording" if each == RECORDING else "a text" for each in inputs]
+        raise BadInput(
+            f"{first.id} takes {takes[0]} and {second.id} {takes[1]}; expected two models that take the same input"
+        )
 
 
 def _shared_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,6 +173,7 @@ def picture_of(scene: Scene, view: View | str, options: ViewOptions = DEFAULT) -
         notes=(*content.notes, *filter(None, [scene.overflow])),
         code=code_of(scene, view, options),
         quantization=session.quantization,
+        changes=scene.changes,
     )
 
 
@@ -173,6 +183,7 @@ def code_of(scene: Scene, view: View, options: ViewOptions, against: str | None 
     arguments: dict[str, Any] = {"model": scene.session.model, "runtime": scene.session.runtime}
     if scene.session.quantization:
         arguments["quantization"] = scene.session.quantization
+    arguments |= scene.settings
     arguments["view"] = view.name
     arguments |= {
         name: getattr(options, name) for name in view.options if getattr(options, name) != getattr(DEFAULT, name)

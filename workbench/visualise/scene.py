@@ -30,6 +30,7 @@ from workbench.session.values import CONVERSATION, RECORDING, Token, Transcript
 from workbench.text.prompts import messages_of
 from workbench.trace.times import RowTimes, row_times
 from workbench.trace.trace import StageFilter, Trace
+from workbench.visualise.picture import side_name
 
 WHOLE_RECORDING = {"vad": "none"}  # a trace covers the whole recording, so its transcript must, too
 
@@ -42,6 +43,8 @@ class Scene:
         source: a recording; for a language model a prompt; for a model that answers speech, any of its inputs.
         options: of the model, by name.
         registry: opens the same model with other types of weights, for the view that compares them.
+        settings: those with which the session was opened, by name, without the quantisation.
+        changes: settings and options that tell this side from another one, such as `dtype=bfloat16`.
     """
 
     def __init__(
@@ -51,12 +54,16 @@ class Scene:
         source: Any,
         options: Mapping[str, Any] | None = None,
         registry: Registry | None = None,
+        settings: Mapping[str, Any] | None = None,
+        changes: Sequence[str] = (),
     ):
         self.session = session
         self.card = card
         self.source = source
         self.options = dict(options or {})
         self.registry = registry
+        self.settings = dict(settings or {})
+        self.changes = tuple(changes)
         self.family: Family = FAMILIES[card.family]
         self.meta: dict[str, Any] = {}  # of the last trace
         self._stages: dict[str, np.ndarray] = {}
@@ -79,7 +86,7 @@ class Scene:
     def side(self) -> str:
         """The model and how it is computed, such as `demo/paraformer on gguf q8_0`."""
         session = self.session
-        return f"{session.model} on {' '.join(filter(None, (session.runtime, session.quantization)))}"
+        return side_name(session.model, session.runtime, session.quantization, self.changes)
 
     @property
     def seconds(self) -> float | None:

@@ -6,6 +6,9 @@ is short for `gguf:q8_0`; `demo/paraformer` is another model, and `demo/paraform
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.sides import Side, read_side
@@ -58,4 +61,15 @@ def _model(registry: Registry, text: str) -> Card:
 def name_of(scene: Scene) -> str:
     """Returns the text that names an open session as a second side."""
     session = scene.session
-    return f"{session.model}{AT}{':'.join(filter(None, (session.runtime, session.quantization)))}"
+    place = ":".join(filter(None, (session.runtime, session.quantization)))
+    return f"{session.model}{AT}{'+'.join((place, *scene.changes))}"
+
+
+def changes_of(settings: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Returns settings and options as a side writes them, such as `dtype=bfloat16`; the quantisation is left out."""
+    values = {**settings, **(options or {})}
+    return tuple(f"{name}={_text_of(value)}" for name, value in values.items() if name != "quantization")
+
+
+def _text_of(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

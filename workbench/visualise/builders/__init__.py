@@ -1,1 +1,1 @@
-"""The builders of views: each takes a `Scene` and `ViewOptions` and returns a `Drawn`."""
+"""The builders of views: each takes a `Scene` and `ViewOptions` and returns a `ViewContent`."""

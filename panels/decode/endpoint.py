@@ -126,8 +126,9 @@ def decoded(
 
     Each has `file`, `greedy` (the text of the best path) and `hypotheses`, best first: `text`, `tokens`, with a lexicon
     `words`, `score`, and its parts `acoustic`, `lm`, `token_lm`, `word_lm`, `neural_lm`, `bonus` and `boost`, which are
-    natural logarithms with their weights. With a reference, `score_of_greedy` and `score_of_best` are error rates. One
-    that failed has `file` and `error` instead. Raises `BadInput` for errors in the request as a whole.
+    natural logarithms with their weights. `notes` says what the n-gram models lack, such as `<unk>`. With a reference,
+    `score_of_greedy` and `score_of_best` are error rates. One that failed has `file` and `error` instead. Raises
+    `BadInput` for errors in the request as a whole.
     """
     pool.guard.check_options(options or {})
     pool.guard.check_arrays(logits)
@@ -160,6 +161,7 @@ def _object(greedy: Row, best: Row, pieces: Sequence[str], count: int) -> dict[s
         "file": best.recording,
         "greedy": text_of(greedy.hypotheses[0], pieces),
         "hypotheses": [_hypothesis(each, pieces) for each in best.hypotheses[:count]],
+        "notes": list(best.notes),
     }
     if greedy.score and best.score:
         values |= {"score_of_greedy": score_dict(greedy.score), "score_of_best": score_dict(best.score)}

@@ -30,7 +30,7 @@ from workbench.decoding.ctc_beam.decoder import CtcDecoder
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_options import BEAM_SIZE, CtcBeamOptions
 from workbench.families.vocabularies.ctc_layouts import LogitsLayout
-from workbench.pipelines.ctc.beam_search import build_decoder
+from workbench.pipelines.ctc.beam_search import build_decoder, ngram_notes
 from workbench.pipelines.ctc.logits_files import read_logits, with_columns
 from workbench.pipelines.ctc.token_files import blank_of, read_tokens, tokens_for
 from workbench.registry.registry import Registry
@@ -109,7 +109,7 @@ class Row:
     score: Score | None = None
     seconds: float = 0.0  # time for decoding alone
     error: str = ""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the n-gram models lack, and what counts instead
 
     @property
     def best(self) -> Hypothesis | None:
@@ -359,13 +359,16 @@ def _decoded(row: Row, decodings: Decodings, stop: threading.Event) -> Row:
     """Returns the finished row."""
     logits, layout = decodings.logits[row.place], decodings.layout
     assert layout is not None
+    notes: tuple[str, ...] = ()
     start = time.perf_counter()
     if row.decoder == GREEDY:
         hypotheses: tuple[Hypothesis, ...] = (greedy_hypothesis(logits, layout),)
     else:
-        hypotheses = tuple(searched(decodings.decoders[row.decoder], logits, stop, KEPT_HYPOTHESES))
+        decoder = decodings.decoders[row.decoder]
+        hypotheses, notes = tuple(searched(decoder, logits, stop, KEPT_HYPOTHESES)), ngram_notes(decoder)
     seconds = time.perf_counter() - start
     words = tuple(words_of(each, layout.pieces) for each in hypotheses)
     text = text_of(hypotheses[0], layout.pieces) if hypotheses else ""
     rating = None if row.reference is None else score(row.reference, text)
-    return replace(row, status="done", activity="", hypotheses=hypotheses, words=words, score=rating, seconds=seconds)
+    done = replace(row, status="done", activity="", hypotheses=hypotheses, words=words, notes=notes)
+    return replace(done, score=rating, seconds=seconds)

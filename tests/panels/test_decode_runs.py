@@ -292,6 +292,17 @@ def test_homophones_example_has_no_word_errors_with_the_guided_decoder(pool: Ses
 # For scripts.
 
 
+def test_notes_on_an_incomplete_language_model_come_with_the_result(pool: SessionPool, files: dict[str, Path]) -> None:
+    """On the page as to a script: the model here lacks <s>, and the search without it has nothing to say."""
+    sentence = "tokens.arpa has no <s>: the first word follows no history"
+    state = ran(pool, job(pool, files, options(files, "lm"))).state
+    assert {row.decoder: row.notes for row in state.rows} == {GREEDY: (), BEAM: (), GUIDED: (sentence,)}
+    assert results_html(state).count("tokens.arpa has no &lt;s&gt;") == 1
+    request = {"logits": [str(files["logits"])], "tokens": str(files["tokens"])}
+    [result] = decoded(pool, [], "", files={"lm": str(files["lm"])}, **request)
+    assert result["notes"] == [sentence] and decoded(pool, [], "", **request)[0]["notes"] == []
+
+
 def test_script_result_contains_hypotheses_with_score_terms(pool: SessionPool, files: dict[str, Path]) -> None:
     paths = {name: str(files[name]) for name in ("lexicon", "word_lm", "boost")}
     [result] = decoded(

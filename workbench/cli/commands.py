@@ -37,7 +37,7 @@ from workbench.registry.resolve import check_options
 from workbench.session.values import Transcript
 from workbench.system.atomic_files import check_outputs, explained_file_errors
 from workbench.system.endings import end_in_order, is_ended, stopped_status
-from workbench.system.streams import open_closed_streams, print_any_name
+from workbench.system.streams import open_closed_streams, print_any_letter
 from workbench.text.exports import find_format
 from workbench.trace.steps import read_steps
 from workbench.trace.trace import StageFilter
@@ -50,7 +50,7 @@ DEBUG = "WORKBENCH_DEBUG"  # if this environment variable is set, errors show th
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status; `KeyboardInterrupt` is for `workbench.cli.program`."""
     open_closed_streams()
-    print_any_name()
+    print_any_letter()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parsed = parser().parse_args(arguments)
     end_in_order()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal or a pipe that cannot show all letters
     try:
         from workbench.cli.commands import main as run
 

@@ -23,8 +23,20 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - until the program ends
 
 
-def print_any_name() -> None:
-    r"""Makes stdout print names of files that are not UTF-8: a byte 0xFF as `\udcff`, which JSON reads back."""
+def print_any_letter() -> None:
+    r"""Makes stdout escape what it cannot encode as JSON does: `\u4e00`, and a byte 0xFF in a file's name as `\udcff`.
+
+    So lines of JSON stay valid where the terminal or the pipe is not for UTF-8.
+    """
     reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None and codecs.lookup(sys.stdout.encoding).name == "utf-8":
-        reconfigure(errors="backslashreplace")
+    if reconfigure is not None:
+        codecs.register_error("workbench.json", _json_escapes)
+        reconfigure(errors="workbench.json")
+
+
+def _json_escapes(error: UnicodeError) -> tuple[str, int]:
+    """Returns the escapes for the letters that cannot be encoded, and where the text goes on."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end

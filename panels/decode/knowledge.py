@@ -95,7 +95,7 @@ def _ngrams(path: str, symbols: Sequence[str], units: str) -> str:
         )
     count = sum(map(len, tables.orders))
     share = f"{known_count} of the {len(symbols)} {units} are in it"
-    return f"Order {tables.order}, {count} n-grams; {share}{_notes(NgramModel(tables, symbols).notes)}."
+    return f"Order {tables.order}, {counted(count, 'n-gram')}; {share}{_notes(NgramModel(tables, symbols).notes)}."
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -112,8 +112,8 @@ def _lexicon(path: str, layout: LogitsLayout, lexicon: str | None) -> str:
     shared_clause = f"; {shared_count} spellings stand for several words" if shared_count > 1 else ""
     shared_clause = "; 1 spelling stands for several words" if shared_count == 1 else shared_clause
     return (
-        f"{len(words_and_spellings.words)} words with {sum(map(len, words_and_spellings.pronunciations))} "
-        f"spellings{shared_clause}."
+        f"{counted(len(words_and_spellings.words), 'word')} with "
+        f"{counted(sum(map(len, words_and_spellings.pronunciations)), 'spelling')}{shared_clause}."
     )
 
 

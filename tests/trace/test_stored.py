@@ -193,6 +193,13 @@ def test_object_arrays_are_refused_without_unpickling(tmp_path: Path) -> None:
     assert_refused(tmp_path / "dumps", "x.npy holds [('a', '<f4'), ('b', '<i4')]; expected numbers")
 
 
+def test_bfloat16_in_an_npy_file_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.zeros(2, dtype="V2"))  # as of ml_dtypes.bfloat16
+    assert_refused(
+        tmp_path / "t.npy", "t.npy holds |V2 (numpy has no bfloat16 and writes it so; convert it to float32)"
+    )
+
+
 def test_unprintable_or_duplicate_array_names_are_refused(tmp_path: Path) -> None:
     save_file({"a\n\x1b[31m": np.ones(2)}, tmp_path / "t.safetensors")
     assert_refused(

@@ -284,9 +284,9 @@ def _header(file: IO[bytes], size: int, place: str) -> str:
     """Returns the type of an array in a file of `size` bytes, after a check of its header."""
     header = read_array_header(file, place)
     if header.dtype.hasobject or header.dtype.kind not in "biufcSU":
-        raise BadInput(
-            f"{place} holds {'objects' if header.dtype.hasobject else header.dtype}; expected numbers or a string"
-        )
+        kind = "objects" if header.dtype.hasobject else str(header.dtype)
+        hint = " (numpy has no bfloat16 and writes it so; convert it to float32)" if kind == "|V2" else ""
+        raise BadInput(f"{place} holds {kind}{hint}; expected numbers or a string")
     check_claim(header, size - file.tell(), LARGEST_ARRAY, place)
     return header.dtype.name
 

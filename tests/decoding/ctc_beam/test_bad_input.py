@@ -80,7 +80,7 @@ def test_no_recordings_give_no_results() -> None:
         (lambda: CtcDecoder(4, 0, SearchOptions(threshold=-1.0)), "option threshold"),
         (lambda: CtcDecoder(4, 4), "the blank is 4; expected a token id from 0 to 3"),
         (lambda: CtcDecoder(4, -1), "the blank is -1"),
-        (lambda: CtcDecoder(1, 0), "the vocabulary has 1 tokens"),
+        (lambda: CtcDecoder(1, 0), "the vocabulary has 1 token;"),
         (lambda: CtcDecoder(4, 0, word_lm=model()), "needs a lexicon"),
         (lambda: CtcDecoder(4, 0, neural_lm=model()), "needs a lexicon"),
         (lambda: CtcDecoder(4, 0, lexicon=Lexicon((), ())), "the lexicon has no words"),

@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option_specs
+from workbench.core.phrases import counted
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.knowledge import Knowledge
 from workbench.decoding.ctc_beam.lexicon import Lexicon
@@ -167,7 +168,7 @@ def _check(decoder: CtcDecoder) -> None:
         value = getattr(decoder.options, spec.name)
         check_value(spec, value, f"option {spec.name} of the beam search is {value!r:.80}")
     if vocabulary < 2:
-        raise BadInput(f"the vocabulary has {vocabulary} tokens; expected the blank and at least one other")
+        raise BadInput(f"the vocabulary has {counted(vocabulary, 'token')}; expected the blank and at least one other")
     if not 0 <= blank < vocabulary:
         raise BadInput(f"the blank is {blank}; expected a token id from 0 to {vocabulary - 1}")
     if decoder.lexicon is None and (decoder.word_lm is not None or decoder.neural_lm is not None):

@@ -33,6 +33,15 @@ def test_helper_symbols_behind_the_columns_are_left_out() -> None:
     assert workbench.CtcBeamSearch((*TOKENS, "#0", "#1"), nbest=4).decode(LOGITS) == found
 
 
+def test_object_of_tokens_is_read_by_its_columns() -> None:
+    """As `get_vocab` of transformers returns it, and `vocab.json` in whatever order."""
+    found = workbench.CtcBeamSearch(TOKENS, nbest=4).decode(LOGITS)
+    columns = {"b": 2, "<blk>": 0, "a": 1}
+    assert workbench.CtcBeamSearch(columns, nbest=4).decode(LOGITS) == found
+    with pytest.raises(BadInput, match="does not give each token an id from 0 to 2, each once"):
+        workbench.CtcBeamSearch({**columns, "a": 3})
+
+
 def test_options_accept_path_objects(tmp_path: Path) -> None:
     (tmp_path / "lexicon.txt").write_text("ab\ta b\n")
     search = workbench.CtcBeamSearch(TOKENS, lexicon=tmp_path / "lexicon.txt")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.decoding.ctc_options import CtcBeamOptions
 from workbench.families.vocabularies.ctc_layouts import LogitsLayout
+from workbench.families.vocabularies.funasr import pieces_by_id
 from workbench.pipelines.ctc.beam_search import Hypotheses, build_decoder, ngram_notes, text_hypothesis
 from workbench.pipelines.ctc.logits_files import check_logits, read_logits, with_columns
 from workbench.pipelines.ctc.token_files import blank_of, check_tokens, read_tokens, tokens_for
@@ -33,8 +34,9 @@ class CtcBeamSearch:
     or `with`, ends it.
 
     Args:
-        tokens: a text for each column of the logits, the blank included; or the path of a file with them, one in each
-            line, with or without ids; or the layout of a model's logits, which has a blank of its own.
+        tokens: a text for each column of the logits, the blank included, or an object with the column of each text, as
+            in `vocab.json`; or the path of a file with them, one in each line, with or without ids; or the layout of a
+            model's logits, which has a blank of its own.
         blank: the index of the blank, or its name; by default found by its name (see `blank_of`).
         registry: opens the neural language model; by default a new registry.
 
@@ -43,7 +45,7 @@ class CtcBeamSearch:
 
     def __init__(
         self,
-        tokens: str | Path | Sequence[str] | LogitsLayout,
+        tokens: str | Path | Sequence[str] | Mapping[str, int] | LogitsLayout,
         blank: int | str | None = None,
         *,
         registry: Registry | None = None,
@@ -132,7 +134,12 @@ class CtcBeamSearch:
         self.close()
 
 
-def _listed(tokens: str | Path | Sequence[str], blank: int | str | None) -> LogitsLayout:
-    names = read_tokens(tokens) if isinstance(tokens, (str, Path)) else tuple(tokens)
+def _listed(tokens: str | Path | Sequence[str] | Mapping[str, int], blank: int | str | None) -> LogitsLayout:
+    if isinstance(tokens, (str, Path)):
+        names = read_tokens(tokens)
+    elif isinstance(tokens, Mapping):  # its own order may be another
+        names = tuple(pieces_by_id(tokens, "the object of tokens"))
+    else:
+        names = tuple(tokens)
     check_tokens(names, "the list of tokens")
     return LogitsLayout(names, blank_of(blank, names))

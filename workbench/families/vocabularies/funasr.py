@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -122,11 +122,14 @@ def read_token_list(path: Path) -> Vocabulary:
     except (BadInput, ValueError, RecursionError) as error:
         reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else message_of(error)
         raise BadInput(f"{where} cannot be read as a list of tokens: {reason}") from error
-    return _listed(_by_id(pieces, where) if isinstance(pieces, dict) and pieces else pieces, where, path.name)
+    return _listed(pieces_by_id(pieces, where) if isinstance(pieces, dict) and pieces else pieces, where, path.name)
 
 
-def _by_id(ids: dict[str, Any], where: str) -> list[str]:
-    """Returns the pieces of an object such as `vocab.json` of wav2vec2 in id order."""
+def pieces_by_id(ids: Mapping[str, Any], where: str) -> list[str]:
+    """Returns the pieces of an object such as `vocab.json` of wav2vec2 in id order.
+
+    Raises `BadInput` unless each piece has an id from 0 on, each once.
+    """
     numbers = list(ids.values())
     if not all(type(number) is int for number in numbers) or sorted(numbers) != list(range(len(numbers))):
         raise BadInput(

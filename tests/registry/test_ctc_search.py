@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import workbench
 from workbench.core.errors import BadInput
@@ -63,6 +65,13 @@ def test_options_accept_path_objects(tmp_path: Path) -> None:
 def test_invalid_logits_are_refused(logits: Any, expected: str) -> None:
     with pytest.raises(BadInput, match=expected):
         workbench.CtcBeamSearch(TOKENS).decode(logits)
+
+
+def test_probabilities_in_bfloat16_are_refused(tmp_path: Path) -> None:
+    probabilities = torch.tensor(np.random.default_rng(1).normal(scale=5.0, size=(200, 3))).softmax(dim=1)
+    save_file({"probabilities": probabilities.bfloat16()}, tmp_path / "it.safetensors")
+    with pytest.raises(BadInput, match=r"it\.safetensors holds probabilities"):
+        workbench.CtcBeamSearch(TOKENS).decode(tmp_path / "it.safetensors")
 
 
 @pytest.mark.parametrize(

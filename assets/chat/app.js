@@ -11,7 +11,7 @@ import {VoiceControl} from './talking.js';
 import {Voice} from './voice.js';
 import {pack, chatUrl, post, unpack} from './wire.js';
 
-const WIDE_SCREEN = 1000; // pixels; on wider screens the list and the settings are beside the conversation
+const WIDE_SCREEN = matchMedia('(min-width: 62.5em)'); // the list and the settings are beside the conversation
 
 const makeId = () => crypto.randomUUID?.() || `${Date.now()}-${Math.random()}`;
 
@@ -58,7 +58,7 @@ class Chat {
       if (event.key !== 'Escape') return;
       if (this.composer.recording) this.composer.finish(false, true);
       else if (this.answering.live || engine.playback) this.answering.stop();
-      else if (innerWidth < WIDE_SCREEN) { this.toggleSide('list', false); this.toggleSide('settings', false); }
+      else if (!WIDE_SCREEN.matches) { this.toggleSide('list', false); this.toggleSide('settings', false); }
     });
     engine.watchers.add(({played, missed, level}) => {  // the sound that plays now
       Object.assign(this.root.dataset, {played, missed: missed ?? this.root.dataset.missed, level: level.toFixed(4)});
@@ -86,7 +86,7 @@ class Chat {
     const lastChat = this.chats.find((chat) => chat.id === loadSetting('open'));
     if (lastChat) this.show(lastChat);
     else this.newChat();
-    const isWide = innerWidth >= WIDE_SCREEN;
+    const isWide = WIDE_SCREEN.matches;
     this.toggleSide('list', isWide && this.chats.length > 0);
     this.toggleSide('settings', isWide && innerWidth >= 1200);
     this.root.dataset.ready = 'yes';
@@ -122,7 +122,7 @@ class Chat {
 
   newChat() {
     if (this.answering.live) this.answering.stop();
-    this.toggleSide('list', innerWidth >= WIDE_SCREEN && this.root.classList.contains('with-list'));
+    this.toggleSide('list', WIDE_SCREEN.matches && this.root.classList.contains('with-list'));
     const chat = {id: makeId(), title: '', created: new Date().toISOString(), changed: Date.now(), columns: this.defaultColumns(), turns: []};
     this.show(chat);
     this.composer.textArea.focus({preventScroll: true});
@@ -161,7 +161,7 @@ class Chat {
     this.list.replaceChildren(...this.chats.map((chat) => make('li', {class: chat === this.chat ? 'current' : ''},
       make('button', {type: 'button', class: 'open', 'aria-current': chat === this.chat ? 'true' : null, onclick: () => {
         this.show(chat);
-        if (innerWidth < WIDE_SCREEN) this.toggleSide('list', false);
+        if (!WIDE_SCREEN.matches) this.toggleSide('list', false);
       }}, chat.title || 'New chat'),
       iconButton('trash', `Delete the chat ${chat.title}`, () => this.deleteChat(chat)))));
   }
@@ -204,7 +204,7 @@ class Chat {
 
   toggleSide(side, open = !this.root.classList.contains(`with-${side}`)) {
     this.root.classList.toggle(`with-${side}`, open);
-    if (open && innerWidth < WIDE_SCREEN) this.root.classList.remove(side === 'list' ? 'with-settings' : 'with-list');
+    if (open && !WIDE_SCREEN.matches) this.root.classList.remove(side === 'list' ? 'with-settings' : 'with-list');
     this.root.querySelector(`.open-${side}`)?.setAttribute('aria-expanded', String(open));
   }
 

@@ -7,15 +7,15 @@ import {gestures} from './gestures.js';
 import {SHORTCUTS, pressed} from './keys.js';
 import {LANE, Lanes, lastBefore, segmentAt, wordAt} from './lanes.js';
 import {Marks} from './marks.js';
-import {Pane, View, fit} from './pane.js';
+import {Pane, View, fit, textScale} from './pane.js';
 import {SPEEDS, Sound} from './sound.js';
 import {Tiles} from './tiles.js';
 import {Wave, clock} from './wave.js';
 
 const SHORTEST = 0.01; // seconds in view
-const RULER = 22; // pixels
+const RULER = 22; // pixels while text has its usual size
 const MAP = 28; // pixels
-const NARROW = matchMedia('(max-width: 760px)');
+const NARROW = matchMedia('(max-width: 47.5em)');
 const WINDOW = 2; // pixels: border of the stretch in view on the map
 const POLL = 150; // milliseconds between questions how far the overview is
 
@@ -251,7 +251,7 @@ export class Timeline {
     this.names.replaceChildren(...this.lanes.list.map((lane, row) => {
       const open = lane.key === this.active;
       const title = open ? `${lane.title}: its segments are below; drag their borders to correct times` : `Segments and export of ${lane.title}`;
-      return make('button', {type: 'button', style: `top: ${row * LANE}px`, title, 'aria-pressed': String(open), onclick: () => this.openLane(lane.key)},
+      return make('button', {type: 'button', style: `top: ${row * LANE / 16}rem`, title, 'aria-pressed': String(open), onclick: () => this.openLane(lane.key)},
         lane.title, lane.note ? make('small', {}, ` ${lane.note}`) : null);
     }));
     const words = this.lanes.list.flatMap((lane) => lane.words);
@@ -271,17 +271,21 @@ export class Timeline {
 
   get heights() { return NARROW.matches ? {wave: 64, bank: 44} : {wave: 84, bank: 64}; }
 
+  get ruler() { return RULER * this.lanes.scale; }
+
   resize() {
     const width = this.stage.clientWidth;
     if (!width || !this.link) return;
+    this.lanes.scale = textScale();
+    const {ruler} = this;
     const {wave, bank} = this.heights;
     const sharp = Math.min(devicePixelRatio || 1, 2);
     const mapWidth = this.mapBox.clientWidth || width - 2; // it may be hidden; it has a border
     Object.assign(this, {width, sharp});
-    fit(this.soundBox, width, RULER + wave + bank, sharp);
+    fit(this.soundBox, width, ruler + wave + bank, sharp);
     fit(this.rowBox, width, this.lanes.height, sharp);
     fit(this.mapPicture, mapWidth, MAP, sharp);
-    this.marks.resize(width, RULER + wave + bank + this.lanes.height, sharp);
+    this.marks.resize(width, ruler + wave + bank + this.lanes.height, sharp);
     this.window.resize(mapWidth, MAP, sharp);
     for (const marks of [this.marks, this.window]) marks.recolour(this.root);
     this.laneBox.hidden = !this.lanes.list.length;
@@ -346,11 +350,11 @@ export class Timeline {
   }
 
   paintSounds(context, view, left, right) {
-    const {wave} = this;
+    const {wave, ruler} = this;
     const high = this.heights;
-    wave.ruler(context, view, left, right, RULER);
-    const known = wave.waveform(context, view, left, right, RULER, high.wave);
-    return wave.filterbank(context, view, left, right, RULER + high.wave, high.bank) && known;
+    wave.ruler(context, view, left, right, ruler, this.lanes.scale);
+    const known = wave.waveform(context, view, left, right, ruler, high.wave);
+    return wave.filterbank(context, view, left, right, ruler + high.wave, high.bank) && known;
   }
 
   paintRows(context, view, left, right) {
@@ -404,7 +408,7 @@ export class Timeline {
   hit(event) {
     const box = this.stage.getBoundingClientRect();
     const touch = event.pointerType !== 'mouse';
-    const found = {pans: touch || event.clientY - box.top < RULER, border: null, lane: null};
+    const found = {pans: touch || event.clientY - box.top < this.ruler, border: null, lane: null};
     if (!this.link) return found;
     const lanes = this.rowBox.getBoundingClientRect();
     if (event.clientY < lanes.top || !this.lanes.list.length) return found;

@@ -3,8 +3,9 @@
 // differs, timed, confidence]], missing: [[time, text]]}.
 import {themed} from '../../visualise/scripts/colours.js';
 
-export const NAME = 20; // pixels: the line of a lane's name
-export const ROW = 34; // pixels: its segments and words
+// Pixels while text has its usual size: the line of a lane's name, its segments and words, both.
+const NAME = 20;
+const ROW = 34;
 export const LANE = NAME + ROW;
 const BESIDE = 8; // pixels by which a mark may be wider than its time
 const OUTSIDE = 16; // pixels before the view
@@ -42,6 +43,7 @@ export class Lanes {
   constructor(element) {
     this.element = element;
     this.list = [];
+    this.scale = 1; // of the text
     this.recolour();
   }
 
@@ -56,7 +58,7 @@ export class Lanes {
     this.list = list.map((lane) => ({...lane, longest: Math.max(0, ...lane.segments.map(([start, end]) => end - start))}));
   }
 
-  get height() { return this.list.length * LANE; }
+  get height() { return this.list.length * LANE * this.scale; }
 
   // What is lit at a time, as text that changes when something else is.
   litAt(time) { return this.list.map((lane) => `${segmentAt(lane, time)}.${wordAt(lane, time)}`).join(); }
@@ -66,8 +68,8 @@ export class Lanes {
     const beside = BESIDE * view.sharp;
     const part = {from: view.time(left - beside), to: view.time(right + beside)};
     context.textBaseline = 'middle';
-    context.font = this.font = `${view.width < 500 ? 13 : 14}px ${this.reading}`;
-    this.list.forEach((lane, row) => this.lane(context, lane, view, part, row * LANE + NAME, cursor, lane.key === active, grabbed));
+    context.font = this.font = `${(view.width < 500 ? 13 : 14) * this.scale}px ${this.reading}`;
+    this.list.forEach((lane, row) => this.lane(context, lane, view, part, (row * LANE + NAME) * this.scale, cursor, lane.key === active, grabbed));
   }
 
   // Returns the last column that depends on where the view begins: the label of a word that began earlier stands at the
@@ -82,7 +84,7 @@ export class Lanes {
 
   lane(context, lane, view, {from, to}, y, cursor, active, grabbed) {
     const {ink} = this;
-    const [top, height] = [y, ROW - 6].map((each) => Math.round(each * view.sharp) / view.sharp);
+    const [top, height] = [y, ROW * this.scale - 6].map((each) => Math.round(each * view.sharp) / view.sharp);
     // Keeps places near the view, because canvases are not exact far outside it.
     const at = (time) => Math.min(Math.max(view.x(time), -OUTSIDE), view.width + WIDEST);
     const thin = 1 / view.sharp;
@@ -188,13 +190,13 @@ export class Lanes {
 
   // The lane, segment and border under a point of the canvas; `near` is how far from a border counts as on it.
   under(x, y, {from, to}, width, active, near) {
-    const row = Math.floor(y / LANE);
+    const row = Math.floor(y / (LANE * this.scale));
     const lane = this.list[row];
     if (!lane) return null;
     const time = from + x / width * (to - from);
     const reach = near * (to - from) / width;
     let border = null;
-    if (lane.key === active && y - row * LANE > NAME - 4) {
+    if (lane.key === active && y - row * LANE * this.scale > NAME * this.scale - 4) {
       const around = [lastBefore(lane.segments, time - reach), lastBefore(lane.segments, time + reach)];
       let best = reach;
       for (let index = Math.max(around[0] - 1, 0); index <= Math.min(around[1] + 1, lane.segments.length - 1); index += 1) {

@@ -6,8 +6,9 @@ const BANDS = 80;
 const COARSEST = 20;
 const SAMPLES = 32768; // of a request
 const READ = {peaks: (bytes) => new Int16Array(bytes), mels: (bytes) => new Uint8Array(bytes)};
-const LABEL = 74; // pixels that a label of the ruler may take
-const LABEL_TEXT = 50; // pixels that its text takes
+// Pixels that a label of the ruler may take, and that its text takes, while text has its usual size.
+const LABEL = 74;
+const LABEL_TEXT = 50;
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200];
 
 const channels = (hex) => [1, 3, 5].map((place) => parseInt(hex.slice(place, place + 2), 16));
@@ -40,23 +41,23 @@ export class Wave {
     this.ink = {line: themed(this.element, '--line'), muted: themed(this.element, '--muted'), accent: themed(this.element, '--accent')};
   }
 
-  // Paints columns `left` to `right` of a view.
-  ruler(context, view, left, right, height) {
+  // Paints columns `left` to `right` of a view, with text of so many times its usual size.
+  ruler(context, view, left, right, height, scale) {
     const {seconds, sharp} = view;
-    const step = STEPS.find((each) => each / (seconds * sharp) >= LABEL) ?? 7200;
+    const step = STEPS.find((each) => each / (seconds * sharp) >= LABEL * scale) ?? 7200;
     const {muted, line} = this.ink;
     context.fillStyle = line;
     context.fillRect(left / sharp, height - 1, (right - left) / sharp, 1);
-    context.font = '11px system-ui, sans-serif';
+    context.font = `${11 * scale}px system-ui, sans-serif`;
     context.textBaseline = 'middle';
     const to = view.time(right);
     const end = view.x(this.about.seconds); // no pan shows the rest of a label that the end of the recording cuts
-    for (let tick = Math.max(Math.ceil(view.time(left - LABEL * sharp) / step), 0); tick * step <= to; tick += 1) {
+    for (let tick = Math.max(Math.ceil(view.time(left - LABEL * scale * sharp) / step), 0); tick * step <= to; tick += 1) {
       const x = view.x(tick * step);
       context.fillStyle = line;
       context.fillRect(x, height - 7, 1, 7);
       context.fillStyle = muted;
-      if (x + LABEL_TEXT < end) context.fillText(clock(tick * step, step), x + 4, height / 2);
+      if (x + LABEL_TEXT * scale < end) context.fillText(clock(tick * step, step), x + 4, height / 2);
     }
   }
 

@@ -39,7 +39,7 @@ def sources_card(samples: Sequence[Sample]) -> Sources:
     """Creates the card with what is decoded; returns its inputs."""
     with gr.Column(elem_classes="card"):
         step_title(1, "Recordings and model")
-        recording = recording_inputs(samples, "Recordings", 130, "decode", several=True)
+        recording = recording_inputs(samples, "Recordings", 8.125, "decode", several=True)
         model = gr.Dropdown([], label="Model with a CTC head", elem_id="decode-model")
         with folded("Or files of logits", elem_id="decode-files"):
             html_block(LOGITS)
@@ -102,7 +102,7 @@ def knowledge_card(examples: str) -> Knowledge:
 def _knowledge_file(option: str) -> gr.File:
     return gr.File(
         label=FILES[option],
-        height=96,
+        height="6rem",
         min_width=130,
         elem_id=_id_of(option),
         elem_classes=["boxed", "small-box"],

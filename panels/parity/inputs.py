@@ -50,7 +50,7 @@ def model_and_input(models: list[tuple[str, str]], samples: Sequence[Sample]) ->
         model = gr.Dropdown(models, value=models[0][1] if models else None, label="Model", elem_id="parity-model")
         note = html_block("", elem_id="parity-note")
         with gr.Column(elem_id="parity-speech", elem_classes=BARE) as speech:
-            recording = recording_inputs(samples, "Recording", 130, "parity")
+            recording = recording_inputs(samples, "Recording", 8.125, "parity")
         with gr.Column(elem_classes=visibility_classes(False, BARE)) as text:
             prompt = gr.Textbox(
                 value="", label="Prompt", info=PROMPT_INFO, lines=3, max_lines=12, elem_id="parity-prompt"

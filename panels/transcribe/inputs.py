@@ -25,7 +25,7 @@ def recording_card(samples: Sequence[Sample]) -> RecordingInputs:
     """Creates the card with the recordings and the live microphone; returns the inputs for recordings."""
     with gr.Column(elem_classes="card"):
         step_title(1, "Recording")
-        recording = recording_inputs(samples, "Recordings to transcribe", 150, several=True)
+        recording = recording_inputs(samples, "Recordings to transcribe", 9.375, several=True)
         timeline_beside("timeline")
         with folded("Live: write while you speak"):
             live_microphone()

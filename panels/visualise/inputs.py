@@ -31,7 +31,7 @@ def sources_card(samples: Sequence[Sample]) -> Sources:
     with gr.Column(elem_classes="card"):
         step_title(1, "Recording and model")
         with gr.Column(elem_id="visualise-speech") as speech:
-            recording = recording_inputs(samples, "Recording", 110, "visualise")
+            recording = recording_inputs(samples, "Recording", 6.875, "visualise")
         text = gr.Textbox(
             value="",
             label="Text",

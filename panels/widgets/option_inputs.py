@@ -125,7 +125,9 @@ def _input(option: OptionField, registry: Registry, prefix: str) -> gr.component
     choices = {"vad": vad_choices, "neural_lm": neural_choices}.get(spec.name, lambda _: spec.choices)(registry)
     if spec.file:
         # A longer label would cover the text of the box.
-        return gr.File(type="filepath", label=option.label, height=110, elem_id=common["elem_id"], elem_classes="boxed")
+        return gr.File(
+            type="filepath", label=option.label, height="6.875rem", elem_id=common["elem_id"], elem_classes="boxed"
+        )
     if choices and spec.default is None:
         return gr.Dropdown([("default", ""), *((each, each) for each in choices)], value="", **common)
     if choices:

@@ -28,13 +28,13 @@ class RecordingInputs(NamedTuple):
 
 
 def recording_inputs(
-    samples: Sequence[Sample], label: str, height: int, tab: str = "", several: bool = False
+    samples: Sequence[Sample], label: str, height: float, tab: str = "", several: bool = False
 ) -> RecordingInputs:
     """Creates the inputs at the current position of the page.
 
     Args:
         label: the label of the box for files.
-        height: the height of the box, in pixels.
+        height: the height of the box, in rem.
         tab: the name that the ids of the components begin with; empty for ids without one.
         several: whether the box takes several files, and all samples at once.
     """
@@ -45,7 +45,7 @@ def recording_inputs(
         file_count="multiple" if several else "single",
         label=label,
         allow_reordering=several,
-        height=height,
+        height=f"{height}rem",
         elem_id=f"{before}recording{'s' if several else ''}",
         elem_classes=css,
     )

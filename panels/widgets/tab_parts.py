@@ -28,7 +28,11 @@ def folded(title: str, **settings: Any) -> gr.Accordion:
 def file_box(label: str, elem_id: str, several: bool = False) -> gr.File:
     """Creates a box for a file, or for several."""
     return gr.File(
-        file_count="multiple" if several else "single", label=label, height=130, elem_id=elem_id, elem_classes="boxed"
+        file_count="multiple" if several else "single",
+        label=label,
+        height="8.125rem",
+        elem_id=elem_id,
+        elem_classes="boxed",
     )
 
 

@@ -21,6 +21,18 @@ SLATE = gr.themes.Color(
 SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Helvetica Neue", "sans-serif")
 MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "DejaVu Sans Mono", "monospace")
 
+# Gradio's medium sizes, which it has in pixels. In rem they follow the size of text that the browser is set to.
+TEXT = gr.themes.Size(
+    xxs="0.5625rem",
+    xs="0.625rem",
+    sm="0.75rem",
+    md="0.875rem",
+    lg="1rem",
+    xl="1.375rem",
+    xxl="1.625rem",
+    name="text_rem",
+)
+
 
 def head() -> str:
     """Returns the head of the page: the style sheets unchanged, that of the parts of parity reports, and the scripts
@@ -61,7 +73,7 @@ def theme() -> gr.Theme:
         neutral_hue=SLATE,
         radius_size=gr.themes.sizes.radius_md,
         spacing_size=gr.themes.sizes.spacing_md,
-        text_size=gr.themes.sizes.text_md,
+        text_size=TEXT,
         font=SANS,
         font_mono=MONO,
     )

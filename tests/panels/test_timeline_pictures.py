@@ -11,6 +11,7 @@ import pytest
 from tests.panels.conftest import Served
 from tests.panels.test_timeline import READY, TIMELINE
 from tests.panels.test_transcribe_page import add_files, expect, open_page
+from tests.support.widths import PHONE
 from workbench.audio.read import SAMPLE_RATE, write_wav
 
 SECONDS = 60
@@ -105,6 +106,37 @@ def test_panned_picture_equals_the_same_view_painted_anew(
         for other, most, drawn in sounds + rows:  # smoothed edges, which depend on where the browser begins to paint
             assert drawn > 1000 and other < 0.03 * drawn and most < 64, (view, sounds, rows)
     context.close()
+
+
+# For each name of a lane: the height of its letters beyond its line, the painted rows under it, those of a lane below it.
+UNDER_NAMES = """() => {
+  const {names, rows} = document.querySelector('.timeline').timeline;
+  const top = rows.canvas.getBoundingClientRect().top;
+  const painted = (from, to) => {
+    const {data} = rows.context.getImageData(0, from, rows.canvas.width, to - from);
+    const width = 4 * rows.canvas.width;
+    const isPainted = (row) => data.subarray(row * width, (row + 1) * width).some(Boolean);
+    return Array.from({length: to - from}, (_, row) => row).filter(isPainted).length;
+  };
+  return [...names.children].map((name) => {
+    const {top: begin, bottom: end} = name.getBoundingClientRect();
+    const [from, to] = [begin - top, end - top].map(Math.round);
+    return [name.scrollHeight - name.clientHeight, painted(from + 6, to), painted(to, to + 28)];
+  });
+}"""
+
+
+@pytest.mark.browser
+def test_large_text_has_room_for_the_names_of_lanes_and_tabs(served: Served, page: Any, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": PHONE, "height": 844})
+    open_page(page, served)
+    page.add_style_tag(content="html { font-size: 200% !important; }")
+    add_files(page, recording(tmp_path / "noise.wav"))
+    expect(page.locator(READY)).to_be_visible()
+    page.evaluate(LANES, SECONDS)
+    assert page.evaluate(UNDER_NAMES) == [[0, 0, 28]] * 3
+    tabs = page.get_by_role("tab").all()
+    assert not [tab.inner_text() for tab in tabs if tab.evaluate("each => each.scrollWidth > each.clientWidth")]
 
 
 # The columns of the canvas over the stage that are not clear, in runs of [first, beyond], half way down.

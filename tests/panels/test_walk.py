@@ -136,6 +136,16 @@ def test_checkboxes_follow_the_dark_colour_scheme(served: Served, page: Any) -> 
 
 
 @pytest.mark.browser
+@pytest.mark.tabs("transcribe")
+def test_page_in_a_chinese_browser_says_that_it_is_in_english(served: Served, chromium: Any) -> None:
+    page = chromium.new_page(locale="zh-CN")
+    open_page(page, served)
+    language = page.evaluate("[navigator.language, document.documentElement.lang]")
+    page.close()
+    assert language == ["zh-CN", "en"]
+
+
+@pytest.mark.browser
 @pytest.mark.tabs("transcribe,parity")
 def test_chosen_items_and_data_colours_remain_with_forced_colours(served: Served, page: Any) -> None:
     page.emulate_media(forced_colors="active")

@@ -108,7 +108,7 @@ def test_panned_picture_equals_the_same_view_painted_anew(
     context.close()
 
 
-# For each name of a lane: the height of its letters beyond its line, the painted rows under it, those of a lane below it.
+# For each name of a lane: by how much its letters are too high, and how many rows are painted under it and below it.
 UNDER_NAMES = """() => {
   const {names, rows} = document.querySelector('.timeline').timeline;
   const top = rows.canvas.getBoundingClientRect().top;

@@ -23,9 +23,10 @@ from tests.support.sound_files import needs_ffmpeg
 from workbench.audio import ffmpeg
 from workbench.audio.muted import muted_stderr
 from workbench.audio.read import read
-from workbench.audio.refused import EXPECTED, other_kind, reason_of
+from workbench.audio.refused import EXPECTED, reason_of
 from workbench.audio.track import open_track
 from workbench.core.errors import BadInput
+from workbench.formats.other_files import other_kind
 
 TONE = (0.3 * np.sin(np.arange(8000) * 0.1)).astype(np.float32)
 NOISE = np.random.default_rng(0).bytes(20_000)

@@ -30,11 +30,11 @@ from workbench.audio.refused import (
     may_be_mpeg,
     no_samples,
     not_sound,
-    other_kind,
 )
 from workbench.audio.wav_header import WavLayout, wav_layout
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
+from workbench.formats.other_files import other_kind
 
 if TYPE_CHECKING:
     import soundfile

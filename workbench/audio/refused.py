@@ -10,31 +10,13 @@ import struct
 from pathlib import Path
 
 from workbench.core.errors import BadInput
+from workbench.formats.other_files import other_kind
 
 HEAD_BYTES = 4096
 NO_SOUND = "matches no streams"  # in the report of ffmpeg on a file without sound
 EXPECTED = "expected WAV, FLAC, MP3, OGG, M4A or another sound file"
 LOWEST_RATE, HIGHEST_RATE = 1_000, 1_000_000  # Hz; a rate outside comes from a broken header
 
-# First bytes of files that hold no audio, and what these files are.
-_OTHER_FORMATS = (
-    (b"PK\x03\x04", "a ZIP archive, or a file of that form"),
-    (b"\x1f\x8b", "a gzip archive"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"Rar!", "a RAR archive"),
-    (b"BZh", "a bzip2 archive"),
-    (b"\xfd7zXZ\x00", "an xz archive"),
-    (b"%PDF", "a PDF document"),
-    (b"\x89PNG", "a picture (PNG)"),
-    (b"\xff\xd8\xff", "a picture (JPEG)"),
-    (b"GIF8", "a picture (GIF)"),
-    (b"\x7fELF", "a program"),
-    (b"MZ", "a program"),
-    (b"GGUF", "a model (GGUF)"),
-    (b"MThd", "a MIDI file, which holds notes and no sound"),
-    (b"\xd0\xcf\x11\xe0", "an Office document"),
-    (b"SQLite format 3", "a database"),
-)
 # First bytes of audio containers.
 _CONTAINERS = (
     (b"OggS", "an OGG file"),
@@ -47,8 +29,6 @@ _CONTAINERS = (
 )
 _UNKNOWN = "nothing in it is known as sound"
 _WAV = (b"RIFF", b"RF64")
-_WIDE_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks; MPEG audio may begin with the first one, too
-_TAR_MARK = slice(257, 262)
 
 
 def check_path(source: str | os.PathLike[str]) -> str:
@@ -76,20 +56,6 @@ def head_of(path: Path) -> bytes:
     """Returns the first bytes of a file."""
     with path.open("rb") as file:
         return file.read(HEAD_BYTES)
-
-
-def other_kind(head: bytes) -> str | None:
-    """Returns what a file is if it certainly is not a recording, so that no decoder needs to try it; else None."""
-    for first, kind in _OTHER_FORMATS:
-        if head.startswith(first):
-            return kind
-    if head[_TAR_MARK] == b"ustar":
-        return "a tar archive"
-    if head[:2] in _WIDE_TEXT and len(head) >= 8:
-        upper = head[3::2] if head[:2] == _WIDE_TEXT[0] else head[2::2]
-        if upper.count(0) > len(upper) // 2:
-            return "a text"
-    return None
 
 
 def may_be_mpeg(path: Path, head: bytes) -> bool:

@@ -6,6 +6,7 @@ against its real size and the limit before memory is reserved. This file knows n
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from workbench.embeddings.archive import Archive, is_archive
 from workbench.embeddings.content import NAMELESS, Content, StoredTensor, shown
 from workbench.embeddings.embedding import Embedding, as_embedding
 from workbench.embeddings.payload import Source, read_payload
+from workbench.formats.other_files import other_kind
 
 ENCODINGS = ("npy", "npz", "pt", "safetensors")
 
@@ -102,8 +104,13 @@ def _beginning(content: bytes) -> str:
     if not content:
         return "is empty"
     head = content[:_JUDGED]
-    text = head.decode("ascii", "replace").strip()
-    if head.isascii() and text and all(letter.isprintable() or letter.isspace() for letter in text):
+    if kind := other_kind(head):
+        return f"is {kind}"
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head).strip()  # the last letter may be cut
+    except UnicodeDecodeError:
+        text = ""
+    if text and all(letter.isprintable() or letter.isspace() for letter in text):
         return f"is a text that begins with {text.splitlines()[0][:_SHOWN]!r}"
     return f"begins with {content[:_SHOWN]!r}"
 

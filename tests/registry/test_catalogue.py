@@ -59,6 +59,11 @@ def test_checkpoint_directory_is_accepted_as_a_model(
             "there is no model 'demo/sensevoise' and no such directory or GGUF file; did you mean demo/sensevoice?",
         ),
         (
+            "FunAudioLLM/SenseVoiceSmall",  # a repository of the hub, by its own name
+            "there is no model 'FunAudioLLM/SenseVoiceSmall' and no such directory or GGUF file; did you mean "
+            "sensevoice-small?",
+        ),
+        (
             "zzz",
             "there is no model 'zzz' and no such directory or GGUF file; known are demo/sensevoice, demo/paraformer, ",
         ),

@@ -89,7 +89,10 @@ def find_card(model: str | Path, catalogue: Catalogue) -> Card:
 
         family = family_of_gguf(path)
         return Card(str(model), path.stem, family.name, {"gguf": str(path.absolute())}, tasks=family.tasks)
-    suggestions = difflib.get_close_matches(str(model), listed, 1)
+    sought = str(model).lower()
+    repositories = {card.place.lower(): card.id for card in catalogue.cards if card.kind == "hub"}
+    suggestions = difflib.get_close_matches(sought, listed, 1)
+    suggestions += [repositories[each] for each in difflib.get_close_matches(sought, repositories, 1)]
     hint = f"did you mean {suggestions[0]}?" if suggestions else f"known are {', '.join(listed)}."
     unread = next((f" ({each.reason})" for each in catalogue.bad if not each.id), "")  # the card may be in that list
     raise BadInput(f"there is no model {str(model)!r:.300} and no such directory or GGUF file; {hint}{unread}")

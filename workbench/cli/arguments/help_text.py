@@ -249,7 +249,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         choices = [] if action.choices is None or value in action.choices else [str(each) for each in action.choices]
-        if suggestions := difflib.get_close_matches(str(value), choices, 1):
+        if suggestions := difflib.get_close_matches(str(value).lower(), choices, 1):
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {suggestions[0]}?")
         super()._check_value(action, value)
 

@@ -30,6 +30,7 @@ from workbench.families.vocabularies.tiktoken import ByteVocabulary, read_tiktok
 MODELS = ("FunASRNano",)
 ADAPTOR_EPS = 1e-12  # of the adaptor's layer norms; not in the file
 ADAPTOR_HEADS = 8  # the default of the file
+LOW_FRAME_RATE = 8  # frames of the encoder for each position of the prompt, with `use_low_frame_rate`
 SPEECH = -1  # marks the speech's position in a prompt's ids
 SYSTEM = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
 HOTWORDS = (
@@ -243,6 +244,16 @@ def _read_adaptor(checkpoint: FunasrCheckpoint, encoder: SanmConfig, language: L
             f"{where}.llm_dim is {adaptor.llm_dim} and the language model in {language.directory.name} is "
             f"{language.hidden_size} wide; expected the same"
         )
+    most = LOW_FRAME_RATE if adaptor.use_low_frame_rate else 1
+    if adaptor.downsample_rate > most:
+        # FunASR keeps more positions in the prompt than the adaptor has rows: it fills the first, and the rest read
+        # token 0. Its engine on vLLM leaves them out. So such a checkpoint has no one meaning.
+        setting, expected = ("with", f"at most {most}") if adaptor.use_low_frame_rate else ("without", "1")
+        raise BadInput(
+            f"{where}.downsample_rate in {checkpoint.described_in} is {adaptor.downsample_rate} {setting} "
+            f"use_low_frame_rate; expected {expected}, as FunASR's prompt has more positions for speech than this "
+            "adaptor has rows"
+        )
     return adaptor
 
 
@@ -326,15 +337,10 @@ def _ctc_tokens(checkpoint: FunasrCheckpoint) -> Path | None:
 def audio_tokens(frames: int, adaptor: AdaptorConfig) -> int:
     """Returns the number of adaptor rows that the prompt takes, for `frames` LFR frames.
 
-    With the low frame rate it is only the first eighth, by three halvings that are each rounded up: the network learns
-    to move everything there.
+    With the low frame rate it is only the first eighth, rounded up: the network learns to move everything there.
+    Without it, `downsample_rate` is 1.
     """
-    if adaptor.use_low_frame_rate:
-        halved = frames
-        for _ in range(3):
-            halved = (halved - 1) // 2 + 1
-        return halved
-    return -(-frames // adaptor.downsample_rate) if adaptor.downsample_rate > 1 else frames
+    return -(-frames // LOW_FRAME_RATE) if adaptor.use_low_frame_rate else frames
 
 
 def instruction(options: FunasrNanoOptions) -> str:

@@ -58,7 +58,7 @@ class NanoPromptFormat(OwnPrompt):
         itself moves what it heard into the first eighth of the rows.
         """
         frame, adaptor = self.model.frontend.frame_seconds, self.model.adaptor
-        rows = {} if adaptor.use_low_frame_rate else {"adaptor.*": RowTimes(0.0, frame * adaptor.downsample_rate)}
+        rows = {} if adaptor.use_low_frame_rate else {"adaptor.*": RowTimes(0.0, frame)}
         if isinstance(self.model.ctc, CtcBranch):
             rows["ctc.*"] = RowTimes(0.0, frame * self.model.ctc.decoder.downsample_rate)
         return {**front_end_times(self.model.frontend), "encoder.*": RowTimes(0.0, frame), **rows}

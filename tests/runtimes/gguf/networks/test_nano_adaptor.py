@@ -51,8 +51,9 @@ def adaptor(rate: int, low_rate: bool = False, layers: int = 2) -> AdaptorConfig
 
 CONFIGS = {
     "published": adaptor(1, low_rate=True),
-    "stacking": adaptor(3),
-    "stacking, first eighth": adaptor(2, low_rate=True),
+    "every row": adaptor(1),
+    "stacking": adaptor(3, low_rate=True),
+    "stacking as many as the prompt takes": adaptor(8, low_rate=True),
     "without blocks": adaptor(1, layers=0),
 }
 

@@ -49,7 +49,7 @@ def full(folder: Path) -> tuple[Path, list[Path]]:
             "num_attention_heads": 2,
             "num_key_value_heads": 1,
         },
-        audio_adaptor_conf={"llm_dim": 64, "downsample_rate": 3, "use_low_frame_rate": False},
+        audio_adaptor_conf={"llm_dim": 64, "downsample_rate": 3},
     )
     files = []
     for number in range(8):

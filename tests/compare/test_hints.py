@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from workbench.compare import compare, judge
 from workbench.compare.hints import explain_shape, where_it_differs
 from workbench.compare.measures import measure
+from workbench.trace.mapping import read_mapping
+from workbench.trace.read import read_trace
 from workbench.trace.trace import Trace
 
 X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
@@ -42,10 +47,66 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
         (np.array(1.0), "the shapes are 6×4 and a scalar"),
         (np.ones((0, 4)), "the shapes are 6×4 and 0×4"),
         (X.T[None], "one has a dimension of 1 more, and is transposed; after"),
+        (X.T, "; transpose = true in a mapping file makes this change"),
+        (X[:, None], "; squeeze = true in a mapping file makes this change"),
+        (X.reshape(3, 8), "; shape = [6, 4] in a mapping file makes this change"),
+        (np.vstack([X, 0 * X[:2]]), "; rows = [0, 6] in a mapping file makes this change"),
+        (
+            np.stack([0 * X, X]),
+            "the reference is item 1 of the candidate's batch of 2; after this change they differ by 0 %; "
+            "shape = [-1, 4] with rows = [6, 12] in a mapping file makes this change",
+        ),
+        (
+            np.pad(np.stack([X, 0 * X], axis=1), ((0, 3), (0, 0), (0, 0))),
+            "item 0 of the candidate's batch of 2, without its last 3 rows; after this change they differ by 0 %; "
+            "shape = [9, -1] with columns = [0, 4] and rows = [0, 6] in a mapping file makes this change",
+        ),
     ],
 )
 def test_different_shape_is_explained(candidate: np.ndarray, sentence: str) -> None:
     assert sentence in explain_shape(X, candidate)
+
+
+def test_rules_of_hints_make_their_change(tmp_path: Path) -> None:
+    """A rule that a hint names gives a comparison without differences."""
+    padded = np.pad(X, ((0, 3), (0, 0)))
+    layouts = [X.T, X[:, None], X.reshape(3, 8), padded, np.stack([0 * padded, padded]), np.stack([X, 0 * X], axis=1)]
+    for candidate in layouts:
+        rule = re.search(r"%; (.*) in a mapping file makes this change", explain_shape(X, candidate))
+        assert rule is not None
+        changes = re.sub(" (?:with|and) ", ", ", rule[1])
+        (tmp_path / "names.toml").write_text(f'[stages]\n"encoder.output" = {{ from = "x", {changes} }}\n')
+        np.savez(tmp_path / "dump.npz", x=candidate)
+        changed = read_trace(tmp_path / "dump.npz", read_mapping(tmp_path / "names.toml"))
+        np.testing.assert_array_equal(changed["encoder.output"], X)
+
+
+def test_drifting_rows_are_not_explained_by_a_missing_one() -> None:
+    """The rows of a slow sound resemble themselves a row later."""
+    frames = np.arange(60)[:, None] * 0.003 + np.arange(8)
+    drifting = np.arange(59)[:, None] * 0.00305 + np.arange(8)
+    assert explain_shape(np.sin(3 * frames), np.sin(3 * drifting + 0.05)).endswith("60 and 59 along axis 0")
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "sentence"),
+    [
+        (slice(17, 18), slice(None), "these values are in row 17 of 60; the other values agree"),
+        (slice(3, 5), slice(0, 2), "these values are in rows 3, 4 of 60; the other values agree"),
+        (slice(None), slice(4, 5), "these values are in channel 4 of 30; the other values agree"),
+        (slice(20, None), slice(None), "all rows from 20 on have such values; the other values agree"),
+        (slice(0, None, 2), slice(0, None, 3), "the first of these values is in row 0 of 60; the other values agree"),
+        (slice(None), slice(None), None),
+    ],
+)
+def test_the_place_of_nan_is_reported(rows: slice, columns: slice, sentence: str | None) -> None:
+    broken = TALL.copy()
+    broken[rows, columns] = np.nan
+    trace, candidate = (Trace({"encoder.output": each}, {}) for each in (TALL, broken))
+    assert compare(trace, candidate).stages[0].hint == sentence
+    broken[:] = np.where(np.isnan(broken), np.inf, 2 * TALL)
+    hint = compare(trace, Trace({"encoder.output": broken}, {})).stages[0].hint
+    assert hint == (sentence and sentence.replace("the other values agree", "other values differ too"))
 
 
 TALL = np.random.default_rng(6).standard_normal((60, 30)).astype(np.float32)

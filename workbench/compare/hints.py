@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,19 @@ _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _LEAST_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
 _EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
 
-Guess = tuple[str, np.ndarray, np.ndarray, float]
-"""Words, the arrays to compare, and the relative L2 above which they have nothing in common."""
+_MOST_ITEMS = 64  # of a batch that are compared with the reference
+_AMBIGUOUS = 0.5  # a place fits only if its error is at most this share of that at any other place
+_PLAIN = 0.01  # relative L2 at which a place fits whatever the others are
+
+
+class Guess(NamedTuple):
+    """A change that would give the candidate the reference's shape."""
+
+    words: str
+    reference: np.ndarray  # the arrays to compare then
+    candidate: np.ndarray
+    error_limit: float = _UNRELATED  # relative L2 above which they have nothing in common
+    rule: str = ""  # what makes the change in a mapping file
 
 
 def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
@@ -35,15 +47,22 @@ def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
 def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     """Returns why the candidate may have a different shape, as one sentence without a full stop."""
     clause = f"the shapes are {shapes(reference, candidate)}"
-    best: tuple[float, str] | None = None
+    best: tuple[float, Guess] | None = None
     first_guess = ""
-    for words, reference_part, candidate_part, error_limit in _guesses(reference, candidate):
-        first_guess = first_guess or (words if error_limit == _UNRELATED else "")
-        error = _error(reference_part, candidate_part) if reference_part.size else math.inf
-        if error <= error_limit and (best is None or error < best[0]):
-            best = error, words
+    errors_of_places = list[float]()
+    for guess in _guesses(reference, candidate):
+        is_place = guess.error_limit == _UNRELATED_ROWS
+        first_guess = first_guess or ("" if is_place else guess.words)
+        error = _error(guess.reference, guess.candidate) if guess.reference.size else math.inf
+        errors_of_places += [error] * is_place
+        if error <= guess.error_limit and (best is None or error < best[0]):
+            best = error, guess
+    if best and best[1].error_limit == _UNRELATED_ROWS and _is_ambiguous(best[0], errors_of_places):
+        best = None
     if best:
-        return f"{clause}: {best[1]}; after this change they differ by {_percent(best[0])}"
+        error, guess = best
+        advice = f"; {guess.rule} in a mapping file makes this change" if guess.rule else ""
+        return f"{clause}: {guess.words}; after this change they differ by {_percent(error)}{advice}"
     if first_guess:
         return f"{clause}, as if {first_guess}, but after this change the numbers differ too"
     if reference.ndim != candidate.ndim:
@@ -51,6 +70,12 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
     counts = ", ".join(f"{reference.shape[n]} and {candidate.shape[n]} along axis {n}" for n in axes)
     return f"{clause}: {counts}"
+
+
+def _is_ambiguous(error: float, errors_of_places: list[float]) -> bool:
+    """Returns whether the best place of the shorter array fits hardly better than another, as where frames drift."""
+    next_error = min((each for each in errors_of_places if each > error), default=math.inf)
+    return error > max(_PLAIN, _AMBIGUOUS * next_error)
 
 
 def where_it_differs(
@@ -76,6 +101,35 @@ def where_it_differs(
                 return f"{subject} of {len(errors)} {verb} most, and the others differ too"
             return f"only {subject} of {len(errors)} {verb}"
     return _first_differing_row(measures, limit, units[0])
+
+
+def where_not_finite(
+    reference: np.ndarray, candidate: np.ndarray, error: float, limit: float, units: tuple[str, str]
+) -> str | None:
+    """Returns where one side alone is infinite or NaN, and whether the other values agree; None if it is everywhere.
+
+    Args:
+        error: the relative L2 of all other values.
+        limit: the relative L2 up to which they agree.
+        units: what the first and the last axis count.
+    """
+    finite, candidate_finite = np.isfinite(reference), np.isfinite(candidate)
+    is_equal = (reference == candidate) | (np.isnan(reference) & np.isnan(candidate))
+    mask = ~((finite & candidate_finite) | (~finite & is_equal))
+    if mask.ndim < 1 or mask.all():
+        return None
+    others = "the other values agree" if error <= limit else "other values differ too"
+    table = mask.reshape(-1, mask.shape[-1]) if mask.ndim > 1 else mask[:, None]
+    by_row, by_channel = mask.reshape(len(mask), -1).any(axis=1), table.any(axis=0)
+    for has_some, unit in zip((by_row, by_channel), units):
+        places = np.flatnonzero(has_some)
+        if is_few(places, len(has_some)):
+            subject = f"{unit} {places[0]}" if len(places) == 1 else f"{unit}s {listed(places)}"
+            return f"these values are in {subject} of {len(has_some)}; {others}"
+    first = int(by_row.argmax())
+    if first and by_row[first:].all():
+        return f"all {units[0]}s from {first} on have such values; {others}"
+    return f"the first of these values is in {units[0]} {first} of {len(by_row)}; {others}"
 
 
 def _error_elsewhere(errors: np.ndarray, places: np.ndarray, relative_l2: float) -> float:
@@ -109,30 +163,54 @@ def _largest_errors(errors: np.ndarray) -> np.ndarray:
 def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     """Yields changes that give the candidate the reference's shape, each with the arrays to compare then."""
     if reference.ndim == candidate.ndim == 2 and reference.shape == candidate.shape[::-1]:
-        yield "the candidate is transposed", reference, candidate.T, _UNRELATED
+        yield Guess("the candidate is transposed", reference, candidate.T, rule="transpose = true")
     if reference.ndim != candidate.ndim:
         reference_values, candidate_values = np.squeeze(reference), np.squeeze(candidate)
         if reference_values.shape == candidate_values.shape:
             side = "reference" if reference.ndim > candidate.ndim else "candidate"
-            yield (
+            yield Guess(
                 f"the {side} has a dimension of 1 more, such as a batch",
                 reference_values,
                 candidate_values,
-                _UNRELATED,
+                rule="squeeze = true" if side == "candidate" else "",
             )
         elif reference_values.shape == candidate_values.shape[::-1]:
-            yield "one has a dimension of 1 more, and is transposed", reference_values, candidate_values.T, _UNRELATED
+            yield Guess("one has a dimension of 1 more, and is transposed", reference_values, candidate_values.T)
+    if candidate.ndim == reference.ndim + 1 == 3:
+        yield from _items(reference, candidate)
     if reference.ndim == candidate.ndim:
         axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
         if len(axes) == 1:
             yield from _surplus_entries(reference, candidate, axes[0])
     if reference.size == candidate.size and reference.ndim and candidate.ndim:
-        yield (
+        yield Guess(
             "the same number of values is laid out in another shape",
             reference.reshape(-1),
             np.ascontiguousarray(candidate).reshape(-1),
-            _UNRELATED,
+            rule=f"shape = {list(reference.shape)}",
         )
+
+
+def _items(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
+    """Yields the items of a batch [B, T, D] or [T, B, D], without their padding."""
+    (rows, width), (first, second, last) = reference.shape, candidate.shape
+    if last != width:
+        return
+    for count, length, by_rows in ((first, second, True), (second, first, False)):
+        if not (1 < count <= _MOST_ITEMS and rows <= length):
+            continue
+        for item in range(count):
+            item_values = candidate[item] if by_rows else candidate[:, item]
+            if by_rows:
+                rule = f"shape = [-1, {width}] with rows = [{item * length}, {item * length + rows}]"
+            else:
+                columns = f"columns = [{item * width}, {(item + 1) * width}]"
+                rule = f"shape = [{length}, -1] with {columns}" + (f" and rows = [0, {rows}]" if rows < length else "")
+            padding = length - rows
+            words = f"the reference is item {item} of the candidate's batch of {count}" + (
+                f", without its last {padding} rows" if padding else ""
+            )
+            yield Guess(words, reference, item_values[:rows], _UNRELATED_ROWS, rule)
 
 
 def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) -> Iterator[Guess]:
@@ -155,7 +233,9 @@ def _surplus_entries(reference: np.ndarray, candidate: np.ndarray, axis: int) ->
         )
         words = f"the {side} has {surplus_entries} more{padded or ',' * (0 < start < extra)} {place}"
         reference_part, candidate_part = (shorter, longer[index]) if side == "candidate" else (longer[index], shorter)
-        yield words, reference_part, candidate_part, _UNRELATED_ROWS
+        is_padding = side == "candidate" and axis == 0 and padded and not start
+        rule = f"rows = [0, {length}]" if is_padding else ""
+        yield Guess(words, reference_part, candidate_part, _UNRELATED_ROWS, rule)
 
 
 def _error(reference: np.ndarray, candidate: np.ndarray) -> float:

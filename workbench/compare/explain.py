@@ -31,7 +31,7 @@ from workbench.compare.guesses.orders import orders
 from workbench.compare.guesses.positions import positions
 from workbench.compare.guesses.rotary import rotary
 from workbench.compare.guesses.scales import channel_scales, row_scales, scales
-from workbench.compare.guesses.stacking import stacking
+from workbench.compare.guesses.stacking import STACKS, stacking
 from workbench.compare.guesses.stages import addends, cmvn, other_stages, residuals
 from workbench.compare.hints import shapes, where_it_differs
 from workbench.compare.presets import EXACT
@@ -84,7 +84,7 @@ def explain(scene: Scene, error: float) -> Hint | None:
     """Returns the first explanation that predicts the candidate as closely as the scene requires; None without one."""
     if scene.candidate.ndim < 1 or not scene.candidate.size:
         return None
-    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks,)
+    families = _FAMILIES if scene.reference.shape == scene.candidate.shape else (filter_banks, stacking)
     if "c" in (scene.reference.dtype.kind, scene.candidate.dtype.kind):
         return None
     with np.errstate(all="ignore"):  # of numbers too large for a guess, which then does not fit
@@ -167,17 +167,13 @@ def _hinted(
         limit, units = each.limits.relative_l2, units_of(each.stage, len(each.shapes[0]))
         place = where_it_differs(each.numbers, limit, units) if each.numbers else None
         each = replace(each, hint=place, explanation=None)
-    if each.mismatch and samples is not None:
-        reference_array, candidate_array = reference[each.stage], candidate[each.stage]
-        scene = Scene(each.stage, reference_array, candidate_array, _allowed(each, comparison, noise), samples=samples)
-        hint = explain(scene, math.inf)
-        mismatch = (
-            f"the shapes are {shapes(reference_array, candidate_array)}: {hint.sentence}" if hint else each.mismatch
-        )
-        return replace(each, mismatch=mismatch, explanation=hint)
-    if each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2:
+    if each.mismatch and samples is None and each.stage != STACKS:
         return each
-    names = [entry.stage for entry in comparison.stages if entry.numbers and entry.kind in _NUMBERS]
+    if not each.mismatch and (
+        each.numbers is None or each.numbers.nonfinite_differences or not each.numbers.relative_l2
+    ):
+        return each
+    names = [entry.stage for entry in comparison.stages if (entry.numbers and entry.kind in _NUMBERS) or entry is each]
     index = names.index(each.stage)
     scene = Scene(
         stage=each.stage,
@@ -193,8 +189,13 @@ def _hinted(
         inputs_of=comparison.inputs,
         samples=samples,
     )
-    new_hint = explain(scene, each.numbers.relative_l2)
-    return replace(each, hint=new_hint.sentence, explanation=new_hint) if new_hint else each
+    new_hint = explain(scene, each.numbers.relative_l2 if each.numbers else math.inf)
+    if new_hint is None:
+        return each
+    if each.mismatch:
+        mismatch = f"the shapes are {shapes(scene.reference, scene.candidate)}: {new_hint.sentence}"
+        return replace(each, mismatch=mismatch, explanation=new_hint)
+    return replace(each, hint=new_hint.sentence, explanation=new_hint)
 
 
 def _allowed(each: StageComparison, comparison: Comparison, noise: NoiseReport | None) -> float:

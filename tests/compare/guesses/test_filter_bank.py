@@ -11,9 +11,9 @@ import pytest
 
 from workbench.audio.fbank import FbankOptions, fbank
 from workbench.compare import compare, judge
-from workbench.compare.explain import with_hints
+from workbench.compare.explain import explain, with_hints
 from workbench.compare.guesses.filter_bank import Bank
-from workbench.compare.guesses.guess import Hint
+from workbench.compare.guesses.guess import Hint, Scene
 from workbench.trace.trace import Trace
 
 
@@ -70,6 +70,7 @@ def test_different_fbank_options_are_named(candidate: Any, expected: str) -> Non
             {"scale": 1.0, "floor": 0.0, "added": 1e-6},
             "has samples of full scale 1 and energies plus 1e-06, where the reference has samples of full scale 32768 ",
         ),
+        ({"times": 2}, "has pre-emphasis twice, where the reference has pre-emphasis once;"),
         ({"whole": True}, "has pre-emphasis of the whole sound, where the reference has pre-emphasis of each frame;"),
         (
             {"periodic": True, "window": "hanning", "straight": True},
@@ -80,6 +81,15 @@ def test_different_fbank_options_are_named(candidate: Any, expected: str) -> Non
 def test_options_that_kaldi_lacks_are_named(choices: Any, expected: str) -> None:
     hint, sentence = hint_and_sentence(filter_bank(**choices))
     assert hint is not None and hint.kind == "filter bank" and expected.casefold() in sentence.casefold()
+
+
+def test_full_scale_of_32767_is_named() -> None:
+    """The difference is within tolerance, and float64 finds it."""
+    scene = Scene(
+        "frontend.fbank", fbank(sound()), filter_bank(scale=32767.0).astype(np.float32), 1e-6, samples=sound()
+    )
+    hint = explain(scene, 6e-6)
+    assert hint is not None and hint.sentence.startswith("the filter bank has samples of full scale 32767, where the")
 
 
 def test_unknown_changes_of_fbank_features_get_no_hint() -> None:

@@ -28,6 +28,8 @@ def hint_of(candidate: np.ndarray) -> Hint | None:
     [
         (0 * positions(), "its positions are not added"),
         (2 * positions(), "its positions are added twice"),
+        (0.5 * positions(), "its positions are multiplied by 0.5;"),
+        (WIDTH**0.5 * positions(), "its positions are multiplied by 4.899 (√24, the root of the width)"),
         (positions(first=0), "its positions are counted from 0, where the reference counts from 1"),
         (positions(less=0), "the steps of its rates are half the width, where the reference's are half the width less"),
         (np.roll(positions(), WIDTH // 2, axis=1), "its positions have cosines in the first half and sines in the sec"),
@@ -42,7 +44,7 @@ def test_changed_sinusoidal_positions_are_named(candidate: np.ndarray, sentence:
     assert hint is not None and hint.kind == "positions" and hint.sentence.startswith(sentence)
 
 
-def test_noise_and_scaled_positions_get_no_positions_hint() -> None:
+def test_noise_and_two_changes_of_positions_get_no_positions_hint() -> None:
     rng = np.random.default_rng(3)
     assert hint_of(positions() + 0.1 * rng.standard_normal(X.shape)) is None
     assert hint_of(0.7 * positions(first=0)) is None

@@ -46,6 +46,32 @@ def test_different_frame_stacking_is_named(stacks: np.ndarray, sentence: str) ->
     assert hint is not None and hint.kind == "stacking" and hint.sentence.startswith(sentence)
 
 
+@pytest.mark.parametrize(
+    ("stacks", "sentence"),
+    [
+        (
+            stack_with_copies(0)[:8],
+            "the shapes are 9×56 and 8×56: 0 copies of the first frame stand before the first, where the reference has "
+            "3; nothing else differs",
+        ),
+        (
+            stack_frames(BANK, 7, 7),
+            "the shapes are 9×56 and 8×56: a stack begins every 7 frames, where the reference's",
+        ),
+        (stack_frames(BANK, 7, 5), "the shapes are 9×56 and 10×56: a stack begins every 5 frames, where the reference"),
+    ],
+)
+def test_another_number_of_stacks_is_explained(stacks: np.ndarray, sentence: str) -> None:
+    traces = (Trace({"frontend.fbank": BANK, "frontend.lfr": each}, {}) for each in (RIGHT, stacks))
+    verdict = judge(compare(*traces))
+    assert sentence in verdict.sentence and verdict.explanation is not None and verdict.explanation.kind == "stacking"
+
+
+def test_a_missing_stack_keeps_its_own_sentence() -> None:
+    traces = (Trace({"frontend.fbank": BANK, "frontend.lfr": each}, {}) for each in (RIGHT, RIGHT[:-1]))
+    assert "9×56 and 8×56: the reference has 1 row more at the end" in judge(compare(*traces)).sentence
+
+
 def test_fbank_error_gets_no_stacking_hint() -> None:
     other = BANK + np.float32(5e-5) * np.random.default_rng(3).standard_normal(BANK.shape).astype(np.float32)
     assert hint_of(stack_frames(other, 7, 6), other) is None

@@ -42,6 +42,7 @@ class Bank:
     remove_dc: bool = True
     dc_last: bool = False  # the mean is removed after pre-emphasis
     preemphasis: float = PREEMPHASIS
+    times: int = 1  # how often pre-emphasis is applied to each frame
     whole: bool = False  # pre-emphasis of the whole sound, before it is divided into frames
     first_kept: bool = False  # pre-emphasis leaves the first sample of each frame as it is
     low: float = MEL_LOW_HZ
@@ -61,7 +62,7 @@ class Bank:
             frames = frames - self.preemphasis * self.scale * _values_at(samples, places - 1, self.edges)
         if self.remove_dc and not self.dc_last:
             frames = frames - frames.mean(axis=1, keepdims=True)
-        if not self.whole:
+        for _ in range(0 if self.whole else self.times):
             before_first = frames[:, :1] * (not self.first_kept)
             frames = frames - self.preemphasis * np.concatenate([before_first, frames[:, :-1]], axis=1)
         if self.remove_dc and self.dc_last:
@@ -151,10 +152,11 @@ def _changes(bank: Bank, candidate: np.ndarray) -> Iterator[Bank]:
         "periodic": (True, False),
         "length": (_LENGTH, 320, 480, 512),
         "points": (_POINTS, 400, 1024),
-        "scale": (INT16_SCALE, 1.0),
+        "scale": (INT16_SCALE, 1.0, 32767.0),
         "remove_dc": (True, False),
         "dc_last": (True, False),
         "preemphasis": (PREEMPHASIS, 0.0, 0.95, 0.98, 0.9, 1.0),
+        "times": (1, 2),
         "whole": (True, False),
         "first_kept": (True, False),
         "low": _LOWS,
@@ -209,6 +211,7 @@ def _words(bank: Bank) -> dict[str, str]:
         "remove_dc": f"frames {'without' if bank.remove_dc else 'with'} their mean",
         "dc_last": f"the mean removed {'after' if bank.dc_last else 'before'} pre-emphasis",
         "preemphasis": f"the pre-emphasis {bank.preemphasis:g}",
+        "times": f"pre-emphasis {'twice' if bank.times == 2 else 'once'}",
         "whole": f"pre-emphasis of {'the whole sound' if bank.whole else 'each frame'}",
         "first_kept": f"the first sample of a frame {'without' if bank.first_kept else 'with'} pre-emphasis",
         "low": f"its lowest band from {bank.low:.7g} Hz on",

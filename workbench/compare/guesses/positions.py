@@ -1,4 +1,5 @@
-"""Guesses at sinusoidal positions that are added to an input: left out, counted from another number, in another layout.
+"""Guesses at sinusoidal positions that are added to an input: left out, scaled, counted from another number, in another
+layout.
 
 The rest of the input drops out of the difference of both sides, so two ways of computing positions explain it or not.
 Sources: Vaswani et al. 2017; tensor2tensor, whose rates end at 1/10000, as those of SAN-M and Whisper do.
@@ -6,6 +7,7 @@ Sources: Vaswani et al. 2017; tensor2tensor, whose rates end at 1/10000, as thos
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -19,6 +21,7 @@ _LAYOUTS = {
     "interleaved": "sines and cosines in turn",
 }
 _FIRSTS = (1, 0, 2, -1)
+_CLOSE = 1e-4  # relative difference of a factor from a known one
 _TRIED_ROWS = 8  # a guess is tried on them first, then on all rows as any guess is
 
 
@@ -56,7 +59,7 @@ def positions(scene: Scene) -> Iterator[Guess]:
         _Positions(first, layout, less) for first in _FIRSTS[:2] for layout in _LAYOUTS for less in (1, 0)
     ):
         reference_values = reference(rows, width)
-        for words, alternative, times in _alternatives(reference):
+        for words, alternative, times in (*_alternatives(reference), *_scaled(reference, reference_values, difference)):
             candidate_values = times * alternative(rows, width) if alternative else 0.0
             if not is_close(candidate_values - reference_values, difference, rounding_error / size):
                 continue
@@ -71,6 +74,17 @@ def positions(scene: Scene) -> Iterator[Guess]:
                 return table(scene.reference[rows]) + candidate_addend - reference(rows, width)
 
             yield Guess("positions", words, expected)
+
+
+def _scaled(
+    reference: _Positions, values: np.ndarray, difference: np.ndarray
+) -> Iterator[tuple[str, _Positions | None, float]]:
+    """Yields the factor of the positions that comes nearest to the difference, as `_alternatives` does."""
+    times = float(f"{1 + float((difference * values).sum() / (values * values).sum()):.6g}")
+    root = math.sqrt(values.shape[1])
+    known = {f"√{values.shape[1]}, the root of the width": root, f"1/√{values.shape[1]}": 1 / root}
+    clause = next((f" ({name})" for name, each in known.items() if abs(times / each - 1) < _CLOSE), "")
+    yield f"its positions are multiplied by {times:.4g}{clause}", reference, times
 
 
 def _alternatives(reference: _Positions) -> Iterator[tuple[str, _Positions | None, float]]:

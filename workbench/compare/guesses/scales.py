@@ -120,7 +120,9 @@ def _of_channels(scene: Scene, r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
     if not words and (np.abs(slopes / slopes[0] - 1) < _CLOSE).all():
         times = _number(float(np.median(slopes)))
         words = f"each channel is {times} times the reference's plus a constant of its own"
-        if scene.part in _LINEAR:
+        if times == "1":
+            words = f"each channel is the reference's plus a constant, as when {_shifted_by(scene)}"
+        elif scene.part in _LINEAR:
             words += ", as when a weight is scaled and its bias is not"
     yield Guess(
         "factor and constant of each channel",

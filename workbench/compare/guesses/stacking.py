@@ -8,10 +8,12 @@ import numpy as np
 
 from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_close, table
 
+STACKS = "frontend.lfr"
+
 
 def stacking(scene: Scene) -> Iterator[Guess]:
     """Yields other ways of stacking the frames of the filter bank."""
-    if scene.stage != "frontend.lfr" or FILTER_BANK not in scene.before or scene.reference.ndim != 2:
+    if scene.stage != STACKS or FILTER_BANK not in scene.before or scene.reference.ndim != 2:
         return
     reference_frames, candidate_frames = scene.entered(FILTER_BANK)
     if (
@@ -19,6 +21,7 @@ def stacking(scene: Scene) -> Iterator[Guess]:
         or reference_frames.shape[1:] != candidate_frames.shape[1:]
         or not min(len(reference_frames), len(candidate_frames))
         or not reference_frames.shape[1]
+        or scene.reference.shape[1:] != scene.candidate.shape[1:]
         or scene.reference.shape[1] % reference_frames.shape[1]
     ):
         return
@@ -29,19 +32,21 @@ def stacking(scene: Scene) -> Iterator[Guess]:
         for left_padding in range(m)
         if -(-len(reference_frames) // n) == len(scene.reference)
     ]
-    rows = scene.sample
+    rows = scene.sample[scene.sample < len(scene.reference)]
     reference_layout = next(
         (
             layout
             for layout in layouts
-            if is_close(_stacked(reference_frames, rows, m, *layout), scene.pair[0], scene.allowed)
+            if is_close(_stacked(reference_frames, rows, m, *layout), table(scene.reference[rows]), scene.allowed)
         ),
         None,
     )
     if (
         m < 2
         or reference_layout is None
-        or is_close(_stacked(candidate_frames, rows, m, *reference_layout), scene.pair[1], 2 * scene.allowed)
+        or is_close(
+            _stacked(candidate_frames, rows, m, *reference_layout), table(scene.candidate[rows]), 2 * scene.allowed
+        )
     ):
         return
     n, left_padding = reference_layout

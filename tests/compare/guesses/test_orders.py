@@ -70,3 +70,27 @@ def test_changed_attention_weights_are_described_by_heads_and_keys(
     weights = np.random.default_rng(7).random((11, 9, 9))
     hint = explain(Scene("llm.layers.1.attention.weights", weights, change(weights), 1e-6), 1.0)
     assert hint is not None and words in hint.sentence
+
+
+@pytest.mark.parametrize(
+    ("sources", "words"),
+    [
+        ({5: 4}, "row 5 holds what the reference has in row 4;"),
+        ({4: 0, 5: 1, 6: 2, 7: 3}, "rows 4 to 7 hold what the reference has in rows 0 to 3;"),
+        ({9: 30, 30: 30}, "row 9 holds what the reference has in row 30;"),
+        ({2: 20, 3: 11}, "rows 2, 3 hold what the reference has in rows 20, 11;"),
+    ],
+)
+def test_rows_of_a_stale_cache_are_named(sources: dict[int, int], words: str) -> None:
+    cache = np.random.default_rng(3).standard_normal((40, 2, 6)).astype(np.float32)
+    stale = cache.copy()
+    for row, source in sources.items():
+        stale[row] = cache[source]
+    hint = explain(Scene("steps.3.llm.layers.1.cache.value", cache, stale, 1e-6), 0.3)
+    assert hint is not None and hint.sentence.startswith(words)
+
+
+def test_rows_of_another_sequence_are_not_taken_for_copies() -> None:
+    cache, other = np.random.default_rng(3).standard_normal((2, 40, 12)).astype(np.float32)
+    stale = np.concatenate([cache[:20], other[20:24], cache[24:]])
+    assert explain(Scene("steps.3.llm.layers.1.cache.value", cache, stale, 1e-6), 0.3) is None

@@ -35,6 +35,31 @@ def test_position_of_a_decoding_step_is_named_by_the_rates_of_the_prompt(
         assert explanation is not None and f"RoPE's position is {words}" in explanation.sentence
 
 
+@pytest.mark.parametrize("neighbours", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({20: 21}, "RoPE's position is off by +1 in row 20;"),
+        ({19: 17, 20: 18}, "RoPE's position is off by -2 in rows 19, 20;"),
+        ({20: 0}, "RoPE's position is off by -20 in row 20;"),
+        ({19: 0, 20: 13}, None),
+    ],
+)
+def test_positions_in_a_cache_are_named(neighbours: bool, changed: dict[int, int], words: str | None) -> None:
+    keys = np.random.default_rng(4).standard_normal((21, 2, 8))
+    wrong = cache = turned(keys, neighbours=neighbours)
+    for row, place in changed.items():
+        wrong = np.concatenate(
+            [wrong[:row], turned(keys[row : row + 1], first=place, neighbours=neighbours), wrong[row + 1 :]]
+        )
+    stage = "steps.4.llm.layers.0.cache.key"
+    explanation = judge(compare(Trace({stage: cache}, {}), Trace({stage: wrong}, {}))).explanation
+    if words is None:
+        assert explanation is None
+    else:
+        assert explanation is not None and explanation.sentence.startswith(words)
+
+
 def test_missing_rope_is_named() -> None:
     wrong = stages(noise=1e-7, attention__query_rope=lambda x: x)
     explanation = judge(compare(Trace(REFERENCE, {}), Trace(wrong, {}))).explanation

@@ -41,6 +41,24 @@ def test_verdict_names_no_faulty_step_for_a_prompt_fault_or_no_fault() -> None:
     assert "The prompt's pass and steps 1 to 3 are within" in judge(compare(trace(), trace())).sentence
 
 
+def test_verdict_says_when_a_wrong_cache_was_still_right() -> None:
+    """An array with the last cache shows a row that was overwritten later in all steps."""
+    caches = [f"steps.{n}.llm.layers.0.cache.key" for n in (1, 2, 3)]
+    stages = ["logits", *caches, *(f"steps.{n}.llm.layers.0" for n in (1, 2, 3))]
+    begin = [
+        "The candidate first differs at step 1, in llm.layers.0.cache.key.",
+        "The prompt's pass is within tolerance.",
+    ]
+    right = "are within tolerance, so the cache was right when they read it"
+    assert about_steps(stages, [*caches, "steps.3.llm.layers.0"]) == [
+        *begin,
+        f"The layers of steps 1 to 2 {right}, and wrong at step 3.",
+    ]
+    assert about_steps(stages, caches) == [*begin, f"The layers of steps 1 to 3 {right}."]
+    assert about_steps(stages, [caches[0], "steps.1.llm.layers.0"]) == begin
+    assert about_steps(["logits", *caches], caches) == begin
+
+
 def test_float64_finds_a_faulty_step_within_tolerance() -> None:
     faulty = trace(steps__3__llm__layers__0=8e-5)
     verdict = judge(compare(trace(), faulty), noise_or_bug(trace(), faulty, trace("float64")))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, listed, table, units_of
+from workbench.compare.guesses.guess import Guess, Scene, in_order, is_close, is_few, is_range, listed, table, units_of
 
 _SHIFTS = (1, -1, 2, -2)
 _LEAST_SHIFTED, _MOST_SHIFTED = 16, 1 << 22  # rows of a stage whose shift is looked for
@@ -38,6 +38,8 @@ def orders(scene: Scene) -> Iterator[Guess]:
         yield Guess(*_about_channels(order, scene), lambda rows: table(reference[rows])[:, order])
     if (places := _rows(scene)) is not None:
         yield Guess("rows permuted", _about_rows(places, scene), lambda rows: table(reference[places[rows]]))
+    if (sources := _copied_rows(scene)) is not None:
+        yield Guess("rows copied", _about_rows(sources, scene), lambda rows: table(reference[sources[rows]]))
 
 
 def _likeliest_shift(scene: Scene) -> list[int]:
@@ -142,6 +144,23 @@ def _rows(scene: Scene) -> np.ndarray | None:
     return _matched(r, c)
 
 
+def _copied_rows(scene: Scene) -> np.ndarray | None:
+    """Returns for each row the reference's row that it holds, if a few hold another one, as of a stale cache."""
+    count = len(scene.reference)
+    if not 2 <= count <= _MOST_MATCHED:
+        return None
+    r, c = (table(side) for side in (scene.reference, scene.candidate))
+    if not (np.isfinite(r).all() and np.isfinite(c).all()):
+        return None
+    sizes = np.linalg.norm(r, axis=1)
+    changed = np.flatnonzero(np.linalg.norm(c - r, axis=1) > 2 * scene.allowed * max(sizes.max(), 1e-30))
+    if not len(changed) or not is_few(changed, count):
+        return None
+    sources = np.arange(count)
+    sources[changed] = (np.square(sizes) - 2 * c[changed] @ r.T).argmin(axis=1)
+    return sources if (sources[changed] != changed).all() else None
+
+
 def _matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
     """Returns for each row of `candidate` the nearest row of `reference`; None if two rows have the same nearest row.
 
@@ -227,7 +246,8 @@ def _head_widths(count: int) -> list[int]:
 
 def _about_rows(order: np.ndarray, scene: Scene) -> str:
     unit, _ = units_of(scene.stage, scene.reference.ndim)
-    changed_places = np.flatnonzero(order != np.arange(len(order)))
-    return (
-        f"{unit}s {in_order(changed_places)} hold what the reference has in {unit}s {in_order(order[changed_places])}"
-    )
+    places = np.flatnonzero(order != np.arange(len(order)))
+    if len(places) == 1:
+        return f"{unit} {places[0]} holds what the reference has in {unit} {order[places[0]]}"
+    in_words = listed if is_range(places) and is_range(order[places]) else in_order
+    return f"{unit}s {in_words(places)} hold what the reference has in {unit}s {in_words(order[places])}"

@@ -7,14 +7,16 @@ off the reference, from the stages before and after it. Source: Su et al., RoFor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, is_few, listed, table
 from workbench.trace.step_names import step_and_stage
 
 _BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 _SHIFTS = (1, -1, 2, -2)
+_MOST_CACHE_SHIFT = 9  # rows of a cache by which a position may be off, or it is 0
 _LEAST_RATE = 1e-3  # radians in a row that can be read off
 _SAME_ANGLES = 1e-4
 Complex = np.ndarray
@@ -23,6 +25,8 @@ Complex = np.ndarray
 
 def rotary(scene: Scene) -> Iterator[Guess]:
     """Yields other rotary embeddings of queries or keys [rows, heads, head width]."""
+    if scene.stage.endswith(".cache.key"):
+        yield from _of_cache(scene)
     if scene.part not in ("query_rope", "key_rope") or scene.reference.ndim != 3 or scene.reference.shape[2] % 2:
         return
     projection = scene.part.removesuffix("_rope")
@@ -151,6 +155,30 @@ def _of_step(
         return  # the error came in with the input
     for shift in _SHIFTS:
         yield guess(f"RoPE's position is off by {shift:+d}", angles * rotation**shift)
+
+
+def _of_cache(scene: Scene) -> Iterator[Guess]:
+    """Yields other positions of a few rows of a cache of turned keys, whose base and layout are unknown."""
+    r, c = (np.asarray(side, np.float64) for side in (scene.reference, scene.candidate))
+    if r.ndim != 3 or r.shape[2] % 2 or not r.size:
+        return
+    sizes = np.sqrt(np.square(r).sum(axis=(1, 2)))
+    errors = np.sqrt(np.square(c - r).sum(axis=(1, 2)))
+    places = np.flatnonzero(errors > 2 * scene.allowed * max(float(sizes.max()), 1e-30))
+    if not len(places) or not is_few(places, len(r)):
+        return
+    first, pairs = int(places[0]), r.shape[2] // 2
+    subject = f"row {first}" if len(places) == 1 else f"rows {listed(places)}"
+    shifts = dict.fromkeys((*_SHIFTS, *(sign * n for n in range(3, _MOST_CACHE_SHIFT) for sign in (1, -1)), -first))
+    for paired, unpaired in _LAYOUTS.values():
+        for base, shift in product(_BASES, (each for each in shifts if each)):
+            factors = np.exp(1j * shift * base ** (-np.arange(pairs) / pairs))
+            turned = unpaired(paired(r[places]) * factors)
+            if is_close(turned, c[places], max(scene.allowed * len(r), _SAME_ANGLES)):
+                changed = r.copy()
+                changed[places] = turned
+                words = f"RoPE's position is off by {shift:+d} in {subject}"
+                yield Guess("RoPE position", words, lambda rows, x=changed: table(x[rows]))  # type: ignore[misc]
 
 
 def _round_bases(angles: Complex) -> list[float]:

@@ -122,4 +122,24 @@ def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
     passes = [*(["the prompt's pass"] if prompt else []), *([ranges(steps_within)] if steps_within else [])]
     verb = "are" if prompt + len(steps_within) > 1 else "is"
     sentences = [as_sentence(f"{enumerated(passes)} {verb} within tolerance")] if passes else []
-    return sentences if step is None else [f"The candidate first differs at step {step}, {place}.", *sentences]
+    if step is None:
+        return sentences
+    return [f"The candidate first differs at step {step}, {place}.", *sentences, *_about_cache(stages, faulty, step)]
+
+
+def _about_cache(stages: Sequence[str], faulty: Sequence[str], step: int) -> list[str]:
+    """Returns until when a cache was right whose rows are wrong at `step`, as the dump may have the last cache only."""
+    if not _is_cache(faulty[0]):
+        return []
+    computed_steps = sorted({number for each in stages if not _is_cache(each) and (number := step_and_stage(each)[0])})
+    wrong_steps = [number for each in faulty if not _is_cache(each) and (number := step_and_stage(each)[0])]
+    first_wrong = min(wrong_steps, default=None)
+    right = [each for each in computed_steps if each >= step and (first_wrong is None or each < first_wrong)]
+    if not right:
+        return []
+    until = "" if first_wrong is None else f", and wrong at step {first_wrong}"
+    return [f"The layers of {ranges(right)} are within tolerance, so the cache was right when they read it{until}."]
+
+
+def _is_cache(stage: str) -> bool:
+    return stage.endswith((".cache.key", ".cache.value"))

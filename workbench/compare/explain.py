@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.compare.guesses.attention import weights
+from workbench.compare.guesses.cif import cif
 from workbench.compare.guesses.codebooks import codebooks
 from workbench.compare.guesses.convolutions import convolutions
 from workbench.compare.guesses.dither import dither
@@ -63,6 +64,7 @@ _FAMILIES: tuple[Callable[[Scene], Iterator[Guess]], ...] = (
     cmvn,
     stacking,
     filter_banks,
+    cif,
     functions,
     convolutions,
     orders,

@@ -45,7 +45,7 @@ def assert_refused(source: object, message: str) -> None:
 def test_invalid_base64_is_refused() -> None:
     assert_refused("AAAA?AAA", "x.npy is not base64: character 5 is '?'; expected letters, digits, + and /")
     assert_refused("AAA", "x.npy is not whole base64: it has 3 characters, which is not a multiple of 4")
-    assert_refused("/tmp/speech", "(a file is given as a Path, or as its bytes)")
+    assert_refused("/tmp/speech", "(base64 is a file's content; in Python, a Path names a file)")
     assert_refused("AA==AAAA", "x.npy is not base64: ")
     assert_refused("ÄÖÜ!", "x.npy is not base64: character 1 is 'Ä'")
     assert_refused("AAA\ud800", "x.npy is not base64: character 4 is '\\ud800'")
@@ -57,7 +57,7 @@ def test_invalid_base64_is_refused() -> None:
 
 def test_a_text_is_never_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_bytes(b"\x93NUMPY")
-    assert_refused(str(tmp_path / "secret.npy"), "a file is given as a Path")
+    assert_refused(str(tmp_path / "secret.npy"), "in Python, a Path names a file")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "AAAA").write_bytes(b"secret")
     assert read_payload("AAAA", "x") == bytes(3)

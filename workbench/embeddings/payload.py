@@ -83,12 +83,12 @@ def _decoded(text: str, where: str) -> bytes:
         if invalid is not None:
             raise BadInput(
                 f"{where} is not base64: character {invalid.start() + 1} is {invalid.group()!r}; expected letters, "
-                "digits, + and / (a file is given as a Path, or as its bytes)"
+                "digits, + and / (base64 is a file's content; in Python, a Path names a file)"
             ) from error
         if len(text) % 4:
             raise BadInput(
                 f"{where} is not whole base64: it has {len(text)} characters, which is not a multiple of 4; expected "
-                "all of them with the = at the end (a file is given as a Path, or as its bytes)"
+                "all of them with the = at the end (base64 is a file's content; in Python, a Path names a file)"
             ) from error
         raise BadInput(f"{where} is not base64: {error}") from error
 

@@ -99,6 +99,7 @@ def read_chat_request(
     options: Collection[str],
     answers: KeptAnswers,
     followed: Mapping[str, FollowedField] | None = None,
+    parts: Sequence[str] = ("text", "input_audio"),
 ) -> ChatRequest:
     """Returns the request in a body of JSON.
 
@@ -108,6 +109,7 @@ def read_chat_request(
         answers: the server's earlier answers.
         followed: fields that this server follows for this model although others do not, each with a function that
             reads its value. What they return is in the request's `extensions`, by name.
+        parts: the types of parts that the model takes, for the refusal of another type.
 
     Raises `Refusal` for anything that cannot be followed. The values of options are not checked here.
     """
@@ -132,7 +134,7 @@ def read_chat_request(
         notes.append(f"the model has one voice, so the voice {audio['voice']!r:.80} was not used")
     return ChatRequest(
         model=model,
-        messages=_messages(fields.get("messages"), answers),
+        messages=_messages(fields.get("messages"), answers, parts),
         options=chosen,
         format=sound,
         stream=stream,
@@ -224,13 +226,13 @@ def _limit(fields: Mapping[str, Any], option: str) -> dict[str, Any]:
     return {option: fields[names[0]]} if names else {}
 
 
-def _messages(messages: Any, answers: KeptAnswers) -> list[Mapping[str, Any]]:
+def _messages(messages: Any, answers: KeptAnswers, parts: Sequence[str]) -> list[Mapping[str, Any]]:
     if not isinstance(messages, list) or not messages:
         raise Refusal("messages is not a list of messages; expected at least one from the user", "messages")
-    return [_message(each, f"messages[{number}]", answers) for number, each in enumerate(messages)]
+    return [_message(each, f"messages[{number}]", answers, parts) for number, each in enumerate(messages)]
 
 
-def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any]:
+def _message(message: Any, where: str, answers: KeptAnswers, expected: Sequence[str]) -> Mapping[str, Any]:
     if not isinstance(message, Mapping):
         raise Refusal(f"{where} is {message!r:.80}; expected an object with role and content", where, "invalid_type")
     role = message.get("role")
@@ -244,7 +246,7 @@ def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any
     if audio is None:
         if content is None:
             raise Refusal(f"{where} has no content; expected a text or a list of parts", f"{where}.content")
-        return {"role": ROLES[role], "content": _content(content, role, where)}
+        return {"role": ROLES[role], "content": _content(content, role, where, expected)}
     if role != "assistant":
         raise Refusal(
             f"{where} of the {role} has audio; give a recording as a part of type input_audio", f"{where}.audio"
@@ -252,7 +254,11 @@ def _message(message: Any, where: str, answers: KeptAnswers) -> Mapping[str, Any
     earlier = _earlier(audio, f"{where}.audio", answers)
     parts: list[Any] = [{"type": "text", "text": earlier.text}] if earlier.text else []
     if content:
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else _content(content, role, where)
+        parts = (
+            [{"type": "text", "text": content}]
+            if isinstance(content, str)
+            else _content(content, role, where, expected)
+        )
     if earlier.streams is not None:
         parts = [*parts, {"type": "audio", "streams": earlier.streams}]
     return {"role": "assistant", "content": parts or ""}
@@ -289,7 +295,7 @@ def _earlier(audio: Any, where: str, answers: KeptAnswers) -> Any:
     return answer
 
 
-def _content(content: Any, role: str, where: str) -> Any:
+def _content(content: Any, role: str, where: str, expected: Sequence[str]) -> Any:
     """Returns the text or the parts of a message; refuses a part that would name a file of the server."""
     if isinstance(content, str):
         return content
@@ -301,7 +307,7 @@ def _content(content: Any, role: str, where: str) -> Any:
         kind = part.get("type") if isinstance(part, Mapping) else None
         spoken_before = kind == "audio" and role == "assistant" and "streams" in part
         if kind not in ("text", "input_audio") and not spoken_before:
-            raise Refusal(f"{place} is of type {kind!r:.80}; expected text or input_audio", place, "invalid_value")
+            raise Refusal(f"{place} is of type {kind!r:.80}; expected {' or '.join(expected)}", place, "invalid_value")
         key = "streams" if spoken_before else kind
         _check_known(part, ("type", str(key)), place)
         if kind == "input_audio" and isinstance(part.get(key), Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from workbench.core.errors import Cancelled, WorkbenchError
 from workbench.core.options import build_options, option_specs
 from workbench.embeddings import Embedding, read_embedding
+from workbench.embeddings.prompt import mismatch
 from workbench.families import FAMILIES
 from workbench.families.family import CONVERSE
 from workbench.families.language.directory import PLACEHOLDER
@@ -71,7 +72,12 @@ def read_request(call: Call, offer: RuntimeOffer, body: Mapping[str, Any]) -> tu
     text_body, embeddings = _without_embeddings(body) if writes else (dict(body), [])
     text_body["model"] = offer.cell.value
     request = read_chat_request(
-        text_body, [offer.cell.value], names, call.service.kept_answers, _text_fields() if writes else None
+        text_body,
+        [offer.cell.value],
+        names,
+        call.service.kept_answers,
+        _text_fields() if writes else None,
+        ("text", PART) if writes else ("text", "input_audio"),
     )
     options = dict(request.options)
     for name, option in (("min_tokens", "min_new_tokens"),):
@@ -127,7 +133,10 @@ def _thinking(value: Any, name: str) -> bool:
 
 
 def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[Embedding]]:
-    """Returns the request with a placeholder in place of each embedding part, and the embeddings in their order."""
+    """Returns the request with a placeholder in place of each embedding part, and the embeddings in their order.
+
+    If the texts of a message hold placeholders themselves, the parts add none.
+    """
     found: list[Embedding] = []
     messages = body.get("messages")
     if not isinstance(messages, list):
@@ -138,19 +147,36 @@ def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[E
         if not isinstance(content, list) or not any(_is_embedding(part) for part in content):
             text_parts.append(message)
             continue
-        texts: list[str] = []
+        texts, is_text_holding = list[str](), _holds_placeholders(content, f"messages[{number}]")
         for place, part in enumerate(content):
             where = f"messages[{number}].content[{place}]"
             if _is_embedding(part):
                 data, encoding, tensor = read_part(part)
                 found.append(read_embedding(data, encoding=encoding, tensor=tensor, name=where))
-                texts.append(PLACEHOLDER)
-            elif isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
-                texts.append(part["text"])
+                texts.append("" if is_text_holding else PLACEHOLDER)
+            elif (text := _text_of(part)) is not None:
+                texts.append(text)
             else:
                 raise Refusal(f"{where} is not a text; expected parts of type text and {PART} beside an {PART}", where)
         text_parts.append({**message, "content": "".join(texts)})
     return {**body, "messages": text_parts}, found
+
+
+def _holds_placeholders(parts: Sequence[Any], where: str) -> bool:
+    """Returns whether the texts of a message say themselves where its embeddings go, as on vLLM's server; raises
+    `Refusal` if they do so for another number of embeddings.
+    """
+    count = sum(map(_is_embedding, parts))
+    placeholders = sum((_text_of(part) or "").count(PLACEHOLDER) for part in parts)
+    if placeholders not in (0, count):
+        place = f"the text of {where}"
+        raise Refusal(f"{mismatch(place, PLACEHOLDER, placeholders, count)}, or none in the text", f"{where}.content")
+    return placeholders > 0
+
+
+def _text_of(part: Any) -> str | None:
+    text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+    return text if isinstance(text, str) else None
 
 
 def _is_embedding(part: Any) -> bool:

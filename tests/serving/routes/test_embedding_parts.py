@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from tests.support.fake_chat import FakeChatRegistry
 from workbench.core.errors import BadInput
 from workbench.embeddings import write_embedding
-from workbench.families.language import PLACEHOLDER
+from workbench.families.language.directory import PLACEHOLDER
 
 
 def part(value: float) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""What is understood of the reports of ffmpeg, in the words of version 7 and later."""
+"""What is understood of the reports of ffmpeg, in the words of version 7 and later, and the times of films."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.support.sound_files import tone, wav_bytes
+from tests.support.sound_files import needs_ffmpeg, tone, wav_bytes
 from workbench.audio import ffmpeg
 from workbench.audio.read import read
+from workbench.audio.track import open_track
 from workbench.core.errors import BadInput
 
 
@@ -38,3 +41,21 @@ def test_video_without_sound_is_reported_as_such(tmp_path: Path, monkeypatch: py
     )
     with pytest.raises(BadInput, match="it has pictures or other tracks, and none with sound"):
         read(pretended_ffmpeg(tmp_path, monkeypatch, report, b"", 234))
+
+
+@needs_ffmpeg
+@pytest.mark.parametrize("name", ["film.mkv", "film.mp4", "film.ts"])
+@pytest.mark.parametrize("late", [0.0, 2.0])
+def test_times_are_those_of_a_film_whose_sound_begins_late(name: str, late: float, tmp_path: Path) -> None:
+    path, size = tmp_path / name, "testsrc=d=4:s=64x64:r=10"
+    command = ["ffmpeg", "-v", "error", "-f", "lavfi", "-i", size, "-itsoffset", str(late), "-f", "lavfi"]
+    command += ["-i", "sine=d=2:r=16000", "-map", "0:v", "-map", "1:a", "-c:v", "mpeg4", "-c:a", "mp2", str(path)]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    recording, track = read(path), open_track(path)
+    assert abs(recording.seconds - 2.0 - late) < 0.2
+    first = np.flatnonzero(np.abs(recording.samples) > 0.01)[0] / recording.sample_rate
+    assert abs(first - late) < 0.1
+    assert abs(track.frames / track.rate - recording.seconds) < 0.01
+    track.close()
+    note = "the sound begins 2.0 s after the pictures, so the times are those of the film"
+    assert recording.notes == ((note,) if late else ())

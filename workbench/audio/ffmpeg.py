@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +29,9 @@ _CONTAINERS = (
     "oma,qcp,rm,rso,shorten,sln,smjpeg,sox,spdif,swf,tak,truehd,tta,voc,vqf,w64,wav,wc3movie,wsd,wtv,wv,xa,xwma"
 )
 _BLOCK_BYTES = 1 << 20
+_PICTURES = re.compile(r"Stream #0:.*?: Video: (?!.*attached pic)")
+_FIRST_FRAME = re.compile(r"pts_time:([0-9.]+)")
+_LATE_SECONDS = (0.1, 3600.0)  # less is the delay of an encoder, and more is damage
 _DAMAGE = re.compile(r"ended prematurely|partial file|corrupt|error", re.IGNORECASE)
 _PACKETS = ((188, 0), (192, 4), (204, 0))  # of MPEG transport streams: bytes of a packet, and where _SYNC stands
 _SYNC = b"G"
@@ -58,22 +62,12 @@ def ffmpeg_path() -> str | None:
 def decode(program: str, path: Path, notes: list[str]) -> FfmpegStream:
     """Starts to decode the first audio stream of a file and returns the stream.
 
+    If the sound begins after the pictures, silence stands before it, so that its times are those of the film.
     If a stream breaks off after some audio was decoded, the blocks end there and `notes` gets a sentence. Raises
     `BadInput` with ffmpeg's own message if nothing could be decoded.
     """
     errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the stream, later than this function
-    command = [program, "-hide_banner", "-nostdin", "-nostats", "-protocol_whitelist", "file,pipe", "-format_whitelist"]
-    command += [
-        _CONTAINERS,
-        "-i",
-        f"file:{path.absolute()}",
-        "-map",
-        "0:a:0",
-        "-map_metadata",
-        "-1",
-        "-fflags",
-        "+bitexact",
-    ]
+    command = [*_input(program, path), "-map", "0:a:0", "-map_metadata", "-1", "-fflags", "+bitexact"]
     command += ["-c:a", "pcm_f32le", "-f", "wav", "pipe:1"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
     assert process.stdout is not None
@@ -93,8 +87,34 @@ def decode(program: str, path: Path, notes: list[str]) -> FfmpegStream:
         close()
         raise BadInput(reason)
     rate, channels = header
-    blocks = _blocks(process, output, channels, errors, path, notes)
-    return FfmpegStream(rate, channels, _codec(errors), blocks, close)
+    report = _report(errors)
+    late = _seconds_before_sound(program, path) if _PICTURES.search(report) else 0.0
+    if late:
+        notes.append(f"the sound begins {late:.1f} s after the pictures, so the times are those of the film")
+    blocks = chain(_silence(round(late * rate), channels), _blocks(process, output, channels, errors, path, notes))
+    return FfmpegStream(rate, channels, _codec(report), blocks, close)
+
+
+def _input(program: str, path: Path) -> list[str]:
+    """Returns the beginning of a command that reads a file, and no other one."""
+    allowed = ["-protocol_whitelist", "file,pipe", "-format_whitelist", _CONTAINERS]
+    return [program, "-hide_banner", "-nostdin", "-nostats", *allowed, "-i", f"file:{path.absolute()}"]
+
+
+def _seconds_before_sound(program: str, path: Path) -> float:
+    """Returns how long the pictures of a film run before its first audio stream begins; 0 for a moment or no time."""
+    command = [*_input(program, path), "-map", "0:a:0", "-map", "0:v:0", "-c:v", "copy", "-frames:a", "1"]
+    command += ["-frames:v", "1", "-af", "ashowinfo", "-f", "null", "-"]
+    report = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).stderr.decode("utf-8", "replace")
+    found = _FIRST_FRAME.search(report)
+    seconds = float(found[1]) if found else 0.0
+    return seconds if _LATE_SECONDS[0] <= seconds <= _LATE_SECONDS[1] else 0.0
+
+
+def _silence(samples: int, channels: int) -> Iterator[np.ndarray]:
+    size = _BLOCK_BYTES // (4 * channels)
+    for start in range(0, samples, size):
+        yield np.zeros((min(size, samples - start), channels), dtype=np.float32)
 
 
 def _wav_header(stream: IO[bytes]) -> tuple[int, int] | None:
@@ -167,9 +187,8 @@ def _one_sentence(line: str) -> str:
     return _PREFIXES.sub("", line).rstrip(".")
 
 
-def _codec(errors: IO[bytes]) -> str:
+def _codec(report: str) -> str:
     """Returns the container and codec as ffmpeg names them, such as "MOV aac"."""
-    report = _report(errors)
     container = re.search(r"Input #0, (\w+)", report)
     codec = re.search(r"Stream #0:.*?Audio: (\w+)", report)
     return f"{container[1].upper() if container else 'ffmpeg'} {codec[1] if codec else 'audio'}"

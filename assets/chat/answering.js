@@ -129,9 +129,14 @@ export class Answering {
       this.page.showModels();
     }
     // The page shows the answer as ended only after it is saved, so that a reload finds it.
-    const saving = live.chat === this.page.chat ? this.page.save() : saveChat(live.chat);
-    saving.then(() => { if (!this.live) this.setRunning(false); });
+    this.saveChatOf(live).then(() => { if (!this.live) this.setRunning(false); });
     this.page.restoreTurn(answers);
+  }
+
+  // Saves the chat of a connection, unless it was deleted meanwhile.
+  async saveChatOf({chat}) {
+    if (chat === this.page.chat) await this.page.save();
+    else if (this.page.chats.includes(chat)) await saveChat(chat);
   }
 
   // Stops the answer: the sound at once, the server within one row. The text and speech so far stay.
@@ -143,6 +148,7 @@ export class Answering {
       if (!answer?.running) return;
       answer.stopped = true;
       answer.state = 'Stopping';
+      this.storeSound(answer); // its view may be gone before the server has stopped
       this.page.views.get(answer)?.endSound();
       this.page.views.get(answer)?.update();
     }));

@@ -2,7 +2,7 @@
 import {AnswerView} from './answer.js';
 import {Answering} from './answering.js';
 import {Composer} from './composer.js';
-import {iconButton, make, saveFile, textButton} from './dom.js';
+import {beginning, iconButton, make, saveFile, textButton} from './dom.js';
 import {forBundle, fromBundle} from './history.js';
 import {Settings} from './settings.js';
 import {Speech, engine} from './sound.js';
@@ -253,7 +253,7 @@ class Chat {
   }
 
   fileName(index, column) {
-    const title = this.chat.title.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '').slice(0, 40) || 'chat';
+    const title = beginning(this.chat.title.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, ''), 40) || 'chat';
     return `${title}-${index + 1}${this.chat.turns[index].answers.length > 1 ? 'abc'[column] : ''}`;
   }
 
@@ -296,7 +296,7 @@ class Chat {
     const model = this.modelOf(answer.column);
     if (others.some((each) => this.modelOf(each.column)?.model === model?.model && each.column.model !== answer.column.model)) parts.unshift(model.how);
     if (others.some((each) => each.column.system !== answer.column.system) && answer.column.system.trim()) {
-      parts.push(`“${answer.column.system.trim().slice(0, 40)}”`);
+      parts.push(`“${beginning(answer.column.system.trim(), 40)}”`);
     }
     return parts.length ? ` · ${parts.join(', ')}` : '';
   }
@@ -305,7 +305,7 @@ class Chat {
     if (this.answering.live) return false;
     if (!this.offer.models.length) { if (this.offer.nobody) this.showNotice(this.offer.nobody); return false; }
     this.chat.turns.push({user: {text, sound}, answers: []});
-    if (!this.chat.title) this.chat.title = text.slice(0, 60) || 'A recording';
+    if (!this.chat.title) this.chat.title = beginning(text, 60) || 'A recording';
     this.answering.answer(this.chat.turns.length - 1);
     return true;
   }

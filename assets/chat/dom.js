@@ -60,6 +60,9 @@ export const seconds = (value) => {
   return `${Math.floor(Math.round(value) / 60)} min ${String(Math.round(value) % 60).padStart(2, '0')} s`;
 };
 
+// Returns the beginning of a text; it never splits a character of two code units.
+export const beginning = (text, length) => [...text].slice(0, length).join('');
+
 export const clock = (value) => {
   const total = Math.max(0, Math.floor(value));
   return `${Math.floor(total / 60)}:${String(total % 60).padStart(2, '0')}`;

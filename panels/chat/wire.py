@@ -27,7 +27,8 @@ RATES = (1000, 384_000)  # Hz, the same limits as for recordings
 
 def pack(content: Mapping[str, Any], sounds: Sequence[Sound]) -> bytes:
     """Returns a parcel."""
-    content_bytes = json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    # A bundle may hold half a character, which JSON can spell and UTF-8 cannot.
+    content_bytes = json.dumps(content, ensure_ascii=False, allow_nan=False).encode(errors="replace")
     parts = [struct.pack("<I", len(content_bytes)), content_bytes]
     for sound in sounds:
         parts += [struct.pack("<II", sound.rate, len(sound.samples)), sound.samples.astype("<i2").tobytes()]

@@ -98,6 +98,10 @@ def test_packed_parcel_unpacks_to_the_same_content_and_sounds(content: dict[str,
     ]
 
 
+def test_half_a_character_in_a_bundle_reaches_the_page_as_a_question_mark() -> None:
+    assert unpack(pack({"title": "hi \ud83d"}, []))[0] == {"title": "hi ?"}
+
+
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_a_damaged_parcel_is_refused(noise: bytes, end: int) -> None:
     for parcel in (noise, pack({"columns": []}, [SOUND])[: -1 - end]):

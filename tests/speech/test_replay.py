@@ -62,6 +62,11 @@ def test_replay_bundle_round_trips_conversation_and_audio() -> None:
     assert json.loads(files["chat.json"])["turns"][0]["answers"][0]["sound"] == "audio/001.wav"
 
 
+def test_half_a_character_in_a_title_does_not_prevent_saving() -> None:
+    back, _ = read_bundle(write_bundle(chat(title="hi \ud83d"), SOUNDS, {}))
+    assert back["title"] == "hi ?"
+
+
 def replay_json(**changed: Any) -> bytes:
     files = files_of(write_bundle(chat(), SOUNDS, {}))
     files["chat.json"] = json.dumps({**json.loads(files["chat.json"]), **changed}).encode()

@@ -139,7 +139,8 @@ def write_bundle(chat: Mapping[str, Any], sounds: Sequence[Sound], versions: Map
             archive.writestr(zipfile.ZipInfo(name, _FIXED_DATE), content, zipfile.ZIP_DEFLATED)
 
         add(ABOUT, ABOUT_TEXT.encode())
-        add(CHAT, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1).encode())
+        # A browser may have cut a title within a character.
+        add(CHAT, json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1).encode(errors="replace"))
         for number, sound in enumerate(sounds):
             add(f"audio/{number:03d}.wav", _wav(sound))
     return file.getvalue()

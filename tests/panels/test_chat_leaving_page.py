@@ -1,0 +1,79 @@
+"""The Chat tab when a visitor leaves a conversation, or deletes from it, before its answer is complete."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.panels import test_chat_page as chat_page
+from tests.panels.conftest import Served
+from tests.panels.test_transcribe_page import expect
+
+chat, uploads, usual, visit = chat_page.chat, chat_page.uploads, chat_page.usual, chat_page.visit
+SPEAKING = "Number(document.querySelector('.chat').dataset.played) > 1600"
+TIME = ".chat .answer .voice .time"
+
+
+@pytest.fixture
+def speaking(visit: Any, chat: Served) -> Any:
+    """A visitor to whom the model speaks until the test allows the end."""
+    visitor = visit()
+    chat.registry.speaker.pace = 0.005
+    chat.registry.speaker.may_end.clear()
+    visitor.set("max_audio_rows", "150")
+    visitor.say("one two")
+    visitor.page.wait_for_function(f"{chat_page.ANSWERING} && {SPEAKING}")
+    return visitor
+
+
+def open_first(page: Any) -> None:
+    if not page.locator(".chats .open").first.is_visible():
+        page.locator(".open-list").click()
+    page.locator(".chats .open").first.click()
+
+
+@pytest.mark.browser
+def test_speech_so_far_stays_in_a_conversation_that_is_left(speaking: Any) -> None:
+    page = speaking.page
+    page.locator(".new-chat").click()
+    speaking.wait()
+    open_first(page)
+    expect(page.locator(".chat .answer .state")).to_have_text("Stopped")
+    expect(page.locator(TIME)).to_have_text(re.compile(r"^[1-9]\.\d s$|^0\.[1-9] s$"))
+    page.reload()
+    speaking.open()
+    expect(page.locator(TIME)).to_be_visible()
+
+
+@pytest.mark.browser
+def test_speech_so_far_returns_with_a_turn_whose_deletion_is_undone(speaking: Any) -> None:
+    page = speaking.page
+    page.get_by_label("Delete this turn").click()
+    speaking.wait()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".chat .answer .said")).to_have_text("one two")
+    expect(page.locator(TIME)).to_be_visible()
+
+
+@pytest.mark.browser
+def test_conversation_that_is_deleted_during_its_answer_does_not_return(speaking: Any) -> None:
+    page = speaking.page
+    if not page.locator(".chats .open").first.is_visible():
+        page.locator(".open-list").click()
+    page.get_by_label("Delete the chat one two").click()
+    speaking.wait()
+    speaking.open()
+    expect(page.locator(".chat .welcome")).to_be_visible()
+    assert page.locator(".chats li").count() == 0
+
+
+@pytest.mark.browser
+def test_long_title_is_not_cut_within_a_character(visit: Any) -> None:
+    visitor = visit()
+    visitor.say("x" * 59 + "😀 and more")
+    visitor.wait()
+    with visitor.page.expect_download() as waiting:
+        visitor.page.locator(".save-chat").click()
+    assert waiting.value.suggested_filename.endswith(".replay.zip")

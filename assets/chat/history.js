@@ -1,11 +1,12 @@
 // Converts a conversation to what the server reads: messages, and the sounds that they name by number.
 // A chat is {id, title, created, changed, columns, turns}; see workbench/speech/chat_form.py for columns and turns.
 
-// Returns the messages of a conversation up to a turn, for the model and the system prompt of a column.
+// Returns the messages of a conversation up to a turn, for the model and the system prompt of a column. A model that
+// does not remember gets the turn alone.
 export const messagesBefore = (chat, turn, index, column, model, sounds) => {
   const messages = [];
   if (column.system.trim()) messages.push({role: 'system', content: column.system.trim()});
-  chat.turns.slice(0, turn).forEach((earlier) => {
+  chat.turns.slice(model?.remembers === false ? turn : 0, turn).forEach((earlier) => {
     const answer = earlier.answers[index] || earlier.answers.find(Boolean);
     const message = answer && assistantMessage(answer, column, model, sounds);
     if (message) messages.push(userMessage(earlier.user, sounds), message);

@@ -81,6 +81,7 @@ def _model(offer: RuntimeOffer) -> dict[str, Any]:
         "examples": EXAMPLES[family_input],
         "speaks": family_input == CONVERSATION,
         "hears": family_input != PROMPT,
+        "remembers": family_input != RECORDING,  # otherwise each turn stands alone
         "options": [
             _option(spec)
             for spec in chat_options(offer)
@@ -90,9 +91,14 @@ def _model(offer: RuntimeOffer) -> dict[str, Any]:
 
 
 def _note(offer: RuntimeOffer) -> str:
+    notes = []
     if offer.elsewhere:
-        return f"runs on {offer.card.place}, which receives what you send"
-    return "" if offer.ready else "downloads its files first"
+        notes.append(f"runs on {offer.card.place}, which receives what you send")
+    elif not offer.ready:
+        notes.append("downloads its files first")
+    if FAMILIES[offer.card.family].input == RECORDING:
+        notes.append("answers about one recording at a time, without the earlier turns")
+    return "; ".join(notes)
 
 
 def _option(spec: OptionSpec) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The Chat tab when a visitor leaves a conversation, or deletes from it, before its answer is complete."""
+"""What the Chat tab keeps of a conversation that is left or deleted during its answer, and what it sends of one."""
 
 from __future__ import annotations
 
@@ -77,3 +77,20 @@ def test_long_title_is_not_cut_within_a_character(visit: Any) -> None:
     with visitor.page.expect_download() as waiting:
         visitor.page.locator(".save-chat").click()
     assert waiting.value.suggested_filename.endswith(".replay.zip")
+
+
+MESSAGES = """async ([chat, model]) => {
+  const {messagesBefore} = await import(new URL('chat/scripts/history.js', document.baseURI));
+  return messagesBefore(chat, 1, 0, {model: 'a', system: 'be brief'}, model, []);
+}"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("remembers", [True, False])
+def test_model_that_does_not_remember_gets_the_last_turn_alone(visit: Any, remembers: bool) -> None:
+    answer = {"column": {"model": "a"}, "text": "One.", "answer": None}
+    turns = [{"user": {"text": "one", "sound": None}, "answers": [answer]}, {"user": {"text": "two", "sound": None}}]
+    model = {"speaks": False, "remembers": remembers}
+    messages = visit().page.evaluate(MESSAGES, [{"turns": turns}, model])
+    texts = [each["content"] if isinstance(each["content"], str) else "One." for each in messages]
+    assert texts == ["be brief", *(["one", "One."] if remembers else []), "two"]

@@ -6,7 +6,7 @@ import {beginning, iconButton, make, saveFile, textButton} from './dom.js';
 import {forBundle, fromBundle} from './history.js';
 import {Settings} from './settings.js';
 import {Speech, engine} from './sound.js';
-import {allChats, deleteChat, saveChat, loadSetting, saveSetting, trimChats} from './store.js';
+import {allChats, areColumns, deleteChat, saveChat, loadSetting, saveSetting, trimChats} from './store.js';
 import {VoiceControl} from './talking.js';
 import {Voice} from './voice.js';
 import {pack, chatUrl, post, unpack} from './wire.js';
@@ -108,7 +108,7 @@ class Chat {
 
   defaultColumns() {
     const savedColumns = loadSetting('columns');
-    if (Array.isArray(savedColumns) && savedColumns.length) return structuredClone(savedColumns);
+    if (areColumns(savedColumns)) return structuredClone(savedColumns);
     return [{model: this.offer.models[0]?.value || '', system: '', options: {}}];
   }
 

@@ -25,7 +25,11 @@ export const decodeId = (id, layout) => {
 // Returns the tokens of stream 0 in groups: each marker, each text token with its text, each run of speech rows.
 export const findRuns = (ids, pieces, layout) => {
   const runs = [];
-  const texts = (pieces || []).flatMap(([text, count]) => [...Array(Math.max(0, count - 1)).fill(''), text]);
+  const texts = []; // one for each token; a text without a token is the rest of the text before
+  (pieces || []).forEach(([text, count]) => {
+    if (count) texts.push(...Array(count - 1).fill(''), text);
+    else if (texts.length) texts[texts.length - 1] += text;
+  });
   let textIndex = 0;
   ids.forEach((id, index) => {
     const decoded = decodeId(id, layout);

@@ -158,7 +158,7 @@ export class Settings {
     } else {
       const readValue = () => {
         const number = Number(input.value);
-        return option.kind === 'number' && input.value.trim() && !Number.isNaN(number) ? number : input.value.trim();
+        return option.kind === 'number' && input.value.trim() && Number.isFinite(number) ? number : input.value.trim();
       };
       input = make('input', {id, type: 'text', inputmode: option.kind === 'number' ? 'decimal' : 'text',
         autocomplete: 'off', placeholder: 'default', oninput: () => setValue(readValue())});

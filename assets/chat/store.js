@@ -27,10 +27,21 @@ const runTransaction = async (mode, makeRequest) => {
 const soundBytes = (chat) => chat.turns.reduce((sum, turn) => sum + [turn.user, ...turn.answers].reduce(
   (inner, each) => inner + (each?.sound ? each.sound.samples.byteLength : 0), 0), 0);
 
-// Returns all conversations, the newest first; an empty list where the browser stores nothing, as in a private window.
+const areObjects = (values) => Array.isArray(values) && values.every((value) => value && typeof value === 'object');
+
+// Returns whether these are the columns of a conversation; a page of another version may have stored something else.
+export const areColumns = (columns) => areObjects(columns) && columns.length > 0
+  && columns.every((column) => areObjects([column.options]) && [column.model, column.system].every((text) => typeof text === 'string'));
+
+const isChat = ({title, columns, turns}) => typeof title === 'string' && areColumns(columns) && areObjects(turns)
+  && turns.every(({user, answers}) => areObjects([user]) && Array.isArray(answers)
+    && answers.every((answer) => !answer || (typeof answer.text === 'string' && areColumns([answer.column]))));
+
+// Returns all conversations that this page can show, the newest first; an empty list where the browser stores nothing,
+// as in a private window.
 export const allChats = async () => {
   try {
-    return (await runTransaction('readonly', (store) => store.getAll())).sort((a, b) => b.changed - a.changed);
+    return (await runTransaction('readonly', (store) => store.getAll())).filter(isChat).sort((a, b) => b.changed - a.changed);
   } catch {
     return [];
   }

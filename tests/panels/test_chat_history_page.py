@@ -94,3 +94,58 @@ def test_model_that_does_not_remember_gets_the_last_turn_alone(visit: Any, remem
     messages = visit().page.evaluate(MESSAGES, [{"turns": turns}, model])
     texts = [each["content"] if isinstance(each["content"], str) else "One." for each in messages]
     assert texts == ["be brief", *(["one", "One."] if remembers else []), "two"]
+
+
+STORED = """async () => {
+  const request = indexedDB.open('speech-workbench-chats', 1);
+  const database = await new Promise((done) => { request.onsuccess = () => done(request.result); });
+  const transaction = database.transaction('chats', 'readwrite');
+  const column = {model: 'fake/speech|pytorch', system: '', options: {}};
+  const turns = [{user: {text: 'one', sound: null}, answers: []}];
+  const chats = [{}, {turns: null}, {title: 'a', columns: [], turns}, {title: 'b', columns: [column], turns: [{}]},
+    {title: 'c', columns: [column], turns: [{user: {}, answers: [{text: 'x'}]}]},
+    {title: 'readable', columns: [column], turns}];
+  chats.forEach((chat, id) => transaction.objectStore('chats').put({...chat, id: String(id), changed: 9e15}));
+  await new Promise((done) => { transaction.oncomplete = done; });
+  localStorage.setItem('speech-workbench-chats-columns', '[null]');
+}"""
+
+
+@pytest.mark.browser
+def test_stored_conversations_in_another_form_do_not_break_the_tab(visit: Any) -> None:
+    visitor = visit()
+    visitor.page.evaluate(STORED)
+    visitor.open()
+    assert visitor.page.locator(".chats .open").all_inner_texts() == ["readable"]
+    visitor.say("one two")
+    expect(visitor.page.locator(".chat .answer .said")).to_have_text("one two")
+
+
+@pytest.mark.browser
+def test_infinite_option_is_refused_and_not_ignored(visit: Any) -> None:
+    visitor = visit()
+    visitor.set("cfg", "1e999")
+    visitor.say("one")
+    expect(visitor.page.locator(".chat .answer .fault")).to_contain_text("option cfg of fake/speech is inf; expected")
+
+
+RUNS = """async ([ids, pieces, layout]) => {
+  const {findRuns} = await import(new URL('chat/scripts/inside.js', document.baseURI));
+  return findRuns(ids, pieces, layout).map((run) => run.text);
+}"""
+
+
+@pytest.mark.browser
+def test_rest_of_a_text_belongs_to_its_last_token(visit: Any) -> None:
+    """Bytes that are no character are held back until the text ends, and then come without a token."""
+    layout = {
+        "text": 7,
+        "eos": 2,
+        "text_first": 256,
+        "text_end": 600,
+        "codec_first": 600,
+        "layer_size": 4,
+        "streams": 2,
+    }
+    pieces = [["", 1], ["one", 1], ["", 1], ["\ufffd", 0], ["", 1]]
+    assert visit().page.evaluate(RUNS, [[7, 300, 301, 2], pieces, layout]) == ["", "one", "\ufffd", ""]

@@ -128,6 +128,14 @@ def test_recovered_fsmn_kernels_equal_the_model_weights(scene_of: SceneOf) -> No
     np.testing.assert_allclose(found, taps, atol=2e-3)
 
 
+def test_fsmn_view_of_a_decoder_shows_its_last_layer_with_a_memory(scene_of: SceneOf) -> None:
+    scene = scene_of("demo/paraformer")
+    assert "decoder.layers.2" in scene.stages("decoder.layers.*"), "a feed-forward layer comes last"
+    assert picture_of(scene, "fsmn", ViewOptions(stack="decoder"))["output"].title.endswith("decoder.layers.1.fsmn")
+    with pytest.raises(BadInput, match=r"the stage decoder\.layers\.2\.fsmn"):
+        picture_of(scene, "fsmn", ViewOptions(stack="decoder", layer=2))
+
+
 def test_entropy_is_0_for_certain_and_maximal_for_uniform_probabilities(scene_of: SceneOf) -> None:
     np.testing.assert_allclose(entropy(np.array([[1.0, 0, 0, 0], [0.25] * 4, [0.5, 0.5, 0, 0]])), [0, 2, 1])
     np.testing.assert_allclose(softmax(np.array([[0.0, -np.inf, 0.0]])), [[0.5, 0, 0.5]])

@@ -11,7 +11,7 @@ import numpy as np
 from workbench.plots.layers import Axis, Layer, diverging_scale
 from workbench.visualise.options import ViewOptions
 from workbench.visualise.scene import Scene
-from workbench.visualise.stacks import layer_of, stack_of
+from workbench.visualise.stacks import PREFIXES, layer_of, stack_of
 from workbench.visualise.view_content import ViewContent, token_spans
 
 MOST_REACH = 15  # frames on either side that a kernel may reach
@@ -23,6 +23,8 @@ def memory(scene: Scene, options: ViewOptions) -> ViewContent:
     """Returns the output of a layer's memory over time, and its kernels."""
     prefix, count = stack_of(scene, options.stack, ("encoder", "decoder"))
     layer = layer_of(scene, options.layer, prefix, count)
+    if options.layer is None and prefix == PREFIXES["decoder"]:
+        layer = _last_memory(scene, prefix, layer)
     stage = f"{prefix}.{layer}.fsmn"
     output = scene.stage(stage, "an FSMN memory in this layer")
     x = Axis("token", "tokens", ticks=scene.texts(scene.stage("tokens"))) if prefix.startswith("decoder") else None
@@ -68,6 +70,12 @@ def memory(scene: Scene, options: ViewOptions) -> ViewContent:
     spans = token_spans(tokens)
     span_layers = (spans,) if len(spans.values) and x is None else ()
     return ViewContent("FSMN memory", (layers[0], *span_layers, *layers[1:]), tokens, tuple(notes))
+
+
+def _last_memory(scene: Scene, prefix: str, last: int) -> int:
+    """Returns the last layer of a decoder that has a memory: the last ones may be feed-forward only; else `last`."""
+    stages = scene.stages(f"{prefix}.*.fsmn")
+    return next((layer for layer in range(last, -1, -1) if f"{prefix}.{layer}.fsmn" in stages), last)
 
 
 def kernels(value: np.ndarray, output: np.ndarray) -> np.ndarray | None:

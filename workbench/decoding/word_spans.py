@@ -15,8 +15,7 @@ def word_spans(tokens: Sequence[int], words: Sequence[str], lexicon: Lexicon) ->
 
     Raises `ValueError` if the words cannot be spelled by these tokens at all.
     """
-    symbols = {word: number for number, word in enumerate(lexicon.words)}
-    spellings = [lexicon.pronunciations[symbols[word]] for word in words]
+    spellings = [lexicon.pronunciations[lexicon.symbols[word]] for word in words]
     all_tokens = tuple(tokens)
     # From the end: the places at which the words from each one on can begin.
     places = [{len(all_tokens)}]

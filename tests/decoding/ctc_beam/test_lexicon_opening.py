@@ -14,7 +14,7 @@ def test_files_of_the_benchmark_are_those_of_a_search(tmp_path: Path) -> None:
     write_files(tmp_path, 300)
     lexicon = read_lexicon(tmp_path / "lexicon.txt", TOKENS)
     assert len(lexicon.words) == 300 and all(len(spellings) == 1 for spellings in lexicon.pronunciations)
-    spelled = {word: "".join(TOKENS[token] for token in spelling) for word, [spelling] in zip(*vars(lexicon).values())}
-    assert all(tokens == f"{word}|" for word, tokens in spelled.items())
+    for word, [spelling] in zip(lexicon.words, lexicon.pronunciations):
+        assert "".join(TOKENS[token] for token in spelling) == f"{word}|"
     assert np.load(tmp_path / "logits.npy").shape[1] == len(TOKENS)
     assert command_seconds(tmp_path, ROOT, with_lexicon=True) > 0 and min(part_seconds(tmp_path)) > 0

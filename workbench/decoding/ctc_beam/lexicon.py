@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -25,6 +26,11 @@ class Lexicon:
 
     words: tuple[str, ...]
     pronunciations: tuple[tuple[tuple[int, ...], ...], ...]
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """The symbol of each word."""
+        return {word: number for number, word in enumerate(self.words)}
 
     def check(self, vocabulary: int, blank: int) -> None:
         """Raises `BadInput` if tokens of this vocabulary cannot spell the words."""

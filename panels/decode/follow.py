@@ -39,13 +39,6 @@ def wider_search(decoder: CtcDecoder) -> CtcDecoder:
     tokens_per_frame = (
         None if decoder.vocabulary <= SMALL_VOCABULARY else max(decoder.options.tokens_per_frame or 0, WIDE_TOKENS)
     )
-    return CtcDecoder(
-        decoder.vocabulary,
-        decoder.blank,
-        replace(decoder.options, beam_size=beam, nbest=1, threshold=None, tokens_per_frame=tokens_per_frame),
-        token_lm=decoder.token_lm,
-        lexicon=decoder.lexicon,
-        word_lm=decoder.word_lm,
-        neural_lm=decoder.neural_lm,
-        phrases=decoder.phrases,
+    return decoder.with_options(
+        replace(decoder.options, beam_size=beam, nbest=1, threshold=None, tokens_per_frame=tokens_per_frame)
     )

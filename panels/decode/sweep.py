@@ -184,12 +184,11 @@ def _work(
     try:
         sessions = Sessions(pool, n_best_lists.job, stop, show_activity)
         layout = sessions.layout()
+        first = sessions.decoder(GUIDED, layout, show_activity, {}, nbest=LIST_LENGTH)  # the others share its models
         decoders = []
         for weight, bonus in search_points(*grid):
-            weights = {n_best_lists.pair.weight: weight, n_best_lists.pair.bonus: bonus}
-            decoders.append(
-                (weight, bonus, sessions.decoder(GUIDED, layout, show_activity, {}, nbest=LIST_LENGTH, **weights))
-            )
+            weights: dict[str, Any] = {n_best_lists.pair.weight: weight, n_best_lists.pair.bonus: bonus}
+            decoders.append((weight, bonus, first.with_options(replace(first.options, **weights))))
         for current in waiting_rows:
             show(replace(current, status="running", activity="searching"))
             place = int(current.key)

@@ -6,6 +6,7 @@ import re
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from panels.running.sessions import SessionPool
 from tests.support.decode_jobs import job, options, ran
 from tests.support.decoding_files import sounds_like, write_files
 from workbench.core.errors import BadInput
+from workbench.pipelines.ctc.beam_search import build_decoder
 
 
 @pytest.fixture
@@ -60,6 +62,17 @@ def test_sweep_error_counts_equal_those_of_searches_with_the_same_weights(
         pool, paths, options(paths, "lexicon", "word_lm", gamma=2.0), "\n".join(["too late"] * 6), logits=sources
     )
     assert same_lists(decode_job, other_job, pair) and not same_lists(decode_job, other_job, SWEPT["tokens"])
+
+
+def test_sweep_reads_the_files_of_its_searches_once(
+    pool: SessionPool, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its five searches share the models, so that a neural one scores no text twice."""
+    built = Mock(wraps=build_decoder)
+    monkeypatch.setattr("panels.decode.run.build_decoder", built)
+    decode_job = job(pool, files, options(files, "lexicon", "word_lm"), "too late")
+    assert sweep(pool, files, NBestLists(decode_job, SWEPT["words"]), (0.0, 0.5, 1.0), (-1.0, 0.0, 1.0)) is not None
+    built.assert_called_once()
 
 
 def test_sweep_without_references_or_language_model_is_refused(pool: SessionPool, files: dict[str, Path]) -> None:

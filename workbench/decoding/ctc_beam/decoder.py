@@ -71,6 +71,22 @@ class CtcDecoder:
         self._knowledge = Knowledge(vocabulary, self.options, token_lm, lexicon, word_lm, neural_lm, phrases)
         self._search = self._new_search(max(self.options.beam_size, self.options.nbest))
 
+    def with_options(self, options: SearchOptions) -> CtcDecoder:
+        """Returns a search with other options and the same parts; a neural model keeps the scores that it has.
+
+        Raises `BadInput` for options that do not fit.
+        """
+        return CtcDecoder(
+            self.vocabulary,
+            self.blank,
+            options,
+            token_lm=self.token_lm,
+            lexicon=self.lexicon,
+            word_lm=self.word_lm,
+            neural_lm=self.neural_lm,
+            phrases=self.phrases,
+        )
+
     def _new_search(self, size: int) -> Search:
         return Search(self.vocabulary, self.blank, self.options, self._knowledge, size)
 

@@ -93,13 +93,14 @@ def test_named_pipe_as_sentencepiece_model_is_refused_without_waiting(tmp_path: 
 
 def test_json_and_text_token_lists_are_read_alike(tmp_path: Path) -> None:
     tokens = [*paraformer_tokens(300), "#", "12 3", "　"]
-    (tmp_path / "tokens.json").write_text(json.dumps(tokens), encoding="utf-8")
+    for name in ("tokens.json", "upper.JSON"):
+        (tmp_path / name).write_text(json.dumps(tokens), encoding="utf-8")
     (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
     numbered = tmp_path / "numbered.txt"
     numbered.write_text("".join(f"{token} {number}\r\n" for number, token in enumerate(tokens)), encoding="utf-8")
     ids = tmp_path / "vocab.json"
     ids.write_text(json.dumps({token: tokens.index(token) for token in reversed(tokens)}), encoding="utf-8")
-    for path in (tmp_path / "tokens.json", tmp_path / "tokens.txt", numbered, ids):
+    for path in (tmp_path / "tokens.json", tmp_path / "upper.JSON", tmp_path / "tokens.txt", numbered, ids):
         assert list(read_token_list(path).pieces) == tokens
 
 

@@ -118,7 +118,7 @@ def read_token_list(path: Path) -> Vocabulary:
     where = "/".join(filter(None, (path.parent.name, path.name))) or str(path)
     try:
         text = read_text(path)
-        pieces = json.loads(text) if path.suffix == ".json" else _lines(text)
+        pieces = json.loads(text) if path.suffix.lower() == ".json" else _lines(text)
     except (BadInput, ValueError, RecursionError) as error:
         reason = "its lists are nested too deeply" if isinstance(error, RecursionError) else message_of(error)
         raise BadInput(f"{where} cannot be read as a list of tokens: {reason}") from error

@@ -72,6 +72,7 @@ def test_answer_text_goes_to_stdout_and_audio_to_the_out_file(capsys: pytest.Cap
     assert rate == 16000
     np.testing.assert_allclose(samples, np.clip(answer.audio, -1, 1), atol=1e-4)
     assert "--out" not in captured.err
+    assert f"fake-audio: answer.wav holds {answer.audio_seconds:.1f} s of audio" in captured.err
 
 
 def test_missing_out_option_prints_a_hint_about_the_audio(capsys: pytest.CaptureFixture[str]) -> None:

@@ -152,7 +152,7 @@ def print_answer(
 
 
 def report(answer: Answer, place: Path | None, say: Say, writes: str = "--out FILE.wav") -> None:
-    """Writes the answer's audio, and passes the answer's notes to `say`, and whether a limit ended the answer.
+    """Writes the answer's audio, and passes to `say` what was written, the answer's notes and a limit that ended it.
 
     Args:
         writes: the option or command that writes the audio, for the message if there is no place.
@@ -169,6 +169,7 @@ def report(answer: Answer, place: Path | None, say: Say, writes: str = "--out FI
         say(f"{answer.model}: the answer has {answer.audio_seconds:.1f} s of audio; {writes} writes it")
     else:
         write_sound(answer, place)
+        say(f"{answer.model}: {place} holds {answer.audio_seconds:.1f} s of audio")
 
 
 def write_sound(answer: Answer, place: Path) -> None:

@@ -201,6 +201,10 @@ def test_placeholder_is_read_from_the_model_configuration(directory: Path, tmp_p
     assert token_prompt(configured, "a <|vision_pad|>", PLAIN, [rows(2)]).ids[-1] == configured.tokenizer.id_of(
         "<|vision_pad|>"
     )
+    usual, own = (token_prompt(configured, f"a {each} b", PLAIN, [rows(2)]) for each in (P, "<|vision_pad|>"))
+    assert usual.ids == own.ids, "the usual placeholder stands for the model's own"
+    with pytest.raises(BadInput, match=r"holds the placeholder <\|vision_pad\|> once and comes with 2 embeddings"):
+        token_prompt(configured, f"{P} <|vision_pad|>", PLAIN, [rows(1), rows(1)])
     assert token_prompt(configured, f"a {P}", PLAIN).embeddings == (), (
         "the default placeholder is an ordinary token here"
     )

@@ -127,6 +127,21 @@ def check_placeholders(texts: Sequence[str], placeholder: str, count: int) -> No
         raise BadInput(mismatch(where, placeholder, sum(counts), count) + aside)
 
 
+def with_own_placeholder(texts: Sequence[str], usual: str, own: str, count: int) -> list[str]:
+    """Returns the texts of a prompt with the model's own placeholder, if they name only the usual one.
+
+    A client that puts embeddings between texts need not know which token the model has for them.
+
+    Args:
+        usual: the placeholder of a model that names none.
+        own: the model's.
+        count: the number of embeddings.
+    """
+    counts = [sum(text.count(each) for text in texts) for each in (usual, own)]
+    renames = usual != own and count > 0 and counts == [count, 0]
+    return [text.replace(usual, own) for text in texts] if renames else list(texts)
+
+
 def mismatch(where: str, placeholder: str, placeholders: int, count: int) -> str:
     """Returns the error message for a prompt whose placeholder count differs from its number of embeddings."""
     count_text = "1 embedding" if count == 1 else f"{count or 'no'} embeddings"

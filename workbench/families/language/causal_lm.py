@@ -17,8 +17,9 @@ from workbench.core.errors import BadInput, message_of
 from workbench.core.options import option
 from workbench.decoding.generation import WritingOptions
 from workbench.embeddings import Embedding, check_embeddings
-from workbench.embeddings.prompt import TokenPrompt, check_placeholders, injected
+from workbench.embeddings.prompt import TokenPrompt, check_placeholders, injected, with_own_placeholder
 from workbench.families.language.directory import (
+    PLACEHOLDER,
     SERVED_SECTION,
     TURN_END,
     LanguageConfig,
@@ -82,7 +83,7 @@ def token_prompt(
     """Returns a text or a conversation as the model's prompt, ready for generation.
 
     Args:
-        embeddings: replace the placeholders in the prompt, in order.
+        embeddings: replace the placeholders in the prompt, in order. These are the model's own, or all the usual one.
 
     Raises `BadInput` for an empty or malformed prompt, a conversation that the model has no format for, a prompt that
     leaves no room for `max_new_tokens`, a different number of placeholders and embeddings, and embeddings of another
@@ -91,11 +92,13 @@ def token_prompt(
     where = model.language.directory.name
     messages = conversation(prompt, options, model.tokenizer.has_chat_template, where)
     texts = [str(prompt)] if messages is None else [message["content"] for message in messages]
+    texts = with_own_placeholder(texts, PLACEHOLDER, model.language.placeholder, len(embeddings))
     placeholder = _placeholder(model, texts, len(embeddings), where)
     if messages is None:
-        ids = model.tokenizer.ids(str(prompt), begin=True)
+        ids = model.tokenizer.ids(texts[0], begin=True)
     else:
-        ids = model.tokenizer.ids(_chat_text(model, messages, options, where))
+        placed = [{**message, "content": text} for message, text in zip(messages, texts, strict=True)]
+        ids = model.tokenizer.ids(_chat_text(model, placed, options, where))
     context = model.language.context
     if embeddings:
         count, token = ids.count(placeholder), model.language.placeholder

@@ -300,10 +300,13 @@ def test_placeholder_text_of_the_server_model_is_used(session: RemoteTextSession
     [message] = [body for path, body in fake.requests if path == CHAT][-1]["messages"]
     text, embedding = message["content"]
     assert (text, embedding["type"]) == ({"type": "text", "text": f"{PLACEHOLDER} and "}, "embedding")
+    session.generate(f"What is {PLACEHOLDER}", embeddings=[ROWS])
+    [message] = [body for path, body in fake.requests if path == CHAT][-1]["messages"]
+    assert [part["type"] for part in message["content"]] == ["text", "embedding"]
     with pytest.raises(
         BadInput, match=r"^the prompt holds the placeholder <\|image_pad\|> nowhere and comes with 1 emb"
     ):
-        session.generate(f"a {PLACEHOLDER}", embeddings=[ROWS])
+        session.generate("no place", embeddings=[ROWS])
 
 
 def test_embeddings_are_refused_without_server_support_or_matching_placeholders(

@@ -15,9 +15,10 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, conversing
 from workbench.embeddings import Embedding
-from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given
+from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given, with_own_placeholder
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.language.causal_lm import CausalLmOptions, conversation
+from workbench.families.language.directory import PLACEHOLDER
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
 from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -139,13 +140,16 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
             raise Unavailable(
                 f"the server {client.server.url} takes no embeddings in the chats of {self._service.model}; {HOW}"
             )
-        check_placeholders([message["content"] for message in messages], placeholder, len(embeddings))
+        texts = with_own_placeholder(
+            [message["content"] for message in messages], PLACEHOLDER, placeholder, len(embeddings)
+        )
+        check_placeholders(texts, placeholder, len(embeddings))
         rows = iter([each.values for each in embeddings])
         found = []
-        for message in messages:
-            message_rows = list(islice(rows, message["content"].count(placeholder)))
-            parts = message_content(message["content"], message_rows, placeholder)
-            found.append({**message, "content": parts if message_rows else message["content"]})
+        for message, text in zip(messages, texts, strict=True):
+            message_rows = list(islice(rows, text.count(placeholder)))
+            parts = message_content(text, message_rows, placeholder)
+            found.append({**message, "content": parts if message_rows else text})
         return found
 
     def _options(self, options: Mapping[str, Any]) -> CausalLmOptions:

@@ -56,6 +56,20 @@ def test_clean_candidates_raise_no_false_alarm() -> None:
         assert "; that of this model in bfloat16 in 5 orders of summation is at most 0.0" in report.sentence
 
 
+def test_clean_candidates_raise_no_false_alarm_after_relu() -> None:
+    """At the median position, most channels are zero on all sides, and a few are zero on some sides."""
+    stage = "encoder.layers.0.mlp.activation"
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        entering = draw.standard_normal((20 + seed, 96)) - draw.uniform(-0.5, 1.5, 96)
+        sides = [entering * (1 + 0.02 * draw.standard_normal(entering.shape)) for _ in range(ORDERS + 1)]
+        exact, reference, *sides = (np.maximum(each, 0) for each in (entering, entering, *sides))
+        traces = [Trace({stage: each.astype(np.float32)}, META_HALF) for each in sides]
+        clean = Clean(traces[1:], Trace({stage: exact}, META | {"dtype": "float64"}), "bfloat16")
+        judged = noise_by_spread(Trace({stage: reference}, META | {"dtype": "float32"}), traces[0], clean)
+        assert judged.first_bug is None, (seed, judged.sentence)
+
+
 def wrong_epsilon(x: np.ndarray) -> np.ndarray:
     return -3 * NOISE * x
 

@@ -205,12 +205,12 @@ def farthest_channel(
     if candidate_errors is None or len(clean_channels) < len(sides) or math.isinf(candidate_distances.whole):
         return {}
     clean_errors = np.max(clean_channels, axis=0)
-    # No channel counts as exact by chance.
-    clean_errors = np.maximum(clean_errors, max(float(np.median(clean_errors)), MEDIAN_OVER_RMS * min_rounding))
+    # No channel counts as exact by chance. After a ReLU, most may be: at the median position they are zero.
+    clean_errors = np.maximum(clean_errors, max(_median_above_zero(clean_errors), MEDIAN_OVER_RMS * min_rounding))
     widening = min(max(candidate_distances.typical / max(typical, min_rounding), 1.0), MAX_CHANNEL_WIDENING)
     multiples = candidate_errors / clean_errors
     worst = int(multiples.argmax())
-    log_multiples = np.log(np.maximum(multiples, 1e-9))
+    log_multiples = np.log(multiples[multiples > 0]) if multiples[worst] > 0 else np.zeros(1)
     log_median = float(np.median(log_multiples))
     spread = float(np.median(np.abs(log_multiples - log_median))) / MEDIAN_OVER_RMS
     bound_multiple = min(factors.channel * widening, math.exp(log_median + max(max_deviations * spread, math.log(2.0))))
@@ -220,6 +220,10 @@ def farthest_channel(
         "channel_bound": bound_multiple * float(clean_errors[worst]),
         "worst_channel": worst,
     }
+
+
+def _median_above_zero(values: np.ndarray) -> float:
+    return float(np.median(values[values > 0])) if values.any() else 0.0
 
 
 def lead_to_first(stage_noises: list[StageNoise], share: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,33 @@ def test_repaired_wav_equals_a_file_with_correct_sizes(tmp_path: Path, tail: byt
     assert layout is not None and not layout.honest
     with RepairedWav(path, layout) as repaired:
         assert repaired.read() == wav
+
+
+@pytest.mark.parametrize(
+    ("size", "note"),
+    [
+        (0, "the header states no length; the 3.2 s that the file holds were read"),
+        ((1 << 64) - 1, "the header states no length; the 3.2 s that the file holds were read"),
+        (32_000, "the header promises 1.0 s but the file holds 3.2 s; the 3.2 s were read"),
+        (320_000, "the header promises 10.0 s but the file holds 3.2 s; the 3.2 s were read"),
+    ],
+)
+def test_rf64_with_a_wrong_length_is_read_with_a_note(size: int, note: str, tmp_path: Path) -> None:
+    """Such a file comes from a recorder that crashed, or from a pipe."""
+    path = tmp_path / "long.wav"
+    soundfile.write(path, tone(3.2), RATE, format="RF64", subtype="PCM_16")
+    expected, content = read(path), bytearray(path.read_bytes())
+    assert expected.notes == ()
+    struct.pack_into("<QQ", content, content.index(b"ds64") + 8, size, size)
+    path.write_bytes(content)
+    recording = read(path)
+    assert (recording.digest, recording.notes) == (expected.digest, (note,))
+
+
+def test_a_length_that_is_wrong_by_a_byte_gets_no_note(tmp_path: Path) -> None:
+    path = tmp_path / "talk.wav"
+    path.write_bytes(with_data_size(wav_bytes(tone(1.0)), 32_001))
+    assert (read(path).seconds, read(path).notes) == (1.0, ())
 
 
 @pytest.mark.parametrize("size", [0, 0xFFFFFFFF, 0x7FFFFFFF, 0xFFFFFFFF - 36])

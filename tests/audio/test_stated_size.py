@@ -14,7 +14,7 @@ from workbench.audio.read import read
 from workbench.audio.stated_size import sign_of_cut
 
 CUT = "its end is missing"
-SIZES = {"AIFF": (4, ">I"), "AU": (8, ">I"), "W64": (16, "<Q"), "RF64": (20, "<Q")}  # where the size stands
+SIZES = {"AIFF": (4, ">I"), "AU": (8, ">I"), "W64": (16, "<Q")}  # where the size stands
 
 
 def written(path: Path, container: str) -> bytes:

@@ -54,7 +54,7 @@ def open_file(
             file = to_its_end(file, source)
     except (soundfile.LibsndfileError, TypeError):  # TypeError: a .raw file has no sample rate
         return None
-    if repaired:
+    if repaired and repaired.misleading:
         notes.append(repaired.note(file.frames / file.samplerate if file.frames < UNSTATED else None))
     # After each read of a seekable file, soundfile seeks the place that was reached. In MPEG audio that changes the
     # next samples, in a damaged Ogg file it finds samples that were read before, and without a length it fails.

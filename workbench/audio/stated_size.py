@@ -1,6 +1,6 @@
 """Finds files that end before the size that their header states. Decoders read them without an error.
 
-It knows AIFF, AU, W64, RF64, NIST, AVI, ASF and fragmented MP4. `wav_header` and `ogg` have their own formats. ffmpeg
+It knows AIFF, AU, W64, NIST, AVI, ASF and fragmented MP4. `wav_header` and `ogg` have their own formats. ffmpeg
 itself reports the missing end of other MP4 files, of Matroska, and of files that are cut inside a packet. Streams (MPEG
 transport streams, ADTS, AMR, MP3 without a Xing frame) state no size, so nothing shows a cut between two packets.
 """
@@ -51,10 +51,6 @@ def _end_of_w64(head: bytes, file: BinaryIO) -> int:
     return _known(int.from_bytes(head[16:24], "little"), 0, _UNKNOWN_64)
 
 
-def _end_of_rf64(head: bytes, file: BinaryIO) -> int:
-    return _known(int.from_bytes(head[20:28], "little"), 8, _UNKNOWN_64) if head[12:16] == b"ds64" else 0
-
-
 def _end_of_riff(head: bytes, file: BinaryIO) -> int:
     return _known(int.from_bytes(head[4:8], "little"), 8) if head[8:12] == b"AVI " else 0
 
@@ -84,7 +80,6 @@ _ENDS: tuple[tuple[bytes, Callable[[bytes, BinaryIO], int]], ...] = (
     (b"FORM", _end_of_form),
     (b".snd", _end_of_au),
     (_W64_RIFF, _end_of_w64),
-    (b"RF64", _end_of_rf64),
     (b"RIFF", _end_of_riff),
     (_ASF_HEADER, _end_of_asf),
     (b"NIST_1A\n", _end_of_nist),

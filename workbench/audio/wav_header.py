@@ -2,7 +2,8 @@
 
 Recorders that crash, programs that write to a pipe and careless editors leave a `data` chunk whose size is too large,
 too small, zero or the placeholder 0xFFFFFFFF. This file finds such a chunk and offers the same file with the correct
-size, as a readable object for libsndfile. It decodes nothing, and leaves RF64 and every other container alone.
+size, as a readable object for libsndfile. RF64 files have their sizes of 64 bits in a chunk before. This file decodes
+nothing, and leaves every other container alone.
 """
 
 import io
@@ -14,6 +15,7 @@ from typing import BinaryIO
 from workbench.audio.file_view import FileView
 
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
+_UNKNOWN_64 = 1 << 62  # bytes; larger sizes of 64 bits stand for an unknown one
 _LARGEST_CHUNK = 0xFFFFFFFF  # largest size in bytes that 32 bits can state
 _MPEG = (0x50, 0x55)  # codings
 _SIZE_OF_HEADER = 8  # bytes: four letters and a 32-bit size
@@ -32,12 +34,13 @@ def shortfall_note(promised: float, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class WavLayout:
-    """The position and length of the audio in a RIFF/WAVE file; sizes in bytes."""
+    """The position and length of the audio in a RIFF/WAVE or RF64 file; sizes in bytes."""
 
     data_offset: int
     promised: int  # the size in the header of the data chunk
     present: int  # from the start of the data to its real end, whole sample frames only
     bytes_per_second: int
+    long_sizes: int = 0  # where an RF64 file has its sizes of 64 bits; 0 for RIFF
 
     @property
     def honest(self) -> bool:
@@ -46,12 +49,19 @@ class WavLayout:
     @property
     def streaming(self) -> bool:
         """Whether the stated size is a placeholder from a program that did not know the length."""
+        if self.long_sizes:
+            return self.promised == 0 or self.promised >= _UNKNOWN_64
         return self.promised in _STREAMING or self.promised >= 0xFFFFFFFF - 1024
 
     @property
+    def misleading(self) -> bool:
+        """Whether the stated size is wrong by more than a moment."""
+        return self.streaming or abs(self.promised - self.present) >= _slack(self.bytes_per_second)
+
+    @property
     def repairable(self) -> bool:
-        """Whether a 32-bit header can state the true length."""
-        return self.present <= _LARGEST_CHUNK - self.data_offset
+        """Whether the header can state the true length."""
+        return self.long_sizes > 0 or self.present <= _LARGEST_CHUNK - self.data_offset
 
     def note(self, seconds: float | None) -> str:
         """Returns a remark for the user: what the header states, and the `seconds` that were read, if known."""
@@ -64,14 +74,14 @@ class WavLayout:
 
 
 def wav_layout(file: BinaryIO) -> WavLayout | None:
-    """Returns the layout of a RIFF/WAVE file with a format and a data chunk; None for every other file."""
+    """Returns the layout of a WAVE file (RIFF or RF64) with a format and a data chunk; None for every other file."""
     file.seek(0)
     riff = file.read(12)
-    if len(riff) < 12 or riff[:4] != b"RIFF" or riff[8:] != b"WAVE":
+    if len(riff) < 12 or riff[:4] not in (b"RIFF", b"RF64") or riff[8:] != b"WAVE":
         return None
     file.seek(0, io.SEEK_END)
     file_size = file.tell()
-    codec, bytes_per_second, block_align = 0, 0, 0
+    codec, bytes_per_second, block_align, long_sizes, long_size = 0, 0, 0, 0, 0
     for name, offset, size in _chunks(file, 12):
         if name == b"fmt " and size >= 16:
             file.seek(offset)
@@ -79,14 +89,23 @@ def wav_layout(file: BinaryIO) -> WavLayout | None:
             if len(fields) < 16:
                 return None
             codec, bytes_per_second, block_align = struct.unpack("<H6xIH2x", fields)
+        elif name == b"ds64" and size >= 24 and riff[:4] == b"RF64":
+            file.seek(offset + 8)
+            long_sizes, long_size = offset, int.from_bytes(file.read(8), "little")
         elif name == b"data":
-            if block_align == 0:
+            if block_align == 0 or (riff[:4] == b"RF64" and not long_sizes):
                 return None
-            present = _sound_bytes(file, offset, size, file_size, max(1, bytes_per_second * _SLACK_MS // 1000))
+            size = long_size if long_sizes else size
+            present = _sound_bytes(file, offset, size, file_size, _slack(bytes_per_second))
             # A partial last sample frame is not audio; a correct size stays unchanged. MPEG has frames of any length.
             present = present if present == size or codec in _MPEG else present - present % block_align
-            return WavLayout(offset, size, present, bytes_per_second)
+            return WavLayout(offset, size, present, bytes_per_second, long_sizes)
     return None
+
+
+def _slack(bytes_per_second: int) -> int:
+    """Returns the bytes of a moment."""
+    return max(1, bytes_per_second * _SLACK_MS // 1000)
 
 
 def _chunks(file: BinaryIO, offset: int) -> list[tuple[bytes, int, int]]:
@@ -143,6 +162,10 @@ class RepairedWav(FileView):
             raise ValueError("the sound is longer than a 32-bit WAV header can state")
         super().__init__(source)
         self._length = layout.data_offset + layout.present
+        self._patches: tuple[tuple[int, bytes], ...]
+        if layout.long_sizes:
+            self._patches = ((layout.long_sizes, struct.pack("<QQ", self._length - 8, layout.present)),)
+            return
         self._patches = (
             (4, struct.pack("<I", self._length - 8)),
             (layout.data_offset - 4, struct.pack("<I", layout.present)),

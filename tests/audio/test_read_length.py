@@ -98,6 +98,15 @@ def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples
     assert (recording.digest, recording.notes) == (expected.digest, ())
 
 
+@pytest.mark.parametrize("tag", [b"TAG".ljust(128, b" "), b"APETAGEX" + bytes(300)])
+def test_flac_with_a_tag_behind_it_is_read_to_its_end(tag: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tagged.flac"
+    soundfile.write(path, tone(3.2), RATE)
+    expected = read(path)
+    path.write_bytes(path.read_bytes() + tag)
+    assert (read(path).digest, read(path).notes) == (expected.digest, ())
+
+
 @pytest.mark.parametrize("at", [0.1, 0.5, 0.8])
 def test_flac_damaged_in_the_middle_is_read_up_to_the_damage(tmp_path: Path, at: float) -> None:
     path = tmp_path / "damaged.flac"

@@ -110,7 +110,8 @@ def decoded_blocks(
                     if not moved:
                         _skip(file, got)
                         moved = True
-                    block = file.read(size, dtype="float32", always_2d=True)
+                    # Not beyond the stated end, because a tag may follow, which is no sound.
+                    block = file.read(min(size, promised - got), dtype="float32", always_2d=True)
             except soundfile.LibsndfileError as error:
                 reason = reason or error.error_string.removeprefix("Error :").strip().rstrip(".")
                 if size == _CAREFUL_BLOCK:

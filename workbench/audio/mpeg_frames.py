@@ -6,6 +6,7 @@ libsndfile's decoder stops at such a place without an error. This file decodes n
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,9 @@ _KBITS = {  # by whether the version is 1, and the layer: kbit/s
     (False, 1): (0, 32, 48, 56, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
     (False, 2): (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
 }
+# The first three bytes of a frame.
+_THIRD = bytes(byte for byte in range(256) if 0 < byte >> 4 < 15 and byte >> 2 & 3 != 3)
+_START = re.compile(b"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff][" + re.escape(_THIRD) + b"]", re.DOTALL)
 _MONO = 3  # bits of the channel mode
 
 Form = tuple[int, int, bool]  # what a decoder cannot change while it runs: layer, rate in Hz, whether it is mono
@@ -68,8 +72,8 @@ def _forms(file: BinaryIO) -> Iterator[Form | None]:
         frame = _frame(window[place : place + 3], window[place + 3] >> 6 == _MONO)
         if frame is None:
             yield None
-            place = window.find(b"\xff", place + 1)
-            place = len(window) if place < 0 else place
+            following_frame = _START.search(window, place + 1)
+            place = following_frame.start() if following_frame else max(place + 1, len(window) - 2)
         else:
             yield frame[0]
             place += frame[1]

@@ -29,3 +29,11 @@ def test_stage_figure_is_drawn_for_a_trace_stage_and_an_array(shape: tuple[int, 
         stage_figure(trace, "encoder.y")
     with pytest.raises(ValueError, match="expected numbers in rows"):
         stage_figure(np.array("text"))
+
+
+def test_queries_are_drawn_as_one_image_of_channels_over_rows_for_each_head() -> None:
+    queries = np.random.default_rng(0).random((12, 3, 5))  # rows, heads, channels
+    trace = Trace({"encoder.layers.0.attention.query": queries}, {"row_seconds": {"encoder.*": [0.0, 0.06]}})
+    *heads, _ = stage_figure(trace, "encoder.layers.0.attention.query").axes  # the last is the scale
+    assert len(heads) == 3 and heads[0].get_ylabel() == "channel" and heads[0].get_xlim()[1] == pytest.approx(12 * 0.06)
+    np.testing.assert_array_equal(heads[1].images[0].get_array(), queries[:, 1].T)

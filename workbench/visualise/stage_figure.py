@@ -18,6 +18,7 @@ from workbench.trace.times import row_times
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PROJECTIONS = ("query", "key", "value")  # stages of attention that are [rows, heads, channels]
 ROWS, SECONDS = Axis("row", "rows"), Axis("seconds", "seconds")
 
 
@@ -27,7 +28,9 @@ def stage_figure(
     seconds: float | None = None,
     width: float = WIDTH_INCHES,
 ) -> Figure:
-    """Returns a stage as a figure: [rows] as a line, [rows, channels] as an image, [heads, rows, rows] as one each.
+    """Returns a stage as a figure: [rows] as a line, [rows, channels] as an image, and one image for each head.
+
+    An array of three dimensions is [heads, rows, rows]. Queries, keys and values of a trace are [rows, heads, channels].
 
     Args:
         source: an array, or a trace that has the stage.
@@ -50,7 +53,10 @@ def stage_figure(
     elif array.ndim == 2:
         layer = Layer("stage", "image", title, array.T, rows, Axis("channel"), scale=values)
     else:
-        names = tuple(f"head {number}" for number in range(len(array)))
-        layer = Layer("stage", "image", title, array, rows, replace(rows, down=True), names, scale=values)
+        is_projection = stage.rpartition(".")[2].startswith(PROJECTIONS)
+        images = array.transpose(1, 2, 0) if is_projection else array
+        names = tuple(f"head {number}" for number in range(len(images)))
+        y = Axis("channel") if is_projection else replace(rows, down=True)
+        layer = Layer("stage", "image", title, images, rows, y, names, scale=values)
     length = seconds if seconds is not None else meta.get("audio_seconds") if times else None
     return layers_figure([layer], length, width=width)

@@ -119,7 +119,8 @@ class Stage {
     if (toNumber(settings.from) !== null && toNumber(settings.to) > toNumber(settings.from)) link.show(toNumber(settings.from), toNumber(settings.to));
     const cursor = toNumber(settings.cursor ?? settings.at);
     if (cursor !== null) link.set({cursor: link.clamp(cursor)});
-    link.set({head: toNumber(settings.head), lift: Math.min(Math.max(toNumber(settings.lift) ?? link.lift, 0), 1), loop: Boolean(settings.loop)});
+    const head = toNumber(settings.head);
+    link.set({head: Number.isInteger(head) && head >= 0 ? head : null, lift: Math.min(Math.max(toNumber(settings.lift) ?? link.lift, 0), 1), loop: Boolean(settings.loop)});
   }
 
   // Building.

@@ -334,6 +334,9 @@ def _in_link(option: OptionField, link_text: str | None) -> Any:
         return "\n".join(default) if isinstance(default, tuple) else "" if default is None else default
     if kind is bool:
         return link_text == str(True)
+    choices = [str(each) for each in option.spec.choices or ()]
+    if choices and kind is str and link_text not in choices:
+        raise BadInput(f"the link says {option.label} {link_text!r:.40}; expected one of {', '.join(choices)}")
     if kind in (int, float) and default is not None:
         try:
             return kind(link_text)

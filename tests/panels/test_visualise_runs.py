@@ -217,6 +217,7 @@ def test_link_state_is_validated(pool: Any, tmp_path: Path) -> None:
         ({"sample": "../../etc/passwd"}, "passwd"),
         ({"a": "/etc"}, "there is no '/etc' on 'pytorch' here"),
         ({"count": "many"}, "Count 'many'"),
+        ({"attention": "tails"}, "the link says Attention 'tails'; expected one of heads, mean, rollout, token"),
     ):
         with pytest.raises(BadInput, match=sentence):
             restore(actions, **invalid_state)

@@ -30,7 +30,8 @@ def stage_figure(
 ) -> Figure:
     """Returns a stage as a figure: [rows] as a line, [rows, channels] as an image, and one image for each head.
 
-    An array of three dimensions is [heads, rows, rows]. Queries, keys and values of a trace are [rows, heads, channels].
+    An array of three dimensions is [heads, rows, rows]; the queries, keys and values of a trace are
+    [rows, heads, channels].
 
     Args:
         source: an array, or a trace that has the stage.

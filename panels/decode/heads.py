@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from panels.running.choices import RuntimeOffer, offers
 from workbench.core.errors import BadInput
 from workbench.families.vocabularies.ctc_layouts import LogitsLayout
-from workbench.families.vocabularies.funasr import SPACES, WORD_START
+from workbench.families.vocabularies.funasr import CONTINUATION, SPACES, WORD_START
 from workbench.registry.cards import Card
 from workbench.registry.ctc_layouts import logits_layout
 from workbench.registry.registry import Registry
@@ -30,7 +30,8 @@ def has_separate_tokens(pieces: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _has_separate_tokens(pieces: tuple[str, ...]) -> bool:
-    if any(piece.startswith(WORD_START) or piece in SPACES for piece in pieces):
+    marks = (WORD_START, CONTINUATION)
+    if any((piece.startswith(marks) and piece != CONTINUATION) or piece in SPACES for piece in pieces):
         return False
     return 2 * sum(len(piece) > 1 for piece in pieces) > len(pieces)
 

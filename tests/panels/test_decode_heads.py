@@ -31,6 +31,7 @@ def pieces(mark: str) -> Iterator[str]:
 def test_tokens_are_separated_unless_words_are_marked_or_most_are_letters() -> None:
     assert has_separate_tokens(["<blk>", "T", "UW", "AH"]) and not has_separate_tokens(["<blk>", "a", "b", "c"])
     assert not has_separate_tokens(["<blk>", "▁to", "day"]) and marks_words(["<blk>", "▁to", "day"])
+    assert not has_separate_tokens(["to", "##day", "<blk>"]) and has_separate_tokens(["<blk>", "T", "UW", "##"])
     assert not has_separate_tokens(["<blk>", "TO", "|"]) and not marks_words(["<blk>", "TO", "|"])
 
 

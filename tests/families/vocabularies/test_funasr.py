@@ -73,6 +73,18 @@ def test_space_of_a_list_of_letters_is_written_as_one(more: list[str], text: str
     assert Vocabulary(["a", *more, "b"], "letters").text([0, 1, len(more) + 1]) == text
 
 
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (("<unk>", "the", "##s", "##|", "▁", "##'"), " thes ⁇  the| '"),  # as NeMo's vocab.txt
+        (("<unk>", "▁the", "##s", "|", "▁", "'"), " the##s ⁇  the| '"),  # SentencePiece
+        (("<unk>", "the", "##", "|", "x", "'"), "the## ⁇ the x'"),  # no letters behind the mark
+    ],
+)
+def test_pieces_that_continue_a_word_are_joined_to_it(pieces: tuple[str, ...], text: str) -> None:
+    assert Vocabulary(pieces, "it").text([1, 2, 0, 1, 3, 4, 5]) == text
+
+
 def test_duplicate_piece_has_its_first_id() -> None:
     assert Vocabulary(["a", "b", "a"], "it").ids == {"a": 0, "b": 1}
 

@@ -14,6 +14,7 @@ from workbench.families.funasr import FunasrCheckpoint
 from workbench.formats.text_files import BLANKS, check_stored, lines_of, read_text
 
 WORD_START = "▁"  # marks a piece that begins a word in SentencePiece
+CONTINUATION = "##"  # marks a piece that continues a word in WordPiece, and in the vocab.txt of NeMo
 SPACES = (" ", "<space>", "|")  # of lists of letters; the others are those of ESPnet and of wav2vec2
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 CONTROL_PIECES = ("<s>", "</s>")  # without text
@@ -42,14 +43,19 @@ class Vocabulary:
     def _space(self) -> str:
         """The piece that stands for a space; empty if there is none, or if a mark shows where words begin."""
         space = next((each for each in SPACES if each in self.pieces), "")
-        return "" if space and any(each.startswith(WORD_START) for each in self.pieces) else space
+        return "" if space and (self._continues or any(each.startswith(WORD_START) for each in self.pieces)) else space
+
+    @cached_property
+    def _continues(self) -> bool:
+        return _marks_continuations(self.pieces)
 
     def text(self, ids: Sequence[int]) -> str:
         """Returns the text of SentencePiece ids as the library decodes them, but with the spaces at the start.
 
-        Pieces are joined, and word starts become spaces; without such marks, the first of `SPACES` does. Runs of byte
-        pieces are decoded as UTF-8, with a replacement character for each invalid byte. Control pieces are left out;
-        bytes before and after one form no character.
+        Pieces are joined, and word starts become spaces; without such marks, the first of `SPACES` does. Where `##`
+        marks the pieces that continue a word, the others begin one. Runs of byte pieces are decoded as UTF-8, with a
+        replacement character for each invalid byte. Control pieces are left out; bytes before and after one form no
+        character.
         """
         runs = [bytearray()]
         for number in ids:
@@ -60,12 +66,24 @@ class Vocabulary:
                 runs.append(bytearray())
                 continue
             byte = BYTE_PIECE.fullmatch(piece)
-            runs[-1] += bytes([int(byte[1], 16)]) if byte else _text_of_piece(piece).encode("utf-8")
+            text = _text_of_piece(piece, self._continues)
+            runs[-1] += bytes([int(byte[1], 16)]) if byte else text.encode("utf-8")
         return "".join(BROKEN_BYTE.sub("\ufffd", run.decode("utf-8", "surrogateescape")) for run in runs)
 
 
-def _text_of_piece(piece: str) -> str:
-    return UNKNOWN_TEXT if piece == UNKNOWN_PIECE else piece.replace(WORD_START, " ")
+def _text_of_piece(piece: str, continues: bool) -> str:
+    if piece == UNKNOWN_PIECE:
+        return UNKNOWN_TEXT
+    if not continues or piece == WORD_START:
+        return piece.replace(WORD_START, " ")
+    return piece.removeprefix(CONTINUATION) if piece.startswith(CONTINUATION) else f" {piece}"
+
+
+def _marks_continuations(pieces: Sequence[str]) -> bool:
+    """Returns whether `##` marks the pieces that continue a word, and the others begin one."""
+    if any(each.startswith(WORD_START) and each != WORD_START for each in pieces):
+        return False
+    return any(each.startswith(CONTINUATION) and each != CONTINUATION for each in pieces)
 
 
 def read_sentencepiece(path: Path) -> Vocabulary:

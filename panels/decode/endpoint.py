@@ -53,7 +53,7 @@ DECODE = {
     ),
     "lm": Parameter("token LM", "An n-gram model of the tokens, an ARPA file or a KenLM binary.", FILE),
     "lexicon": Parameter("lexicon", "Words with their tokens: a word, a tab and its tokens in each line.", FILE),
-    "word_lm": Parameter("word LM", "An n-gram model of the lexicon's words, a file like lm.", FILE),
+    "word_lm": Parameter("word LM", "An n-gram model of the lexicon's words: an ARPA file or a KenLM binary.", FILE),
     "boost": Parameter("phrases", "Phrases to boost, one in each line: tokens, or words with a lexicon.", FILE),
     "logits": Parameter("logits", f"One or several files of logits in place of recordings: {UPLOAD}.", SEVERAL_FILES),
     "tokens": Parameter("tokens", "The list of the tokens of the logits, one per line.", FILE),

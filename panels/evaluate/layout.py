@@ -73,7 +73,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 limit = gr.Textbox(
                     value="",
                     label="Number of recordings",
-                    info="Only so many recordings, from the first on; empty for all.",
+                    info="Evaluates only the first recordings, up to this number; empty for all.",
                     max_lines=1,
                     elem_id="evaluate-limit",
                 )

@@ -76,7 +76,7 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         name = datum(event._data, "name")
         log = log_html(pool, name)
         if not log:
-            raise BadInput("that engine is not there any more")
+            raise BadInput("that engine has ended, and its log is gone; start it again with a run")
         return log, name
 
     def measured(event: gr.SelectData) -> Iterator[Any]:

@@ -66,4 +66,4 @@ def datum(data: object, name: str) -> str:
     """Returns a pressed button's value of that name; raises `BadInput` for an event that did not come from the page."""
     if isinstance(data, dict) and isinstance(data.get(name), str):
         return str(data[name])
-    raise BadInput(f"the event carries no {name}; reload the page")
+    raise BadInput(f"the event has no {name}; reload the page")

@@ -171,7 +171,9 @@ def test_bad_input_raises_one_line_error(words: list[str], message: str, capsys:
 def test_model_without_chat_is_refused_before_loading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_sensevoice(tmp_path / "tiny")
     assert main(["chat", "hello", "-m", str(model)]) == 2
-    assert "answers no conversations; to chat, open a language model or a model that speaks" in capsys.readouterr().err
+    assert (
+        "cannot answer conversations; to chat, open a language model or a model that speaks" in capsys.readouterr().err
+    )
 
 
 # In a terminal.

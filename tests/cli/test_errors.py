@@ -129,7 +129,7 @@ pytestmark = pytest.mark.usefixtures("in_folder")
         (
             "generate hello -m qwen3 --tensor-parallel 2 -r gguf",
             2,
-            "tensor_parallel is 2, and gguf has no such setting; leave it out, or take vllm",
+            "tensor_parallel is 2, and gguf has no such setting; leave it out, or choose vllm",
         ),
         ("generate", 2, "the following arguments are required: PROMPT, --model/-m"),
     ],

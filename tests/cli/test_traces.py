@@ -146,7 +146,7 @@ def test_stage_pattern_without_a_match_writes_no_file(capsys: Capture, tmp_path:
         capsys, "trace", "short.wav", "-m", "sensevoice", "--out", str(out_file), "--stages", "decoder.*"
     )
     assert (status, out, out_file.exists()) == (2, [], False)
-    assert err == ["workbench: no stage of sensevoice on pytorch matches 'decoder.*'; see the stages with *"]
+    assert err == ["workbench: no stage of sensevoice on pytorch matches 'decoder.*'; '*' takes all stages"]
 
 
 def test_a_prompt_with_embeddings_is_traced_and_compared(capsys: Capture, tmp_path: Path) -> None:

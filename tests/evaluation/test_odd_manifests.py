@@ -177,7 +177,7 @@ def test_folder_with_a_list_and_no_transcripts_asks_for_the_list(tmp_path: Path)
     path = write_zip(tmp_path / "c.zip", {"train/a.wav": sound(), "train/list.tsv": "audio\ttext\na.wav\tone\n"})
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "plain")
-    for corpus, advice in ((path, "unpack it and name that list"), (tmp_path / "plain", "name that list")):
+    for corpus, advice in ((path, "unpack it and give that list"), (tmp_path / "plain", "give that list")):
         with pytest.raises(BadInput, match=f"but the list train/list.tsv; {advice}$"):
             rows(corpus)
 

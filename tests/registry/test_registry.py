@@ -122,10 +122,10 @@ def test_dtype_unsupported_by_the_family_is_refused(
 
 def test_float64_is_accepted_on_pytorch_only(models: list[str], registry: Registry) -> None:
     registry.open("one", dtype="float64").close()
-    words = r"^dtype is float64, and gguf has no such setting; leave it out, or take pytorch$"
+    words = r"^dtype is float64, and gguf has no such setting; leave it out, or choose pytorch$"
     with pytest.raises(BadInput, match=words):
         registry.open("one", "gguf", dtype="float64")
-    words = r"^dtype is float64, and vllm does not compute in it; leave it out, or take pytorch$"
+    words = r"^dtype is float64, and vllm does not compute in it; leave it out, or choose pytorch$"
     with pytest.raises(BadInput, match=words):
         registry.open(str(tiny_language(Path("written"))), "vllm", dtype="float64")
 

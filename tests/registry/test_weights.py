@@ -168,12 +168,12 @@ def test_language_gguf_file_is_named_in_the_card_or_found_in_the_folder(registry
         ({"kv_cache": "f16"}, r"^kv_cache is f16, and .*/tiny has no language model that it would apply to; expected"),
         (
             {"dtype": "float16"},
-            r"^dtype is float16, and gguf has no such setting; leave it out, or take pytorch or vllm",
+            r"^dtype is float16, and gguf has no such setting; leave it out, or choose pytorch or vllm",
         ),
         ({"device": "cuda"}, r"^device is cuda, and gguf has no such setting; "),
         (
             {"runtime": "pytorch", "quantization": "q8_0"},
-            r"^quantization is q8_0, and pytorch has no such setting; leave it out, or take gguf$",
+            r"^quantization is q8_0, and pytorch has no such setting; leave it out, or choose gguf$",
         ),
         ({"runtime": "pytorch", "kv_cache": "f16"}, r"^kv_cache is f16, and pytorch has no such setting; "),
     ],

@@ -123,7 +123,7 @@ def check_request(
         return ServedRequest(out or Path())
     if (quantization is None or out is None) and not listing:
         missing = "--quantization" if quantization is None else "--out"
-        raise BadInput(f"{missing} is missing; give --quantization and --out, or --list to see what there is")
+        raise BadInput(f"{missing} is missing; give --quantization and --out, or --list for the types and sizes")
     return GgufRequest(quantization or AUTO, out or Path(), layout or LAYOUTS[0], force)
 
 

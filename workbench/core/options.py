@@ -71,8 +71,8 @@ class ListeningOptions:
     )
     end_silence_ms: int | None = option(
         None,
-        "silence in ms that ends a segment of speech, for an FSMN-VAD (default where vad names one: 800; "
-        "0: 2000 at first, less in long segments)",
+        "for an FSMN-VAD: silence in ms that ends a segment of speech (default: 800; 0: 2000 at first, less in long "
+        "segments)",
         minimum=0,
         maximum=LONGEST_SILENCE_MS,
     )
@@ -99,7 +99,7 @@ MODALITIES = ("auto", "text", "audio", "text_audio")
 class ConversingOptions:
     """The options of every call that answers a conversation."""
 
-    modalities: str = option("auto", "what the answer is made of; auto leaves that to the model", MODALITIES)
+    modalities: str = option("auto", "what the answer has: text, audio or both; auto: the model chooses", MODALITIES)
 
     def check_text_alone(self, what: str) -> None:
         """Raises `BadInput` if `modalities` asks for speech; `what` names the model, which answers in text."""

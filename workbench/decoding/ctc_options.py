@@ -19,16 +19,18 @@ NEURAL_RUNTIMES = ("pytorch", "gguf", "vllm")
 class CtcBeamOptions(SearchOptions):
     """The options of a CTC beam search, with its language models, lexicon and phrases."""
 
-    lm: str | None = option(None, "n-gram model of tokens: an ARPA file, also gzipped, or a KenLM binary", file=True)
-    lexicon: str | None = option(None, "words and their tokens: a word, a tab and its tokens in each line", file=True)
-    word_lm: str | None = option(None, "n-gram model of the words of lexicon, a file like lm", file=True)
+    lm: str | None = option(None, "n-gram model of tokens: an ARPA file (may be gzipped) or a KenLM binary", file=True)
+    lexicon: str | None = option(None, "lexicon: a word, a tab and its tokens on each line", file=True)
+    word_lm: str | None = option(None, "n-gram model of the lexicon's words: an ARPA file or a KenLM binary", file=True)
     neural_lm: str | None = option(
-        None, "language model of the text of the words, with lexicon: a model's id, directory or GGUF file"
+        None, "language model that scores the text of the lexicon's words: a model's id, directory or GGUF file"
     )
     neural_runtime: str | None = option(
-        None, "runtime of neural_lm (default: gguf for a GGUF file, otherwise pytorch)", NEURAL_RUNTIMES
+        None, "runtime of the neural language model (default: gguf for a GGUF file, otherwise pytorch)", NEURAL_RUNTIMES
     )
-    boost: str | None = option(None, "phrases to boost, one in each line: tokens, or words with lexicon", file=True)
+    boost: str | None = option(
+        None, "phrases to boost, one per line: words if there is a lexicon, otherwise tokens", file=True
+    )
 
     def __post_init__(self) -> None:
         self.check()

@@ -20,19 +20,21 @@ LARGEST_SEED = (1 << 53) - 1  # JSON and browsers store whole numbers exactly up
 class GenerationOptions:
     """The user's options for an autoregressive decoder; families inherit them in their own options."""
 
-    max_new_tokens: int = option(512, "most tokens generated for one segment or prompt", minimum=1, maximum=MOST_TOKENS)
+    max_new_tokens: int = option(
+        512, "largest number of tokens to generate for one segment or prompt", minimum=1, maximum=MOST_TOKENS
+    )
     min_new_tokens: int = option(0, "the text does not end before this many tokens", minimum=0, maximum=MOST_TOKENS)
     temperature: float = option(
-        0.0, "0 takes the likeliest token; above it, tokens are drawn", smallest=COLDEST, maximum=HOTTEST
+        0.0, "0 takes the likeliest token; a higher value samples", smallest=COLDEST, maximum=HOTTEST
     )
-    top_k: int = option(0, "draw among this many likeliest tokens; 0 draws among all", minimum=0, maximum=MOST_TOKENS)
+    top_k: int = option(0, "sample from this many likeliest tokens; 0 samples from all", minimum=0, maximum=MOST_TOKENS)
     top_p: float = option(
-        1.0, "draw among the likeliest tokens that reach this probability together", above=0.0, maximum=1.0
+        1.0, "sample from the likeliest tokens that together reach this probability", above=0.0, maximum=1.0
     )
     repetition_penalty: float = option(
-        1.0, "divides the scores of tokens generated before; 1 is off", minimum=0.01, maximum=MOST_PENALTY
+        1.0, "divides the scores of tokens that were generated before; 1 is off", minimum=0.01, maximum=MOST_PENALTY
     )
-    seed: int = option(0, "seed of the draws", minimum=0, maximum=LARGEST_SEED)
+    seed: int = option(0, "seed of the sampling", minimum=0, maximum=LARGEST_SEED)
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def trace_of(
     if not stages:
         reason = "; a trace from given stages has no text of the language model" if of.get("isolated") else ""
         raise BadInput(
-            f"{NO_STAGE} of {session.model} on {session.runtime} matches {glob!r}{reason}; see the stages with *"
+            f"{NO_STAGE} of {session.model} on {session.runtime} matches {glob!r}{reason}; '*' takes all stages"
         )
     meta = {
         "model": session.model,

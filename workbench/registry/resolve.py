@@ -95,7 +95,7 @@ def chat_options(card: Card) -> type[Any]:
     """Returns the dataclass of the options of conversations; raises `BadInput` if the model answers none."""
     found = FAMILIES[card.family].chat_options_class
     if found is None:
-        raise BadInput(f"{card.id} answers no conversations; to chat, open a language model or a model that speaks")
+        raise BadInput(f"{card.id} cannot answer conversations; to chat, open a language model or a model that speaks")
     return found
 
 

@@ -76,7 +76,7 @@ def _check(name: str, value: Any, default: Any, settings: Settings, card: Card, 
     if not RUNTIMES[runtime].accepts(name, value):
         lack = "does not compute in it" if name in RUNTIMES[runtime].settings else "has no such setting"
         having = " or ".join(each for each in RUNTIMES if RUNTIMES[each].accepts(name, value))
-        raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or take {having}")
+        raise BadInput(f"{name} is {value}, and {runtime} {lack}; leave it out, or choose {having}")
     if name == "quantization":
         check_quantization(card, value)
     if name == "stepwise" and settings.dtype not in dtypes_for(card, runtime, stepwise=True):

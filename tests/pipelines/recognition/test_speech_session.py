@@ -296,7 +296,7 @@ def test_trace_metadata_names_model_runtime_options_and_input() -> None:
 
 def test_stage_pattern_without_a_match_is_refused() -> None:
     session = SpeechSession("m", "r", FakeRecogniser(lambda n, samples: EMPTY))
-    with pytest.raises(BadInput, match=r"^no stage of m on r matches 'decoder\.\*'; see the stages with \*$"):
+    with pytest.raises(BadInput, match=r"^no stage of m on r matches 'decoder\.\*'; '\*' takes all stages$"):
         session.trace(noise(1.0), stages="decoder.*")
 
 

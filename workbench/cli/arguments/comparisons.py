@@ -174,8 +174,8 @@ def _add_judging(parser: argparse.ArgumentParser) -> None:
         default="auto",
         metavar="TYPE",
         help="precision of candidates that are trace files: float32, bfloat16, float16, a type of GGUF files such as "
-        "q8_0, or the GGUF file that the port has read; auto: as the trace says, or as its values show (default: "
-        "%(default)s)",
+        "q8_0, or the GGUF file that the port has read; auto: what the trace says or its values show "
+        "(default: %(default)s)",
     )
     judged.add_argument(
         "--preset", choices=tuple(PRESETS), help="tolerance (default: that of each candidate's arithmetic)"

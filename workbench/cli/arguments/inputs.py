@@ -47,9 +47,9 @@ def add_steps(parser: argparse._ActionsContainer) -> None:
         "--steps",
         default="",
         metavar="first|all|N,M,...",
-        help="for a model that writes token by token, decoding steps whose stages are wanted too, as steps.N.STAGE, "
-        "in a beam search as steps.N.beams.B.STAGE; step 1 reads the first token that was written (default: none, the "
-        "prompt's pass alone)",
+        help="for a model that writes token by token: also record these decoding steps, as stages steps.N.STAGE (in a "
+        "beam search steps.N.beams.B.STAGE); step 1 reads the first token that was written (default: only the "
+        "pass over the prompt)",
     )
 
 

@@ -164,7 +164,7 @@ ARGUMENTS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] =
     "transcribe": ("turn recordings into text", _add_transcribe),
     "generate": ("continue a text with a language model", _add_generate),
     "chat": ("talk with a model, in text and speech", _add_chat),
-    "inject": ("continue a text that holds embeddings with a language model", _add_inject),
+    "inject": ("continue a prompt that contains embeddings", _add_inject),
     "trace": ("save the stages of a model's computation", _add_trace),
     "compare": ("find the first stage at which two traces diverge", add_compare),
     "parity": ("run a model on several runtimes and compare them stage by stage", add_parity),

@@ -27,20 +27,22 @@ class SearchOptions:
     """
 
     beam_size: int = option(
-        64, "hypotheses that live after each frame: pairs of tokens and words so far", minimum=1, maximum=LARGEST_BEAM
+        64, "number of hypotheses that the search keeps after each frame", minimum=1, maximum=LARGEST_BEAM
     )
-    nbest: int = option(1, "hypotheses in the result; the beam is at least as wide", minimum=1, maximum=LARGEST_BEAM)
+    nbest: int = option(
+        1, "number of hypotheses in the result; the beam is at least as wide", minimum=1, maximum=LARGEST_BEAM
+    )
     recombination: str = option(
-        "sum", "the acoustic score: the sum over all alignments of the tokens, or the best one", ("sum", "max")
+        "sum", "acoustic score: sum over all alignments of the tokens, or the best alignment", ("sum", "max")
     )
     alpha: float = _weight(0.5, "weight of the token language model")
     beta: float = _weight(0.0, "bonus for each token")
-    gamma: float = _weight(0.5, "weight of the language models of words, n-gram and neural")
-    word_bonus: float = _weight(0.0, "bonus for each word, with a lexicon")
-    boost_score: float = _weight(2.0, "bonus for each token of a boosted phrase; for each word with a lexicon")
+    gamma: float = _weight(0.5, "weight of the language models of words (n-gram and neural)")
+    word_bonus: float = _weight(0.0, "bonus for each word, if there is a lexicon")
+    boost_score: float = _weight(2.0, "bonus for each token of a boosted phrase; if there is a lexicon, for each word")
     tokens_per_frame: int | None = option(
         None,
-        "likeliest tokens of a frame that may extend a hypothesis (default: all)",
+        "number of likeliest tokens of a frame that may extend a hypothesis (default: all)",
         minimum=1,
         maximum=LARGEST_BEAM,
     )

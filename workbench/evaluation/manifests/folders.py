@@ -84,8 +84,8 @@ def folder_rows(path: Path) -> Rows:
         raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
     lists = lists_among(listing.names)
     if lists and not any(name.lower().endswith((*TRANSCRIPTS, LISTED)) for name in listing.names):
-        advice = "name that list" if path.is_dir() else "unpack it and name that list"
-        raise BadInput(f"{path} holds no transcripts beside its recordings, but the list {lists[0]}; {advice}")
+        advice = "give that list" if path.is_dir() else "unpack it and give that list"
+        raise BadInput(f"{path} has no transcripts beside its recordings, but the list {lists[0]}; {advice}")
     stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
     listed: dict[str, str] = {}
     yield from _read_lists(path, listing, {*stems.values()}, listed)

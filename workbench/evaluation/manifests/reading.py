@@ -94,7 +94,7 @@ def _listed(path: str, root: str, name: str, open_file: Callable[[], BinaryIO]) 
     if suffix in COLUMNAR:
         raise inside_a_table(path)
     if suffix not in TABLES and suffix not in OBJECTS:
-        raise no_corpus(path, f"has the ending {suffix!r:.20}, of no known format")
+        raise no_corpus(path, f"has the ending {suffix!r:.20}, which is of no known format")
     as_text = partial(_text, path, open_file, packed=name.lower().endswith(".gz"))
     if suffix in TABLES:
         return _found(path, root, suffix[1:], lambda: _table(as_text, name, path, suffix == ".tsv"))

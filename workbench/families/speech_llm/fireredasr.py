@@ -67,7 +67,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
     )
     max_new_tokens: int = option(
         0,
-        "most tokens generated for one chunk of speech; 0: as many as it has embeddings",
+        "largest number of tokens to generate for one chunk of speech; 0: as many as it has embeddings",
         minimum=0,
         maximum=MOST_TOKENS,
     )

@@ -53,7 +53,7 @@ class SpeechLmOptions(ConversingOptions):
     In an answer of text and audio, the text comes first.
     """
 
-    max_text_tokens: int | None = option(None, "most tokens of the text", minimum=1, maximum=MOST_TOKENS)
+    max_text_tokens: int | None = option(None, "largest number of tokens in the text", minimum=1, maximum=MOST_TOKENS)
     min_audio_rows: int | None = option(
         None,
         "the audio does not end before this many rows (one is a codec frame, 20 ms)",
@@ -90,7 +90,7 @@ class SpeechLmOptions(ConversingOptions):
         minimum=1.0,
         maximum=MOST_CFG,
     )
-    seed: int = option(0, "seed of the draws", minimum=0, maximum=LARGEST_SEED)
+    seed: int = option(0, "seed of the sampling", minimum=0, maximum=LARGEST_SEED)
     max_tokens: int | None = option(
         None,
         "most tokens and rows of the whole answer, with the ids that open and close its parts",

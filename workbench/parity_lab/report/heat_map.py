@@ -20,9 +20,9 @@ from workbench.trace.order import computation_order
 
 METRICS = {"relative_l2": "rel. L2", "peak": "peak", "cosine_distance": "cosine d."}  # the columns of each candidate
 LEGEND = (
-    "A colour says how many times its limit a value is: blue and yellow are within, orange and red are beyond. "
-    "“rel. L2” is the norm of the difference over that of the reference, “peak” the largest difference over the "
-    "reference's RMS, and “cosine d.” 1 minus the cosine."
+    "The colour shows the value divided by its limit: blue and yellow are within the limit, orange and red beyond it. "
+    "“rel. L2” is the norm of the difference divided by the norm of the reference. “peak” is the largest difference "
+    "divided by the reference's RMS. “cosine d.” is 1 minus the cosine."
 )
 COLOUR_MEANINGS = ("0", "to 1/1000", "to 1/100", "to 1/10", "to 1", "to 10", "more")
 _STEPS = (0.0, 1e-3, 1e-2, 0.1, 1.0, 10.0)  # boundaries of error / limit between colours

@@ -56,7 +56,7 @@ class AccessMiddleware:
         app: the application behind the middleware.
         guard: the mode, the limits and the rates.
         hosts: names of the server beside loopback's and addresses; in public mode, any name if there are none.
-        origins: other sites whose pages may ask, as `https://example.org`.
+        origins: other sites whose pages may send requests, such as `https://example.org`.
         keys: the API keys of programs; without any, requests need no key.
         signed_in: whether a request's visitor has signed in, where the page asks for a name and a password.
         embedders: sites that may show the page in a frame.

@@ -31,18 +31,22 @@ def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) ->
             "--auth", type=Path, metavar="FILE", help="names and passwords of visitors, a line NAME:PASSWORD for each"
         )
     parser.add_argument(
-        "--allow-host", action="append", type=_host, metavar="NAME", help="a name under which the server may be asked"
+        "--allow-host",
+        action="append",
+        type=_host,
+        metavar="NAME",
+        help="a host name by which clients may reach the server",
     )
     parser.add_argument(
         "--allow-origin",
         action="append",
         type=_origin,
         metavar="ORIGIN",
-        help="another site whose pages may ask, https://example.org",
+        help="another site whose pages may send requests, such as https://example.org",
     )
     parser.add_argument("--root-path", metavar="PATH", help="path of the page behind a proxy")
     parser.add_argument(
-        "--trusted-proxy", action="append", metavar="ADDRESS", help="a proxy whose forwarded addresses are believed"
+        "--trusted-proxy", action="append", metavar="ADDRESS", help="a proxy that may forward the addresses of visitors"
     )
 
 

@@ -70,6 +70,21 @@ def test_clean_candidates_raise_no_false_alarm_after_relu() -> None:
         assert judged.first_bug is None, (seed, judged.sentence)
 
 
+def test_clean_attention_weights_raise_no_false_alarm() -> None:
+    """Their first axis counts heads: a pair of query and key has too few of them to be judged by itself."""
+    stage = "encoder.layers.0.attention.weights"
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        scores = 25 * draw.standard_normal((4, 15 + seed, 20))
+        sides = [scores, *(scores * (1 + 0.004 * draw.standard_normal(scores.shape)) for _ in range(ORDERS + 1))]
+        weights = [np.exp(each) / np.exp(each).sum(axis=-1, keepdims=True) for each in sides]
+        exact, candidate, *others = (Trace({stage: each.astype(np.float32)}, META_HALF) for each in weights)
+        exact = Trace({stage: weights[0]}, META | {"dtype": "float64"})
+        reference = Trace({stage: weights[0].astype(np.float32)}, META | {"dtype": "float32"})
+        judged = noise_by_spread(reference, candidate, Clean(others, exact, "bfloat16"))
+        assert judged.first_bug is None, (seed, judged.sentence)
+
+
 def wrong_epsilon(x: np.ndarray) -> np.ndarray:
     return -3 * NOISE * x
 

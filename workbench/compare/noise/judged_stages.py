@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from workbench.compare.guesses.guess import units_of
 from workbench.compare.noise.limits import FRONT_END_ERROR
 from workbench.compare.tokens.answers import FOLLOWING, SETTINGS
 from workbench.trace.order import computation_order, is_aside, kind_of
@@ -33,6 +34,13 @@ def judged_stages(
             continue
         if same_answers or not (stage in FOLLOWING or stage.startswith("answer.")):
             yield stage, truth
+
+
+def has_channels(stage: str, truth: np.ndarray) -> bool:
+    """Returns whether the channels of a stage can be judged: attention weights have a few heads for each, and no
+    positions.
+    """
+    return units_of(stage, truth.ndim)[0] != "head"
 
 
 class AllowedRounding:

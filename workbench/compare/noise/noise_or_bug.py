@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.compare.noise.distances import Distances, by_channel, distances
 from workbench.compare.noise.inputs import check_alone, check_exact, check_peer
-from workbench.compare.noise.judged_stages import AllowedRounding, judged_stages
+from workbench.compare.noise.judged_stages import AllowedRounding, has_channels, judged_stages
 from workbench.compare.noise.limits import (
     CHANNEL_DEVIATIONS,
     END_TO_END_FACTORS,
@@ -124,7 +124,7 @@ def _stage_noise(
         farthest_channel(
             truth, [other_stage], candidate_stage, candidate_distances, other_distances.typical, least_error, factors
         )
-        if other.is_peer
+        if other.is_peer and has_channels(stage, truth)
         else {}
     )
     return StageNoise(
@@ -210,7 +210,7 @@ def farthest_channel(
     widening = min(max(candidate_distances.typical / max(typical, min_rounding), 1.0), MAX_CHANNEL_WIDENING)
     multiples = candidate_errors / clean_errors
     worst = int(multiples.argmax())
-    log_multiples = np.log(multiples[multiples > 0]) if multiples[worst] > 0 else np.zeros(1)
+    log_multiples = np.log(np.maximum(multiples[multiples > 0], 1e-9)) if multiples[worst] > 0 else np.zeros(1)
     log_median = float(np.median(log_multiples))
     spread = float(np.median(np.abs(log_multiples - log_median))) / MEDIAN_OVER_RMS
     bound_multiple = min(factors.channel * widening, math.exp(log_median + max(max_deviations * spread, math.log(2.0))))

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 from tests.support.sound_files import RATE, int16_samples, tone, wav_bytes, with_data_size, without_length
-from workbench.audio.read import read
+from workbench.audio.read import opened_stream, read
 from workbench.audio.wav_header import RepairedWav, wav_layout
 from workbench.core.errors import BadInput
 
@@ -96,6 +96,19 @@ def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples
     expected = read(path)
     recording = read(without_length(path))
     assert (recording.digest, recording.notes) == (expected.digest, ())
+
+
+def test_caf_that_leaves_its_size_open_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "piped.caf"
+    soundfile.write(path, tone(3.2), RATE, format="CAF", subtype="PCM_16")
+    expected, content = read(path), bytearray(path.read_bytes())
+    struct.pack_into(">q", content, content.index(b"data") + 4, -1)
+    path.write_bytes(content)
+    recording = read(path)
+    assert (recording.digest, recording.notes) == (expected.digest, ())
+    with path.open("rb") as file:
+        sound = opened_stream(file)
+        assert sound is not None and sound.frames == len(recording.samples)
 
 
 @pytest.mark.parametrize("tag", [b"TAG".ljust(128, b" "), b"APETAGEX" + bytes(300)])

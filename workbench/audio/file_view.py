@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,3 +25,29 @@ class FileView(io.RawIOBase):
         if self._opened_here and not self.closed:
             self._file.close()
         super().close()
+
+
+class PatchedFile(FileView):
+    """A view of the first `length` bytes of a file, with other bytes at some places."""
+
+    def __init__(self, source: Path | BinaryIO, length: int, patches: Mapping[int, bytes]) -> None:
+        super().__init__(source)
+        self._length, self._patches = length, dict(patches)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._length}[whence]
+        self._file.seek(base + offset)
+        return base + offset
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        start = self._file.tell()
+        content = bytearray(self._file.read(max(0, min(len(buffer), self._length - start))))
+        for offset, patch in self._patches.items():
+            low, high = max(start, offset), min(start + len(content), offset + len(patch))
+            if low < high:
+                content[low - start : high - start] = patch[low - offset : high - offset]
+        buffer[: len(content)] = content
+        return len(content)

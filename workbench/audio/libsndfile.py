@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from workbench.audio import ffmpeg, ogg
+from workbench.audio.caf_header import with_stated_size
 from workbench.audio.mpeg import MPEG, to_its_end, within_wav
 from workbench.audio.mpeg_frames import changes_form
 from workbench.audio.muted import muted_stderr
@@ -41,9 +42,10 @@ def open_file(
     import soundfile
 
     repaired = layout if layout is not None and not layout.honest and layout.repairable else None
+    view = with_stated_size(source) if repaired is None else RepairedWav(source, repaired)
     try:
         with muted_stderr(mpeg):
-            file = soundfile.SoundFile(RepairedWav(source, repaired) if repaired else _by_bytes(source))
+            file = soundfile.SoundFile(view or _by_bytes(source))
         if ffmpeg.ffmpeg_path() is not None and left_out(file.format, source):
             file.close()
             return None

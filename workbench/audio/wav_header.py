@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from workbench.audio.file_view import FileView
+from workbench.audio.file_view import PatchedFile
 
 _STREAMING = (0, 0x7FFFFFFF, 0xFFFFFFFF)  # sizes that programs write when they do not know the length yet
 _UNKNOWN_64 = 1 << 62  # bytes; larger sizes of 64 bits stand for an unknown one
@@ -154,37 +154,16 @@ def _only_chunks(file: BinaryIO, position: int, file_size: int, known: bool) -> 
     return True
 
 
-class RepairedWav(FileView):
+class RepairedWav(PatchedFile):
     """A view of a WAV file with the correct sizes in its header."""
 
     def __init__(self, source: Path | BinaryIO, layout: WavLayout) -> None:
         if not layout.repairable:
             raise ValueError("the sound is longer than a 32-bit WAV header can state")
-        super().__init__(source)
-        self._length = layout.data_offset + layout.present
-        self._patches: tuple[tuple[int, bytes], ...]
+        length = layout.data_offset + layout.present
         if layout.long_sizes:
-            self._patches = ((layout.long_sizes, struct.pack("<QQ", self._length - 8, layout.present)),)
-            return
-        self._patches = (
-            (4, struct.pack("<I", self._length - 8)),
-            (layout.data_offset - 4, struct.pack("<I", layout.present)),
-        )
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._file.tell(), io.SEEK_END: self._length}[whence]
-        self._file.seek(base + offset)
-        return base + offset
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        start = self._file.tell()
-        content = bytearray(self._file.read(max(0, min(len(buffer), self._length - start))))
-        for offset, patch in self._patches:
-            low, high = max(start, offset), min(start + len(content), offset + len(patch))
-            if low < high:
-                content[low - start : high - start] = patch[low - offset : high - offset]
-        buffer[: len(content)] = content
-        return len(content)
+            patches = {layout.long_sizes: struct.pack("<QQ", length - 8, layout.present)}
+        else:
+            sizes = struct.pack("<I", length - 8), struct.pack("<I", layout.present)
+            patches = {4: sizes[0], layout.data_offset - 4: sizes[1]}
+        super().__init__(source, length, patches)

@@ -98,12 +98,17 @@ def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples
     assert (recording.digest, recording.notes) == (expected.digest, ())
 
 
-def test_caf_that_leaves_its_size_open_is_read_to_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "piped.caf"
-    soundfile.write(path, tone(3.2), RATE, format="CAF", subtype="PCM_16")
-    expected, content = read(path), bytearray(path.read_bytes())
-    struct.pack_into(">q", content, content.index(b"data") + 4, -1)
-    path.write_bytes(content)
+@pytest.mark.parametrize(
+    ("container", "mark", "size"), [("CAF", b"data", bytes(8 * [0xFF])), ("AU", bytes([0, 0, 0, 24]), bytes(4))]
+)
+def test_file_that_leaves_its_size_open_is_read_to_its_end(
+    container: str, mark: bytes, size: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "piped"
+    soundfile.write(path, tone(3.2), RATE, format=container, subtype="PCM_16", endian="BIG")
+    expected, content = read(path), path.read_bytes()
+    at = content.index(mark) + 4
+    path.write_bytes(content[:at] + size + content[at + len(size) :])
     recording = read(path)
     assert (recording.digest, recording.notes) == (expected.digest, ())
     with path.open("rb") as file:

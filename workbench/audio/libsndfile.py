@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from workbench.audio import ffmpeg, ogg
-from workbench.audio.caf_header import with_stated_size
 from workbench.audio.mpeg import MPEG, to_its_end, within_wav
 from workbench.audio.mpeg_frames import changes_form
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import not_sound
 from workbench.audio.stated_size import sign_of_cut
+from workbench.audio.unstated_size import with_stated_size
 from workbench.audio.wav_header import RepairedWav, WavLayout, shortfall_note
 
 if TYPE_CHECKING:

@@ -98,6 +98,16 @@ def test_flac_without_a_stated_length_is_read_to_its_end(tmp_path: Path, samples
     assert (recording.digest, recording.notes) == (expected.digest, ())
 
 
+def test_caf_with_an_impossible_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.caf"
+    soundfile.write(path, tone(0.2), RATE, format="CAF", subtype="FLOAT")
+    content = bytearray(path.read_bytes())
+    struct.pack_into(">q", content, 56, (1 << 63) - 1)  # of the chunk before the sound
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="it begins like a CAF file, but is damaged"):
+        read(path)
+
+
 @pytest.mark.parametrize(
     ("container", "mark", "size"), [("CAF", b"data", bytes(8 * [0xFF])), ("AU", bytes([0, 0, 0, 24]), bytes(4))]
 )

@@ -55,7 +55,7 @@ def _of_caf(file: BinaryIO, end: int) -> dict[int, bytes]:
         name, size = _CHUNK.unpack(head)
         if name == b"data":
             return {place: _CHUNK.pack(name, end - place - _CHUNK.size)} if size == _UNSTATED else {}
-        if size < 0:
+        if not 0 <= size <= end:
             break
         place += _CHUNK.size + size
     return {}

@@ -251,7 +251,33 @@ def test_terminal_chat_handles_messages_and_commands() -> None:
     third = expected([{"role": "system", "content": "be brief"}, {"role": "user", "content": "say three"}])
     assert third.text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
     terminal.say("/help")
-    terminal.until("Ctrl-C stops an answer and keeps the answer so far.\n.*> ")
+    terminal.until("Ctrl-C stops an answer and keeps the answer so far; at the prompt, .*\n.*> ")
+    terminal.say("/quit")
+    assert terminal.end() == 0
+
+
+def test_terminal_chat_reads_quoted_names_and_drops_recordings_that_are_refused() -> None:
+    Path("my question.wav").write_bytes(Path("question.wav").read_bytes())
+    soundfile.write("silent.wav", [0.0] * 16000, 16000)
+    terminal = Terminal("-m", "fake-audio", *SPEAK)
+    terminal.until("> ")
+    for name in ("'my question.wav'", r"my\ question.wav", "my question.wav"):
+        terminal.say(f"/audio {name}")
+        terminal.until("my question.wav, 1.0 s, goes with your next message; .*\n.*> ")
+    terminal.say("/audio silent.wav")
+    terminal.until("silent.wav, 1.0 s, goes with your next message; .*\n.*> ")
+    terminal.say("what?")
+    terminal.until(
+        "part 4: the recording of 1.0 s is silent; .*\n4 recordings would go with your next message; .*\n.*> "
+    )
+    terminal.interrupt()
+    terminal.until("> ")
+    terminal.say("/save")
+    terminal.until("there is no audio to save; .*\n.*> ")
+    terminal.say("say three")
+    assert expected("say three").text in terminal.until("s of audio; /save FILE.wav writes it\n.*> ")
+    terminal.say("/save")
+    terminal.until("no file is named; expected /save and the name of a WAV file\n.*> ")
     terminal.say("/quit")
     assert terminal.end() == 0
 

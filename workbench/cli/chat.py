@@ -18,6 +18,7 @@ from workbench.audio.check import check_sound
 from workbench.cli.standard_input import DASH, read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.formats.text_files import read_text
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer, AnswerSoFar, AudioPiece
@@ -141,7 +142,7 @@ def print_answer(
                     if open_line:
                         print(flush=True)
                         open_line = False
-                    line.show(f"speaking: {event.rows} rows")
+                    line.show(f"speaking: {counted(event.rows, 'row')}")
     except KeyboardInterrupt:
         pass  # the answer says that it was cancelled
     finally:

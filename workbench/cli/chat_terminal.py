@@ -6,12 +6,14 @@ Ctrl-C stops an answer and keeps the answer so far. Ctrl-D ends the chat.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.cli.chat import Say, print_answer, report, sound_place, user_message, write_sound
 from workbench.core.errors import BadInput, WorkbenchError
+from workbench.core.phrases import counted
 from workbench.registry.handle import OpenSession
 from workbench.session.conversation import Answer
 from workbench.system.endings import Ended, is_ended, polled_signals
@@ -23,7 +25,7 @@ HELP = """\
 /save FILE.wav  write the audio of the last answer
 /new            forget the conversation
 /quit           end the chat, as Ctrl-D does
-Ctrl-C stops an answer and keeps the answer so far."""
+Ctrl-C stops an answer and keeps the answer so far; at the prompt, it drops the recordings of your next message."""
 
 
 class TerminalChat:
@@ -77,6 +79,9 @@ class TerminalChat:
                 self._take(line)
             except WorkbenchError as error:
                 self.say(f"workbench: {error}")  # and the chat goes on
+                if self.recordings:
+                    count = counted(len(self.recordings), "recording")
+                    self.say(f"{count} would go with your next message; Ctrl-C drops what you added")
             if is_ended():
                 raise Ended  # an answer that was stopped keeps the interrupt to itself
 
@@ -104,7 +109,7 @@ class TerminalChat:
     def _attach(self, name: str) -> None:
         if not name:
             raise BadInput("no file is named; expected /audio and the path of a recording")
-        path = Path(name).expanduser()
+        path = _path(name)
         from workbench.audio.read import read
 
         recording = read(path)
@@ -118,7 +123,9 @@ class TerminalChat:
     def _save(self, name: str) -> None:
         if self.last is None or self.last.audio is None:
             raise BadInput("there is no audio to save; the last answer has none")
-        place = sound_place(Path(name).expanduser())
+        if not name:
+            raise BadInput("no file is named; expected /save and the name of a WAV file")
+        place = sound_place(_path(name))
         write_sound(self.last, place)
         self.say(f"wrote {place}")
 
@@ -129,3 +136,15 @@ class TerminalChat:
 
     def _help(self, _: str) -> None:
         print(HELP, flush=True)
+
+
+def _path(name: str) -> Path:
+    """Returns the path that a command names. A terminal quotes or escapes the name of a file that is dropped on it."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    try:
+        words = shlex.split(name)
+    except ValueError:  # a quote without an end is part of the name
+        return path
+    return Path(words[0]).expanduser() if len(words) == 1 else path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from collections.abc import Callable
 
 from starlette.applications import Starlette
@@ -79,5 +80,13 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
             timeout_graceful_shutdown=LEAVING_SECONDS,
             server_header=False,
         )
-        say(f"http://{host}:{port}/v1 and /mcp answer in {mode} mode; Ctrl-C ends it")
-        uvicorn.Server(settings).run()
+
+        class Announced(uvicorn.Server):
+            """A server that says its address as soon as it listens there."""
+
+            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+                await super().startup(sockets)
+                if self.started:
+                    say(f"http://{host}:{port}/v1 and /mcp answer in {mode} mode; Ctrl-C ends it")
+
+        Announced(settings).run()

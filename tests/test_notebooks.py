@@ -5,11 +5,13 @@ Each notebook runs in a separate kernel, as for its reader. Its HTML output is c
 
 from __future__ import annotations
 
+import ast
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.html_fragments import checked
@@ -79,6 +81,37 @@ def test_notebook_exercises_have_folded_solutions_with_asserts(path: Path) -> No
         assert "\nassert " in f"\n{solution.source}" and solution.metadata.jupyter.source_hidden
         [asked, place] = [every.index(next(c for c in every if c.id == each.id)) for each in (exercise, solution)]
         assert place == asked + 1 and f"**Exercise {number}.**" in every[asked - 1].source
+
+
+@each_notebook
+def test_notebook_cells_can_run_twice_in_one_folder(path: Path) -> None:
+    """A cell that makes a folder also runs where the folder is there already."""
+    for cell in cells(path, "code"):
+        assert not re.search(r"mkdir\(\)|copytree\((?!.*dirs_exist_ok=True)", cell.source), cell.source
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "verdict"),
+    [
+        (..., 1, "not tried yet"),
+        ((998, 167), (998, 167), "right"),
+        ((998, 167, 0), (998, 167), "not yet"),
+        ((1000, 167), (998, 167), "not yet"),
+        ("998, 167", (998, 167), "not yet"),
+        ([[1, 2], [1]], 3, "not yet"),
+        (None, -4.6, "not yet"),
+        (-4.605, -4.60517, "right"),
+    ],
+)
+def test_answers_of_any_type_are_judged_in_the_first_notebook(
+    answer: Any, right: Any, verdict: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = next(cell.source for cell in cells(NOTEBOOKS[0], "code") if "def compare_with" in cell.source)
+    [function] = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    space: dict[str, Any] = {"np": np}
+    exec(compile(ast.Module([function], []), "notebook", "exec"), space)
+    space["compare_with"](answer, right, tolerance=0.01)
+    assert capsys.readouterr().out == f"Your answer: {verdict}\n"
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ const drawPicture = (value) => {
   parts.step = step;
 };
 
-// Returns the living hypotheses as lines of a prefix tree; a chain without branches is one line.
+// Returns the active hypotheses as lines of a prefix tree; a chain without branches is one line.
 const buildTree = (value, living) => {
   const hypotheses = new Map(living.map((line, rank) => [line[0], {line, rank}]));
   const children = new Map();
@@ -146,7 +146,7 @@ const drawFrame = (value) => {
   }
   const hiddenCount = Math.max(living.length - MAX_LINES, 0) + (more || 0);
   if (hiddenCount) {
-    const text = `and ${hiddenCount} more living hypotheses`;
+    const text = `and ${hiddenCount} more active hypotheses`;
     body.append(fullRow(value, text));
   }
   const prunedBody = make('tbody', {class: 'gone'});
@@ -202,7 +202,7 @@ const draw = () => {
     button.addEventListener('click', () => showFrame(moment.frame));
     moments.append(make('li', {}, button, make('span', {}, moment.sentence)));
   }
-  const header = make('thead', {}, make('tr', {}, ...['Living hypotheses', 'score', ...value.terms].map((each) => make('th', {scope: 'col'}, each))));
+  const header = make('thead', {}, make('tr', {}, ...['Active hypotheses', 'score', ...value.terms].map((each) => make('th', {scope: 'col'}, each))));
   const table = make('table', {class: 'beams'});
   const caption = make('p', {class: 'muted small'}, value.frames.some((each) => each.alike.length) ? `${value.caption} ≡ marks homophones: other words of the same tokens live too.` : value.caption);
   parts = {canvas, box, range, output, moments, header, table};

@@ -21,7 +21,7 @@ from workbench.families.vocabularies.funasr import WORD_START
 
 MOST_LABELS = 40  # tokens in the picture
 WORTH_A_ROW = 0.02  # a token is in the picture if it has this probability in some frame
-MOST_LINES = 16  # living hypotheses of a frame that are sent
+MOST_LINES = 16  # active hypotheses of a frame that are sent
 MOST_PRUNED = 6
 MOST_MOMENTS = 12
 BLANK = "blank"
@@ -150,7 +150,7 @@ def _label(record: SearchRecord, hypothesis: int, pieces: Sequence[str], is_spac
 
 
 def _homophones(record: SearchRecord, ids: np.ndarray, number: Callable[[int], int]) -> list[int]:
-    """Returns the living hypotheses that share their tokens with another one and have other words."""
+    """Returns the active hypotheses that share their tokens with another one and have other words."""
     if record.words is None:
         return []
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -286,7 +286,7 @@ def find_loss(record: SearchRecord, wider_hypotheses: Sequence[Hypothesis]) -> L
         if any(leads_to_target(int(each)) for each in frame.living.ids):
             continue
         if frame.living_count > len(frame.living.ids):
-            continue  # not all living hypotheses are recorded, and it may be among the others
+            continue  # not all active hypotheses are recorded, and it may be among the others
         rank = next((place for place, each in enumerate(frame.pruned.ids) if leads_to_target(int(each))), None)
         hypothesis_id = None if rank is None else int(frame.pruned.ids[rank])
         return Loss(target, number, hypothesis_id, rank, target.score - best.score)

@@ -124,7 +124,7 @@ def test_recordings_without_a_score_are_ignored() -> None:
     assert interval == Interval(0.25, None, None) and str(interval) == "25.0 %"
     [single] = differences(["a", "b"], table([1], [2]), table([4], [4]), blocks_of(["a"]))
     assert single.verdict == "unknown" and single.sentence == (
-        "Whether b is worse than a is not known: difference 25.0 points; an interval needs at least two recordings."
+        "It is not known whether b is worse than a: difference 25.0 points; an interval needs at least two recordings."
     )
     [none] = differences(["a", "b"], table([1, nan], [nan, 1]), table([4, nan], [nan, 4]), blocks_of([None] * 2))
     assert none.verdict == "unknown" and "no scored recording in common" in none.sentence

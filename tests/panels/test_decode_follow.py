@@ -95,7 +95,7 @@ def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
     assert len(row.hypotheses) == 1 and row.words[0] == ("two", "late")
     assert record.hypotheses and loss is not None and loss.lead > 0 and loss.hypothesis.words == ("too", "late")
 
-    # Before that frame, a living hypothesis could become the better one; in that frame, none could.
+    # Before that frame, an active hypothesis could become the better one; in that frame, none could.
     def leads(hypothesis: int) -> bool:
         tokens, words = record.tokens_of(hypothesis), record.words[hypothesis] if record.words else ()
         return better[0].tokens[: len(tokens)] == tokens and (better[0].words or ())[: len(words)] == words

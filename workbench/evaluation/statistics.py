@@ -94,15 +94,15 @@ class Difference:
             return f"{other} makes as many errors as {base} on every recording."
         if self.verdict == "unknown":
             return (
-                f"Whether {other} is worse than {base} is not known: difference {_points(self.difference)} points; an "
-                "interval needs at least two recordings."
+                f"It is not known whether {other} is worse than {base}: difference {_points(self.difference)} points; "
+                "an interval needs at least two recordings."
             )
         details = (
             f"difference {_points(self.difference)} points, {self.level * 100:g} % interval {_points(self.low)} to "
             f"{_points(self.high)}"
         )
         if self.verdict == "open":
-            return f"Whether {other} is worse than {base} is open: {details}; more recordings are needed."
+            return f"It is open whether {other} is worse than {base}: {details}; more recordings are needed."
         limit_note = f", all of it below {_points(self.margin)}" if self.verdict == "not worse" else ""
         return f"{other} is {self.verdict} than {base}: {details}{limit_note}."
 
@@ -132,9 +132,7 @@ class Blocks:
         if self.count < 2:
             return f"There are no intervals: they need at least two {self.by}."
         if self.count < FEW_BLOCKS:
-            sentence += (
-                f" {self.count} are few: the intervals may be too narrow; from {FEW_BLOCKS} on they can be trusted."
-            )
+            sentence += f" With fewer than {FEW_BLOCKS}, they may be too narrow."
         return sentence
 
 

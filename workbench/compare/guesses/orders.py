@@ -127,6 +127,33 @@ def _channels(scene: Scene) -> np.ndarray | None:
 
 def _rows(scene: Scene) -> np.ndarray | None:
     """Returns the order of rows, if the candidate has the reference's in another order."""
+    if (sides := _some_columns(scene)) is None:
+        return None
+    r, c = sides
+    first_columns = slice(0, _SORTED)
+    if not is_close(np.sort(r[:, first_columns], axis=0), np.sort(c[:, first_columns], axis=0), 2 * scene.allowed):
+        return None
+    return _matched(r, c)
+
+
+def _copied_rows(scene: Scene) -> np.ndarray | None:
+    """Returns for each row the reference's row that it holds, if a few hold another one, as of a stale cache."""
+    if (sides := _some_columns(scene)) is None:
+        return None
+    r, c = sides
+    sizes = np.linalg.norm(r, axis=1)
+    changed = np.flatnonzero(np.linalg.norm(c - r, axis=1) > 2 * scene.allowed * max(sizes.max(), 1e-30))
+    if not len(changed) or not is_few(changed, len(r)):
+        return None
+    sources = np.arange(len(r))
+    sources[changed] = (np.square(sizes) - 2 * c[changed] @ r.T).argmin(axis=1)
+    return sources if (sources[changed] != changed).all() else None
+
+
+def _some_columns(scene: Scene) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns both sides with some of their columns [rows, columns], by which rows are told apart; None if there are
+    too many rows, or values that are not finite.
+    """
     count = len(scene.reference)
     if not 2 <= count <= _MOST_MATCHED:
         return None
@@ -136,29 +163,7 @@ def _rows(scene: Scene) -> np.ndarray | None:
         return None
     columns = np.unique(np.linspace(0, width - 1, min(width, _MATCHED_VALUES)).round().astype(int))
     r, c = (side[:, columns].astype(np.float64) for side in flat)
-    first_columns = slice(0, _SORTED)
-    if not (np.isfinite(r).all() and np.isfinite(c).all()):
-        return None
-    if not is_close(np.sort(r[:, first_columns], axis=0), np.sort(c[:, first_columns], axis=0), 2 * scene.allowed):
-        return None
-    return _matched(r, c)
-
-
-def _copied_rows(scene: Scene) -> np.ndarray | None:
-    """Returns for each row the reference's row that it holds, if a few hold another one, as of a stale cache."""
-    count = len(scene.reference)
-    if not 2 <= count <= _MOST_MATCHED:
-        return None
-    r, c = (table(side) for side in (scene.reference, scene.candidate))
-    if not (np.isfinite(r).all() and np.isfinite(c).all()):
-        return None
-    sizes = np.linalg.norm(r, axis=1)
-    changed = np.flatnonzero(np.linalg.norm(c - r, axis=1) > 2 * scene.allowed * max(sizes.max(), 1e-30))
-    if not len(changed) or not is_few(changed, count):
-        return None
-    sources = np.arange(count)
-    sources[changed] = (np.square(sizes) - 2 * c[changed] @ r.T).argmin(axis=1)
-    return sources if (sources[changed] != changed).all() else None
+    return (r, c) if np.isfinite(r).all() and np.isfinite(c).all() else None
 
 
 def _matched(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:

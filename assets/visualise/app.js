@@ -40,7 +40,7 @@ const groupLayers = (side) => {
 
 const tokenText = (token) => token.text.replaceAll('▁', ' ').trim() || token.text;
 
-const VIEW_SETTINGS = ['at', 'begin', 'end', 'from', 'to', 'head', 'lift']; // in the address, and unknown to the server
+const VIEW_SETTINGS = ['at', 'begin', 'end', 'from', 'to', 'larger', 'lift']; // in the address, and unknown to the server
 
 class Stage {
   constructor({element, props, watch, restore}) {
@@ -119,7 +119,7 @@ class Stage {
     if (toNumber(settings.from) !== null && toNumber(settings.to) > toNumber(settings.from)) link.show(toNumber(settings.from), toNumber(settings.to));
     const cursor = toNumber(settings.cursor ?? settings.at);
     if (cursor !== null) link.set({cursor: link.clamp(cursor)});
-    const head = toNumber(settings.head);
+    const head = toNumber(settings instanceof Link ? settings.head : settings.larger); // `head` in an address is an option of the view
     link.set({head: Number.isInteger(head) && head >= 0 ? head : null, lift: Math.min(Math.max(toNumber(settings.lift) ?? link.lift, 0), 1), loop: Boolean(settings.loop)});
   }
 
@@ -333,7 +333,7 @@ class Stage {
     const round = (each) => Number(each.toFixed(3));
     const isWholeRecording = link.from === 0 && link.to === link.seconds;
     return {...value.settings, at: link.cursor ? round(link.cursor) : '', begin: link.stretch ? round(link.stretch[0]) : '', end: link.stretch ? round(link.stretch[1]) : '',
-      from: isWholeRecording ? '' : round(link.from), to: isWholeRecording ? '' : round(link.to), head: link.head, lift: link.lift};
+      from: isWholeRecording ? '' : round(link.from), to: isWholeRecording ? '' : round(link.to), larger: link.head, lift: link.lift};
   }
 
   // Shows what the address names: the visitor may have opened a link, or gone back, on the open page.

@@ -223,7 +223,7 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(tab: Any, bench: Ser
     page.get_by_role("button", name="Copy link").click()
     expect(page.locator(".looking .chart").first).to_be_visible()
     link, stretch = page.url, stage(page, "stretch")
-    assert "sample=three_seven_one.wav" in link and "head=1" in link
+    assert "sample=three_seven_one.wav" in link and "larger=1" in link
     page.goto("about:blank")
     page.goto(link)
     expect(page.locator(".looking .larger canvas").first).to_be_visible()

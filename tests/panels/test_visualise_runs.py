@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import threading
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.support.fake_panels import broken, tone
 from tests.support.made_pictures import NASTY, WORDS, every_kind, picture_set
 from workbench.core.errors import BadInput
 from workbench.plots.layers import Axis, Layer, Scale
+from workbench.registry.sources import assets
 from workbench.session.values import Token
 from workbench.visualise.picture import Picture
 from workbench.visualise.view_content import ViewContent
@@ -222,6 +224,22 @@ def test_link_state_is_validated(pool: Any, tmp_path: Path) -> None:
         with pytest.raises(BadInput, match=sentence):
             restore(actions, **invalid_state)
     assert restore(actions, view="nothing")[5] == "filterbank", "a view of another version becomes the default view"
+
+
+def test_names_of_the_browsers_state_in_a_link_are_no_options(pool: Any, tmp_path: Path) -> None:
+    actions = VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path)))
+    script = (assets() / "visualise" / "app.js").read_text()
+    [names] = re.findall(r"VIEW_SETTINGS = \[(.*?)\]", script)
+    of_browser = set(re.findall(r"\w+", names))
+    assert "larger" in of_browser and not of_browser & {
+        "a",
+        "b",
+        "view",
+        "sample",
+        "recording",
+        "text",
+        *(each.key for each in (*actions.options, *actions.model_options)),
+    }
 
 
 def test_pictures_are_available_by_key_until_replaced_or_the_user_leaves(

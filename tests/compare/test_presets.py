@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from itertools import pairwise
 
+import numpy as np
 import pytest
+import torch
 
 from tests.support.networks import computed
 from workbench.compare import compare, judge
@@ -104,3 +106,21 @@ def test_quantised_presets_keep_float32_limits_for_the_front_end() -> None:
         assert tolerances.of("frontend.features") == expected.limits and tolerances.of("encoder.input") == preset.limits
     changed = Tolerances(PRESETS["q4"], read_rules(["frontend.*:relative_l2=0.5"]))
     assert changed.of("frontend.fbank").relative_l2 == 0.5
+
+
+def test_correct_attention_weights_in_half_precision_are_within_their_limits() -> None:
+    """A softmax turns the rounding of a large score into a large relative error of its weight."""
+    rng = np.random.default_rng(0)
+    queries, keys = (torch.from_numpy(4 + rng.standard_normal((4, 60, 32))).float() for _ in range(2))
+
+    def weights(dtype: torch.dtype) -> np.ndarray:
+        scores = queries.to(dtype).float() @ keys.to(dtype).float().transpose(1, 2) / 32**0.5
+        return torch.softmax(scores.to(dtype).float(), dim=-1).numpy()
+
+    exact, rounded = weights(torch.float32), weights(torch.bfloat16)
+    error = float(np.linalg.norm(rounded - exact) / np.linalg.norm(exact))
+    tolerances = Tolerances(PRESETS["bf16"])
+    assert tolerances.of("encoder.layers.0.attention.context").relative_l2 < error
+    for stage in ("encoder.layers.0.attention.weights", "decoder.layers.0.cross_attention.weights"):
+        assert error < tolerances.of(stage).relative_l2 < 0.25
+    assert Tolerances(PRESETS["exact"]).of("encoder.layers.0.attention.weights").relative_l2 == 0

@@ -20,6 +20,9 @@ thousands are judged alike. The origin of the numbers:
 - `logprob`, the root mean square over the reported tokens in the worst step, in nats: such logits have errors of the
   deviation 10 e, and a log-probability, which is a difference of two, of sqrt(2) times that; among thousands of steps
   with ten tokens each, the worst has a root mean square of less than twice the deviation: 25 e.
+- Attention weights are exponentials of scores, so an error in a score is a relative error of its weight. Sharp
+  attention has scores near 30, whose rounding in bfloat16 makes correct weights of the demo models differ by up to
+  0.11. So attention weights have four times the relative L2; the sums of values that they weight have the usual one.
 - `top1`: share of rows with the same best candidate; one row may always differ, except under `exact`.
 - `token_errors`, `text_errors`: in float arithmetic, tokens change only at near ties, which are excused separately.
 """
@@ -53,6 +56,8 @@ class Limits:
 
 MEASURES = tuple(each.name for each in fields(Limits))
 
+_ATTENTION_WEIGHTS = ("*attention.weights", 4.0)  # stages, and how much wider their limits are
+
 WORSE_FACTOR = 1.5  # with a baseline: factor by which an error beyond its limit may grow; machines round differently
 
 
@@ -65,11 +70,21 @@ class Preset:
     roundoff: float  # relative error of one rounding
     limits: Limits
 
+    def of(self, stage: str) -> Limits:
+        """Returns the limits of a stage: `limits`, or wider ones for attention weights (see the module's docstring)."""
+        glob, factor = _ATTENTION_WEIGHTS
+        if not fnmatchcase(stage, glob) or not self.limits.relative_l2:
+            return self.limits
+        return _limits(min(factor * self.limits.relative_l2, 1.0), self.limits.top1, self.limits.token_errors)
+
+
+def _limits(relative: float, top1: float, errors: float) -> Limits:
+    cosine, kl = max(relative**2, 1e-12), min(50 * relative**2, 1.0)
+    return Limits(relative, 50 * relative, cosine, kl, 25 * relative, top1, errors, errors)
+
 
 def _preset(name: str, title: str, roundoff: float, relative: float, top1: float, errors: float) -> Preset:
-    cosine, kl = max(relative**2, 1e-12), min(50 * relative**2, 1.0)
-    limits = Limits(relative, 50 * relative, cosine, kl, 25 * relative, top1, errors, errors)
-    return Preset(name, title, roundoff, limits)
+    return Preset(name, title, roundoff, _limits(relative, top1, errors))
 
 
 EXACT = Preset("exact", "the same bits", 2.0**-24, Limits(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0))
@@ -163,7 +178,8 @@ class Tolerances:
     """The limits of every stage: those of a preset, changed by rules for the stages of a glob. Later rules win.
 
     The front end has no quantised weights, so under presets of blocks it has the limits of float32. So have the
-    settings of draws, `answer.temperatures` and `answer.candidates`, under every preset but `exact`.
+    settings of draws, `answer.temperatures` and `answer.candidates`, under every preset but `exact`. Attention weights
+    have wider limits (see the module's docstring).
     """
 
     preset: Preset
@@ -171,7 +187,7 @@ class Tolerances:
 
     def of(self, stage: str) -> Limits:
         """Returns the limits of a stage."""
-        limits = self.preset.limits
+        limits = self.preset.of(stage)
         if self.preset.name in _BLOCKS and stage.startswith("frontend."):
             limits = PRESETS["f32"].limits
         if stage in _SETTINGS and self.preset is not EXACT:

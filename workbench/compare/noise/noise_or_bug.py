@@ -147,10 +147,14 @@ def _stage_noise(
 
 
 def _preset_of_stage(stage: str, candidate: Trace, other_side: _ComparisonSide) -> Preset:
-    """Returns the preset of a stage's arithmetic. Quantisation does not affect the front end, which has no weights."""
+    """Returns the preset of a stage's arithmetic, with the limits of the stage.
+
+    Quantisation does not affect the front end, which has no weights.
+    """
     if stage.startswith("frontend.") and candidate.meta.get("quantization"):
         return other_side.preset
-    return preset_of(candidate.meta)[0]
+    preset = preset_of(candidate.meta)[0]
+    return replace(preset, limits=preset.of(stage))
 
 
 def _bounds(

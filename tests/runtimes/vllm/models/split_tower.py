@@ -18,7 +18,7 @@ from workbench.runtimes.pytorch.networks.nano_encoder import NanoEncoder
 from workbench.runtimes.vllm.models.funasr_nano_tower import NanoTower
 
 ENCODER = SanmConfig(20, 16, 2, 24, 2, 1, 5, 0, 1e-5)
-ADAPTOR = AdaptorConfig(2, False, 16, 24, 24, 1, 3)  # three heads cannot be split over two workers
+ADAPTOR = AdaptorConfig(1, False, 16, 24, 24, 1, 3)  # three heads cannot be split over two workers
 LENGTHS = (17, 16, 5)
 
 

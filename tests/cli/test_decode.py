@@ -19,7 +19,11 @@ from workbench.cli.arguments.parser import parser
 from workbench.cli.commands import main
 from workbench.decoding.ctc_beam.logits import log_probabilities
 
-pytestmark = pytest.mark.filterwarnings("error")  # a warning would be a line on stderr
+pytestmark = [
+    pytest.mark.filterwarnings("error"),  # a warning would be a line on stderr
+    # What other tests of the process left for the garbage collector, such as Gradio's event loops.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 Capture = pytest.CaptureFixture[str]
 TOKENS = ("<blk>", "a", "b", "▁c")
 PARSER = parser()  # created once, as this takes longer than most of the commands

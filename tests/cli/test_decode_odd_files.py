@@ -12,7 +12,11 @@ from panels.decode.knowledge import check_file
 from workbench.cli.commands import main
 from workbench.families.vocabularies.ctc_layouts import LogitsLayout
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [
+    pytest.mark.filterwarnings("error"),  # a warning would be a line on stderr
+    # What other tests of the process left for the garbage collector, such as Gradio's event loops.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 TOKENS = ("<blk>", "a", "b", "▁c")
 TEXT = "".join(f"{token}\n" for token in TOKENS)
 OPTIONS = {"--tokens": "", "--lm": "lm", "--lexicon": "lexicon", "--boost": "boost"}

@@ -97,6 +97,13 @@ def test_damaged_sentencepiece_models_are_refused(content: bytes, tmp_path: Path
         read_sentencepiece(path)
 
 
+def test_sentencepiece_model_with_a_piece_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "it.bpe.model"
+    path.write_bytes(trained_pieces(COUNT).replace("三".encode(), b"\xff\xff\xff"))
+    with pytest.raises(BadInput, match=r"it\.bpe\.model is damaged: it has a piece that is not UTF-8"):
+        read_sentencepiece(path)
+
+
 def test_named_pipe_as_sentencepiece_model_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it.bpe.model")
     with pytest.raises(BadInput, match="is not a SentencePiece model"):

@@ -89,7 +89,11 @@ def _marks_continuations(pieces: Sequence[str]) -> bool:
 def read_sentencepiece(path: Path) -> Vocabulary:
     """Reads the pieces of a SentencePiece model file; raises `BadInput` for any other file."""
     processor = load_sentencepiece(path)
-    return Vocabulary([processor.IdToPiece(number) for number in range(processor.GetPieceSize())], path.name)
+    try:
+        pieces = [processor.IdToPiece(number) for number in range(processor.GetPieceSize())]
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path.parent.name}/{path.name} is damaged: it has a piece that is not UTF-8") from error
+    return Vocabulary(pieces, path.name)
 
 
 def load_sentencepiece(path: Path) -> Any:

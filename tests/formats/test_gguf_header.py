@@ -193,6 +193,10 @@ def test_text_limit_applies_to_all_arrays_together(tmp_path: Path, monkeypatch: 
             for size in (0, 4, 33, 2**31)
         ),
         ([key("general.alignment", 8, text("32"))], "general.alignment in it.gguf is '32'; expected a power of two"),
+        (
+            [key("split.no", 2, struct.pack("<H", 1)), key("split.count", 2, struct.pack("<H", 3))],
+            "it.gguf is part 2 of 3 of a split model; join them with llama.cpp's tool: llama-gguf-split --merge",
+        ),
     ],
 )
 def test_damaged_metadata_is_refused(tmp_path: Path, keys: list[bytes], reason: str) -> None:

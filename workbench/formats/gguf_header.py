@@ -225,12 +225,24 @@ def _read(cursor: _Cursor, modified: int) -> Header:
         if key in values:
             raise BadInput(f"{name} has the metadata key {_printable(key)} twice")
         values[key] = _value(cursor, f"the value of {_printable(key)}")
+    _check_whole(values, name)
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(alignment) is not int or not 8 <= alignment <= LARGEST_ALIGNMENT or alignment & (alignment - 1):
         raise BadInput(
             f"general.alignment in {name} is {alignment!r:.80}; expected a power of two from 8 to {LARGEST_ALIGNMENT}"
         )
     return Header(values, _tensors(cursor, tensors, alignment), alignment, cursor.size, modified)
+
+
+def _check_whole(values: Mapping[str, Any], name: str) -> None:
+    """Raises `BadInput` for one of the files that llama.cpp's gguf-split writes for a model."""
+    count, number = values.get("split.count"), values.get("split.no")
+    if type(count) is int and count > 1:
+        part = f"part {number + 1}" if type(number) is int else "one part"
+        raise BadInput(
+            f"{name} is {part} of {count} of a split model; join them with llama.cpp's tool: llama-gguf-split --merge "
+            "FIRST-PART.gguf WHOLE.gguf, and open the whole file"
+        )
 
 
 def _limit_text(bytes_left: int, minimum_bytes: int, limit: int) -> str:

@@ -60,6 +60,7 @@ class GgufFile:
         self.path = path
         self.metadata = Metadata(path, header)
         self.tensors: Mapping[str, TensorInfo] = header.tensors
+        self.alignment = header.alignment  # of each tensor's first byte, in bytes
         self.nbytes = header.bytes
         self._header = header
         self._is_checked = False  # whether `check_finite` has found nothing

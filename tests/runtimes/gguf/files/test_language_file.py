@@ -12,7 +12,9 @@ import pytest
 
 from tests.support.tiny_gguf import tiny_gguf, tiny_halves
 from workbench.core.errors import BadInput
+from workbench.core.settings import Settings
 from workbench.formats.gguf_file import read_gguf
+from workbench.runtimes.gguf.causal_lm import open_session
 from workbench.runtimes.gguf.files.language_file import (
     Dimensions,
     check_vocabulary,
@@ -37,7 +39,12 @@ def test_dimensions_and_configuration_equal_those_of_the_network(tmp_path: Path,
     assert len(language_tensors(file, read_dimensions(file))) == len(network.state_dict()) - 1  # the output is tied
 
 
-KINDS = {float: gguf.GGUFValueType.FLOAT32, int: gguf.GGUFValueType.UINT32, str: gguf.GGUFValueType.STRING}
+KINDS = {
+    float: gguf.GGUFValueType.FLOAT32,
+    int: gguf.GGUFValueType.UINT32,
+    str: gguf.GGUFValueType.STRING,
+    list: gguf.GGUFValueType.ARRAY,  # of texts
+}
 
 
 def changed_copy(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray | None]) -> Path:
@@ -46,13 +53,15 @@ def changed_copy(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray
     path_of_copy = path.with_name("changed.gguf")
     architecture = str(reader.fields["general.architecture"].contents())
     writer = gguf.GGUFWriter(path_of_copy, keys.pop("general.architecture", architecture))
+    writer.data_alignment = keys.get("general.alignment", writer.data_alignment)
     for name, field in reader.fields.items():
         if not name.startswith(("GGUF.", "general.architecture")) and name not in keys:
             inner = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
             writer.add_key_value(name, field.contents(), field.types[0], inner)
     for key, value in keys.items():
         if value is not None:
-            writer.add_key_value(key, value, KINDS[type(value)])
+            text = gguf.GGUFValueType.STRING if isinstance(value, list) else None
+            writer.add_key_value(key, value, KINDS[type(value)], text)
     for tensor in reader.tensors:
         if tensor.name not in tensors:
             writer.add_tensor(tensor.name, np.array(tensor.data))
@@ -103,6 +112,9 @@ def changed_copy(path: Path, keys: dict[str, Any], tensors: dict[str, np.ndarray
         ),
         ({"qwen3.context_length": 0}, "qwen3.context_length in changed.gguf is 0"),
         ({"tokenizer.ggml.eos_token_id": 512}, "tokenizer.ggml.eos_token_id in changed.gguf is 512"),
+        # llama.cpp ended the process with the first of these.
+        ({"qwen3.expert_count": 4}, "changed.gguf is a mixture of 4 experts (qwen3.expert_count), which are not"),
+        ({"qwen3.expert_count": 4, "qwen3.expert_used_count": 2}, "changed.gguf is a mixture of 4 experts"),
         ({"general.architecture": "bert"}, "the architecture of changed.gguf is 'bert'; expected qwen2, qwen3, llama"),
     ],
     ids=str,
@@ -174,6 +186,30 @@ def test_vocabulary_check_accepts_valid_and_refuses_invalid_tokens(
     with pytest.raises(BadInput) as error:
         check_vocabulary(file)
     assert message in str(error.value)
+
+
+def test_sentencepiece_vocabulary_without_tokens_of_all_bytes_is_refused(tmp_path: Path) -> None:
+    """llama.cpp ended the process over a text with such a byte."""
+    tiny_gguf(tmp_path / "it.gguf")
+    tokens = [f"<0x{number:02X}>" for number in range(256)] + [f"▁{number}" for number in range(256)]
+    keys = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": tokens}
+    check_vocabulary(read_gguf(changed_copy(tmp_path / "it.gguf", dict(keys), {})))
+    letters = ["a" if token == "<0x61>" else token for token in tokens]
+    check_vocabulary(read_gguf(changed_copy(tmp_path / "it.gguf", {**keys, "tokenizer.ggml.tokens": letters}, {})))
+    tokens[0xE4] = "ä"
+    file = read_gguf(changed_copy(tmp_path / "it.gguf", dict(keys), {}))
+    with pytest.raises(BadInput, match=r"^tokenizer\.ggml\.model in changed\.gguf is 'llama', and.*token <0xE4>; ex"):
+        check_vocabulary(file)
+
+
+def test_file_whose_tensors_are_not_aligned_for_ggml_gives_the_same_tokens(tmp_path: Path) -> None:
+    """ggml ended the process over a mapped tensor that does not begin at a multiple of 32 bytes."""
+    tiny_gguf(tmp_path / "it.gguf")
+    keys: dict[str, Any] = {"general.alignment": 8}
+    files = [tmp_path / "it.gguf", changed_copy(tmp_path / "it.gguf", keys, {"blk.0.attn_q.bias": np.zeros(32, "f4")})]
+    assert any(info.offset % 32 for info in read_gguf(files[1]).tensors.values())
+    tokens = [open_session(path, "it", Settings(threads=1)).generate("one", max_new_tokens=8).tokens for path in files]
+    assert tokens[0] == tokens[1] and tokens[0]
 
 
 def test_non_finite_weights_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ checks cover the faults for which llama.cpp would end the process. This file loa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from workbench.core.errors import BadInput
@@ -17,7 +17,8 @@ from workbench.formats.gguf_file import GgufFile
 from workbench.formats.gguf_types import NOT_FOR_PRODUCTS
 
 ARCHITECTURES = ("qwen2", "qwen3", "llama")  # networks with one structure; Mistral's files say llama
-TOKENIZERS = ("gpt2", "llama")  # byte-level BPE, SentencePiece
+BYTE_LEVEL, SENTENCEPIECE = "gpt2", "llama"
+TOKENIZERS = (BYTE_LEVEL, SENTENCEPIECE)
 EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 SCALINGS = ("none", "linear", "yarn")  # of the rotary embedding, as llama.cpp computes them from keys alone
@@ -57,6 +58,11 @@ def language_architecture(file: GgufFile) -> str:
 def read_dimensions(file: GgufFile) -> Dimensions:
     """Returns the dimensions; raises `BadInput` if they are missing, absurd or inconsistent."""
     kind = language_architecture(file)
+    if experts := file.whole(f"{kind}.expert_count", default=0):
+        raise BadInput(
+            f"{file.name} is a mixture of {experts} experts ({kind}.expert_count), which are not supported; expected a "
+            "model with one feed-forward network in each layer"
+        )
     hidden = file.whole(f"{kind}.embedding_length", minimum=1, maximum=MOST_UNITS)
     heads = file.whole(f"{kind}.attention.head_count", minimum=1, maximum=MOST_HEADS)
     key_heads = file.whole(f"{kind}.attention.head_count_kv", default=heads, minimum=1, maximum=heads)
@@ -188,6 +194,18 @@ def check_vocabulary(file: GgufFile) -> None:
     kinds = file.length("tokenizer.ggml.token_type")
     if kinds is not None and kinds != len(tokens):
         raise BadInput(f"{file.name} has {len(tokens)} tokens and the types of {kinds}; expected as many of each")
+    if kind == SENTENCEPIECE:
+        _check_bytes(file.name, set(filled))
+
+
+def _check_bytes(name: str, tokens: Set[str]) -> None:
+    """Raises `BadInput` if a byte has no token: llama.cpp ends the process over a text that needs it."""
+    for byte in range(256):
+        if f"<0x{byte:02X}>" not in tokens and not (byte < 128 and chr(byte) in tokens):
+            raise BadInput(
+                f"tokenizer.ggml.model in {name} is {SENTENCEPIECE!r}, and its vocabulary has no token <0x{byte:02X}>; "
+                f"expected tokens of all 256 bytes, or {BYTE_LEVEL!r} for a byte-level vocabulary"
+            )
 
 
 def language_config(file: GgufFile) -> LanguageConfig:

@@ -14,6 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.formats.gguf_file import GgufFile
+from workbench.formats.quantization import ALIGNMENT
 from workbench.runtimes.gguf.graphs.amx import amx_fault, switched_off
 from workbench.runtimes.gguf.graphs.ggml import load_library
 from workbench.runtimes.gguf.graphs.repacking import AMX_LEAST_IN
@@ -133,7 +134,7 @@ def _free(functions: Any, pointer: int, memory_owner: Any) -> None:
 
 def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = False) -> LlamaModel:
     """Opens a model from a file of llama.cpp's own, mapped into memory; weights that compute faster repacked are
-    copied.
+    copied, and all weights of a file with an alignment that ggml does not compute with.
 
     Args:
         rows: of the embedding table, to skip the vocabulary, which takes time to read; None reads the vocabulary.
@@ -144,6 +145,8 @@ def open_plain(file: GgufFile, rows: int | None = None, vocabulary_only: bool = 
     functions = load_llama()
     parameters = cpu_parameters(functions)
     parameters.vocab_only = vocabulary_only
+    if file.alignment % ALIGNMENT:  # ggml ends the process over a mapped tensor that is not aligned
+        parameters.load_mode = functions.LLAMA_LOAD_MODE_NONE
     fault = "" if vocabulary_only else amx_fault()
     if fault or switched_off() or _too_narrow(file):
         parameters.use_extra_bufts = False

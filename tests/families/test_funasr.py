@@ -230,7 +230,14 @@ def test_missing_weights_are_refused(directory: Path) -> None:
     (directory / "model.pt").unlink()
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
-    assert sentence(error) == "checkpoint directory it has no weights; expected model.pt in it"
+    assert sentence(error) == "checkpoint directory it has no weights; expected model.pt or model.safetensors in it"
+
+
+def test_weights_may_be_a_safetensors_file(directory: Path) -> None:
+    (directory / "model.safetensors").touch()
+    assert read_checkpoint(directory).weights.name == "model.pt"
+    (directory / "model.pt").unlink()
+    assert read_checkpoint(directory).weights.name == "model.safetensors"
 
 
 def test_missing_cmvn_file_named_in_config_yaml_is_refused(directory: Path) -> None:

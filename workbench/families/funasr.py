@@ -27,6 +27,9 @@ USUAL_FILES = {
 }
 """The place of each usual file in the configuration, if there is no `configuration.json`."""
 
+USUAL_WEIGHTS = ("model.pt", "model.safetensors")
+"""The names of the weights' file; FunASR itself reads the first one alone."""
+
 YAML = "config.yaml"
 """The name of the configuration, where `configuration.json` names no other."""
 
@@ -155,16 +158,11 @@ def _configuration(directory: Path, metas: Mapping[str, Any]) -> Path:
 
 def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
     file_name = config.get("init_param")  # after a training it may be a path of another machine
-    weights = (
-        directory / file_name
-        if isinstance(file_name, str) and is_file(directory / file_name)
-        else directory / "model.pt"
-    )
-    if not weights.is_file():
-        other = directory / "model.safetensors"
-        hint = f"; {other.name} is not read: save its tensors with torch.save" if other.is_file() else ""
-        raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {weights.name} in it{hint}")
-    return weights
+    names = [file_name] if isinstance(file_name, str) else []
+    for name in (*names, *USUAL_WEIGHTS):
+        if is_file(directory / name):
+            return directory / name
+    raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {' or '.join(USUAL_WEIGHTS)} in it")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -64,8 +64,14 @@ def save_legacy(state: Any, path: Path) -> None:
         (lambda state: {"module": state, "optimizer": None, "global_steps": 9}, torch.save),
         (lambda state: {f"module.{name}": value for name, value in state.items()}, torch.save),
         (lambda state: {"state_dict": {f"module.{name}": value for name, value in state.items()}}, torch.save),
+        (lambda state: {f"_orig_mod.{name}": value for name, value in state.items()}, torch.save),
+        (lambda state: {f"_orig_mod.module.{name}": value for name, value in state.items()}, torch.save),
+        (lambda state: {f"module._fsdp_wrapped_module.{name}": value for name, value in state.items()}, torch.save),
     ],
-    ids=["plain", "legacy", "state_dict", "model_state_dict", "model-legacy", "deepspeed", "module", "wrapped-module"],
+    ids=[
+        *("plain", "legacy", "state_dict", "model_state_dict", "model-legacy", "deepspeed", "module", "wrapped-module"),
+        *("compiled", "compiled-module", "sharded"),
+    ],
 )
 def test_supported_torch_file_formats_are_read(
     wrap: Callable[[Any], Any], save: Callable[[Any, Path], None], tmp_path: Path
@@ -117,7 +123,7 @@ def test_unused_tensors_are_refused_unless_listed_as_ignored() -> None:
 def test_other_weight_files_named_as_torch_files_are_called_by_their_format(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     save_file(LAYER, path)
-    with pytest.raises(BadInput, match=r"model\.pt is a safetensors file under another name; read it with"):
+    with pytest.raises(BadInput, match=r"model\.pt is a safetensors file under another name; give it the end"):
         read_state_dict(path)
     path.write_bytes(b"GGUF\x03\0\0\0" + bytes(16))
     with pytest.raises(BadInput, match=r"model\.pt is a GGUF file under another name"):
@@ -252,6 +258,7 @@ def test_code_in_a_pickle_does_not_run(
 def test_a_safetensors_file_is_mapped(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_file(STATE, path)
+    assert set(read_state_dict(path)) == set(STATE)
     tensors = read_safetensors(path)
     assert set(tensors) == set(STATE) and all(torch.equal(tensors[name], value) for name, value in STATE.items())
     regions = mapped_regions(path, tmp_path / "absent")
@@ -356,5 +363,7 @@ def test_a_refused_file_leaves_no_warning_of_torch(
 
 def test_names_with_a_prefix_are_recognised_in_the_error() -> None:
     renamed = {f"model.{name}": value for name, value in LAYER.items()}
-    with pytest.raises(BadInput, match=r"calls for; it has model\.layer\.weight, so the names were written with a pre"):
+    with pytest.raises(
+        BadInput, match=r"calls for; it has model\.layer\.weight: take 'model\.' off the names, and save"
+    ):
         load_into(build(Network), renamed, "x/model.pt")

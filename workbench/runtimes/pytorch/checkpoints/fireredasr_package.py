@@ -21,7 +21,7 @@ from torch import Tensor
 from workbench.core.errors import BadInput
 from workbench.core.phrases import name_in_folder
 from workbench.formats.weight_files import check_downloaded
-from workbench.runtimes.pytorch.checkpoints.weights import check_layouts
+from workbench.runtimes.pytorch.checkpoints.weights import check_layouts, plain_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,4 +89,4 @@ def _tensors(value: object, where: str) -> dict[str, Tensor]:
             kind = type(each).__name__
             raise BadInput(f"model_state_dict in {where} holds a {kind} under {name!r:.80}; expected tensors by name")
     check_layouts(value, where)
-    return {str(name).removeprefix("module."): each for name, each in value.items()}
+    return {plain_name(str(name)): each for name, each in value.items()}

@@ -26,14 +26,18 @@ from workbench.runtimes.pytorch.numerics.chosen_weights import note_network
 Network = TypeVar("Network", bound=nn.Module)
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module")  # the last one is DeepSpeed's
+WRAPPED_MODULES = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")  # of torch.compile and others
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
     """Returns the tensors of a `.pt` file by name, without the usual wrappers of a training; memory-mapped if possible.
+    A file with the ending `.safetensors` is read as one.
 
     Raises `BadInput` if the file is truncated, is not a torch file, contains code or other objects, or has no tensors
     by name.
     """
+    if path.suffix == ".safetensors":
+        return {plain_name(name): value for name, value in read_safetensors(path).items()}
     where = name_in_folder(path)
     check_downloaded(path, where)
     check_torch_file(path, where)
@@ -67,7 +71,14 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         if not isinstance(value, Tensor):
             raise BadInput(f"{where} holds {_kind(value)} under {str(name)!r}; expected a state dict (tensors by name)")
     check_layouts(loaded, where)
-    return {str(name).removeprefix("module."): value for name, value in loaded.items()}
+    return {plain_name(str(name)): value for name, value in loaded.items()}
+
+
+def plain_name(name: str) -> str:
+    """Returns a tensor's name without the parts that a training's wrappers of modules add to it."""
+    for part in WRAPPED_MODULES:
+        name = name.replace(part, "")
+    return name.removeprefix("module.")  # of DataParallel
 
 
 def check_torch_file(path: Path, where: str) -> None:
@@ -80,10 +91,7 @@ def check_torch_file(path: Path, where: str) -> None:
     if begin.startswith(b"GGUF"):
         raise BadInput(f"{where} is a GGUF file under another name; give it the ending .gguf, and open it as a model")
     if begin[8:] == b"{" and int.from_bytes(begin[:8], "little") < path.stat().st_size:
-        raise BadInput(
-            f"{where} is a safetensors file under another name; read it with safetensors.torch.load_file, and write "
-            "its tensors with torch.save"
-        )
+        raise BadInput(f"{where} is a safetensors file under another name; give it the ending .safetensors")
 
 
 def check_layouts(tensors: Mapping[Any, Tensor], where: str) -> None:
@@ -176,7 +184,8 @@ def check_tensors(
     missing = [name for name in required if name not in tensors]
     if missing:
         longer_name = next((name for name in tensors if name.endswith(f".{missing[0]}")), None)
-        hint = f"; it has {longer_name}, so the names were written with a prefix" if longer_name else ""
+        prefix = longer_name.removesuffix(missing[0]) if longer_name else ""
+        hint = f"; it has {longer_name}: take {prefix!r} off the names, and save it again" if longer_name else ""
         raise BadInput(f"{where} lacks tensor {missing[0]}{_more_note(missing)}, which {described_in} calls for{hint}")
     extra = [
         name for name in tensors if name not in required and not any(fnmatchcase(name, glob) for glob in unused_globs)

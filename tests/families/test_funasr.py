@@ -117,13 +117,6 @@ def test_configuration_json_may_begin_with_a_byte_order_mark(directory: Path) ->
     assert read_checkpoint(directory).model == "SenseVoiceSmall"
 
 
-def test_safetensors_without_a_torch_file_are_named(directory: Path) -> None:
-    (directory / "model.pt").rename(directory / "model.safetensors")
-    with pytest.raises(BadInput) as error:
-        read_checkpoint(directory)
-    assert sentence(error).endswith("model.pt in it; model.safetensors is not read: save its tensors with torch.save")
-
-
 def test_missing_cmvn_file_named_in_configuration_json_is_refused(directory: Path) -> None:
     configuration(directory, {"frontend_conf": {"cmvn_file": "am.mvn"}})
     with pytest.raises(BadInput) as error:
@@ -149,6 +142,22 @@ def test_unknown_weights_path_falls_back_to_model_pt(directory: Path) -> None:
     edit(directory, lambda config: config.update(init_param="/nfs/training/exp/model.pt.best"))
     configuration(directory, {"config": "config.yaml"})
     assert read_checkpoint(directory).weights == directory / "model.pt"
+
+
+def test_training_output_has_its_own_weights_not_those_that_it_began_with(directory: Path, tmp_path: Path) -> None:
+    elsewhere, best = tmp_path / "base.pt", directory / "model.pt.best"
+    elsewhere.touch()
+    edit(directory, lambda config: config.update(init_param=str(elsewhere)))
+    assert read_checkpoint(directory).weights == directory / "model.pt"
+    (directory / "model.pt").unlink()
+    assert read_checkpoint(directory).weights == elsewhere
+    best.touch()
+    (directory / "model.pt.ep1").touch()
+    with pytest.raises(BadInput) as error:
+        read_checkpoint(directory)
+    assert sentence(error).endswith("model.safetensors in it; rename one of model.pt.best, model.pt.ep1")
+    edit(directory, lambda config: config.update(init_param=str(best)))
+    assert read_checkpoint(directory).weights == best
 
 
 @pytest.mark.parametrize(

@@ -157,12 +157,21 @@ def _configuration(directory: Path, metas: Mapping[str, Any]) -> Path:
 
 
 def _find_weights(directory: Path, config: Mapping[str, Any]) -> Path:
-    file_name = config.get("init_param")  # after a training it may be a path of another machine
-    names = [file_name] if isinstance(file_name, str) else []
-    for name in (*names, *USUAL_WEIGHTS):
-        if is_file(directory / name):
-            return directory / name
-    raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {' or '.join(USUAL_WEIGHTS)} in it")
+    name = config.get("init_param")
+    named = directory / name if isinstance(name, str) and is_file(directory / name) else None
+    # A training writes there the path of the weights that it began with, not of those that it made.
+    outside = named is not None and not named.parent.resolve().is_relative_to(directory)
+    if named is not None and not outside:
+        return named
+    for usual in USUAL_WEIGHTS:
+        if (directory / usual).is_file():
+            return directory / usual
+    trained = sorted(path.name for path in directory.glob("model.pt.*") if path.is_file())
+    if named is not None and not trained:
+        return named
+    hint = f"; rename one of {', '.join(trained[:4])}" if trained else ""
+    expected = " or ".join(USUAL_WEIGHTS)
+    raise BadInput(f"checkpoint directory {directory.name} has no weights; expected {expected} in it{hint}")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def plans(directory: Path, layout: str) -> list[Plan]:
     checkpoint = read_checkpoint(directory)
     model = checkpoint.model
     network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
-    section = f"args of {ENCODER_WEIGHTS}"
+    section = f"the section args of {ENCODER_WEIGHTS}"
     check_tensors(network.state_dict(), checkpoint.audio, checkpoint.where, described_in=section)
     encoder = plan_tensors(checkpoint.audio, checkpoint.weights)
     changed = read_changed_language(checkpoint)

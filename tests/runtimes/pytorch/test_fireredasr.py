@@ -297,7 +297,7 @@ A = "llm.base_model.model.model.layers.0.mlp.up_proj.lora_A.default.weight"
             "has lora_A of model.layers.27.mlp.up_proj and not its lora_B",
         ),
         (without("encoder.layer_stack.1.ffn1.net.1.weight"), "lacks tensor encoder.layer_stack.1.ffn1.net.1.weight"),
-        (without("encoder_projector.linear1.bias"), "which args of asr_encoder.pth.tar calls for"),
+        (without("encoder_projector.linear1.bias"), "which the section args of asr_encoder.pth.tar calls for"),
         (without(LAST), "lacks tensor encoder_projector.linear2.weight"),
         (put("encoder.layer_stack.2.layer_norm.bias", torch.zeros(16)), "has tensor encoder.layer_stack.2.layer_norm"),
         (put("optimizer", torch.zeros(1)), "has tensor optimizer"),

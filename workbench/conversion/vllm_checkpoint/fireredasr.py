@@ -71,7 +71,7 @@ def _encoder_tensors(checkpoint: Checkpoint, regions: list[tuple[int, int]]) -> 
     model, where = checkpoint.model, checkpoint.where
     network = build(AudioEmbeddingNetwork, model.encoder, model.language.hidden_size, model.downsample_rate)
     expected = network.state_dict()
-    check_tensors(expected, checkpoint.audio, where, described_in=f"args of {ENCODER_WEIGHTS}")
+    check_tensors(expected, checkpoint.audio, where, described_in=f"the section args of {ENCODER_WEIGHTS}")
     return [stored_tensor(name, checkpoint.audio[name], regions, where) for name in expected]
 
 

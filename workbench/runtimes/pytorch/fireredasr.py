@@ -147,7 +147,7 @@ class FireRedRunner:
             checkpoint.audio,
             checkpoint.where,
             mapped_from=checkpoint.weights,
-            described_in=f"args of {ENCODER_WEIGHTS}",
+            described_in=f"the section args of {ENCODER_WEIGHTS}",
             dtype=self.kind,
         )
         finalise_weights(self.network, device, checkpoint.weights, arithmetic=arithmetic)

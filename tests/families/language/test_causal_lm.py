@@ -178,6 +178,14 @@ def test_invalid_prompt_raises_one_line_error(model: CausalLmModel, prompt: Any,
     assert str(caught.value) == sentence
 
 
+def test_prompt_without_a_token_is_refused(model: CausalLmModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model.tokenizer, "ids", lambda text, begin=False: [])  # a vocabulary of other characters
+    with pytest.raises(
+        BadInput, match=r"^the tokenizer of it has no token for any character of the prompt; expected an"
+    ):
+        prompt_of(model, "seven")
+
+
 def test_conflicting_system_messages_are_refused(model: CausalLmModel) -> None:
     with pytest.raises(BadInput, match=r"^the prompt begins with a system message and option system gives another; "):
         prompt_of(model, [SYSTEM, USER], system="Be long.")

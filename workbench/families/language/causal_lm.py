@@ -99,6 +99,8 @@ def token_prompt(
     else:
         placed = [{**message, "content": text} for message, text in zip(messages, texts, strict=True)]
         ids = model.tokenizer.ids(_chat_text(model, placed, options, where))
+    if not ids:
+        raise BadInput(f"the tokenizer of {where} has no token for any character of the prompt; expected another text")
     context = model.language.context
     if embeddings:
         count, token = ids.count(placeholder), model.language.placeholder

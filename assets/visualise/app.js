@@ -38,6 +38,9 @@ const groupLayers = (side) => {
   return groups;
 };
 
+// Returns what names a control, so that the same control of later pictures can be found.
+const controlName = (control) => `${control.tagName} ${control.getAttribute('aria-label') ?? control.textContent}`;
+
 const tokenText = (token) => token.text.replaceAll('▁', ' ').trim() || token.text;
 
 const VIEW_SETTINGS = ['at', 'begin', 'end', 'from', 'to', 'larger', 'lift']; // in the address, and unknown to the server
@@ -103,10 +106,18 @@ class Stage {
     this.player = new Player(link);
     if (sound) this.player.load(sound);
     for (const side of header.sides) side.choose = (index) => this.choose(side, index);
+    const focused = this.root.contains(document.activeElement) ? document.activeElement : null;
     this.build(Boolean(sound));
+    if (focused) this.focusAgain(controlName(focused));
     link.watchers.add((changed) => this.follow(changed));
     this.drawAll();
     this.keepAddress();
+  }
+
+  // Moves the focus to the control of this name, else to the title: new pictures have replaced the one that had it.
+  focusAgain(name) {
+    const controls = [...this.root.querySelectorAll('button, input, summary, [tabindex]')];
+    (controls.find((control) => controlName(control) === name) || this.root.querySelector('h3')).focus({preventScroll: true});
   }
 
   // Sets cursor, selection, range in view and enlarged head as they were: in an earlier view of the same recording, or
@@ -139,14 +150,18 @@ class Stage {
     for (const name of names) {
       const matches = sides.flatMap(([side, groups]) => groups.filter(([layer]) => layer.name === name).map((layers) => [side, layers]));
       const hasSeveralSides = header.sides.length > 1;
+      const isOfSide = (side) => header.sides.indexOf(side) < 2;
+      // The last layer of two models may have two numbers, so one heading does not fit both charts.
+      const hasOneTitle = new Set(matches.filter(([side]) => isOfSide(side)).map(([, [layer]]) => layer.title)).size < 2;
       const charts = matches.map(([side, layers]) => {
         const [layer] = layers;
         if (layer.equal) return make('p', {class: 'note', 'data-layer': layer.name}, `${side.title}: none. The values are the same, number for number.`);
         const Part = layer.kind === 'table' ? Table : layer.kind === 'image' && layer.values.shape.length > 2 ? Heads : Chart;
-        return addPart(new Part(link, side, layers, hasSeveralSides ? side.title : undefined));
+        const name = hasOneTitle || !isOfSide(side) ? side.title : `${side.title}: ${layer.title}`;
+        return addPart(new Part(link, side, layers, hasSeveralSides ? name : undefined));
       });
       this.align(matches);
-      content.push(make('div', {class: 'group'}, hasSeveralSides ? make('h4', {}, matches[0][1][0].title) : null, ...charts));
+      content.push(make('div', {class: 'group'}, hasSeveralSides && hasOneTitle ? make('h4', {}, matches[0][1][0].title) : null, ...charts));
     }
     content.push(make('footer', {class: 'taking'}, ...header.sides.map((side, index) => this.buildDownloads(side, index))));
     this.root.replaceChildren(...content);

@@ -101,8 +101,8 @@ def pictures(
     """Returns a JSON object for each picture: of the model, of the one beside it, of both, and of their difference.
 
     Each has `side`, `view`, `title`, `seconds`, `tokens` (`text`, `start`, `end`), `layers` (`name`, `kind`, `title`,
-    `shape`, `x`, `y`), `notes`, `code` (the Python that makes it again), and `file`. Raises `BadInput` for a view that
-    a model does not have.
+    `shape`, `x`, `y`), `notes`, `code` (the Python that makes it again; empty for both and for their difference), and
+    `file`. Raises `BadInput` for a view that a model does not have.
     """
     from workbench.visualise.rendering import render
 
@@ -121,9 +121,10 @@ def pictures(
 
 
 def _object(picture_set: PictureSet, place: int, content: bytes, format: str) -> dict[str, Any]:
-    from panels.visualise.parcel import file_name
+    from panels.visualise.parcel import file_names
 
     picture = picture_set.pictures[place]
+    name = file_names(picture_set.pictures, picture_set.titles)[place]
     return {
         "side": picture_set.titles[place],
         "view": picture.view,
@@ -143,7 +144,7 @@ def _object(picture_set: PictureSet, place: int, content: bytes, format: str) ->
         ],
         "notes": list(picture.notes),
         "code": picture.code,
-        "file": _file(content, f"{file_name(picture)}.{format}", FILES[format]),
+        "file": _file(content, f"{name}.{format}", FILES[format]),
     }
 
 

@@ -65,6 +65,7 @@ class VisualiseActions:
         self._scenes: LastResults[Scenes] = LastResults(PICTURES_REMOVED)
         # The keys of each user's last two sets of pictures. The browser may still fetch the older set.
         self._keys: dict[str, tuple[str, ...]] = {}
+        self._forms: dict[str, tuple[Any, ...]] = {}  # the values of the inputs at each user's last run
         self._runs = ActiveRuns()
 
     def find(self, key: str) -> PictureSet:
@@ -197,6 +198,14 @@ class VisualiseActions:
         if recording or (text_input or "").strip():
             yield from self.start(request, recording, sample, text_input, *values)
 
+    def start_if_changed(self, request: gr.Request, *form: Any) -> Iterator[tuple[Any, ...]]:
+        """Calls `start_if_ready` unless the last run had the same inputs.
+
+        A list of choices also sends its value when it only loses the focus.
+        """
+        if self._forms.get(str(request.session_hash)) != form:
+            yield from self.start_if_ready(request, *form)
+
     def start(
         self,
         request: gr.Request,
@@ -227,6 +236,7 @@ class VisualiseActions:
             **self._state(picture_request, used_options),
         }
         user = str(request.session_hash)
+        self._forms[user] = (recording, sample, text_input, model, compared_model, view, *values)
         self._runs.stop(user)  # an earlier run, which this one replaces
         scenes = self._scenes.get(user)
         if scenes is None:
@@ -294,6 +304,7 @@ class VisualiseActions:
         """Stops the run of a user who closed the page, and forgets the pictures."""
         user = str(request.session_hash)
         self._runs.stop(user)
+        self._forms.pop(user, None)
         for key in self._keys.pop(user, ()):
             self._picture_sets.drop(key)
         self._scenes.drop(user)

@@ -141,4 +141,4 @@ def _wire_runs(actions: VisualiseActions, inputs: Inputs, results: Results) -> N
     restored = wire(results.stage.restore, actions.restore, None, linked)
     make(restored.success, actions.start_if_ready, js=SHOW_RESULTS)
     for each in inputs.options:
-        make(each.submit if isinstance(each, gr.Textbox) else each.input, actions.start_if_ready)
+        make(each.submit if isinstance(each, gr.Textbox) else each.input, actions.start_if_changed)

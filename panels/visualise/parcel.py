@@ -30,8 +30,8 @@ def parcel(pictures: Sequence[Picture], titles: Sequence[str]) -> bytes:
     arrays: list[bytes] = []
     shared_scales = _shared_scales(pictures[:2])
     sides = [
-        _side(picture, title, place, shared_scales if place < 2 else {}, arrays)
-        for place, (picture, title) in enumerate(zip(pictures, titles, strict=True))
+        _side(picture, title, file, place, shared_scales if place < 2 else {}, arrays)
+        for place, (picture, title, file) in enumerate(zip(pictures, titles, file_names(pictures, titles), strict=True))
     ]
     first = pictures[0]
     header = {"title": first.title, "sentence": first.sentence, "seconds": first.seconds, "sides": sides}
@@ -39,10 +39,17 @@ def parcel(pictures: Sequence[Picture], titles: Sequence[str]) -> bytes:
     return b"".join([_aligned(struct.pack("<I", len(header_bytes)) + header_bytes), *arrays])
 
 
-def file_name(picture: Picture) -> str:
-    """Returns the name of a picture's files without their ending."""
-    parts = "-".join(filter(None, (picture.view, picture.model, picture.runtime, picture.quantization)))
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", parts).strip("-.")
+def file_names(pictures: Sequence[Picture], titles: Sequence[str]) -> list[str]:
+    """Returns the name of each picture's files without their ending; all are different.
+
+    What stands after the two sides, such as their difference, has its title and both sides in its name.
+    """
+    sides = [(picture.model, picture.runtime, picture.quantization) for picture in pictures[:2]]
+    parts = [
+        (picture.view, *(sides[place] if place < 2 else (titles[place].lower(), *sides[0], *sides[1])))
+        for place, picture in enumerate(pictures)
+    ]
+    return [re.sub(r"[^A-Za-z0-9_.-]+", "-", "-".join(filter(None, each))).strip("-.") for each in parts]
 
 
 def _shared_scales(pictures: Sequence[Picture]) -> dict[str, Scale]:
@@ -56,11 +63,13 @@ def _shared_scales(pictures: Sequence[Picture]) -> dict[str, Scale]:
     return scales_by_name
 
 
-def _side(picture: Picture, title: str, place: int, scales: Mapping[str, Scale], arrays: list[bytes]) -> dict[str, Any]:
+def _side(
+    picture: Picture, title: str, file: str, place: int, scales: Mapping[str, Scale], arrays: list[bytes]
+) -> dict[str, Any]:
     tokens = [{"text": each.text, "start": each.start, "end": each.end} for each in picture.tokens]
     return {
         "title": title,
-        "file": file_name(picture),
+        "file": file,
         "notes": list(picture.notes),
         "code": picture.code,
         "tokens": tokens,

@@ -225,7 +225,7 @@ def add_difference(pictures: list[Picture], titles: list[str]) -> None:
     try:
         picture_difference = difference(first, second)
     except BadInput as error:
-        pictures[1] = replace(second, notes=(*second.notes, f"no difference: {error}"))
+        pictures[1] = replace(second, notes=(*second.notes, str(error)))
         return
     title = f"{second.side} minus {first.side}"
     pictures.append(

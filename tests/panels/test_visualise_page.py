@@ -211,8 +211,12 @@ def test_pictures_are_saved_as_files_python_code_and_a_link(tab: Any, bench: Ser
         assert saved.read_bytes().startswith(begin)
     with page.expect_download() as waiting:
         page.locator(".looking .save-npz").nth(2).click()
+    assert waiting.value.suggested_filename == "waveform-difference-fake-sense-pytorch-fake-sense-gguf.npz"
     with np.load(waiting.value.path(), allow_pickle=False) as arrays:
         np.testing.assert_array_equal(arrays["bands"], np.ones((40, 50)))
+    # A layer that is another one on the second side is named there, not above both.
+    expect(chart(page, "weights", "Side 1").locator(".name")).to_have_text("Side 1: weights of gguf")
+    expect(page.locator(".looking .group h4", has_text="weights of")).to_have_count(0)
     page.locator(".looking .taking summary").first.click()
     expect(page.locator(".looking .taking pre").first).to_contain_text(
         "workbench.visualise('a.wav', runtime='pytorch')"
@@ -279,8 +283,10 @@ def test_late_picture_failure_does_not_replace_newer_pictures(tab: Any) -> None:
         until(page, lambda count=count: len(routes) == count)  # type: ignore[misc]
     with page.expect_response("**/visualise/picture/*"):
         routes[0].fulfill(status=400, json={"error": "these pictures are gone"})
+    page.get_by_role("slider", name="Cursor in the recording").focus()
     routes[1].continue_()
     expect(page.locator(".looking .chart.before")).to_have_count(0)
+    expect(page.get_by_role("slider", name="Cursor in the recording")).to_be_focused()
     expect(page.locator("#visualise-stage .notice")).to_have_text("")
     page.unroute("**/visualise/picture/*")
 

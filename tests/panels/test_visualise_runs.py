@@ -187,7 +187,7 @@ def test_joint_layers_of_both_sides_are_separate_from_the_difference() -> None:
     no_arrays = [image(np.ones((2, 2))), image(np.ones((3, 2)))]
     titles = ["a", "b"]
     run.add_difference(no_arrays, titles)
-    assert titles == ["a", "b"] and no_arrays[1].notes[0].startswith("no difference: ")
+    assert titles == ["a", "b"] and "have no difference that can be drawn" in no_arrays[1].notes[0]
     run.add_together(no_arrays, titles, joint)
     assert titles == ["a", "b", run.BOTH] and no_arrays[2].layers == joint.layers
 
@@ -269,6 +269,23 @@ def test_pictures_are_available_by_key_until_replaced_or_the_user_leaves(
             actions.find(key)
 
 
+def test_option_that_only_loses_the_focus_starts_no_run(
+    pool: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "compute", lambda *_: picture_set(every_kind("pytorch")))
+    actions = VisualiseActions(pool, read_samples(), OwnRecordings(RunStore(tmp_path)))
+    user: Any = SimpleNamespace(session_hash="user")
+    defaults = [option.spec.default for option in actions.model_options]
+
+    def steps(stack: str) -> int:
+        values = ["", stack, "", "heads", "", 3, "", *defaults]
+        return len(list(actions.start_if_changed(user, "a.wav", "", "", "fake/sense|pytorch", "", "waveform", *values)))
+
+    assert steps("auto") and not steps("auto") and steps("encoder") and steps("auto")
+    actions.leave(user)
+    assert steps("auto")
+
+
 def test_uploaded_recording_is_stored_once_and_found_by_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +322,9 @@ def test_the_endpoint_gives_pictures_as_files(pool: Any, monkeypatch: pytest.Mon
     assert [each["side"] for each in (left, right, difference)] == ["Side 0", "Side 1", "Difference"]
     assert left["tokens"][0] == {"text": "▁three", "start": 0.25, "end": 0.5} and "workbench.visualise" in left["code"]
     assert left["layers"][0] | {"shape": [40, 50]} == left["layers"][0]
+    names = [each["file"]["orig_name"] for each in (left, right, difference)]
+    sides = ["fake-sense-pytorch", "fake-sense-gguf"]
+    assert names == [f"waveform-{each}.npz" for each in (*sides, f"difference-{'-'.join(sides)}")]
     with np.load(difference["file"]["path"], allow_pickle=False) as stored:
         np.testing.assert_array_equal(stored["bands"], np.ones((40, 50)))
     for invalid, sentence in (

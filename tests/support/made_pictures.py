@@ -42,7 +42,7 @@ def every_kind(runtime: str, shift: float = 0.0) -> Picture:
         Layer("edges", "marks", "edges", np.array([0.5, 1.0]), TIME, labels=("a", NASTY), over=True),
         Layer("wave", "band", "waveform", np.stack([-frames / 50, frames / 50]), TIME, Axis("amplitude")),
         Layer("sums", "lines", "two sums", np.stack([frames, 2.0 * frames]), TIME, Axis("sum"), ("one", "two")),
-        Layer("weights", "bars", "weights", np.sin(frames / 5) ** 2, TIME, Axis("weight")),
+        Layer("weights", "bars", f"weights of {runtime}", np.sin(frames / 5) ** 2, TIME, Axis("weight")),
         Layer("segments", "spans", "segments", np.array([[0.0, 1.1], [1.1, 2.0]]), TIME, labels=("first", "second")),
         Layer("cross", "image", "cross attention", cross, TIME, tokens, ("head 0", "head 1"), PROBABILITY),
         Layer("lens", "table", "logit lens", shares, tokens, Axis("layer", "layers"), ("a", "b", NASTY, "d", "e", "f")),

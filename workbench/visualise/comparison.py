@@ -54,7 +54,7 @@ def difference(first: Picture, second: Picture) -> Picture:
             replace(cells.first, title=f"{layer.title}: difference", values=values, labels=labels, scale=scale)
         )
     if not layers:
-        reason = notes[0] if notes else "this view has no arrays"
+        reason = notes[0] if notes else "this view has no values to subtract"
         raise BadInput(f"{first.side} and {second.side} have no difference that can be drawn: {reason}")
     return Picture(
         view=first.view,

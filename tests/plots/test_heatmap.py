@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,3 +68,10 @@ def test_error_tables_of_mismatched_shape_are_refused() -> None:
         heat_figure(["a"], ["b", "c"], np.zeros((1, 1)), np.zeros((1, 1)))
     with pytest.raises(ValueError, match="0 stages, 0 sides"):
         heat_figure([], [], np.zeros((0, 0)), np.zeros((0, 0)))
+
+
+def test_names_are_drawn_in_fonts_that_have_their_characters() -> None:
+    figure = heat_figure(["encoder.层.0"], ["手机.npz"], np.ones((1, 1)), np.ones((1, 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of a character that the font lacks
+        png(figure)

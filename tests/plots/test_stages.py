@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -92,6 +93,12 @@ def test_curves_figure_draws_reference_and_candidate() -> None:
 
 def figure_lines(figure: Figure) -> list[np.ndarray]:
     return [np.asarray(line.get_ydata()) for line in figure.axes[0].lines]
+
+
+def test_distances_figure_draws_stage_names_in_fonts_that_have_their_characters() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of a character that the font lacks
+        png(distances_figure(["编码器.0", "logits"], [1e-7] * 2, [1e-7] * 2, [1e-6] * 2))
 
 
 def test_distances_figure_omits_zero_and_infinite_values() -> None:

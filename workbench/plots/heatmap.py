@@ -58,8 +58,9 @@ def heat_figure(stages: Sequence[str], sides: Sequence[str], errors: np.ndarray,
         style.place_text(
             axes, side + 0.5, row + 0.5, text, fontsize=style.SMALL_POINTS - 1, color=ink, ha="center", va="center"
         )
-    axes.set_xticks(np.arange(len(sides)) + 0.5, list(sides), parse_math=False)
-    axes.set_yticks(np.arange(len(stages)) + 0.5, list(stages), parse_math=False)
+    fonts = list(style.families("".join((*stages, *sides))))
+    axes.set_xticks(np.arange(len(sides)) + 0.5, list(sides), parse_math=False, fontfamily=fonts)
+    axes.set_yticks(np.arange(len(stages)) + 0.5, list(stages), parse_math=False, fontfamily=fonts)
     axes.xaxis.tick_top()
     axes.tick_params(colors=style.INK, labelsize=style.SMALL_POINTS, length=0, pad=2)
     for spine in axes.spines.values():

@@ -152,7 +152,10 @@ def distances_figure(
     most_names = max(1, int((WIDE_INCHES - style.LEFT_INCHES - style.RIGHT_INCHES) / 0.15))
     places = range(0, len(stages), max(1, -(-len(stages) // most_names)))
     names = [style.shortened(style.legible(stages[place]), style.SMALL_POINTS - 1, 1.6) for place in places]
-    axes.set_xticks(list(places), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False)
+    fonts = list(style.families("".join(names)))
+    axes.set_xticks(
+        list(places), names, rotation=90, fontsize=style.SMALL_POINTS - 1, parse_math=False, fontfamily=fonts
+    )
     style.legend(figure, [*((name, colour) for name, colour, _, _ in lines), ("bug above", style.QUIET)])
     return figure
 

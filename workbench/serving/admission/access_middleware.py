@@ -40,7 +40,7 @@ FILES = "/gradio_api/file="
 # Gradio's routes that this page does not use: they fetch addresses, keep states on the disk, or show figures.
 UNUSED_ROUTES = re.compile(
     r"/(gradio_api/)?(proxy=|deep_link|dev/|vibe|undo-vibe|process_recording|monitoring|run-history|runs|profiling"
-    r"|component_server|custom_component|file=[a-z][a-z0-9+.-]*:|file=//)"
+    r"|component_server|custom_component|file/|file=[a-z][a-z0-9+.-]*:|file=//)"
 )
 ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live")
 # Distinguishes the browsers behind one address, such as those of a class. Those that send no cookie count as one.

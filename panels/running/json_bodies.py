@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from panels.running.call_status import with_fitting_status
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.openai_api.errors import Refusal, error_answer
+from workbench.serving.admission.addresses import route_path
 from workbench.serving.routes.bodies import once_more, parsed, whole_body
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 CALLS = re.compile(r"/gradio_api/(?:run|api|call|queue/join)(?:/|$)")  # addresses that call a function of the page
 CANCELS = re.compile(r"/gradio_api/(?:cancel|reset)/?$")
 NAME = re.compile(r"/gradio_api/(?:run|api|call)/([^/]+)/?$")
+LONGEST_ID = 200  # characters; the server keeps the ids of thousands of sessions, and Gradio's clients send at most 36
 EXPECTED = "expected a JSON object with data, as `Use via API` describes it"
 
 
@@ -41,8 +43,8 @@ class JsonBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request, or passes it on."""
-        path = scope.get("path", "")
-        if scope["type"] != "http" or scope["method"] != "POST" or not (CALLS.match(path) or CANCELS.match(path)):
+        path = route_path(scope) if scope["type"] == "http" and scope["method"] == "POST" else ""
+        if not (CALLS.match(path) or CANCELS.match(path)):
             await self._app(scope, receive, send)
             return
         try:
@@ -68,6 +70,8 @@ class JsonBodies:
         for field in ("session_hash", "event_id"):
             if not isinstance(fields.get(field, ""), (str, type(None))):
                 raise BadInput(f"{field} is {fields[field]!r:.80}; expected a text")
+            if len(fields.get(field) or "") > LONGEST_ID:
+                raise BadInput(f"{field} has {len(fields[field])} characters; expected at most {LONGEST_ID}")
         if not CALLS.match(path) or "/call/v2/" in path:
             return
         if not isinstance(fields.get("data"), list):

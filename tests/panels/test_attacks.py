@@ -15,16 +15,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import pytest
+from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 
 from panels.running import leaving
 from panels.running.call_status import with_fitting_status
 from panels.running.error_boundary import page_error
+from panels.running.json_bodies import JsonBodies
 from panels.running.sessions import SessionPool
 from panels.running.uploads import PATH as UPLOAD
 from panels.serving import UPLOADS
@@ -266,6 +270,7 @@ def test_events_of_an_unknown_call_return_a_one_line_error(
         (b"[]", "the body of the request is not a JSON object;"),
         (b'{"data": [], "session_hash": 5}', "session_hash is 5; expected a text"),
         (b'{"data": [], "event_id": {}}', "event_id is {}; expected a text"),
+        (b'{"data": [], "session_hash": "%s"}' % (b"x" * 201), "session_hash has 201 characters; expected at most"),
     ],
 )
 def test_malformed_request_body_returns_a_one_line_error(
@@ -274,6 +279,14 @@ def test_malformed_request_body_returns_a_one_line_error(
     answer = client.post(f"/gradio_api/{path}", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400 and answer.json()["error"].startswith(sentence)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_path_of_a_proxy_does_not_bypass_the_check_of_a_body() -> None:
+    """With `--root-path`, a proxy may send that path before each route."""
+    bodies = JsonBodies(PlainTextResponse("passed on"), cast(Any, SimpleNamespace(fns={})))
+    behind_proxy = TestClient(bodies, root_path="/sub")
+    for path in ("/gradio_api/queue/join", "/sub/gradio_api/queue/join"):
+        assert behind_proxy.post(path, content=b"NaN").status_code == 400
 
 
 @pytest.mark.parametrize(

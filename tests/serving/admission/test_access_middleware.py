@@ -67,8 +67,28 @@ def test_requests_beyond_the_rate_limit_get_429_with_retry_after() -> None:
     assert int(answers[-1].headers["retry-after"]) > 0 and "try again" in answers[-1].json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/login"),
+        ("GET", "/"),
+        ("GET", "/config"),
+        ("GET", "/gradio_api/info"),
+        ("GET", "/visualise/file/x/0.png"),
+    ],
+)
+def test_sign_in_attempts_and_costly_addresses_count_as_requests(method: str, path: str) -> None:
+    with client_behind(Guard("public", replace(PUBLIC, requests_per_minute=2))) as client:
+        statuses = []
+        for _ in range(3):
+            client.cookies.clear()  # the page would set one, and begin a new count
+            statuses.append(client.request(method, path).status_code)
+        assert statuses == [200, 200, 429]
+        assert client.get("/health").status_code == 200
+
+
 def test_browsers_behind_one_address_have_separate_rate_limits() -> None:
-    with client_behind(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=2))) as client:
+    with client_behind(Guard("public", replace(PUBLIC, requests_per_minute=2, per_address=3))) as client:
         set_cookie = client.get("/").headers["set-cookie"]
         assert "HttpOnly" in set_cookie
         first_cookie = set_cookie.partition(";")[0]

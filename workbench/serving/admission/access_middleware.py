@@ -42,7 +42,9 @@ UNUSED_ROUTES = re.compile(
     r"/(gradio_api/)?(proxy=|deep_link|dev/|vibe|undo-vibe|process_recording|monitoring|run-history|runs|profiling"
     r"|component_server|custom_component|file/|file=[a-z][a-z0-9+.-]*:|file=//)"
 )
-ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live")
+ASKING = re.compile(r"/gradio_api/(run/|api/|call/|queue/join)|/v1/|/mcp|/chat/|/live|/login")
+# Addresses whose answers take tens of milliseconds to write: the page, its description, pictures, reports.
+COSTLY = re.compile(r"/?$|/config|/gradio_api/(info|openapi)|/visualise/(picture|sound|file)/|/evaluate/[a-z]+/")
 # Distinguishes the browsers behind one address, such as those of a class. Those that send no cookie count as one.
 COOKIE = re.compile(r"(?:^|; ?)workbench-visitor=([A-Za-z0-9_-]{22})(?:;|$)")
 HARMLESS = ("GET", "HEAD", "OPTIONS")
@@ -139,7 +141,7 @@ class AccessMiddleware:
         host = (scope.get("client") or ("", 0))[0]
         cookie = COOKIE.search(headers.get("cookie", ""))
         visitor = Visitor(address_of(host), cookie[1] if cookie else "", key)
-        if works and (path in UPLOADS or ASKING.match(path)):
+        if (path in UPLOADS or ASKING.match(path)) if works else COSTLY.match(path):
             guard.arrived(visitor, upload=path in UPLOADS)
         return visitor
 

@@ -70,6 +70,8 @@ class JsonBodies:
         for field in ("session_hash", "event_id"):
             if not isinstance(fields.get(field, ""), (str, type(None))):
                 raise BadInput(f"{field} is {fields[field]!r:.80}; expected a text")
+            if fields.get(field) == "":  # Gradio would send the messages to a session that does not exist
+                raise BadInput(f"{field} is empty; expected a text, or leave it out")
             if len(fields.get(field) or "") > LONGEST_ID:
                 raise BadInput(f"{field} has {len(fields[field])} characters; expected at most {LONGEST_ID}")
         if not CALLS.match(path) or "/call/v2/" in path:

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Iterator
 
 from gradio.context import LocalContext
-from gradio.queueing import Queue
+from gradio.queueing import Event, Queue
+from gradio.server_messages import EventMessage
 
 from workbench.core.visitors import Work
 
@@ -40,6 +41,13 @@ def _end(event: str | None) -> None:
 
 class LeavingQueue(Queue):
     """Gradio's queue, which also ends the work of events for which nobody waits."""
+
+    def send_message(self, event: Event, event_message: EventMessage) -> None:
+        """Sends a message about an event. Gradio keeps the messages of some thousand sessions. The loop that starts
+        all visitors' events would end for good, if it had to send one to a session without messages.
+        """
+        if event.session_hash in self.pending_messages_per_session:
+            super().send_message(event, event_message)
 
     async def clean_events(self, *, session_hash: str | None = None, event_id: str | None = None) -> None:
         """Ends the work of a session's events. Gradio calls this when a visitor has closed their stream."""

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+from gradio.server_messages import HeartbeatMessage
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
@@ -270,6 +271,7 @@ def test_events_of_an_unknown_call_return_a_one_line_error(
         (b"[]", "the body of the request is not a JSON object;"),
         (b'{"data": [], "session_hash": 5}', "session_hash is 5; expected a text"),
         (b'{"data": [], "event_id": {}}', "event_id is {}; expected a text"),
+        (b'{"data": [], "session_hash": ""}', "session_hash is empty; expected a text"),
         (b'{"data": [], "session_hash": "%s"}' % (b"x" * 201), "session_hash has 201 characters; expected at most"),
     ],
 )
@@ -279,6 +281,13 @@ def test_malformed_request_body_returns_a_one_line_error(
     answer = client.post(f"/gradio_api/{path}", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400 and answer.json()["error"].startswith(sentence)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_message_to_a_forgotten_session_does_not_stop_the_queue() -> None:
+    queue = leaving.LeavingQueue(True, 1, 1.0, None, cast(Any, SimpleNamespace()))
+    event = cast(Any, SimpleNamespace(alive=True, session_hash="forgotten", _id="x"))
+    queue.send_message(event, HeartbeatMessage())
+    assert not queue.pending_messages_per_session
 
 
 def test_path_of_a_proxy_does_not_bypass_the_check_of_a_body() -> None:

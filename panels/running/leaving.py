@@ -7,14 +7,18 @@ queue. The queue here sets the event that ends the work of the function. This fi
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Any
 
 from gradio.context import LocalContext
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage
 
-from workbench.core.visitors import Work
+from workbench.core.visitors import Work, present_visitor
+from workbench.serving.admission.guard import MOST_KNOWN
 
 at_work: dict[str, threading.Event] = {}  # by the event's id, which nobody can guess
 
@@ -40,7 +44,40 @@ def _end(event: str | None) -> None:
 
 
 class LeavingQueue(Queue):
-    """Gradio's queue, which also ends the work of events for which nobody waits."""
+    """Gradio's queue, which also ends the work of events for which nobody waits.
+
+    It keeps the unread messages of at most `sessions` sessions of one network address, because a message may hold a
+    report of megabytes.
+    """
+
+    @functools.cached_property
+    def _sessions_by_address(self) -> OrderedDict[str, OrderedDict[str, None]]:
+        return OrderedDict()  # the addresses, and the sessions of each, the newest last
+
+    async def push(self, body: Any, request: Any, username: str | None) -> Any:
+        """Adds an event, and forgets the oldest unread session if the visitor's address has too many."""
+        answer = await super().push(body, request, username)
+        if body.session_hash in self.pending_messages_per_session:
+            self._forget_unread(present_visitor().address, body.session_hash)
+        return answer
+
+    def _forget_unread(self, address: str, newest: str) -> None:
+        """Notes the newest session of an address. Forgets the oldest ones that nobody reads, beyond the limit."""
+        sessions = self._sessions_by_address.setdefault(address, OrderedDict())
+        self._sessions_by_address.move_to_end(address)
+        while len(self._sessions_by_address) > MOST_KNOWN:
+            self._sessions_by_address.popitem(last=False)
+        sessions[newest] = None
+        sessions.move_to_end(newest)
+        if len(sessions) <= self.blocks.guard.limits.sessions:  # type: ignore[attr-defined]
+            return
+        for each in list(sessions):
+            messages = self.pending_messages_per_session.get(each)
+            if each != newest and (messages is None or not messages.empty()):
+                self.pending_messages_per_session.pop(each, None)
+                self.pending_event_ids_session.pop(each, None)
+                del sessions[each]
+                return
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
         """Sends a message about an event. Gradio keeps the messages of some thousand sessions. The loop that starts

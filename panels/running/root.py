@@ -83,14 +83,12 @@ class Page(gr.Blocks):
             self.guard.check_values(_from_visitor(inputs, block_fn), f"the request of {_endpoint_name(block_fn)}")
             refuse_addresses(inputs)
             return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
-        except gr.Error:
-            raise
         except BadInput as error:
             raise page_error(error) from None
         except InvalidPathError:
-            raise page_error(
-                BadInput(f"{_endpoint_name(block_fn)} got a file that was not uploaded to this page; upload it first")
-            ) from None
+            raise page_error(_not_uploaded(block_fn)) from None
+        except gr.Error as error:  # of a component, such as a choice that it does not offer
+            raise page_error(BadInput(f"{_endpoint_name(block_fn)} got a wrong value. {error.message:.200}")) from None
         except Exception as error:
             log.info("the values of %s were refused", _endpoint_name(block_fn), exc_info=error)
             raise page_error(
@@ -103,7 +101,10 @@ class Page(gr.Blocks):
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: Any
     ) -> list[Any]:
         """Calls Gradio's method, and remembers the results that a run is stored with."""
-        values = list(await super().postprocess_data(block_fn, predictions, state))
+        try:
+            values = list(await super().postprocess_data(block_fn, predictions, state))
+        except gr.Error:  # an event gave back the visitor's own value, with a path in it
+            raise page_error(_not_uploaded(block_fn)) from None
         for value, place in zip(values, block_fn.outputs, strict=False):
             self.sent.add(place, value)
         return values
@@ -127,6 +128,10 @@ def refuse_addresses(arguments: Any) -> None:
             waiting += each.values()
         elif isinstance(each, (list, tuple)):
             waiting += each
+
+
+def _not_uploaded(function: BlockFunction) -> BadInput:
+    return BadInput(f"{_endpoint_name(function)} got a file that was not uploaded to this page; upload it first")
 
 
 def _endpoint_name(function: BlockFunction) -> str:

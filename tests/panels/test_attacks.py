@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import zipfile
+from asyncio import Queue as AsyncQueue
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -288,6 +289,28 @@ def test_message_to_a_forgotten_session_does_not_stop_the_queue() -> None:
     event = cast(Any, SimpleNamespace(alive=True, session_hash="forgotten", _id="x"))
     queue.send_message(event, HeartbeatMessage())
     assert not queue.pending_messages_per_session
+
+
+def test_unread_sessions_of_one_address_are_limited() -> None:
+    guard = Guard("public", replace(PUBLIC, sessions=2))
+    queue = leaving.LeavingQueue(True, 1, 1.0, None, cast(Any, SimpleNamespace(guard=guard)))
+    for address, session in [("theirs", "polite"), *(("own", f"flood {number}") for number in range(5))]:
+        queue.pending_messages_per_session[session] = AsyncQueue()
+        queue.pending_messages_per_session[session].put_nowait(HeartbeatMessage())
+        queue._forget_unread(address, session)
+    assert list(queue.pending_messages_per_session) == ["polite", "flood 3", "flood 4"]
+
+
+def test_wrong_choice_and_foreign_path_are_refused_without_a_traceback(
+    client: httpx.Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = client.get("/config").json()
+    for name, value in (("choose", {"x": 1}), ("measure", {"path": "/etc/passwd", "meta": META})):
+        [function] = [each for each in config["dependencies"] if each["api_name"] == name]
+        values = [value] * len(function["inputs"])
+        answer = client.post(f"/gradio_api/run/{name}", json={"data": values, "fn_index": function["id"]})
+        assert answer.status_code == 400 and "the page got a" in answer.json()["error"], answer.text
+    assert not caplog.records and "Traceback" not in capfd.readouterr().err
 
 
 def test_path_of_a_proxy_does_not_bypass_the_check_of_a_body() -> None:

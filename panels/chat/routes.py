@@ -45,7 +45,11 @@ def chat_routes(pool: SessionPool) -> list[BaseRoute]:
         WebSocketRoute("/chat/live", answer_live),
         Route("/chat/offer", partial(answered, partial(_offer, pool), LARGEST_BODY), methods=["GET"]),
         *(
-            Route(f"/chat/{name}", partial(answered, partial(_judged, work), LARGEST_BODY), methods=["POST"])
+            Route(
+                f"/chat/{name}",
+                partial(answered, partial(_judged, work), LARGEST_BODY, guard=pool.guard),
+                methods=["POST"],
+            )
             for name, work in (("sound", _sound), ("bundle", _bundle), ("open", _open))
         ),
     ]

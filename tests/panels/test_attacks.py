@@ -9,10 +9,13 @@ import asyncio
 import io
 import json
 import os
+import re
 import socket
+import threading
 import zipfile
 from asyncio import Queue as AsyncQueue
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +30,7 @@ from gradio.server_messages import HeartbeatMessage
 from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
+from panels.chat import routes as chat_routes
 from panels.running import leaving
 from panels.running.call_status import with_fitting_status
 from panels.running.error_boundary import page_error
@@ -219,6 +223,29 @@ def test_call_is_abandoned_when_its_visitor_leaves_or_cancels(
     until(lambda: not leaving.at_work)  # the event has ended, and its visitor's place is free
     public.registry.gate.set()
     assert session.abandoned.wait(20), "the model continued"
+
+
+def test_recordings_of_one_visitor_do_not_block_the_page(
+    client: httpx.Client, public: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, started = threading.Event(), threading.Semaphore(0)
+
+    def decode(path: Path) -> None:
+        started.release()
+        assert gate.wait(60)
+        raise BadInput("enough")
+
+    monkeypatch.setattr(chat_routes, "read", decode)
+    with ThreadPoolExecutor(16) as threads:
+        answers = [threads.submit(httpx.post, f"{public.url}chat/sound", content=b"x", timeout=60) for _ in range(16)]
+        try:
+            assert started.acquire(timeout=60)
+            script = re.findall(r"assets/[\w.-]+\.js", client.get("/").text)[0]
+            assert client.get(f"/{script}").status_code == 200 and client.get("/chat/offer").status_code == 200
+            until(lambda: any(answer.done() for answer in answers))
+        finally:
+            gate.set()
+    assert {answer.result().status_code for answer in answers} == {200, 429}
 
 
 def test_zip_bomb_is_refused(client: httpx.Client) -> None:

@@ -5,7 +5,6 @@ docs/security.md names the line that each test shows.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -13,36 +12,24 @@ import re
 import socket
 import threading
 import zipfile
-from asyncio import Queue as AsyncQueue
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import pytest
-from gradio.server_messages import HeartbeatMessage
-from starlette.responses import PlainTextResponse
-from starlette.testclient import TestClient
 
 from panels.chat import routes as chat_routes
 from panels.running import leaving
-from panels.running.call_status import with_fitting_status
-from panels.running.error_boundary import page_error
-from panels.running.json_bodies import JsonBodies
-from panels.running.sessions import SessionPool
 from panels.running.uploads import PATH as UPLOAD
-from panels.serving import UPLOADS
-from tests.panels.conftest import Served, serve
-from tests.support.coroutines import finished
-from tests.support.fake_panels import FakeRegistry
+from tests.panels.attacks.attacker import META, SAMPLE, call, files_in, transcribe, upload
+from tests.panels.conftest import Served
 from tests.support.waits import until
-from workbench.core.errors import BadInput, Busy, Cancelled, WorkbenchError
+from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.visitors import Work, working
 from workbench.serving import kept_files
 from workbench.serving.admission import access_middleware
@@ -50,64 +37,6 @@ from workbench.serving.admission.guard import Guard, Rate
 from workbench.serving.admission.limits import PUBLIC
 from workbench.serving.comparison import compare_in_separate_process
 from workbench.system.memory import resident_bytes
-
-LIMITS = replace(
-    PUBLIC,
-    file_mb=1,
-    body_mb=1,
-    disk_mb_per_visitor=1,
-    arrays_mb=8,
-    requests_per_minute=10_000,
-    uploads_per_hour=10_000,
-)
-SAMPLE = next(Path("assets/samples").glob("*.wav"))
-META = {"_type": "gradio.FileData"}
-
-
-@pytest.fixture(scope="module")
-def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("uploads")
-
-
-@pytest.fixture(scope="module")
-def public(uploads: Path) -> Iterator[Served]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(UPLOADS, str(uploads))
-        yield from serve(SessionPool(FakeRegistry(), guard=Guard("public", LIMITS)))  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def client(public: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
-    monkeypatch.setenv(UPLOADS, str(uploads))  # each test has another folder
-    public.registry.gate.set()
-    with httpx.Client(base_url=public.url, timeout=60) as client:
-        yield client
-        assert client.get("/health").json()["status"] == "ok"  # the page is alive
-
-
-def upload(client: httpx.Client, content: bytes, name: str = "a.wav") -> httpx.Response:
-    return client.post(UPLOAD, files={"files": (name, content)})
-
-
-def files_in(uploads: Path) -> set[Path]:
-    """All files that visitors have on the server."""
-    return {Path(place) / name for place, _, names in os.walk(uploads) for name in names}
-
-
-def call(client: httpx.Client, name: str, *values: Any) -> str:
-    """Returns the last event of an endpoint's call as text, or the response to a call that the server refuses."""
-    response = client.post(f"/gradio_api/call/{name}", json={"data": list(values)})
-    if response.status_code != 200:
-        return response.text
-    with client.stream("GET", f"/gradio_api/call/{name}/{response.json()['event_id']}") as events:
-        return events.read().decode().rpartition("event:")[2]
-
-
-def transcribe(
-    client: httpx.Client, file: Any = None, model: Any = "fake/sense", options: Any = None, engine: Any = None
-) -> str:
-    path = file or {"path": upload(client, SAMPLE.read_bytes()).json()[0], "meta": META}
-    return call(client, "transcribe", path, model, "pytorch", options or {}, "", "basic", engine or {})
 
 
 def test_normal_visitor_gets_a_transcript(client: httpx.Client) -> None:
@@ -274,129 +203,6 @@ def test_comparison_runs_in_a_separate_process_with_a_memory_limit(tmp_path: Pat
     with pytest.raises(Cancelled), working(cancelled_work):
         compare_in_separate_process(guard, *files)
     assert not guard.queue.running
-
-
-def test_events_of_an_unknown_call_return_a_one_line_error(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture
-) -> None:
-    answer = client.get("/gradio_api/call/transcribe/nothing")
-    assert answer.status_code == 404 and answer.json()["error"].startswith("there is no such call")
-    answer = client.get("/gradio_api/queue/data", params={"session_hash": "\0"})
-    event = json.loads(answer.text.removeprefix("data: "))
-    assert event["session_not_found"] and event["message"].startswith("there is no such call")
-    assert not [record for record in caplog.records if record.exc_info]
-
-
-@pytest.mark.parametrize("path", ["queue/join", "call/transcribe", "run/transcribe", "api/transcribe", "cancel"])
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        (b"{", "the body of the request is not JSON;"),
-        (b"NaN", "the body of the request is not JSON;"),
-        (b'{"data": [1e999]}', "the body of the request is not JSON;"),
-        (rb'{"data": [], "fn_index": 0, "session_hash": "\ud800"}', "the body of the request is not JSON;"),
-        (b"[" * 100_000, "the body of the request is not JSON;"),
-        (b"[]", "the body of the request is not a JSON object;"),
-        (b'{"data": [], "session_hash": 5}', "session_hash is 5; expected a text"),
-        (b'{"data": [], "event_id": {}}', "event_id is {}; expected a text"),
-        (b'{"data": [], "session_hash": ""}', "session_hash is empty; expected a text"),
-        (b'{"data": [], "session_hash": "%s"}' % (b"x" * 201), "session_hash has 201 characters; expected at most"),
-    ],
-)
-def test_malformed_request_body_returns_a_one_line_error(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str, body: bytes, sentence: str
-) -> None:
-    answer = client.post(f"/gradio_api/{path}", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 400 and answer.json()["error"].startswith(sentence)
-    assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_message_to_a_forgotten_session_does_not_stop_the_queue() -> None:
-    queue = leaving.LeavingQueue(True, 1, 1.0, None, cast(Any, SimpleNamespace()))
-    event = cast(Any, SimpleNamespace(alive=True, session_hash="forgotten", _id="x"))
-    queue.send_message(event, HeartbeatMessage())
-    assert not queue.pending_messages_per_session
-
-
-def test_unread_sessions_of_one_address_are_limited() -> None:
-    guard = Guard("public", replace(PUBLIC, sessions=2))
-    queue = leaving.LeavingQueue(True, 1, 1.0, None, cast(Any, SimpleNamespace(guard=guard)))
-    for address, session in [("theirs", "polite"), *(("own", f"flood {number}") for number in range(5))]:
-        queue.pending_messages_per_session[session] = AsyncQueue()
-        queue.pending_messages_per_session[session].put_nowait(HeartbeatMessage())
-        queue._forget_unread(address, session)
-    assert list(queue.pending_messages_per_session) == ["polite", "flood 3", "flood 4"]
-
-
-def test_wrong_choice_and_foreign_path_are_refused_without_a_traceback(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    config = client.get("/config").json()
-    for name, value in (("choose", {"x": 1}), ("measure", {"path": "/etc/passwd", "meta": META})):
-        [function] = [each for each in config["dependencies"] if each["api_name"] == name]
-        values = [value] * len(function["inputs"])
-        answer = client.post(f"/gradio_api/run/{name}", json={"data": values, "fn_index": function["id"]})
-        assert answer.status_code == 400 and "the page got a" in answer.json()["error"], answer.text
-    assert not caplog.records and "Traceback" not in capfd.readouterr().err
-
-
-def test_path_of_a_proxy_does_not_bypass_the_check_of_a_body() -> None:
-    """With `--root-path`, a proxy may send that path before each route."""
-    bodies = JsonBodies(PlainTextResponse("passed on"), cast(Any, SimpleNamespace(fns={})))
-    behind_proxy = TestClient(bodies, root_path="/sub")
-    for path in ("/gradio_api/queue/join", "/sub/gradio_api/queue/join"):
-        assert behind_proxy.post(path, content=b"NaN").status_code == 400
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("queue/join", {"data": [], "fn_index": 99999, "session_hash": "s"}, 404),
-        ("queue/join", {"data": [], "fn_index": -1, "session_hash": "s"}, 404),
-        ("queue/join", {"data": [], "fn_index": [], "session_hash": "s"}, 404),
-        ("run/nothing", {"data": []}, 404),
-        ("call/nothing", {"data": []}, 404),
-        ("run/transcribe", {"data": 5}, 400),
-        ("run/transcribe", {"data": None, "fn_index": 0}, 400),
-    ],
-)
-def test_unknown_function_or_missing_data_returns_a_one_line_error(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], status: int
-) -> None:
-    answer = client.post(f"/gradio_api/{path}", json=body)
-    assert answer.status_code == status and "expected a JSON object with data" in answer.json()["error"]
-    assert not [record for record in caplog.records if record.exc_info]
-
-
-def test_refused_input_returns_status_400(client: httpx.Client) -> None:
-    missing: list[Any] = [None, "nobody/nothing", "pytorch", {}, "", "basic", {}]
-    answer = client.post("/gradio_api/run/transcribe", json={"data": missing})
-    assert answer.status_code == 400 and answer.json()["error"]
-
-
-@pytest.mark.parametrize(
-    ("error", "status"), [(BadInput("no"), 400), (Busy("later", 3.0), 429), (RuntimeError("a fault"), 500)]
-)
-def test_http_status_matches_the_kind_of_error(error: Exception, status: int) -> None:
-    outgoing: list[Any] = []
-
-    async def send(message: Any) -> None:
-        outgoing.append(message)
-
-    async def respond() -> None:
-        with with_fitting_status(send) as answer:
-            await asyncio.to_thread(page_error, error)
-            await answer({"type": "http.response.start", "status": 500})
-
-    finished(respond())
-    assert outgoing == [{"type": "http.response.start", "status": status}]
-
-
-def test_deep_json_is_refused(client: httpx.Client) -> None:
-    deep: Any = []
-    for _ in range(60):
-        deep = [deep]
-    assert "nested too deeply" in transcribe(client, options={"a": deep})
 
 
 def test_large_requests_are_refused(client: httpx.Client, public: Served) -> None:

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def kept_in_place(source: Path | BinaryIO) -> Iterator[BinaryIO]:
+    """Opens a path for reading, and closes it afterwards. Moves an open file back to its place afterwards."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            yield file
+        return
+    place = source.tell()
+    try:
+        yield source
+    finally:
+        source.seek(place)
 
 
 class FileView(io.RawIOBase):

@@ -1,9 +1,9 @@
 """Lets libsndfile read MPEG audio to its end where the file states no length, or the length of its first part only.
 
 An MP3 file states its length in a Xing or Info frame, if it has one. For other files libsndfile estimates the length
-from the bitrate of the beginning, and reads no further; it does so for MP3 in a WAV file, too. It estimates nothing if
-it does not know the size of the file.
-Files that were joined end to end have the Xing frame of the first one, whose length then says nothing about the rest.
+from the bitrate of the beginning, and reads no further, also where a WAV file holds MP3. It estimates nothing if it
+does not know the size of the file. Files that were joined end to end have the Xing frame of the first one, whose length
+then says nothing about the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from workbench.audio.file_view import FileView
+from workbench.audio.file_view import FileView, kept_in_place
 from workbench.audio.muted import muted_stderr
 
 if TYPE_CHECKING:
@@ -59,9 +59,7 @@ def within_wav(source: Path | BinaryIO, start: int, end: int) -> soundfile.Sound
 
 def _after_length_of_first_part(source: Path | BinaryIO) -> int:
     """Returns where the sound begins after a Xing frame that counts only the first of several joined files; else 0."""
-    file: BinaryIO = source.open("rb") if isinstance(source, Path) else source
-    place = file.tell()
-    try:
+    with kept_in_place(source) as file:
         first = _after_tag(file, 0)
         file.seek(first)
         head = file.read(_FRAME)
@@ -78,11 +76,6 @@ def _after_length_of_first_part(source: Path | BinaryIO) -> int:
             return 0
         places = range(at + _LENGTHS, len(head) - 4)
         return next((first + at for at in places if _is_alike(head[at:], head)), 0)
-    finally:
-        if isinstance(source, Path):
-            file.close()
-        else:
-            file.seek(place)
 
 
 def _is_alike(header: bytes, other: bytes) -> bool:

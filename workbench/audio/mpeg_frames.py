@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
+from workbench.audio.file_view import kept_in_place
+
 _WINDOW = 1 << 20  # bytes that are searched at once
 _SURE = 4  # frames in a row that no other data has by chance
 _RATES = (44_100, 48_000, 32_000)  # Hz of version 1; the others have a half and a quarter
@@ -34,14 +36,8 @@ Form = tuple[int, int, bool]  # what a decoder cannot change while it runs: laye
 
 def changes_form(source: Path | BinaryIO) -> bool:
     """Returns whether MPEG audio goes on in another form than that of its first frames; an open file stays in place."""
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return _changes(file)
-    place = source.tell()
-    try:
-        return _changes(source)
-    finally:
-        source.seek(place)
+    with kept_in_place(source) as file:
+        return _changes(file)
 
 
 def _changes(file: BinaryIO) -> bool:

@@ -10,6 +10,8 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
+from workbench.audio.file_view import kept_in_place
+
 MAGIC = b"OggS"
 _HEADER = 27  # bytes before the table of segments
 _LARGEST_TABLE = 255
@@ -26,28 +28,17 @@ def sign_of_damage(path: Path) -> str:
 
 def is_chain(source: Path | BinaryIO) -> bool:
     """Returns whether an Ogg file has streams that begin after others; an open file stays in place."""
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            return _is_chain(file)
-    place = source.tell()
-    try:
-        source.seek(0)
-        return _is_chain(source)
-    finally:
-        source.seek(place)
-
-
-def _is_chain(file: BinaryIO) -> bool:
     place, begun = 0, False  # whether a page was found that continues a stream
-    while True:
-        file.seek(place)
-        head = file.read(_HEADER + _LARGEST_TABLE)
-        if len(head) < _HEADER or not head.startswith(MAGIC):
-            return False
-        if begun and head[5] & _FIRST_PAGE:
-            return True
-        begun = begun or not head[5] & _FIRST_PAGE
-        place += _HEADER + head[26] + sum(head[_HEADER : _HEADER + head[26]])
+    with kept_in_place(source) as file:
+        while True:
+            file.seek(place)
+            head = file.read(_HEADER + _LARGEST_TABLE)
+            if len(head) < _HEADER or not head.startswith(MAGIC):
+                return False
+            if begun and head[5] & _FIRST_PAGE:
+                return True
+            begun = begun or not head[5] & _FIRST_PAGE
+            place += _HEADER + head[26] + sum(head[_HEADER : _HEADER + head[26]])
 
 
 def _sign(file: BinaryIO) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.compare.guesses.guess import is_dense, is_few, is_range, listed
+from workbench.compare.guesses.guess import is_dense, is_few, is_range, named
 from workbench.compare.measures import Measures, measure
 from workbench.core.phrases import dimensions
 
@@ -94,9 +94,7 @@ def where_it_differs(
         if is_dense(places):
             places = np.arange(places[0], places[-1] + 1)  # a few errors between them may be small by chance
         if is_few(places, len(errors)):
-            subject, verb = (
-                (f"{unit} {places[0]}", "differs") if len(places) == 1 else (f"{unit}s {listed(places)}", "differ")
-            )
+            subject, verb = named(unit, places), "differs" if len(places) == 1 else "differ"
             if _error_elsewhere(errors, places, measures.relative_l2) > limit:
                 return f"{subject} of {len(errors)} {verb} most, and the others differ too"
             return f"only {subject} of {len(errors)} {verb}"
@@ -124,8 +122,7 @@ def where_not_finite(
     for has_some, unit in zip((by_row, by_channel), units):
         places = np.flatnonzero(has_some)
         if is_few(places, len(has_some)):
-            subject = f"{unit} {places[0]}" if len(places) == 1 else f"{unit}s {listed(places)}"
-            return f"these values are in {subject} of {len(has_some)}; {others}"
+            return f"these values are in {named(unit, places)} of {len(has_some)}; {others}"
     first = int(by_row.argmax())
     if first and by_row[first:].all():
         return f"all {units[0]}s from {first} on have such values; {others}"

@@ -196,6 +196,11 @@ def listed(places: np.ndarray) -> str:
     return in_order(places)
 
 
+def named(unit: str, places: np.ndarray) -> str:
+    """Returns places in ascending order in words, with what they count: `row 3`, or `rows 4 to 12`."""
+    return f"{unit} {places[0]}" if len(places) == 1 else f"{unit}s {listed(places)}"
+
+
 def in_order(places: np.ndarray, limit: int = _LISTED) -> str:
     """Returns the first places in words, in their own order."""
     listing = ", ".join(map(str, places[:limit].tolist()))

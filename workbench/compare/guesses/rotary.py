@@ -11,12 +11,12 @@ from itertools import product
 
 import numpy as np
 
-from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, is_few, listed, table
+from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close, is_few, named, table
 from workbench.trace.step_names import step_and_stage
 
 _BASES = (10000.0, 500000.0, 1000000.0, 100000.0, 50000.0, 20000.0, 5000000.0, 1000.0)
 _SHIFTS = (1, -1, 2, -2)
-_MOST_CACHE_SHIFT = 9  # rows of a cache by which a position may be off, or it is 0
+_MOST_CACHE_SHIFT = 9  # a shift in a row of a cache is tried if it is smaller, or leads to position 0
 _LEAST_RATE = 1e-3  # radians in a row that can be read off
 _SAME_ANGLES = 1e-4
 Complex = np.ndarray
@@ -168,7 +168,6 @@ def _of_cache(scene: Scene) -> Iterator[Guess]:
     if not len(places) or not is_few(places, len(r)):
         return
     first, pairs = int(places[0]), r.shape[2] // 2
-    subject = f"row {first}" if len(places) == 1 else f"rows {listed(places)}"
     shifts = dict.fromkeys((*_SHIFTS, *(sign * n for n in range(3, _MOST_CACHE_SHIFT) for sign in (1, -1)), -first))
     for paired, unpaired in _LAYOUTS.values():
         for base, shift in product(_BASES, (each for each in shifts if each)):
@@ -177,7 +176,7 @@ def _of_cache(scene: Scene) -> Iterator[Guess]:
             if is_close(turned, c[places], max(scene.allowed * len(r), _SAME_ANGLES)):
                 changed = r.copy()
                 changed[places] = turned
-                words = f"RoPE's position is off by {shift:+d} in {subject}"
+                words = f"RoPE's position is off by {shift:+d} in {named('row', places)}"
                 yield Guess("RoPE position", words, lambda rows, x=changed: table(x[rows]))  # type: ignore[misc]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_few, listed, table, units_of
+from workbench.compare.guesses.guess import FILTER_BANK, Guess, Rows, Scene, is_few, listed, named, table, units_of
 
 _FITTED = 8  # rows, or channels, that a fit of two numbers needs
 _FITTED_ONE = 3  # rows that a fit of one number for each channel needs
@@ -175,8 +175,8 @@ def _zeros(factors: np.ndarray, noise: np.ndarray, unit: str) -> str:
     if not zeros.any() or not (zeros | (np.abs(factors - 1) < close)).all():
         return ""
     places = np.flatnonzero(zeros)
-    subject, verb = (f"{unit} {places[0]}", "is") if len(places) == 1 else (f"{unit}s {listed(places)}", "are")
-    return f"of {len(factors)} {unit}s, {subject} {verb} zeros, and the others agree"
+    verb = "is" if len(places) == 1 else "are"
+    return f"of {len(factors)} {unit}s, {named(unit, places)} {verb} zeros, and the others agree"
 
 
 def row_scales(scene: Scene) -> Iterator[Guess]:

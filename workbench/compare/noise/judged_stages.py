@@ -37,8 +37,9 @@ def judged_stages(
 
 
 def has_channels(stage: str, truth: np.ndarray) -> bool:
-    """Returns whether the channels of a stage can be judged: attention weights have a few heads for each, and no
-    positions.
+    """Returns whether each channel of a stage has positions by which it can be judged.
+
+    Attention weights have none: for each pair of query and key they have one value of each head, which is too few.
     """
     return units_of(stage, truth.ndim)[0] != "head"
 

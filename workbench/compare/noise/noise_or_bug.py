@@ -120,11 +120,12 @@ def _stage_noise(
     bound, typical_bound, worst_bound = _bounds(
         other_distances, factors, least_error, preset, other, positions=truth.ndim > 1
     )
+    typical = other_distances.typical
     channel = (
         farthest_channel(
-            truth, [other_stage], candidate_stage, candidate_distances, other_distances.typical, least_error, factors
+            stage, truth, [other_stage], candidate_stage, candidate_distances, typical, least_error, factors
         )
-        if other.is_peer and has_channels(stage, truth)
+        if other.is_peer
         else {}
     )
     return StageNoise(
@@ -184,6 +185,7 @@ def _bounds(
 
 
 def farthest_channel(
+    stage: str,
     truth: np.ndarray,
     clean_stages: Sequence[np.ndarray],
     candidate_stage: np.ndarray,
@@ -196,6 +198,7 @@ def farthest_channel(
     """Returns the channel in which the candidate is farthest relative to clean sides, as fields of a `StageNoise`.
 
     Args:
+        stage: its name; the channels of some stages are not judged (see `has_channels`).
         truth: the stage in float64.
         clean_stages: the stage of clean sides in the candidate's precision; for each channel, the farthest one counts.
         candidate_stage: the stage of the candidate.
@@ -204,6 +207,8 @@ def farthest_channel(
         min_rounding: the error of one rounding, which is always allowed.
         max_deviations: how far a channel may stand out (see `CHANNEL_DEVIATIONS`).
     """
+    if not has_channels(stage, truth):
+        return {}
     candidate_errors, sides = by_channel(truth, candidate_stage), [by_channel(truth, each) for each in clean_stages]
     clean_channels = [each for each in sides if each is not None]
     if candidate_errors is None or len(clean_channels) < len(sides) or math.isinf(candidate_distances.whole):

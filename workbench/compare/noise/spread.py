@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.compare.noise.distances import distances, steady
 from workbench.compare.noise.inputs import check_alone, check_exact
-from workbench.compare.noise.judged_stages import AllowedRounding, has_channels, judged_stages
+from workbench.compare.noise.judged_stages import AllowedRounding, judged_stages
 from workbench.compare.noise.limits import CLEAN_CHANNEL_DEVIATIONS, CLEAN_FACTORS, PEER_LEADING_SHARE, ROUNDING_RMS
 from workbench.compare.noise.noise_or_bug import farthest_channel, lead_to_first
 from workbench.compare.noise.report import AT_MOST_SUFFIX, FLOAT64, NoiseReport, StageNoise
@@ -128,19 +128,16 @@ def _stage_noise(
         reference_steady=max(means),
         candidate_steady=steady(truth, candidate_stage),
         steady_bound=max(factors.steady * max(means), _beyond_chance(means)),
-        **(
-            farthest_channel(
-                truth,
-                clean_stages,
-                candidate_stage,
-                candidate_distances,
-                typical,
-                min_rounding,
-                factors,
-                CLEAN_CHANNEL_DEVIATIONS,
-            )
-            if has_channels(stage, truth)
-            else {}
+        **farthest_channel(
+            stage,
+            truth,
+            clean_stages,
+            candidate_stage,
+            candidate_distances,
+            typical,
+            min_rounding,
+            factors,
+            CLEAN_CHANNEL_DEVIATIONS,
         ),
     )
 

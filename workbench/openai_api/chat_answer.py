@@ -59,7 +59,7 @@ class ChatAnswer:
         if request.token_ids:
             choice["token_ids"] = list(answer.token_ids)
             choice["streams"] = None if answer.streams is None else answer.streams.tolist()
-        if request.token_ids or answer.probabilities is not None:
+        if self._has_inside(answer):
             found["speech_workbench"] = _inside(answer)
         return found
 
@@ -107,7 +107,7 @@ class ChatAnswer:
         end = self._chunk({}, finish_reason=answer.finish)
         if notes := self._notes(answer):
             end["notes"] = notes
-        if self.request.token_ids or answer.probabilities is not None:
+        if self._has_inside(answer):
             end["speech_workbench"] = _inside(answer)
         found.append(end)
         if self.request.include_usage:
@@ -140,6 +140,9 @@ class ChatAnswer:
         entries = [chat_entry(piece, self.request.extensions.get("top_logprobs", 0)) for piece in pieces]
         found = [entry for entry in entries if entry is not None]
         return {"content": found, "refusal": None} if found else None
+
+    def _has_inside(self, answer: Answer) -> bool:
+        return self.request.token_ids or answer.probabilities is not None
 
     def _notes(self, answer: Answer) -> list[str]:
         only_speech = self.request.modalities == "audio" and not answer.text and answer.audio is not None

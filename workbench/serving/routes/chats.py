@@ -147,13 +147,14 @@ def _without_embeddings(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[E
         if not isinstance(content, list) or not any(_is_embedding(part) for part in content):
             text_parts.append(message)
             continue
-        texts, is_text_holding = list[str](), _holds_placeholders(content, f"messages[{number}]")
+        texts = list[str]()
+        has_own_placeholders = _holds_placeholders(content, f"messages[{number}]")
         for place, part in enumerate(content):
             where = f"messages[{number}].content[{place}]"
             if _is_embedding(part):
                 data, encoding, tensor = read_part(part)
                 found.append(read_embedding(data, encoding=encoding, tensor=tensor, name=where))
-                texts.append("" if is_text_holding else PLACEHOLDER)
+                texts.append("" if has_own_placeholders else PLACEHOLDER)
             elif (text := _text_of(part)) is not None:
                 texts.append(text)
             else:

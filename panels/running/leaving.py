@@ -80,8 +80,9 @@ class LeavingQueue(Queue):
                 return
 
     def send_message(self, event: Event, event_message: EventMessage) -> None:
-        """Sends a message about an event. Gradio keeps the messages of some thousand sessions. The loop that starts
-        all visitors' events would end for good, if it had to send one to a session without messages.
+        """Sends a message about an event, unless Gradio has forgotten its session: it keeps a few thousand.
+
+        An error here would end the loop that starts the events of all visitors.
         """
         if event.session_hash in self.pending_messages_per_session:
             super().send_message(event, event_message)

@@ -128,7 +128,10 @@ def about_steps(stages: Sequence[str], faulty: Sequence[str]) -> list[str]:
 
 
 def _about_cache(stages: Sequence[str], faulty: Sequence[str], step: int) -> list[str]:
-    """Returns until when a cache was right whose rows are wrong at `step`, as the dump may have the last cache only."""
+    """Returns a sentence on the last steps that read a right cache, if the first fault is in the cache of `step`.
+
+    A dump may hold the cache after its last step only, so the fault may be later than `step`.
+    """
     if not _is_cache(faulty[0]):
         return []
     computed_steps = sorted({number for each in stages if not _is_cache(each) and (number := step_and_stage(each)[0])})

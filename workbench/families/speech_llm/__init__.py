@@ -1,1 +1,1 @@
-"""FireRedASR-LLM and Fun-ASR-Nano: recognisers whose encoder speaks to a language model."""
+"""FireRedASR-LLM and Fun-ASR-Nano: recognisers whose language model gets embeddings of speech."""

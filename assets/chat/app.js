@@ -95,7 +95,9 @@ class Chat {
   // Loads the models and samples of the server; somebody may have downloaded a model meanwhile.
   async loadOffer() {
     try {
-      this.offer = await (await fetch(chatUrl('offer'))).json();
+      const offerText = await (await fetch(chatUrl('offer'))).text();
+      if (offerText === this.offerText) return;  // drawing the same again would take the focus from a visitor who types
+      Object.assign(this, {offer: JSON.parse(offerText), offerText});
     } catch {
       this.showNotice('The server cannot be reached; reload the page.');
       return;

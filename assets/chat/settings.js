@@ -25,8 +25,12 @@ export class Settings {
     const column = this.columns[this.selectedIndex];
     if (!column) { this.body.replaceChildren(); return; }
     const model = this.modelOf(column);
+    const focused = this.body.contains(document.activeElement) ? document.activeElement : null;
     this.body.replaceChildren(this.tabs(), this.modelInput(column, model), this.systemInput(column),
       ...(model ? this.optionInputs(column, model) : []));
+    const redrawn = focused?.id ? this.body.querySelector(`#${focused.id}`) : null;
+    redrawn?.focus({preventScroll: true});
+    if (Number.isInteger(focused?.selectionStart)) redrawn?.setSelectionRange(focused.selectionStart, focused.selectionEnd);
   }
 
   tabs() {

@@ -129,14 +129,6 @@ def test_stored_conversations_in_another_form_do_not_break_the_tab(visit: Any) -
     expect(visitor.page.locator(".chat .answer .said")).to_have_text("one two")
 
 
-@pytest.mark.browser
-def test_infinite_option_is_refused_and_not_ignored(visit: Any) -> None:
-    visitor = visit()
-    visitor.set("cfg", "1e999")
-    visitor.say("one")
-    expect(visitor.page.locator(".chat .answer .fault")).to_contain_text("option cfg of fake/speech is inf; expected")
-
-
 RUNS = """async ([ids, pieces, layout]) => {
   const {findRuns} = await import(new URL('chat/scripts/inside.js', document.baseURI));
   return findRuns(ids, pieces, layout).map((run) => run.text);

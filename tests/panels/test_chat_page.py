@@ -440,20 +440,6 @@ def test_answers_side_by_side_are_saved_as_a_bundle_and_replayed(visit: Any, cha
     other_visitor.expect_notice("not a replay bundle")
 
 
-def test_the_runtimes_of_a_model_answer_side_by_side(visit: Any, chat: Served) -> None:
-    visitor = visit()
-    page = visitor.page
-    visitor.set("max_audio_rows", "10")
-    page.get_by_role("button", name="Compare the runtimes").click()
-    visitor.say("all of you")
-    visitor.wait()
-    titles = page.locator(".chat .answer h4").all_text_contents()
-    assert len(titles) == len(set(titles)) == 2 and "vLLM" in titles[1], titles
-    for glance in page.locator(".chat .answer .glance").all_text_contents():
-        assert re.search(r"first sound .*rows/s · 412 MB of memory", glance), glance
-    assert [options.get("max_audio_rows") for _, options in chat.registry.speaker.calls[-2:]] == [10, 10]
-
-
 def test_chat_endpoint_returns_text_audio_file_and_answer(chat: Served) -> None:
     client_module = pytest.importorskip("gradio_client")
     client = client_module.Client(chat.url, verbose=False)

@@ -71,8 +71,8 @@ const drawPicture = (value) => {
 };
 
 // Returns the active hypotheses as lines of a prefix tree; a chain without branches is one line.
-const buildTree = (value, living) => {
-  const hypotheses = new Map(living.map((line, rank) => [line[0], {line, rank}]));
+const buildTree = (value, active) => {
+  const hypotheses = new Map(active.map((line, rank) => [line[0], {line, rank}]));
   const children = new Map();
   const visited = new Set();
   for (const [id] of hypotheses) {
@@ -110,7 +110,7 @@ const textOf = (value, id) => {
 // Returns the terms of a hypothesis one frame earlier, else those of the hypothesis that it extends, else null.
 const previousLine = (value, index, id) => {
   if (index === 0) return null;
-  const lines = value.frames[index - 1].living;
+  const lines = value.frames[index - 1].active;
   return lines.find((each) => each[0] === id) || lines.find((each) => each[0] === value.prefixes[id][0]) || null;
 };
 
@@ -132,19 +132,19 @@ const heading = (rank, label) => make('th', {scope: 'row'}, make('div', {class: 
 const fullRow = (value, text) => make('tr', {class: 'trunk'}, make('th', {colspan: value.terms.length + 2}, make('span', {class: 'note'}, text)));
 
 const drawFrame = (value) => {
-  const {living, pruned, more, dropped, alike} = value.frames[frame];
+  const {active, pruned, more, dropped, alike} = value.frames[frame];
   const body = make('tbody');
-  for (const {line, rank, depth, text} of buildTree(value, living.slice(0, MAX_LINES))) {
+  for (const {line, rank, depth, text} of buildTree(value, active.slice(0, MAX_LINES))) {
     const label = make('span', {class: depth ? 'branch' : null, style: `--depth:${Math.min(depth, 8)}`}, text.trim() || (depth ? '·' : '(start)'));
     if (line && alike.includes(line[0])) {
       label.append(make('b', {class: 'alike', title: 'homophone: other words of the same tokens live too'}, '≡', make('span', {class: 'sr'}, ' homophone')));
     }
-    const row = make('tr', {class: line ? (rank === 0 ? 'living first' : 'living') : 'trunk'});
+    const row = make('tr', {class: line ? (rank === 0 ? 'active first' : 'active') : 'trunk'});
     row.append(heading(line ? String(rank + 1) : '', label));
     row.append(...(line ? cells(value, frame, line) : [make('td', {colspan: value.terms.length + 1})]));
     body.append(row);
   }
-  const hiddenCount = Math.max(living.length - MAX_LINES, 0) + (more || 0);
+  const hiddenCount = Math.max(active.length - MAX_LINES, 0) + (more || 0);
   if (hiddenCount) {
     const text = `and ${hiddenCount} more active hypotheses`;
     body.append(fullRow(value, text));
@@ -166,7 +166,7 @@ const drawFrame = (value) => {
   parts.table.replaceChildren(parts.header, body, prunedBody);
   parts.output.textContent = `${frameLabel(frame, value)} of ${value.frames.length}`;
   parts.range.value = frame;
-  parts.range.setAttribute('aria-valuetext', `${frameLabel(frame, value)}: ${living.length ? textOf(value, living[0][0]) : ''}`);
+  parts.range.setAttribute('aria-valuetext', `${frameLabel(frame, value)}: ${active.length ? textOf(value, active[0][0]) : ''}`);
   for (const each of parts.moments.querySelectorAll('button')) {
     each.setAttribute('aria-pressed', Number(each.dataset.frame) === frame);
   }

@@ -83,14 +83,14 @@ def search_value(followed: Followed, text: str) -> dict[str, Any]:
     number(_root(record))  # comes first
     frames = []
     for frame in record.frames:
-        living = _lines(frame.living, names, number, MOST_LINES)
+        active = _lines(frame.active, names, number, MOST_LINES)
         frames.append(
             {
-                "living": living,
+                "active": active,
                 "pruned": _lines(frame.pruned, names, number, MOST_PRUNED),
-                "more": int(frame.living_count) - len(living),
+                "more": int(frame.active_count) - len(active),
                 "dropped": int(frame.pruned_count),
-                "alike": _homophones(record, frame.living.ids[:MOST_LINES], number),
+                "alike": _homophones(record, frame.active.ids[:MOST_LINES], number),
             }
         )
     best = record.hypotheses[0] if record.hypotheses else None
@@ -121,7 +121,7 @@ def _root(record: SearchRecord) -> int:
 
 
 def _is_used(record: SearchRecord, name: str) -> bool:
-    return any(np.any(getattr(each, name)) for frame in record.frames for each in (frame.living, frame.pruned))
+    return any(np.any(getattr(each, name)) for frame in record.frames for each in (frame.active, frame.pruned))
 
 
 def _lines(scores: Scores, names: Sequence[str], number: Callable[[int], int], limit: int) -> list[list[float]]:
@@ -224,7 +224,7 @@ def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
     final, _ = units_of(best.tokens, best.words, pieces)
     leaders = []
     for frame in record.frames:
-        leader = int(frame.living.ids[0]) if len(frame.living.ids) else _root(record)
+        leader = int(frame.active.ids[0]) if len(frame.active.ids) else _root(record)
         words = None if record.words is None else record.words[leader]
         leaders.append(units_of(record.tokens_of(leader), words, pieces))
     moments = []
@@ -255,11 +255,11 @@ def decisions(record: SearchRecord, pieces: Sequence[str]) -> list[Moment]:
 
 def _leads(record: SearchRecord, best: Hypothesis) -> bool:
     """Returns whether the result also has the highest score in the last frame, perhaps together with others."""
-    living = record.frames[-1].living
-    for hypothesis, total in zip(living.ids, living.total):
+    active = record.frames[-1].active
+    for hypothesis, total in zip(active.ids, active.total):
         words = None if record.words is None else record.words[int(hypothesis)]
         if record.tokens_of(int(hypothesis)) == best.tokens and words == best.words:
-            return bool(total >= living.total[0] - 1e-9)
+            return bool(total >= active.total[0] - 1e-9)
     return False
 
 
@@ -283,9 +283,9 @@ def find_loss(record: SearchRecord, wider_hypotheses: Sequence[Hypothesis]) -> L
         return cache[hypothesis]
 
     for number, frame in enumerate(record.frames):
-        if any(leads_to_target(int(each)) for each in frame.living.ids):
+        if any(leads_to_target(int(each)) for each in frame.active.ids):
             continue
-        if frame.living_count > len(frame.living.ids):
+        if frame.active_count > len(frame.active.ids):
             continue  # not all active hypotheses are recorded, and it may be among the others
         rank = next((place for place, each in enumerate(frame.pruned.ids) if leads_to_target(int(each))), None)
         hypothesis_id = None if rank is None else int(frame.pruned.ids[rank])

@@ -48,13 +48,13 @@ def test_followed_search_contains_frames_labels_prefixes_and_moments(pool: Sessi
     assert [labels[row] for row in value["path"]][1:6] == ["T", "T", "blank", "UW", "UW"]
     assert value["terms"] == ["acoustic", "word LM"] or "look-ahead" in value["terms"]
     assert all(parent < number for number, (parent, _) in enumerate(value["prefixes"]))
-    last = frames[-1]["living"]
+    last = frames[-1]["active"]
     assert text_at(value, last[0][0]) == " T UW⟨too⟩ L EY T⟨late⟩"
     totals = [sum(line[1:]) for line in last]
     assert totals == sorted(totals, reverse=True)
     # Both homophones live, and a later word decides between them.
     assert any(frame["alike"] for frame in frames)
-    assert [text_at(value, line[0]) for line in frames[6]["living"][:2]] == [" T UW⟨two⟩", " T UW⟨too⟩"]
+    assert [text_at(value, line[0]) for line in frames[6]["active"][:2]] == [" T UW⟨two⟩", " T UW⟨too⟩"]
     assert any(moment["sentence"].startswith("“too” takes the place of “two” as word 1") for moment in value["moments"])
     assert value["lost"] is None
 
@@ -100,8 +100,8 @@ def test_loss_names_the_frame_in_which_the_better_hypothesis_was_pruned(
         tokens, words = record.tokens_of(hypothesis), record.words[hypothesis] if record.words else ()
         return better[0].tokens[: len(tokens)] == tokens and (better[0].words or ())[: len(words)] == words
 
-    alive = [any(leads(int(each)) for each in frame.living.ids) for frame in record.frames]
-    assert alive.index(False) == loss.frame
+    active = [any(leads(int(each)) for each in frame.active.ids) for frame in record.frames]
+    assert active.index(False) == loss.frame
     if loss.id is not None:
         assert leads(loss.id) and loss.id in record.frames[loss.frame].pruned.ids
     assert find_loss(record, record.hypotheses) is None

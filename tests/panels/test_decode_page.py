@@ -75,7 +75,7 @@ def test_logits_files_are_decoded_followed_explained_and_swept(served: Served, p
     expect(page.locator("#decode-follow canvas")).to_be_visible()
     expect(page.locator("#decode-follow .moments")).to_contain_text("“late” decides")
     page.locator("#decode-follow .moments button", has_text="Frame").first.click()
-    expect(page.locator("#decode-follow .living", has_text="⟨too⟩").first).to_be_visible()
+    expect(page.locator("#decode-follow .active", has_text="⟨too⟩").first).to_be_visible()
     page.get_by_label("Frame of the search").fill("6")
     expect(page.locator("#decode-follow output")).to_contain_text("Frame 7 of 16")
     expect(page.locator("#decode-follow .first th")).to_contain_text("two")

@@ -82,7 +82,7 @@ class ForcedBeamSearch(TracedPasses):
     def _record(self, own_choice: Continuation | None) -> None:
         assert self._search is not None and self._search.candidates is not None
         recorder, best, finished = self._recorder(), self._search.candidates, self._search.finished
-        no_ids = np.empty(0, dtype=np.int64)  # no hypothesis lives on after the end
+        no_ids = np.empty(0, dtype=np.int64)  # no hypothesis goes on after the end
         recorder.put(SCORES, best.scores)
         recorder.put(CANDIDATES, np.column_stack([best.parents, best.tokens]))
         recorder.put(PARENTS, no_ids if own_choice is None else own_choice.parents)

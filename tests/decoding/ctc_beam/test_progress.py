@@ -20,10 +20,10 @@ def test_every_frame_is_read_once_and_in_order(at_once: int, monkeypatch: pytest
     expected = [log_probabilities(logits, VOCABULARY) for logits in batch]
     progress = Progress([Frames(logits, VOCABULARY) for logits in batch], VOCABULARY, BLANK)
     read: list[list[np.ndarray]] = [[] for _ in batch]
-    while progress.active:
-        running = progress.running[: progress.active]
-        moved = running & (rng.random(progress.active) < 0.5)
-        tokens = np.tile(np.arange(VOCABULARY), (progress.active, 1))
+    while progress.unfinished:
+        running = progress.running[: progress.unfinished]
+        moved = running & (rng.random(progress.unfinished) < 0.5)
+        tokens = np.tile(np.arange(VOCABULARY), (progress.unfinished, 1))
         values = progress.of_tokens(tokens)
         for each in np.flatnonzero(moved).tolist():
             frame = values[each].copy()
@@ -39,5 +39,5 @@ def test_every_frame_is_read_once_and_in_order(at_once: int, monkeypatch: pytest
 
 
 def test_empty_recordings_are_not_active() -> None:
-    assert Progress([Frames(np.zeros((0, VOCABULARY)), VOCABULARY)], VOCABULARY, BLANK).active == 0
-    assert Progress([], VOCABULARY, BLANK).active == 0
+    assert Progress([Frames(np.zeros((0, VOCABULARY)), VOCABULARY)], VOCABULARY, BLANK).unfinished == 0
+    assert Progress([], VOCABULARY, BLANK).unfinished == 0

@@ -40,18 +40,18 @@ def check(record: SearchRecord, frames: int, problem: Problem) -> None:
     assert len(names) == len(record.parents)  # a hypothesis has one number
     before = {0}
     for frame in record.frames:
-        living = set(frame.living.ids.tolist())
+        active = set(frame.active.ids.tolist())
         pruned = frame.pruned
-        assert len(living) == frame.living_count == len(frame.living.ids)
-        assert len(pruned.ids) <= frame.pruned_count and not living & set(pruned.ids.tolist())
-        assert (np.diff(frame.living.total) <= 0).all() and (np.diff(pruned.total) <= 0).all()
+        assert len(active) == frame.active_count == len(frame.active.ids)
+        assert len(pruned.ids) <= frame.pruned_count and not active & set(pruned.ids.tolist())
+        assert (np.diff(frame.active.total) <= 0).all() and (np.diff(pruned.total) <= 0).all()
         assert (pruned.total <= frame.cut + 1e-9).all()
         # Each new hypothesis extends a surviving one by one token.
-        assert all(number in before or record.parents[number] in before for number in living | set(pruned.ids.tolist()))
+        assert all(number in before or record.parents[number] in before for number in active | set(pruned.ids.tolist()))
         for child, parent in frame.merges.tolist():
-            assert child in living and record.tokens_of(child)[:-1] == record.tokens_of(parent)
-        before = living
-    last = record.frames[-1].living
+            assert child in active and record.tokens_of(child)[:-1] == record.tokens_of(parent)
+        before = active
+    last = record.frames[-1].active
     for hypothesis in record.hypotheses:
         at = [i for i, number in enumerate(last.ids) if record.tokens_of(number) == hypothesis.tokens]
         assert any(last.acoustic[i] == hypothesis.acoustic and last.bonus[i] == hypothesis.bonus for i in at)
@@ -61,7 +61,7 @@ def test_cut_of_a_frame_is_the_lowest_surviving_score() -> None:
     """With a beam of one, the second best is pruned, and the cut is the score of the best."""
     record = CtcDecoder(3, 0, SearchOptions(beam_size=1)).explain(np.log([[0.2, 0.5, 0.3]]))
     (frame,) = record.frames
-    assert record.tokens_of(int(frame.living.ids[0])) == (1,)
+    assert record.tokens_of(int(frame.active.ids[0])) == (1,)
     assert frame.cut == pytest.approx(np.log(0.5))
     assert [record.tokens_of(number) for number in frame.pruned.ids] == [(2,), ()]
     np.testing.assert_allclose(np.exp(frame.pruned.total), [0.3, 0.2])

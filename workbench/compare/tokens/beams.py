@@ -45,7 +45,7 @@ def _explained_choice(
     stage = step_and_stage(each.stage)[1]
     sides = [_Choice.of(trace, step) for trace in (reference, candidate)]
     if stage in (PARENTS, TOKENS):
-        pairs = _differing(*(side.living for side in sides))
+        pairs = _differing(*(side.active for side in sides))
     elif stage == FINISHED:
         if _sums(reference, candidate, step):
             return replace(each, hint="these are the sums of log-probabilities: the length penalty is left out")
@@ -70,7 +70,7 @@ def _explained_choice(
 class _Choice:
     """One side's choice before a step."""
 
-    living: list[Continued]
+    active: list[Continued]
     ranked: list[Continued]  # before any is dropped, best first
     scores: Mapping[Continued, float]
 
@@ -136,7 +136,7 @@ def _sums(reference: Trace, candidate: Trace, step: int) -> bool:
 
 def _reordering(reference: Trace, candidate: Trace, name: str, step: int, beam: int) -> str | None:
     """Returns how a cache was reordered before the step; None if the rows of its positions are not recognised."""
-    parents = [parent for parent, _ in _Choice.of(reference, step).living]
+    parents = [parent for parent, _ in _Choice.of(reference, step).active]
     if beam >= len(parents):
         return None
     stage = step_and_stage(name)[1]

@@ -118,10 +118,10 @@ class Extender:
         return np.maximum(floor - self._knowledge.gain, LOWEST)
 
     def quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
-        """Returns for each next frame whether no new hypothesis can reach the floor, bool [active]."""
+        """Returns for each next frame whether no new hypothesis can reach the floor, bool [unfinished]."""
         if not self._knowledge.bounded:
             return np.zeros(len(floor), dtype=bool)
-        best = (rows.floats[MASS, : progress.active] + rows.floats[REACH, : progress.active]).max(axis=1)
+        best = (rows.floats[MASS, : progress.unfinished] + rows.floats[REACH, : progress.unfinished]).max(axis=1)
         is_quiet: np.ndarray = best + progress.top < floor
         return is_quiet
 

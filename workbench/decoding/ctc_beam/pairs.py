@@ -1,4 +1,4 @@
-"""Pairs of a living hypothesis and a token that may follow it: the likely ones, found without trying all."""
+"""Pairs of an active hypothesis and a token that may follow it: the likely ones, found without trying all."""
 
 from __future__ import annotations
 

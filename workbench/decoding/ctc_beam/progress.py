@@ -35,28 +35,28 @@ class Progress:
         self._places = self._starts.copy()  # the index of each next frame among the frames of all blocks
         self._ends = self._places.copy()  # where the blocks end
         self.running = np.ones(count, dtype=bool)  # which recordings have a next frame
-        self.active = count  # no recording from this one on has a next frame
+        self.unfinished = count  # no recording from this one on has a next frame
         self._steps_left = 0  # steps that are possible before a block ends
         self._load_blocks()
 
     @property
     def blank(self) -> np.ndarray:
-        """Log-probability of the blank in each next frame, float64 [active]; any number for a finished recording."""
-        values: np.ndarray = self._blanks[self._places[: self.active]]
+        """Log-probability of the blank in each next frame, float64 [unfinished]; any number for a finished one."""
+        values: np.ndarray = self._blanks[self._places[: self.unfinished]]
         return values
 
     @property
     def top(self) -> np.ndarray:
-        """The best log-probability of a token, not the blank, in each next frame, float64 [active]."""
-        values: np.ndarray = self._tops[self._places[: self.active]]
+        """The best log-probability of a token, not the blank, in each next frame, float64 [unfinished]."""
+        values: np.ndarray = self._tops[self._places[: self.unfinished]]
         return values
 
     def of_tokens(self, tokens: np.ndarray) -> np.ndarray:
-        """Returns the log-probabilities of tokens [active, n] in the next frames, float64 [active, n].
+        """Returns the log-probabilities of tokens [unfinished, n] in the next frames, float64 [unfinished, n].
 
         For the token -1, the value has no meaning.
         """
-        return self._blocks.reshape(-1).take(tokens + self._places[: self.active, None] * self._vocabulary)
+        return self._blocks.reshape(-1).take(tokens + self._places[: self.unfinished, None] * self._vocabulary)
 
     def frames(self, recordings: np.ndarray) -> np.ndarray:
         """Returns the next frames of some recordings, float64 [n, vocabulary]; -inf for the blank."""
@@ -64,8 +64,8 @@ class Progress:
         return values
 
     def step(self, advances: np.ndarray) -> None:
-        """Moves the recordings in which `advances` [active] is true by one frame."""
-        self._places[: self.active] += advances
+        """Moves the recordings in which `advances` [unfinished] is true by one frame."""
+        self._places[: self.unfinished] += advances
         self._steps_left -= 1
         if not self._steps_left:
             self._load_blocks()
@@ -84,5 +84,5 @@ class Progress:
             self._blanks[start : start + count] = block[:, self._blank]
             block[:, self._blank] = -np.inf
             self._tops[start : start + count] = block.max(axis=1)
-        self.active = int(np.flatnonzero(self.running).max(initial=-1)) + 1
+        self.unfinished = int(np.flatnonzero(self.running).max(initial=-1)) + 1
         self._steps_left = int((self._ends - self._places)[self.running].min(initial=self._size))

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 
 MOST_FRAMES = 6000  # frames of a recorded search
-MOST_LIVING, MOST_PRUNED = 64, 32  # hypotheses recorded for each frame
+MOST_ACTIVE, MOST_PRUNED = 64, 32  # hypotheses recorded for each frame
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Scores:
 class FrameRecord:
     """What one frame did to the beam."""
 
-    living: Scores  # at most MOST_LIVING
+    active: Scores  # at most MOST_ACTIVE
     pruned: Scores  # the best candidates that were dropped; at most MOST_PRUNED
-    living_count: int
+    active_count: int
     pruned_count: int  # candidates with a probability above 0 that were dropped, recorded or not
     cut: float  # the score of the last hypothesis that was kept; pruned ones are below it
-    merges: np.ndarray  # int64 [m, 2]: a living hypothesis, and the one whose alignments joined it in this frame
+    merges: np.ndarray  # int64 [m, 2]: an active hypothesis, and the one whose alignments joined it in this frame
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 from workbench.decoding.ctc_beam.candidates import Extensions, UnextendedRows
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.knowledge import Columns, Knowledge
-from workbench.decoding.ctc_beam.record import MOST_LIVING, MOST_PRUNED, FrameRecord, Scores, SearchRecord
+from workbench.decoding.ctc_beam.record import MOST_ACTIVE, MOST_PRUNED, FrameRecord, Scores, SearchRecord
 from workbench.decoding.ctc_beam.rows import (
     EARNED,
     HISTORY,
@@ -80,19 +80,19 @@ class Recorder:
 
     def after_frame(self, rows: Rows) -> None:
         """Records the beam after the frame."""
-        living_rows = np.flatnonzero(rows.ints[PREFIX, 0] >= 0)
-        ints = rows.ints[:, 0, living_rows]
-        floats = rows.floats[:, 0, living_rows]
-        living = self._scores(
+        active_rows = np.flatnonzero(rows.ints[PREFIX, 0] >= 0)
+        ints = rows.ints[:, 0, active_rows]
+        floats = rows.floats[:, 0, active_rows]
+        active = self._scores(
             self._numbers_of(ints),
             floats[MASS],
             {name: ints[name] for name in INTS},
             {name: floats[name] for name in FLOATS},
-            MOST_LIVING,
+            MOST_ACTIVE,
         )
         assert self._pruned is not None
         self._frames.append(
-            FrameRecord(living, self._pruned, len(living_rows), self._pruned_count, self._cut, self._merges)
+            FrameRecord(active, self._pruned, len(active_rows), self._pruned_count, self._cut, self._merges)
         )
 
     def record(self, log_probs: np.ndarray, hypotheses: list[Hypothesis]) -> SearchRecord:

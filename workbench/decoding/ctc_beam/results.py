@@ -29,11 +29,11 @@ def ask_ends(rows: Rows, knowledge: Knowledge) -> None:
     """Asks the neural model for the ends of all utterances' hypotheses in one call. It remembers the answers."""
     if knowledge.neural_lm is None:
         return
-    alive = (rows.ints[PREFIX] >= 0) & (rows.floats[MASS] > -np.inf)
+    active = (rows.ints[PREFIX] >= 0) & (rows.floats[MASS] > -np.inf)
     if knowledge.spelling is not None:
-        alive &= knowledge.spelling.complete[rows.ints[SPELLING]]
-    if alive.any():
-        knowledge.neural_lm.final(np.unique(rows.ints[NEURAL_STATE][alive]))
+        active &= knowledge.spelling.complete[rows.ints[SPELLING]]
+    if active.any():
+        knowledge.neural_lm.final(np.unique(rows.ints[NEURAL_STATE][active]))
 
 
 def hypotheses(rows: Rows, utterance: int, knowledge: Knowledge, limit: int) -> list[Hypothesis]:

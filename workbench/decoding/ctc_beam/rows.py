@@ -1,4 +1,4 @@
-"""The living hypotheses of a batch, as arrays: a row for each, in which it stays for as long as it lives.
+"""The active hypotheses of a batch, as arrays: a row for each, in which it stays as long as it is active.
 
 A row is a pair of a token prefix and, with a lexicon, the words so far. The rows of one prefix have equal acoustic
 masses. This file stores and moves; it knows no scores.
@@ -22,7 +22,7 @@ INTS = 12
 BLANK_MASS, TOKEN_MASS, MASS, TOKEN_LM, WORD_LM, NEURAL_LM, LANGUAGE, REACH = range(8)
 FLOATS = 8
 
-TREE_LIMIT = 1 << 17  # prefixes that may have numbers before those without living descendants are forgotten
+TREE_LIMIT = 1 << 17  # prefixes that may have numbers before those without active descendants are forgotten
 
 
 class Rows:
@@ -46,7 +46,7 @@ class Rows:
         self._limit = TREE_LIMIT
         self._vocabulary = vocabulary
         self._source = np.zeros((utterances, 0), dtype=np.int64)
-        self.arcs = self._source  # of each row, see `arc`, or -1 where no parent lives; int64 [utterances, rows]
+        self.arcs = self._source  # of each row, see `arc`, or -1 where no parent is active; int64 [utterances, rows]
         self.link(np.arange(utterances))
 
     @property
@@ -83,7 +83,7 @@ class Rows:
         parents = self._row_of.take(prefixes)
         last = self.ints[LAST]
         has_no_parent = parents < 0
-        places = (utterances * self.capacity)[:, None] + parents  # any row where no parent lives
+        places = (utterances * self.capacity)[:, None] + parents  # any row where no parent is active
         tokens = last.take(utterances, axis=0)
         arcs = self.arc(prefixes, tokens)
         arcs[has_no_parent] = -1
@@ -96,19 +96,19 @@ class Rows:
         """Returns a number for each pair of a prefix and a token that extends it."""
         return prefixes * self._vocabulary + tokens
 
-    def parent_mass(self, active: int) -> np.ndarray:
-        """Returns the mass of each row's parent that the row's last token continues, float64 [active, rows].
+    def parent_mass(self, unfinished: int) -> np.ndarray:
+        """Returns the mass of each row's parent that the row's last token continues, float64 [unfinished, rows].
 
         It is -inf if the parent is not in the beam.
         """
-        return self._memory.take(self._source[:active])
+        return self._memory.take(self._source[:unfinished])
 
     def joined(self, utterances: np.ndarray) -> np.ndarray:
-        """Returns the rows of some utterances whose parents live, as flat indices into [utterances, rows]."""
+        """Returns the rows of some utterances whose parents are active, as flat indices into [utterances, rows]."""
         return (self._source[utterances] >= 0).ravel().nonzero()[0]
 
     def rows_of(self, prefixes: np.ndarray) -> np.ndarray:
-        """Returns a row in which each prefix lives (within its utterance), or -1; `prefixes` may hold -1."""
+        """Returns a row that holds each prefix (within its utterance), or -1; `prefixes` may hold -1."""
         rows: np.ndarray = self._row_of[prefixes]
         return rows
 
@@ -159,25 +159,25 @@ class Rows:
         self.link(utterances)
 
     def _update_row_index(self) -> None:
-        """Finds a row of every living prefix again, because one of several rows of a prefix may have been dropped."""
-        alive = self.ints[PREFIX] >= 0
-        self._row_of[self.ints[PREFIX][alive]] = np.nonzero(alive)[1]
+        """Finds a row of every active prefix again, because one of several rows of a prefix may have been dropped."""
+        active = self.ints[PREFIX] >= 0
+        self._row_of[self.ints[PREFIX][active]] = np.nonzero(active)[1]
 
     def remember(self) -> None:
         """Keeps all numbers of prefixes and histories, however many there will be."""
         self._limit = sys.maxsize
 
     def forget(self) -> None:
-        """Forgets the prefixes and histories that no living hypothesis begins with, when there are many."""
+        """Forgets the prefixes and histories that no active hypothesis begins with, when there are many."""
         if max(self.prefixes.size, self.histories.size) < self._limit:
             return
-        alive = self.ints[PREFIX] >= 0
-        self.prefixes, renamed = self.prefixes.keep(self.ints[PREFIX][alive])
+        active = self.ints[PREFIX] >= 0
+        self.prefixes, renamed = self.prefixes.keep(self.ints[PREFIX][active])
         renamed = np.append(renamed, -1)  # for -1, the parent of the empty prefix
         for column in (PREFIX, PARENT):
-            self.ints[column][alive] = renamed[self.ints[column][alive]]
-        self.histories, renamed = self.histories.keep(self.ints[HISTORY][alive])
-        self.ints[HISTORY][alive] = renamed[self.ints[HISTORY][alive]]
+            self.ints[column][active] = renamed[self.ints[column][active]]
+        self.histories, renamed = self.histories.keep(self.ints[HISTORY][active])
+        self.ints[HISTORY][active] = renamed[self.ints[HISTORY][active]]
         self._row_of = np.full(len(self.prefixes.parents) + 1, -1, dtype=np.int64)
         self._update_row_index()
         self.link(np.arange(self.utterances))

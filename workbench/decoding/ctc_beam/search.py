@@ -100,12 +100,12 @@ class Search:
         """
         progress = Progress(recordings, self._vocabulary, self._blank)
         crowded = False
-        while progress.active:
-            running = progress.running[: progress.active]
+        while progress.unfinished:
+            running = progress.running[: progress.unfinished]
             unextended = self._stay(rows, progress)
             floor = floor_of(unextended.score, self._size, self._options.threshold)
             if not crowded:  # what cannot reach the floor is left out
-                rows.crowded[: progress.active] |= running & (floor > LOWEST)
+                rows.crowded[: progress.unfinished] |= running & (floor > LOWEST)
                 crowded = bool(rows.crowded.all())
             if observer is None:
                 is_quiet = self._quiet(rows, progress, unextended, floor)
@@ -115,7 +115,7 @@ class Search:
             has_changes = len(stopped) > 0 and len(stopped) >= self._patience * np.count_nonzero(running)
             if has_changes:
                 frame = self._frame(rows, stopped, progress, unextended, floor)
-            if not has_changes or len(stopped) < progress.active:
+            if not has_changes or len(stopped) < progress.unfinished:
                 self._move(rows, unextended, advances)
             if has_changes:
                 self._change(rows, frame, observer)
@@ -123,7 +123,7 @@ class Search:
             progress.step(advances)
 
     def _move(self, rows: Rows, unextended: UnextendedRows, advances: np.ndarray) -> None:
-        """Moves the utterances in which `advances` [active] is true over a frame without new tokens."""
+        """Moves the utterances in which `advances` [unfinished] is true over a frame without new tokens."""
         masses = rows.floats[: len(unextended.masses), : len(advances)]
         if advances.all():
             masses[:] = unextended.masses
@@ -132,22 +132,22 @@ class Search:
 
     def _stay(self, rows: Rows, progress: Progress) -> UnextendedRows:
         """Returns the rows after a frame of blanks or repeats, joined by the alignments of their parents."""
-        active = progress.active
-        floats = rows.floats[:, :active]
-        masses = np.empty((3, active, rows.capacity))
+        unfinished = progress.unfinished
+        floats = rows.floats[:, :unfinished]
+        masses = np.empty((3, unfinished, rows.capacity))
         blank_mass, token_mass, mass = masses
         np.add(floats[MASS], progress.blank[:, None], out=blank_mass)
-        self._add(floats[TOKEN_MASS], rows.parent_mass(active), out=token_mass)
+        self._add(floats[TOKEN_MASS], rows.parent_mass(unfinished), out=token_mass)
         # For an empty hypothesis, this is the log-probability of any token, because its mass here is -inf.
-        token_mass += progress.of_tokens(rows.ints[LAST, :active])
+        token_mass += progress.of_tokens(rows.ints[LAST, :unfinished])
         self._add(blank_mass, token_mass, out=mass)
         return UnextendedRows(masses, mass + floats[LANGUAGE])
 
     def _quiet(self, rows: Rows, progress: Progress, unextended: UnextendedRows, floor: np.ndarray) -> np.ndarray:
-        """Returns for each next frame whether the beam keeps the same hypotheses, bool [active]."""
+        """Returns for each next frame whether the beam keeps the same hypotheses, bool [unfinished]."""
         is_quiet = self._extender.quiet(rows, progress, unextended, floor)
         if self._may_drop(rows) and is_quiet.any():
-            complete = self._complete(rows.ints[SPELLING, : progress.active])
+            complete = self._complete(rows.ints[SPELLING, : progress.unfinished])
             is_kept = surviving(unextended.score, self._size, self._options.threshold, complete, self._options.nbest)
             is_quiet &= (is_kept | (unextended.score == -np.inf)).all(axis=1)
         return is_quiet

@@ -41,10 +41,10 @@ class WordExtender(Extender):
         completing = may_complete.take(completing)
         history = np.full(len(completing), -1)
         if not spelling.certain:
-            living_slots = np.sort(_slots(rows.ints[PREFIX], rows.ints[HISTORY], rows.histories.size), axis=None)
-            inside = inside[~self._is_in_beam(frame, prefixes[inside], extensions.ints[HISTORY][inside], living_slots)]
+            active_slots = np.sort(_slots(rows.ints[PREFIX], rows.ints[HISTORY], rows.histories.size), axis=None)
+            inside = inside[~self._is_in_beam(frame, prefixes[inside], extensions.ints[HISTORY][inside], active_slots)]
             history = rows.histories.find(extensions.ints[HISTORY][completing], words)
-            is_new = ~self._is_in_beam(frame, prefixes[completing], history, living_slots)
+            is_new = ~self._is_in_beam(frame, prefixes[completing], history, active_slots)
             completing, words, history = completing[is_new], words[is_new], history[is_new]
 
         extensions = extensions.take(np.concatenate([inside, completing]))
@@ -66,15 +66,15 @@ class WordExtender(Extender):
         return extensions.take(selected.take(np.argsort(extensions.utterances.take(selected), kind="stable")))
 
     def _is_in_beam(
-        self, frame: Frame, prefixes: np.ndarray, histories: np.ndarray, living_slots: np.ndarray
+        self, frame: Frame, prefixes: np.ndarray, histories: np.ndarray, active_slots: np.ndarray
     ) -> np.ndarray:
         """Returns which pairs of prefix and history are in the beam, bool [n]; -1 means without a number."""
         slots = _slots(prefixes, histories, frame.rows.histories.size)
-        return (prefixes >= 0) & (histories >= 0) & is_among(slots, living_slots)
+        return (prefixes >= 0) & (histories >= 0) & is_among(slots, active_slots)
 
     def _with_tokens(self, frame: Frame) -> tuple[Extensions, np.ndarray, np.ndarray]:
-        """Returns legal extensions by a token, and for each its prefix if that lives already (else -1), and the state
-        of the lexicon that it reaches, in which words may be complete.
+        """Returns legal extensions by a token, and for each its prefix if that is active already (else -1), and the
+        state of the lexicon that it reaches, in which words may be complete.
         """
         pairs, mass = self._new_pairs(frame, self._legal_pairs(frame))
         parents, utterances, tokens = pairs.parents, pairs.utterances, pairs.tokens

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.support.zip_files import unmarked_zip
 from workbench.audio import read as audio
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import Bad, read_manifest
@@ -293,6 +294,17 @@ def test_list_of_transcripts_is_read_to_its_end_also_in_an_archive(tmp_path: Pat
             tar.addfile(member, io.BytesIO(content))
     good, bad = rows(tmp_path / "c.tar")
     assert [(each.audio, each.text) for each in good] == [("c/wav/a.wav", "one")] and len(bad) == 5000
+
+
+def test_unmarked_names_in_a_zip_are_those_of_its_list(tmp_path: Path) -> None:
+    """`zip` on Linux and the Finder of macOS write names in UTF-8, and do not say so."""
+    unmarked_zip(tmp_path / "c.zip", {"录音é.wav": sound(), "录音é.txt": b"one"})
+    write(tmp_path, {"list.csv": "audio,text\nc.zip/录音é.wav,one\n"})
+    for manifest, name in (("c.zip", "录音é"), ("list.csv", "c.zip/录音é")):
+        corpus = read_manifest(tmp_path / manifest)
+        [row] = [each for each in corpus.rows() if isinstance(each, Utterance)]
+        assert (row.id, row.text) == (name, "one")
+        assert len(Recordings(corpus.root).source(row)[0]) == 1600
 
 
 def test_channels_that_cancel_each_other_are_refused_in_segments_and_archives(tmp_path: Path) -> None:

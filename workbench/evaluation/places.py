@@ -27,6 +27,7 @@ from workbench.audio.mixing import Mixer
 from workbench.audio.read import opened, opened_stream, read
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError, message_of
 from workbench.evaluation.rows import Utterance
+from workbench.formats.zip_names import named_members
 from workbench.session.values import AudioSource
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class _Archive:
             if path.lower().endswith(".zip"):
                 self._container = zipfile.ZipFile(self._file)
                 self._members: dict[str, Any] = {
-                    posixpath.normpath(each.filename): each for each in self._container.infolist()
+                    posixpath.normpath(each.filename): each for each in named_members(self._container)
                 }
             else:
                 self._container = tarfile.TarFile.open(fileobj=self._file)

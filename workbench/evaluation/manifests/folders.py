@@ -15,6 +15,7 @@ from workbench.evaluation.manifests.found import COLUMNAR, LONGEST_TEXT, Rows, i
 from workbench.evaluation.manifests.named_values import decoded_lines, named_values
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import LARGEST_TEXT
+from workbench.formats.zip_names import named_members
 from workbench.system.folders import files_below, is_system_file
 
 TRANSCRIPTS = (".normalized.txt", ".txt", ".lab")  # endings of a transcript beside its recording, the best first
@@ -48,8 +49,8 @@ def listing_of(path: Path) -> Listing:
             return Listing(_of_users(names), lambda name: (path / name).open("rb").read(_most_bytes(name)))
         if path.suffix.lower() == ".zip":
             archive = zipfile.ZipFile(path)
-            inside = sorted(each.filename for each in archive.infolist() if not each.is_dir())
-            return Listing(_of_users(inside), lambda name: archive.open(name).read(_most_bytes(name)))
+            inside = {each.filename: each for each in named_members(archive)}
+            return Listing(_of_users(sorted(inside)), lambda name: archive.open(inside[name]).read(_most_bytes(name)))
         members: dict[
             str, bytes
         ] = {}  # transcripts are kept, because going back in a compressed archive reads it again

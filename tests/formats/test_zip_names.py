@@ -1,0 +1,37 @@
+"""The names in zip archives of programs that mark their encoding and of programs that do not."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.zip_files import unmarked_zip
+from workbench.formats.zip_names import named_members
+
+
+@pytest.mark.parametrize(
+    ("name", "encoding", "system", "expected"),
+    [
+        ("录音/é.wav", "utf-8", 3, "录音/é.wav"),
+        ("é.wav", "cp437", 0, "é.wav"),
+        ("wavs\\a.wav", "utf-8", 0, "wavs/a.wav"),
+        ("wavs\\a.wav", "utf-8", 3, "wavs\\a.wav"),
+        ("录音.wav", "gbk", 3, "┬╝╥⌠.wav"),
+    ],
+)
+def test_unmarked_names_are_utf8_if_they_can_be(
+    tmp_path: Path, name: str, encoding: str, system: int, expected: str
+) -> None:
+    with zipfile.ZipFile(unmarked_zip(tmp_path / "a.zip", {name: b"content"}, encoding, system)) as archive:
+        for _ in range(2):  # also if somebody asked before
+            [member] = named_members(archive)
+            assert member.filename == expected and archive.read(member) == b"content"
+
+
+def test_marked_names_stay_and_folders_are_left_out(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("wavs/", b"")
+        archive.writestr("wavs/┬╝é.wav", b"")
+        assert [each.filename for each in named_members(archive)] == ["wavs/┬╝é.wav"]

@@ -9,16 +9,17 @@ import contextlib
 import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from workbench.audio.check import check_sound
-from workbench.core.errors import BadInput
+from workbench.core.errors import BadInput, message_of
 from workbench.evaluation.manifests import FoundCorpus, read_manifest
 from workbench.evaluation.manifests.folders import is_archive
 from workbench.evaluation.manifests.found import is_list, lists_among
 from workbench.evaluation.manifests.kaldi import KALDI
 from workbench.evaluation.places import DAMAGE, SOUNDS
 from workbench.evaluation.rows import Utterance
+from workbench.formats.zip_names import named_members
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
 from workbench.system.folders import is_system_file
@@ -120,12 +121,13 @@ def _archive(file: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(file) as archive:
             yield archive
     except (*DAMAGE, OSError, RuntimeError) as error:
-        raise BadInput(f"{file.name} cannot be unpacked: {error}") from error
+        reason = getattr(error, "strerror", None) or message_of(error)  # without the place on the server
+        raise BadInput(f"{file.name} cannot be unpacked: {reason}") from error
 
 
 def _unpack(file: Path, folder: Path) -> None:
     with _archive(file) as archive:
-        members = [each for each in archive.infolist() if not each.is_dir()]
+        members = named_members(archive)
         if sum(each.file_size for each in members) > MOST_UNPACKED or len(members) > MOST_FILES:
             raise BadInput(
                 f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
@@ -138,10 +140,18 @@ def _check_inside(found: FoundCorpus, folder: Path) -> None:
     if not root.resolve().is_relative_to(folder.resolve()):
         raise BadInput("the manifest names a file that was not uploaded; upload all its recordings with it")
     for row in found.rows():
-        if isinstance(row, Utterance):
-            path = PurePosixPath(row.audio)
-            if path.is_absolute() or ".." in path.parts or ":" in row.audio or "|" in row.audio:
-                raise BadInput(
-                    f"the recording {row.id!r:.80} is at {row.audio!r:.120}; expected a file that is uploaded with the "
-                    "manifest, named relative to it"
-                )
+        if isinstance(row, Utterance) and _is_outside(row.audio):
+            raise BadInput(
+                f"the recording {row.id!r:.80} is at {row.audio!r:.120}; expected a file that is uploaded with the "
+                "manifest, named relative to it"
+            )
+
+
+def _is_outside(audio: str) -> bool:
+    """Returns whether a recording of a manifest is at an address, or at a path that leads out of the manifest's folder.
+
+    A colon alone, as in `12:30.wav`, is part of a name.
+    """
+    path = PurePosixPath(audio)
+    is_absolute = path.is_absolute() or PureWindowsPath(audio).is_absolute()
+    return is_absolute or ".." in path.parts or "://" in audio or "::" in audio

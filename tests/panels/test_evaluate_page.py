@@ -26,6 +26,7 @@ from tests.support.browser import unfold
 from tests.support.fake_evaluation import FakeEvaluation
 from tests.support.fake_panels import FakeRegistry, tone
 from tests.support.widths import fits_a_phone_and_a_desk, no_sideways_scroll
+from tests.support.zip_files import unmarked_zip
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Utterance
@@ -167,7 +168,15 @@ def test_report_urls_without_a_valid_key_are_refused(bench: Served) -> None:
 def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"")
     for number, place in enumerate(
-        ("/etc/passwd", "../a.wav", "wavs/../../a.wav", "s3://bucket/a.wav", "file:///a.wav")
+        (
+            "/etc/passwd",
+            "../a.wav",
+            "wavs/../../a.wav",
+            "s3://bucket/a.wav",
+            "file:///a.wav",
+            "zip::a.wav",
+            r"C:\a\b.wav",
+        )
     ):
         manifest = tmp_path / f"list{number}.csv"
         manifest.write_text(f"audio,text\n{place},one\n")
@@ -185,6 +194,22 @@ def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) 
     broken.write_bytes(b"PK no archive")
     with pytest.raises(BadInput, match="cannot be unpacked"):
         uploaded_corpus([str(broken)], tmp_path / "unpacked")
+
+
+def test_names_in_an_uploaded_archive_are_those_of_its_author(tmp_path: Path) -> None:
+    names = ["录音é.wav", "12:30|1.wav"]
+    rows = "".join(f"{name},one\n" for name in names)
+    members = {
+        "list.csv": f"audio,text\n{rows}".encode(),
+        **dict.fromkeys(names, tone(tmp_path / "a.wav").read_bytes()),
+    }
+    archive = unmarked_zip(tmp_path / "c.zip", members)
+    manifest = uploaded_corpus([str(archive)], tmp_path / "corpus")
+    assert [(manifest.parent / row.audio).is_file() for row in read_manifest(manifest).rows()] == [True, True]
+    with zipfile.ZipFile(tmp_path / "long.zip", "w") as long:
+        long.writestr("x" * 300 + ".wav", b"")
+    with pytest.raises(BadInput, match=r"^long\.zip cannot be unpacked: File name too long$"):
+        uploaded_corpus([str(tmp_path / "long.zip")], tmp_path / "of-long")
 
 
 def test_wrong_upload_is_reported_before_the_run(tmp_path: Path) -> None:

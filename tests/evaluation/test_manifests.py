@@ -75,6 +75,33 @@ VALID: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
             Utterance("u3", "a.wav", "four", 2.0, speaker="bob"),
         ],
     ),
+    "kaldi with channels": (
+        {"wav.scp": "r1 a.wav\n", "segments": "u1 r1 0 2 1\nu2 r1 0 2 left\n", "text": "u1 one\nu2 two\n"},
+        "",
+        "kaldi",
+        [Utterance("u1", "a.wav", "one", 0.0, 2.0, 1)],
+    ),
+    "a data frame with gaps": (
+        {"l.csv": "wav_filename,transcript,channel\na.wav,one,1.0\nb.wav,two,\nc.wav,three,0.5\n"},
+        "l.csv",
+        "csv",
+        [Utterance("a", "a.wav", "one", channel=1), Utterance("b", "b.wav", "two")],
+    ),
+    "timit": (
+        {
+            "TEST/DR1/FAKS0/SA1.WAV": "",
+            "TEST/DR1/FAKS0/SA1.TXT": "0 63488 She had 2 suits.\n",
+            "TEST/DR1/FAKS0/SA1.PHN": "0 9640 h#\n",
+            "digits.wav": "",
+            "digits.txt": "0 5 one",
+        },
+        "",
+        "folder",
+        [
+            Utterance("TEST/DR1/FAKS0/SA1", "TEST/DR1/FAKS0/SA1.WAV", "She had 2 suits.", speaker="FAKS0"),
+            Utterance("digits", "digits.wav", "0 5 one"),
+        ],
+    ),
     "lhotse": (
         {"cuts.jsonl.gz": gzip.compress(cut().encode() + b"\n")},
         "cuts.jsonl.gz",

@@ -25,6 +25,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "file",
         "wav",
         "wav_path",
+        "wav_filename",
+        "audio_file",
         "source",
     ),
     "text": ("text", "transcript", "transcription", "sentence", "reference", "ref", "normalized_text")
@@ -224,12 +226,12 @@ def _channel(value: Any) -> int | None:
     if value is None or value == "":
         return None
     try:
-        number = int(value) if not isinstance(value, (bool, float)) else -1
+        number = float(value) if not isinstance(value, bool) else -1.0  # pandas writes 1.0 where another row has none
     except (TypeError, ValueError):
-        number = -1
-    if not 0 <= number < 1000:
+        number = -1.0
+    if not (0 <= number < 1000 and number.is_integer()):
         raise UnusableRow(f"its channel is {value!r:.40}; expected a number, counted from 0")
-    return number
+    return int(number)
 
 
 def _json_values(extra: Mapping[str, Any]) -> dict[str, Any]:

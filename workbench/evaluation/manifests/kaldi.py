@@ -43,13 +43,14 @@ def kaldi_rows(folder: Path) -> Rows:
             where, fields = f"{SEGMENTS}, line {number}", value.split()
             utterances.add(name)
             segmented_recordings.update(fields[:1])
-            if len(fields) != 3:
-                yield where, f"it has {len(fields) + 1} fields; expected UTTERANCE RECORDING START END"
+            if len(fields) not in (3, 4):
+                yield where, f"it has {len(fields) + 1} fields; expected UTTERANCE RECORDING START END [CHANNEL]"
             elif fields[0] not in recordings:
                 yield where, f"{KALDI} has no recording {fields[0]!r:.80} that can be used"
             else:
                 row = _kaldi_row(name, recordings[fields[0]], texts, speakers, languages)
-                yield where, {**row, "offset": fields[1], "end": None if fields[2] == "-1" else fields[2]}
+                end, channel = None if fields[2] == "-1" else fields[2], fields[3] if len(fields) == 4 else None
+                yield where, {**row, "offset": fields[1], "end": end, "channel": channel}
         for name in [each for each in recordings if each not in segmented_recordings]:
             yield named[name], f"{SEGMENTS} has no segment of the recording {name!r:.80}"
     yield from repeated

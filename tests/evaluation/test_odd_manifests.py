@@ -174,13 +174,21 @@ def test_text_without_its_recording_is_named_in_librispeech(tmp_path: Path) -> N
     assert bad == [Bad("8/8-1-1", "there is no recording of this name, only its text")]
 
 
-def test_folder_with_a_list_and_no_transcripts_asks_for_the_list(tmp_path: Path) -> None:
+def test_folder_with_lists_and_no_transcripts_asks_for_a_list(tmp_path: Path) -> None:
     path = write_zip(tmp_path / "c.zip", {"train/a.wav": sound(), "train/list.tsv": "audio\ttext\na.wav\tone\n"})
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path / "plain")
     for corpus, advice in ((path, "unpack it and give that list"), (tmp_path / "plain", "give that list")):
         with pytest.raises(BadInput, match=f"but the list train/list.tsv; {advice}$"):
             rows(corpus)
+    write(tmp_path / "plain", {f"{name}.tsv": "" for name in ("clip_durations", "dev", "test")})
+    with pytest.raises(
+        BadInput, match=r"the lists clip_durations\.tsv, dev\.tsv, test\.tsv and train/list\.tsv; give one$"
+    ):
+        rows(tmp_path / "plain")
+    write(tmp_path / "plain", {f"other/{number}.tsv": "" for number in range(20)})
+    with pytest.raises(BadInput, match=r"other/17\.tsv and 12 more; give one$"):
+        rows(tmp_path / "plain")
 
 
 def test_damaged_or_encrypted_archive_members_are_skipped_or_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.core.errors import BadInput, message_of
+from workbench.core.phrases import enumerated
 from workbench.evaluation.manifests.found import COLUMNAR, LONGEST_TEXT, Rows, inside_a_table, lists_among, no_corpus
 from workbench.evaluation.manifests.named_values import decoded_lines, named_values
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
@@ -23,6 +24,10 @@ LISTED = ".trans.txt"  # LibriSpeech: the name of a recording of that folder and
 NAMED_LIST = re.compile(r"[^/]*transcript[^/]*\.txt$", re.IGNORECASE)
 """The same for recordings in any folder: MLS's transcripts.txt, AISHELL's aishell_transcript_v0.8.txt."""
 WAV, BESIDE_WAV = "wav", "transcript"  # AISHELL: the folder of its recordings, and the folder of its list beside that
+TIMIT_LABELS = (".PHN", ".phn", ".WRD", ".wrd")  # endings of files beside a recording of TIMIT
+TIMIT_SAMPLES = re.compile(r"\s*[0-9]+ +[0-9]+ +")
+"""The numbers of the first and the last sample, which begin each text of TIMIT: `0 63488 She had`."""
+MOST_NAMED = 12  # lists that an error names
 LONGEST = 4 * LONGEST_TEXT + 1  # bytes of a transcript
 SPEAKERS = (
     re.compile(r"([0-9]+)[-_][0-9]+[-_][0-9]+"),  # LibriSpeech and MLS: SPEAKER-CHAPTER-NUMBER, SPEAKER_BOOK_NUMBER
@@ -85,8 +90,7 @@ def folder_rows(path: Path) -> Rows:
         raise inside_a_table(f"{path}/{table}") if table else no_corpus(path, "holds no recordings")
     lists = lists_among(listing.names)
     if lists and not any(name.lower().endswith((*TRANSCRIPTS, LISTED)) for name in listing.names):
-        advice = "give that list" if path.is_dir() else "unpack it and give that list"
-        raise BadInput(f"{path} has no transcripts beside its recordings, but the list {lists[0]}; {advice}")
+        raise _without_transcripts(path, lists)
     stems = {name: name.removesuffix(PurePosixPath(name).suffix) for name in recordings}
     listed: dict[str, str] = {}
     yield from _read_lists(path, listing, {*stems.values()}, listed)
@@ -105,7 +109,20 @@ def folder_rows(path: Path) -> Rows:
             except BadInput as error:
                 yield name, str(error)
                 continue
+            samples = TIMIT_SAMPLES.match(text)
+            if samples and any(stem + end in names for end in TIMIT_LABELS):
+                text, speaker = text[samples.end() :], PurePosixPath(stem).parent.name
         yield name, {"id": stem.removeprefix("./"), "audio": name, "text": text, "speaker": speaker}
+
+
+def _without_transcripts(path: Path, lists: Sequence[str]) -> BadInput:
+    """Returns the error for a folder or an archive whose texts are in lists with columns, each a corpus of its own."""
+    omitted = [f"{len(lists) - MOST_NAMED} more"] if len(lists) > MOST_NAMED else []
+    named, advice = enumerated([*lists[:MOST_NAMED], *omitted]), "give that list" if len(lists) == 1 else "give one"
+    return BadInput(
+        f"{path} has no transcripts beside its recordings, but the list{'s' * (len(lists) > 1)} {named}; "
+        f"{'' if path.is_dir() else 'unpack it and '}{advice}"
+    )
 
 
 def _speaker(stem: str) -> str | None:

@@ -12,6 +12,7 @@ import pytest
 from workbench.audio.read import read
 from workbench.audio.silero import silero_probabilities
 from workbench.audio.silero_stream import CHUNK, SileroStream
+from workbench.core.visitors import Visitor, present_visitor, visited_by
 from workbench.live import endpointing
 from workbench.live import transcription as live_transcription
 from workbench.live.endpointing import Endpointer, EndpointingLimits
@@ -165,6 +166,20 @@ def test_memory_stays_bounded_over_two_hours_of_audio(loudness: None, monkeypatc
     live.finish()
     assert live.seconds == pytest.approx(7200, abs=0.1) and finished > 1200
     assert longest < 300, "seconds of sound in memory"
+
+
+def test_model_works_for_the_visitor_who_speaks(loudness: None) -> None:
+    visitors: list[Visitor] = []
+
+    def transcribe(samples: np.ndarray) -> Transcript:
+        visitors.append(present_visitor())
+        return transcript_of(samples)
+
+    with visited_by(Visitor("192.0.2.1", "tab")):
+        live = LiveTranscription(transcribe, lambda event: None)
+        live.feed(np.full(RATE, 0.5, np.float32))
+        live.finish()
+    assert set(visitors) == {Visitor("192.0.2.1", "tab")}
 
 
 def test_close_during_a_transcription_returns_and_can_be_repeated(loudness: None) -> None:

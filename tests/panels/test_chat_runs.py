@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from panels.chat import routes
+from panels.chat import live, routes
 from panels.chat.catalogue import catalogue
 from panels.chat.request import Column, read_request
 from panels.chat.routes import chat_routes
@@ -28,6 +28,7 @@ from panels.widgets.samples import read_samples
 from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_families
 from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
+from workbench.core.visitors import Visitor, present_visitor, visited_by
 from workbench.session.conversation import AudioPiece
 from workbench.speech.replay import Sound
 
@@ -263,6 +264,24 @@ def test_closed_websocket_stops_the_generation(client: TestClient, registry: Fak
         socket.receive()
     assert registry.speaker.abandoned.wait(60), "the model continued after the disconnect"
     assert registry.speaker.rows < 6000
+
+
+def test_model_answers_for_the_visitor_who_sent_the_turn(pool: SessionPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    routes_of_chat, visitor = Starlette(routes=chat_routes(pool)), Visitor("192.0.2.1", "tab")
+    visitors: list[Visitor] = []
+
+    async def visited(scope: Any, receive: Any, send: Any) -> None:
+        with visited_by(visitor):
+            await routes_of_chat(scope, receive, send)
+
+    def note(*args: Any) -> None:
+        visitors.append(present_visitor())
+
+    monkeypatch.setattr(live, "answer_columns", note)
+    with TestClient(visited).websocket_connect("/chat/live") as socket:
+        socket.send_bytes(pack(request(), []))
+        assert json.loads(socket.receive_text()) == {"type": "end"}
+    assert visitors == [visitor]
 
 
 def test_unreadable_or_invalid_turn_is_refused_over_the_websocket(client: TestClient) -> None:

@@ -33,6 +33,11 @@ def test_srt_and_vtt_output_matches_literal_examples() -> None:
     )
 
 
+def test_no_arrow_in_the_text_of_a_subrip_file_is_read_as_a_time_line() -> None:
+    written = FORMATS["srt"].write(transcript(Segment(0.0, 2.0, "a ---> b -----> c -->--> d -> e")))
+    assert written == "1\n00:00:00,000 --> 00:00:02,000\na -> b -> c ->-> d -> e\n"
+
+
 @given(segment_lists())
 def test_parsed_subtitles_contain_all_text_within_the_limits(segments: list[Segment]) -> None:
     talk = transcript(*segments, text="")

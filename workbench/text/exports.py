@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from workbench.session.values import Segment, Transcript
 from workbench.text.subtitles import Cue, cues
 
 Writer = Callable[[Sequence[Transcript], Sequence[str]], str]
+
+_ARROW = re.compile(r"--+>")
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,12 @@ def write_txt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 def write_srt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
     """Returns SubRip: numbered cues with times as 00:00:01,500.
 
-    The format has no escapes. `-->` would be read as a time line, so it becomes `->`; all other text stays unchanged.
+    The format has no escapes. `-->` would be read as a time line, so it becomes `->`, also with more hyphens; all other
+    text stays unchanged.
     """
     blocks = []
     for number, cue in enumerate(_cues(transcripts), 1):
-        text = "\n".join(cue.lines).replace("-->", "->")
+        text = _ARROW.sub("->", "\n".join(cue.lines))
         blocks.append(f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n")
     return "\n".join(blocks)
 

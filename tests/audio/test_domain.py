@@ -25,6 +25,7 @@ def test_digit_samples_are_inside_the_domain_and_other_speech_is_outside() -> No
     assert unsure == {name for name in sounds if name.startswith("librivox")}
     assert not any(domain.outside(samples) or domain.outside(samples, confidence=0.95) for samples in sounds.values())
     assert domain.outside(np.zeros(16000, np.float32)) == SILENCE
+    assert domain.outside(np.full(16000, 0.2, np.float32)) == SILENCE, "a constant is nothing to hear"
     assert domain.outside(np.zeros(0, np.float32)) == SILENCE
     assert domain.outside(np.zeros(80, np.float32)) == SILENCE
     assert domain.outside(sounds["three_seven_one.wav"][8000:8080]) is None, "too short to judge, and not silent"

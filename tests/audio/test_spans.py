@@ -171,8 +171,12 @@ def test_spans_and_gaps_cover_the_recording(spans: list[Span], rest: float) -> N
 
 
 def test_frame_levels_are_in_decibels_per_10_ms() -> None:
-    samples = np.concatenate([np.zeros(160), np.full(160, 0.1), np.full(80, 1.0)]).astype(np.float32)
+    square = np.tile([1.0, -1.0], 80)
+    samples = np.concatenate([0 * square, 0.1 * square, square[:80]]).astype(np.float32)
     np.testing.assert_allclose(frame_levels(samples), [-100, -20, 0], atol=1e-4)
+    np.testing.assert_allclose(frame_levels(samples + np.float32(0.5)), [-100, -20, 0], atol=1e-4)
+    many = np.repeat(np.array([0.1, 1.0], np.float32), 61 * RATE) * np.resize(square, 122 * RATE)
+    np.testing.assert_allclose(frame_levels(many), np.repeat([-20, 0], 6100), atol=1e-3)
     assert len(frame_levels(np.zeros(0, dtype=np.float32))) == 0
 
 

@@ -28,16 +28,15 @@ def loud_level(levels: np.ndarray) -> float:
 def amplified(samples: np.ndarray, enough: float = ENOUGH_DB) -> np.ndarray:
     """Returns the samples [n], amplified to the level `enough` if they are quieter, otherwise unchanged.
 
-    The level ignores a constant offset. Amplified samples are returned without it.
+    Amplified samples are returned without a constant offset.
     """
     frames = samples[: len(samples) // FRAME_SHIFT * FRAME_SHIFT].reshape(-1, FRAME_SHIFT)
     if len(frames) == 0:
         return samples
-    means = frames.mean(axis=1, keepdims=True)
-    gain = min(enough - loud_level(frame_levels((frames - means).reshape(-1))), MOST_DB)
+    gain = min(enough - loud_level(frame_levels(frames.reshape(-1))), MOST_DB)
     if gain <= 0:
         return samples
-    louder: np.ndarray = (samples - np.median(means)) * np.float32(10 ** (gain / 20))
+    louder: np.ndarray = (samples - np.median(frames.mean(axis=1))) * np.float32(10 ** (gain / 20))
     return louder
 
 

@@ -15,6 +15,7 @@ from workbench.core.errors import BadInput
 
 _PAUSE_SECONDS = 0.2  # a cut goes to the middle of the quietest part of this length
 _SHORTEST_CAP = 0.1  # seconds
+_BLOCK = 60 * SAMPLE_RATE  # samples whose levels are computed at a time: a long recording is not copied whole
 _SILENCE = 1e-10  # mean square that counts as digital silence: -100 dB
 
 
@@ -36,13 +37,18 @@ class Span:
 
 
 def frame_levels(samples: np.ndarray) -> np.ndarray:
-    """Returns the level of each 10 ms of samples [n] in dB of full scale, float32 [ceil(n / 160)], at least -100."""
+    """Returns the level of each 10 ms of samples [n] in dB of full scale, float32 [ceil(n / 160)], at least -100.
+
+    The level is that of the sound around the mean of the 10 ms, so that a constant offset has no level.
+    """
     usable = len(samples) // FRAME_SHIFT * FRAME_SHIFT
-    frames = samples[:usable].reshape(-1, FRAME_SHIFT)
-    power = np.einsum("ts,ts->t", frames, frames) / FRAME_SHIFT
+    power = [
+        samples[first : min(first + _BLOCK, usable)].reshape(-1, FRAME_SHIFT).var(axis=1)
+        for first in range(0, usable, _BLOCK)
+    ]
     if usable < len(samples):
-        power = np.append(power, np.mean(np.square(samples[usable:])))
-    levels: np.ndarray = 10 * np.log10(np.maximum(power, _SILENCE))
+        power.append(samples[usable:].var(keepdims=True))
+    levels: np.ndarray = 10 * np.log10(np.maximum(np.concatenate([np.empty(0), *power]), _SILENCE))
     return levels.astype(np.float32)
 
 

@@ -89,6 +89,15 @@ def test_padding_excludes_noise_as_loud_as_the_speech(monkeypatch: pytest.Monkey
     assert rounded == [(1.0, 1.3), (5.0, 8.3), (20.0, 20.8)]
 
 
+def test_a_constant_offset_changes_neither_padding_nor_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector(monkeypatch, (10.0, 20.0))
+    samples = np.zeros(31 * RATE, np.float32)
+    samples[10 * RATE : 20 * RATE] = noise(10.0)[0] * 0.1
+    for offset in (0.0, -0.05, 0.5):
+        found = speech_spans(samples + np.float32(offset), ListeningOptions())
+        assert found.spans == (Span(10.0 - PAD_SECONDS, 20.0 + PAD_SECONDS),) and not found.notes, offset
+
+
 def test_speech_longer_than_max_segment_seconds_is_cut_at_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     detector(monkeypatch, (1.0, 70.0))
     samples = noise(75.0)[0]

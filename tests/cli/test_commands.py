@@ -111,7 +111,9 @@ def test_transcript_json_begins_with_the_documented_fields(capsys: Capture) -> N
 def test_several_recordings_give_json_lines_in_order_despite_a_bad_recording(capsys: Capture) -> None:
     words = ("transcribe", "long.wav", "bad.wav", "missing.wav", "short.wav", "-m", "paraformer", "--format", "json")
     status, out, err = run(capsys, *words)
-    assert status == 2 and [json.loads(line)["audio_seconds"] for line in out] == [6.0, 1.0]
+    transcripts = [json.loads(line) for line in out]
+    assert status == 2 and [each["audio_seconds"] for each in transcripts] == [6.0, 1.0]
+    assert [each["file"] for each in transcripts] == ["long.wav", "short.wav"]
     assert [line.split()[:2] for line in err] == [["workbench:", "bad.wav"], ["workbench:", "there"]]
 
 

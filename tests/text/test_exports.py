@@ -111,6 +111,9 @@ def test_json_export_of_several_transcripts_has_one_object_per_line() -> None:
     lines = FORMATS["json"].write(several).split("\n")
     assert [json.loads(line)["text"] for line in lines[:-1]] == ["line\nbreak\u2028here", "b"]
     assert lines[-1] == ""
+    named = [json.loads(line) for line in FORMATS["json"].write(several, ["a.wav", "ü b.wav"]).split("\n") if line]
+    assert [(each["file"], each["text"][-1]) for each in named] == [("a.wav", "e"), ("ü b.wav", "b")]
+    assert [{**each, "file": None} for each in named] == [{"file": None, **json.loads(line)} for line in lines[:-1]]
 
 
 # --- csv ----------------------------------------------------------------------------------------------------------

@@ -154,8 +154,10 @@ def _transcribe(parsed: argparse.Namespace) -> int:
                 if printed in transcripts and parsed.format in ("text", "json"):
                     as_text = parsed.format == "text"
                     # Of several recordings, each line names its own.
-                    prefix = f"{one_line(parsed.audio[printed])}: " if len(parsed.audio) > 1 else ""
-                    output = f"{prefix}{transcripts[printed].text}\n" if as_text else writer.write(transcripts[printed])
+                    names = [parsed.audio[printed]] if len(parsed.audio) > 1 else []
+                    prefix = f"{one_line(names[0])}: " if names else ""
+                    transcript = transcripts[printed]
+                    output = f"{prefix}{transcript.text}\n" if as_text else writer.write(transcript, names)
                     print(output, end="", flush=True)
                 printed += 1
     if parsed.format not in ("text", "json") and transcripts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,8 +94,10 @@ def write_vtt(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
 
 
 def write_json(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:
-    """Returns one JSON object per line and transcript with all its fields; the documented fields come first."""
-    return "".join(each.to_json() + "\n" for each in transcripts)
+    """Returns one JSON object per line and transcript: `file` (if known), then all fields of the transcript."""
+    named = [{"file": name} for name in files] or [{}] * len(transcripts)
+    objects = ({**name, **each.to_dict()} for name, each in zip(named, transcripts, strict=True))
+    return "".join(json.dumps(each, ensure_ascii=False, allow_nan=False) + "\n" for each in objects)
 
 
 def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> str:

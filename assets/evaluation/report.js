@@ -8,7 +8,7 @@
 const ROW = 32; // pixels
 const MAX_HEIGHT = 15e6; // pixels; every browser can scroll an element of this height
 const MAX_CELLS = 4e6; // of the table of an alignment; a larger alignment is not computed
-const FORMULA = /^[=+\-@\t\r]/; // a spreadsheet would take such a cell for a formula
+const FORMULA = /^[=+\-@\t\n\r]/; // a spreadsheet would take such a cell for a formula
 const isEmbedded = location.hash.includes('embedded') && window.parent !== window;
 
 const make = (tag, attributes = {}, ...content) => {
@@ -487,7 +487,7 @@ const start = (data) => {
       const {models: results, ...fields} = exportRecord(row);
       for (const result of results) {
         const record = {...fields, ...result};
-        if (!parts.length) parts.push(`${Object.keys(record).map(csvCell).join(',')}\r\n`);
+        if (!parts.length) parts.push(`\ufeff${Object.keys(record).map(csvCell).join(',')}\r\n`); // spreadsheets need the mark to read UTF-8
         parts.push(`${Object.values(record).map(csvCell).join(',')}\r\n`);
       }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import csv
 import importlib.util
 import json
@@ -299,13 +300,13 @@ def test_audio_players_respect_length_and_size_limits() -> None:
 def test_results_table_is_written_as_csv_and_jsonl(columns: Columns, tmp_path: Path) -> None:
     rows = list(table_rows(columns))
     assert len(rows) == 360 and rows[99]["error"] == "the session ended" and rows[99]["hits"] is None
-    with write_table(columns, tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
+    with write_table(columns, tmp_path / "table.csv").open(encoding="utf-8-sig", newline="") as file:
         csv_rows = list(csv.DictReader(file))
     assert [each["text"] for each in csv_rows] == [each["text"] for each in rows]
     lines = write_table(columns, tmp_path / "table.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == rows
-    formula = of_texts([("one", "=1+1")])
-    assert "'=1+1" in write_table(formula, tmp_path / "formula.csv").read_text(encoding="utf-8")
+    formula = write_table(of_texts([("一", "=1+1")]), tmp_path / "formula.csv").read_bytes()
+    assert b"'=1+1" in formula and formula.startswith(codecs.BOM_UTF8)  # without it, spreadsheets misread the Chinese
     with pytest.raises(BadInput, match=r"no ending of a table; expected \.csv, \.jsonl, \.parquet"):
         write_table(columns, tmp_path / "table.xls")
     with pytest.raises(BadInput, match="cannot be written"):

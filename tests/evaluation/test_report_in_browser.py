@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections.abc import Iterator
@@ -107,7 +108,9 @@ def test_report_table_can_be_sorted_filtered_searched_and_saved(report: Any, col
     expect(report.locator(".count")).to_contain_text(f"{len(ids)} of 600 recordings")
     with report.expect_download() as waiting:
         report.get_by_role("button", name="Save CSV").click()
-    rows = list(csv.DictReader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
+    content = Path(waiting.value.path()).read_bytes()
+    assert content.startswith(codecs.BOM_UTF8)
+    rows = list(csv.DictReader(content.decode("utf-8-sig").splitlines()))
     assert {each["id"] for each in rows} == ids and len(rows) == 3 * len(ids)
     with report.expect_download() as waiting:
         report.get_by_role("button", name="Save JSON").click()

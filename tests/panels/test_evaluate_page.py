@@ -89,7 +89,7 @@ def test_samples_are_evaluated_filtered_exported_and_sent_to_other_tabs(bench: S
     expect(report.locator("#row audio")).to_have_attribute("src", re.compile("^data:audio/flac"))
     with page.expect_download() as waiting:
         page.get_by_role("link", name="CSV").click()
-    rows = list(csv.DictReader(Path(waiting.value.path()).read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader(Path(waiting.value.path()).read_text(encoding="utf-8-sig").splitlines()))
     assert len(rows) == 18 and rows[0]["reference"] == "three seven one"
     with page.expect_download() as waiting:
         report.get_by_role("button", name="Save JSON").click()

@@ -19,6 +19,8 @@ from workbench.text.subtitles import Cue, cues
 
 Writer = Callable[[Sequence[Transcript], Sequence[str]], str]
 
+SPREADSHEET_ENCODING = "utf-8-sig"  # without a byte order mark, spreadsheets assume a legacy 8-bit encoding
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\n", "\r")
 _ARROW = re.compile(r"--+>")
 
 
@@ -117,13 +119,17 @@ def write_csv(transcripts: Sequence[Transcript], files: Sequence[str] = ()) -> s
     return out.getvalue()
 
 
+def spreadsheet_cell(text: str) -> str:
+    """Returns a text as a cell of a CSV file, behind an apostrophe if a spreadsheet would run it as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
 FORMATS = {
     "txt": Format("Plain text", "txt", "text/plain", True, write_txt, timed=False),
     "srt": Format("Subtitles, SubRip", "srt", "application/x-subrip", False, write_srt),
     "vtt": Format("Subtitles, WebVTT", "vtt", "text/vtt", False, write_vtt),
     "json": Format("JSON, one object per recording", "json", "application/json", True, write_json),
-    # Without a byte order mark, spreadsheets assume a legacy 8-bit encoding.
-    "csv": Format("Table, CSV", "csv", "text/csv", True, write_csv, encoding="utf-8-sig"),
+    "csv": Format("Table, CSV", "csv", "text/csv", True, write_csv, encoding=SPREADSHEET_ENCODING),
 }
 
 
@@ -147,4 +153,4 @@ def _cell(text: str) -> str:
     text = text.replace("\r\n", "\n").replace(
         "\r", "\n"
     )  # csv would leave a lone \r unquoted, and readers would end the row there
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\n")) else text
+    return spreadsheet_cell(text)

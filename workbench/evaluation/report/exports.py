@@ -13,9 +13,9 @@ from typing import Any
 from workbench.core.errors import BadInput, Unavailable
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.rows import COUNTED
+from workbench.text.exports import SPREADSHEET_ENCODING, spreadsheet_cell
 
 NO_PYARROW = "Parquet files need pyarrow, which is not installed: pip install pyarrow"
-_LEADING = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take the cell for a formula
 
 
 def table_rows(columns: Columns) -> Iterator[dict[str, Any]]:
@@ -74,18 +74,15 @@ def write_table(columns: Columns, path: str | Path) -> Path:
 
 
 def _csv(columns: Columns, path: Path) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+    with path.open("w", encoding=SPREADSHEET_ENCODING, errors="backslashreplace", newline="") as file:
         writer = None
         for row in table_rows(columns):
             if writer is None:
                 writer = csv.DictWriter(file, list(row))
                 writer.writeheader()
-            writer.writerow({name: cell(value) for name, value in row.items()})
-
-
-def cell(value: Any) -> Any:
-    """Returns a value as a cell of a CSV file: a text that a spreadsheet would run as a formula gets a quote first."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_LEADING) else value
+            writer.writerow(
+                {name: spreadsheet_cell(value) if isinstance(value, str) else value for name, value in row.items()}
+            )
 
 
 def _json(columns: Columns, path: Path) -> None:

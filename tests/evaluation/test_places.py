@@ -148,3 +148,5 @@ def test_missing_recording_is_named_as_its_list_has_it(tmp_path: Path) -> None:
             recordings.source(Utterance("u", "s1/a.wav", "", duration=duration))
         with pytest.raises(BadInput, match=r"there is no file /no/such/a\.wav$"):
             recordings.source(Utterance("u", "/no/such/a.wav", "", duration=duration))
+        with pytest.raises(BadInput, match="there is no file \ud800 below"):  # as 录 in a locale without Chinese
+            recordings.source(Utterance("u", "\ud800", "", duration=duration))

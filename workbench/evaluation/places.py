@@ -273,7 +273,7 @@ def _check_there(place: str, audio: str) -> None:
     with contextlib.suppress(OSError):  # the reader says what else is wrong
         try:
             Path(place).stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, UnicodeEncodeError):  # the latter: a name that no file of this system can have
             below = "" if audio.startswith("/") else " below the folder of the list"
             raise BadInput(f"there is no file {audio:.200}{below}") from None
 

@@ -319,7 +319,8 @@ const start = (data) => {
       for (const row of filteredRows) if (model.counts[0][row] >= 0) { errors += errorCount(model, row); units += referenceLength(model, row); }
       return `${model.name} ${units ? percent(errors / units) : '–'}`;
     });
-    const total = filteredRows.length === count ? `${count.toLocaleString('en')} recordings` : `${filteredRows.length.toLocaleString('en')} of ${count.toLocaleString('en')} recordings`;
+    const all = `${count.toLocaleString('en')} recording${count === 1 ? '' : 's'}`;
+    const total = filteredRows.length === count ? all : `${filteredRows.length.toLocaleString('en')} of ${all}`;
     countLine.textContent = filteredRows.length ? `${total} · ${data.rate}: ${rates.join(', ')}` : `${total}: nothing fits these filters`;
     grid.setAttribute('aria-rowcount', order.length + 1);
   };

@@ -72,9 +72,10 @@ def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
         say(f"workbench: stopped; {_counts(parsed.out)}, and the same command continues the run")
         return stopped_status()
     if skipped > MOST_SHOWN:
-        say(f"workbench: {skipped - MOST_SHOWN} more rows cannot be used; skipped.jsonl in {parsed.out} has them all")
+        omitted = counted(skipped - MOST_SHOWN, "more row")
+        say(f"workbench: {omitted} cannot be used; skipped.jsonl in {parsed.out} has them all")
     if outcome.torn:
-        say(f"workbench: {outcome.torn} damaged rows of an earlier run were computed again")
+        say(f"workbench: computed {counted(outcome.torn, 'damaged row')} of an earlier run again")
     progress.show(1.0, "writing the report")
     try:
         found = make_report(outcome.evaluation)
@@ -133,7 +134,8 @@ def lines(outcome: Outcome, found: Overview) -> Iterator[str]:
             )
         )
     yield from aligned(rows)
-    yield f"{outcome.computed} results computed in {outcome.seconds:.1f} s; all are in {outcome.evaluation.path}"
+    computed = counted(outcome.computed, "result")
+    yield f"{computed} computed in {outcome.seconds:.1f} s; all are in {outcome.evaluation.path}"
 
 
 def _percent(rate: float | None) -> str:

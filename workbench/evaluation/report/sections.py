@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from workbench.core.phrases import counted
 from workbench.display.html import Html, element, joined
 from workbench.display.words import error_rate
 from workbench.evaluation.report.columns import Columns
@@ -100,7 +101,7 @@ def overview_section(columns: Columns, figures: Overview) -> Html:
         + ("" if marking == columns.normaliser_version else f" Errors are marked after its version {marking}."),
         "RTFx is seconds of sound per second of computing; memory is the most that a worker's process had in use.",
         *([ALL_RIGHT] if any(each.primary.rate == each.primary.high == 0 for each in figures.models) else []),
-        *([f"{failed} failed recordings have no score and do not count in the rates."] if failed else []),
+        *([f"Failed recordings ({failed}) have no score and do not count in the rates."] if failed else []),
     ]
     return _section("overview", "Overview", _table(head, rows, css="first"), _notes(notes))
 
@@ -282,7 +283,8 @@ def origin_section(columns: Columns) -> Html:
         facts = [
             (
                 "Manifest",
-                f"{corpus.path} ({corpus.format}): {corpus.utterances} recordings, {corpus.skipped} rows skipped",
+                f"{corpus.path} ({corpus.format}): {counted(corpus.utterances, 'recording')}, "
+                f"{counted(corpus.skipped, 'row')} skipped",
             ),
             ("Digest of the corpus", corpus.digest),
             ("Normaliser", f"{columns.normaliser}, version {columns.normaliser_version}"),
@@ -301,7 +303,7 @@ def origin_section(columns: Columns) -> Html:
         ]
         omitted = len(columns.skipped) - MOST_SKIPPED
         after = [element("p", f"and {omitted} more", class_="quiet")] if omitted > 0 else []
-        title = element("summary", f"{len(columns.skipped)} rows of the manifest could not be used")
+        title = element("summary", f"{counted(len(columns.skipped), 'row')} of the manifest could not be used")
         parts.append(element("details", title, element("ul", *listed), *after))
     return _section("origin", "What made these results", *parts)
 

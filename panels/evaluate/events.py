@@ -13,7 +13,7 @@ from typing import Any
 import gradio as gr
 
 from panels.evaluate.corpus import example, server_path, uploaded_corpus
-from panels.evaluate.run import NOT_KEPT, Compute, Job, Results, Step, evaluate, new_folder, opened, run
+from panels.evaluate.run import CORPUS, NOT_KEPT, Compute, Job, Results, Step, evaluate, new_folder, opened, run
 from panels.evaluate.view import result_html, status_html
 from panels.running.cancel import ActiveRuns
 from panels.running.choices import chosen_offers, offers
@@ -92,7 +92,7 @@ class EvaluateActions:
         limit_count = read_limit(limit)
         folder = new_folder(upload_folder())
         if files:
-            manifest = str(uploaded_corpus(files, folder / "corpus"))
+            manifest = str(uploaded_corpus(files, folder / CORPUS))
         else:
             manifest = str(server_path(server_folder, self.pool.guard)) if server_folder.strip() else example()
         keys = [each.cell.value for each in models]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled
@@ -26,6 +26,7 @@ from workbench.registry.registry import Registry
 from workbench.serving.admission.guard import Guard
 
 EVALUATION = "evaluation"  # the kind of these calls in the server's queue
+CORPUS = "corpus"  # the folder of uploaded files below that of a job
 BEAT = 0.4  # seconds between two lines of progress
 NOT_KEPT = "these results are not kept any more; run or open the evaluation again"
 
@@ -177,9 +178,19 @@ def opened(evaluation: Evaluation, folder: Path, seconds: float = 0.0) -> Result
 
     Raises `BadInput` if there are none.
     """
-    columns = read_columns(evaluation)
+    columns = _as_uploaded(read_columns(evaluation), folder / CORPUS)
     figures = overview(columns)
     folder.mkdir(parents=True, exist_ok=True)
     results = Results(secrets.token_urlsafe(16), evaluation, columns, figures, folder, seconds)
     save_page(page(columns, sounds_in(evaluation), figures), results.report)
     return results
+
+
+def _as_uploaded(columns: Columns, corpus: Path) -> Columns:
+    """Returns columns whose manifest is named as it was uploaded, without the folder on the server that keeps it."""
+    if columns.run is None or not Path(columns.run.manifest.path).is_relative_to(corpus):
+        return columns
+    name = Path(columns.run.manifest.path).relative_to(corpus).as_posix()
+    path = "uploaded files" if name == "." else name
+    renamed = replace(columns.run, manifest=replace(columns.run.manifest, path=path))
+    return replace(columns, run=renamed, title=f"Evaluation over {PurePosixPath(path).name}")

@@ -8,6 +8,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +18,7 @@ import soundfile
 
 from panels.evaluate.corpus import check_upload, example, uploaded_corpus
 from panels.evaluate.events import EvaluateActions
-from panels.evaluate.run import opened
+from panels.evaluate.run import opened, run
 from panels.running.sessions import SessionPool
 from panels.widgets.recording_actions import first_fault_html
 from tests.panels.conftest import Served, serve
@@ -264,6 +265,21 @@ def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> 
         archive.writestr("list.csv", "audio,text\na.wav,one two\n")
         archive.writestr("._list.csv", b"\0\5\x16\7\0\2\0\0")
     assert uploaded_corpus([str(tmp_path / "c.zip")], tmp_path / "corpus").name == "list.csv"
+
+
+@pytest.mark.parametrize(("name", "shown"), [("list.csv", "list.csv"), ("a.txt", "uploaded files")])
+def test_report_of_an_upload_names_no_folder_of_the_server(tmp_path: Path, name: str, shown: str) -> None:
+    tone(tmp_path / "a.wav")
+    (tmp_path / name).write_text("audio,text\na.wav,seven\nb.wav\n")
+    pool = SessionPool(FakeRegistry())  # type: ignore[arg-type]
+    actions = EvaluateActions(pool, FakeEvaluation())
+    files = [str(tmp_path / "a.wav"), str(tmp_path / name)]
+    job = actions.job(files, "", ["fake/sense|pytorch"], "basic", "")
+    *_, last = run(pool.registry, job, Event(), actions.compute)
+    assert last.results is not None
+    text = last.results.report.read_text(encoding="utf-8")
+    assert f"Evaluation over {shown}<" in text and str(job.folder) not in text
+    assert ("1 row of the manifest could not be used" in text) == (name == "list.csv")
 
 
 def test_recordings_of_one_name_are_sent_to_other_tabs_as_different_files(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The connections of a server: headers that are too large or too slow, and those that are neither."""
+"""The connections of a server: headers that are too large or too slow, chunks and frames that are too many, and those
+that are none of it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
@@ -19,7 +22,7 @@ from websockets.sync.client import connect
 
 from tests.support.waits import until
 from workbench.serving import http_protocol
-from workbench.serving.http_protocol import BoundedHttpProtocol
+from workbench.serving.http_protocol import MOST_SMALL_CHUNKS, BoundedHttpProtocol
 
 LONG = 0.6  # seconds; longer than a header may take in these tests
 BEGINNING = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
@@ -41,9 +44,18 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     async def refuse(websocket: WebSocket) -> None:
         await websocket.send_denial_response(PlainTextResponse("no", 404))
 
-    routes = [Route("/", slow), WebSocketRoute("/echo", echo), WebSocketRoute("/no", refuse)]
+    async def count(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(str(len(await request.body())))
+
+    routes = [
+        Route("/", slow),
+        Route("/count", count, methods=["POST"]),
+        WebSocketRoute("/echo", echo),
+        WebSocketRoute("/no", refuse),
+    ]
     app = Starlette(routes=routes)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, http=BoundedHttpProtocol, log_level="error"))
+    settings = {"ws_ping_interval": LONG / 4, "ws_ping_timeout": LONG / 4, "log_level": "warning"}
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http=BoundedHttpProtocol, **settings))  # type: ignore[arg-type]
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -96,6 +108,75 @@ def test_complete_request_may_take_longer_than_a_header(port: int) -> None:
         client.send("hello")
         assert client.recv(timeout=20) == "hello"
         assert not client.protocol.extensions, "a compressed message can be a thousand times as large as what came"
+
+
+def chunked(port: int, *pieces: bytes) -> bytes:
+    beginning = b"POST /count HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return reply_to(port, beginning, *pieces)
+
+
+def test_body_of_too_many_small_chunks_is_refused(port: int) -> None:
+    small, large, end = b"1\r\nx\r\n", b"400\r\n" + b"x" * 1024 + b"\r\n", b"0\r\n\r\n"
+    few, many = MOST_SMALL_CHUNKS // 2, MOST_SMALL_CHUNKS + 1
+    assert chunked(port, few * small, 2 * few * large, end).endswith(str(few + 2 * few * 1024).encode())
+    assert chunked(port, small * many, end).startswith(b"HTTP/1.1 400")
+
+
+def test_invalid_chunk_after_the_answer_leaves_no_error_in_the_log(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert b"404 Not Found" in connection.recv(1 << 16)
+        connection.sendall(b"no number\r\n")
+        assert connection.recv(1 << 16) == b""
+    assert not [each for each in caplog.records if each.levelname != "WARNING"]
+
+
+MASK = bytes(4)
+PING, SMALL, LARGE = b"\x89\x80" + MASK, b"\x00\x81" + MASK + b"a", b"\x00\xfe\x02\x00" + MASK + b"a" * 512
+BEGIN, END = b"\x01\x80" + MASK, b"\x80\x80" + MASK  # of a text in pieces
+
+
+def frames(port: int, *pieces: bytes) -> bytes:
+    """Returns what a websocket that echoes one message sends after the handshake, until its end."""
+    handshake = b"GET /echo HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    key = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(handshake + key)
+        assert b"101 Switching" in connection.recv(1 << 16)
+        found = b""
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            while received := connection.recv(1 << 16):
+                found += received
+        except ConnectionError:  # closed while there was more to read
+            pass
+    return found
+
+
+@pytest.mark.parametrize("flood", [PING * 400, BEGIN + SMALL * 400])
+def test_too_many_frames_without_a_message_end_a_websocket(port: int, flood: bytes) -> None:
+    assert b"too many pings" in frames(port, flood, flood)
+
+
+@pytest.mark.parametrize("harmless", [PING * 20 + BEGIN + SMALL + END, BEGIN + LARGE * 400 + END])
+def test_few_pings_and_pieces_are_allowed(port: int, harmless: bytes) -> None:
+    assert frames(port, harmless).endswith(b"a" * harmless.count(b"a"))
+
+
+def test_invalid_text_ends_a_websocket_and_leaves_no_error_in_the_log(
+    port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert b"not UTF-8" in frames(port, b"\x81\x81" + MASK + b"\xff")
+    assert b"not UTF-8" in frames(port, b"\x01\x81" + MASK + b"\xc3" + END)
+    assert not caplog.records
+
+
+def test_client_that_answers_no_ping_loses_its_connection_unless_the_server_does_not_read(port: int) -> None:
+    with connect(f"ws://127.0.0.1:{port}/echo", ping_interval=None) as client:
+        client.send("hello")  # the next message is read when the application asks for it
+        assert client.recv(timeout=20) == "hello"
+    assert b"keepalive ping timeout" in frames(port)
 
 
 def test_refused_websocket_gets_the_body_and_leaves_no_error_in_the_log(

@@ -1,4 +1,4 @@
-"""HTTP/1.1 for the servers: uvicorn's protocol on h11, with limits for the header of a request.
+"""HTTP/1.1 for the servers: uvicorn's protocol on h11, with limits for the header of a request and for its chunks.
 
 The other parser that uvicorn knows, httptools, keeps a header of any length in memory, and blocks the server while it
 grows. Neither limits the time.
@@ -7,23 +7,33 @@ grows. Neither limits the time.
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from workbench.serving.websocket_protocol import bounded_websockets
+
 LARGEST_HEADER = 1 << 20  # bytes; as much as the limit `header_kb` may be, which is checked when a header is complete
 _NAMED = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
+SMALL_CHUNK, MOST_SMALL_CHUNKS = 64, 10_000  # bytes, and in one body: each takes as long to read as a large one
 HEADER_SECONDS = 60.0  # from a new connection, or the first byte of a header, to the end of the header
 
 
 class _Connection(h11.Connection):
     """Reads requests. A target with a name, as `http://localhost/health`, becomes its path (RFC 9112, 3.2.2)."""
 
+    _small_chunks = 0
+
     def next_event(self) -> Any:
         event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._small_chunks = 0
+        elif isinstance(event, h11.Data) and len(event.data) < SMALL_CHUNK:
+            self._small_chunks += 1
+            if self._small_chunks > MOST_SMALL_CHUNKS:
+                raise h11.RemoteProtocolError("the body comes in too many small chunks")
         if isinstance(event, h11.Request) and (named := _NAMED.match(event.target)):
             target = b"/" + event.target[named.end() :].removeprefix(b"/")
             headers = list(event.headers.raw_items())
@@ -31,24 +41,10 @@ class _Connection(h11.Connection):
         return event
 
 
-@functools.cache
-def _completing(protocol: Any) -> Any:
-    """Returns a protocol for websockets to which a handshake that was refused with a body is complete.
-
-    uvicorn 0.54 takes it for one without an answer, and logs an error, so a client could fill the log.
-    """
-
-    class Completing(protocol):
-        async def send(self, message: Any) -> None:
-            await super().send(message)
-            if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-                self.handshake_complete = True
-
-    return Completing
-
-
 class BoundedHttpProtocol(H11Protocol):
-    """A connection that is closed if the header of a request grows too large, or does not come in time."""
+    """A connection that is closed if the header of a request grows too large, or does not come in time, or if its body
+    comes in too many small chunks.
+    """
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
@@ -56,7 +52,7 @@ class BoundedHttpProtocol(H11Protocol):
         self.config.ws_per_message_deflate = False  # zeros would become a thousand times as many, and sound stays large
         websockets: Any = self.ws_protocol_class
         if websockets is not None:
-            self.ws_protocol_class = _completing(websockets)
+            self.ws_protocol_class = bounded_websockets(websockets)
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -66,6 +62,12 @@ class BoundedHttpProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._wait_for_header()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # the answer has begun, and has no place for another status
+            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

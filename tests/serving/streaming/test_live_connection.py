@@ -1,8 +1,10 @@
-"""A client of a websocket that does not read: it is not heard meanwhile, and counts as gone after a while."""
+"""Clients of a websocket that do not read, or that send while the server works; and the threads of a connection."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from tests.support.coroutines import finished
 from workbench.serving.streaming import live_connection
-from workbench.serving.streaming.live_connection import MOST_UNSENT, Connection
+from workbench.serving.streaming.live_connection import MOST_UNHEARD, MOST_UNSENT, Connection
 
 MESSAGE = {"type": "websocket.receive", "text": "{}"}
 
@@ -72,5 +74,64 @@ def test_client_that_never_reads_loses_its_connection(monkeypatch: pytest.Monkey
             with pytest.raises(WebSocketDisconnect):
                 await connection.receive()
         assert connection.stop.is_set() and not socket.closed, "there is nobody to say it to"
+
+    finished(asyncio.wait_for(converse(), 30))
+
+
+class SendingSocket(DeafSocket):
+    """A websocket of a client that sends messages of a megabyte without a pause, and then leaves."""
+
+    def __init__(self, messages: int) -> None:
+        super().__init__()
+        self.messages, self.received = messages, 0
+
+    async def receive(self) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        if self.received == self.messages:
+            return {"type": "websocket.disconnect", "code": 1001}
+        self.received += 1
+        return {"type": "websocket.receive", "bytes": bytes(1 << 20)}
+
+
+def test_messages_are_received_ahead_within_a_limit() -> None:
+    async def converse() -> None:
+        socket, most = SendingSocket(100), MOST_UNHEARD >> 20
+        connection = Connection(socket, idle_seconds=30)  # type: ignore[arg-type]
+        async with connection.open():
+            await asyncio.sleep(0.05)
+            assert socket.received == 0, "nobody has asked for a message"
+            for heard in range(1, 4):
+                await connection.receive()
+                await asyncio.sleep(0.05)
+                assert most - 1 <= socket.received - heard <= most + 1 and not connection.stop.is_set()
+
+    finished(asyncio.wait_for(converse(), 30))
+
+
+def test_work_stops_as_soon_as_the_client_leaves() -> None:
+    async def converse() -> None:
+        connection = Connection(SendingSocket(3), idle_seconds=30)  # type: ignore[arg-type]
+        async with connection.open():
+            await connection.receive()
+            assert await connection.in_thread(connection.stop.wait, 20), "it works for somebody who has left"
+            with pytest.raises(WebSocketDisconnect) as caught:
+                await connection.receive()
+            assert caught.value.code == 1001
+
+    finished(asyncio.wait_for(converse(), 30))
+
+
+def test_connections_that_wait_for_models_leave_threads_to_other_requests() -> None:
+    released = threading.Event()
+
+    async def converse() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            connections = [Connection(DeafSocket(), idle_seconds=30) for _ in range(40)]  # type: ignore[arg-type]
+            for each in connections:
+                await stack.enter_async_context(each.open())
+            waiting = [asyncio.create_task(each.in_thread(released.wait, 20)) for each in connections]
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: not released.is_set()), 10)
+            released.set()
+            assert all(await asyncio.gather(*waiting))
 
     finished(asyncio.wait_for(converse(), 30))

@@ -11,7 +11,6 @@ than the model works has to wait.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.core.visitors import present_visitor
-from workbench.live.endpointing import Endpointer
+from workbench.live.endpointing import Endpointer, SpeechSegment
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
 from workbench.serving.admission.refusals import refusal_of_page
@@ -32,7 +31,6 @@ from workbench.serving.streaming.live_connection import (
     LiveRequest,
     PcmDecoder,
     counted,
-    in_thread,
     live_request,
     transcriber,
 )
@@ -48,7 +46,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
                     first = _json_of(await connection.receive())
                     if not isinstance(first, Mapping):
                         raise Refusal("the first message is not a JSON object; reload the page")
-                    page_request = await in_thread(live_request, service, first)
+                    page_request = await connection.in_thread(live_request, service, first)
                     await _transcribe_live(service, connection, recording, page_request)
             except WebSocketDisconnect:
                 raise
@@ -63,7 +61,7 @@ async def _transcribe_live(
     if request.model is None:
         await _notice(connection, sound, Endpointer(request.limits))
         return
-    opened = await in_thread(transcriber, service, request.model, connection.stop)
+    opened = await connection.in_thread(transcriber, service, request.model, connection.stop)
     transcribe, busy, _ = opened
     on_event = counted(service, recording, request.model, lambda event: connection.say(page_event(event)))
     live = LiveTranscription(transcribe, on_event, request.limits, busy)
@@ -73,21 +71,21 @@ async def _transcribe_live(
             message = await connection.receive()
             if content := message.get("bytes"):
                 for piece in _pieces(content):
-                    await in_thread(live.feed, sound.samples(piece))
+                    await connection.in_thread(live.feed, sound.samples(piece))
                 continue
             fields = _json_of(message)
             kind = fields.get("type") if isinstance(fields, Mapping) else None
             if kind in ("commit", "stop"):
-                await in_thread(live.feed, sound.rest())
+                await connection.in_thread(live.feed, sound.rest())
             if kind == "commit":
-                await in_thread(live.commit)
+                await connection.in_thread(live.commit)
             elif kind == "stop":
-                await in_thread(live.finish)
+                await connection.in_thread(live.finish)
                 connection.say({"type": "end", "seconds": live.seconds})
                 return
     finally:
         connection.stop.set()
-        await asyncio.to_thread(live.close)
+        await connection.in_thread(live.close)
 
 
 def _json_of(message: Mapping[str, Any]) -> Any:
@@ -104,9 +102,7 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
     speaking = 0
     while True:
         content = (await connection.receive()).get("bytes")
-        came = [sound.samples(piece) for piece in _pieces(content)] if content else [sound.rest()]
-        ended = [each for samples in came for each in endpointer.feed(samples)]
-        ended += [] if content else endpointer.finish()
+        ended = await connection.in_thread(_speech_in, content, sound, endpointer)
         present = endpointer.present()
         for each in (*ended, *([present] if present else [])):
             if each.number > speaking:
@@ -118,6 +114,13 @@ async def _notice(connection: Connection, sound: PcmDecoder, endpointer: Endpoin
         if not content:
             connection.say({"type": "end", "seconds": endpointer.seconds})
             return
+
+
+def _speech_in(content: bytes | None, sound: PcmDecoder, endpointer: Endpointer) -> list[SpeechSegment]:
+    """Returns the segments of speech that end in the next piece of sound; without one, the sound ends."""
+    came = [sound.samples(piece) for piece in _pieces(content)] if content else [sound.rest()]
+    ended = [each for samples in came for each in endpointer.feed(samples)]
+    return ended if content else [*ended, *endpointer.finish()]
 
 
 def _pieces(content: bytes) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ import contextvars
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,8 @@ SILENCES = (200, 5000)  # ms
 LARGEST_MESSAGE = 1 << 20  # bytes: more than ten seconds of sound
 MOST_UNSENT = 256  # messages that wait for a client; then the client has to read before it is heard again
 SENDING_SECONDS = 60.0  # how long a client may take to read a message
+MOST_UNHEARD = 16 << 20  # bytes that are received before they are used: minutes of sound, while a model loads
+MESSAGE_BYTES = 200  # of memory, beside the content of a message
 
 
 class PcmDecoder:
@@ -159,7 +162,12 @@ def _until(stop: threading.Event, events: Any) -> Any:
 
 
 class Connection:
-    """A websocket whose messages are sent in order, from any thread."""
+    """A websocket whose messages are sent in order, from any thread.
+
+    It receives ahead of `receive`, within a limit. So the answers to its pings are seen while a model loads, and
+    `stop` is set as soon as the client leaves. It has threads of its own: the calls of many connections may wait for
+    models, and the threads of the event loop are few.
+    """
 
     def __init__(self, socket: WebSocket, idle_seconds: float):
         self.socket = socket
@@ -170,6 +178,17 @@ class Connection:
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self._room.set()
+        self._unheard: asyncio.Queue[Message] = asyncio.Queue()
+        self._unheard_bytes = 0
+        self._changed = asyncio.Event()  # set when there is room for messages to come
+        self._left: Message | None = None  # the message that the client has left
+        self._hearing: asyncio.Task[None] | None = None  # begins with the first message that is asked for
+        self._threads = ThreadPoolExecutor(2, "live recording")  # the second ends work that occupies the first
+
+    async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function in a thread, in the context of the connection."""
+        context = contextvars.copy_context()
+        return await self._loop.run_in_executor(self._threads, context.run, function, *arguments)
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Puts a message into the queue of messages to send."""
@@ -197,18 +216,36 @@ class Connection:
 
         Raises `Refusal` if none comes for too long, and `WebSocketDisconnect` if the client has left or does not read.
         """
+        if self._hearing is None:
+            self._hearing = asyncio.create_task(self._hear())
         await self._room.wait()
         if self._sending.done():
             raise WebSocketDisconnect
         try:
-            message = await asyncio.wait_for(self.socket.receive(), self._idle_seconds)
+            message = await asyncio.wait_for(self._unheard.get(), self._idle_seconds)
         except TimeoutError:
             raise Refusal(
                 f"nothing came for {spoken_seconds(self._idle_seconds)}, so the connection was closed", status=408
             ) from None
-        if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code") or 1000)
+        self._unheard_bytes -= _memory(message)
+        self._changed.set()
+        if self._left is not None:
+            raise WebSocketDisconnect(self._left.get("code") or 1000)
         return message
+
+    async def _hear(self) -> None:
+        """Receives messages for `receive` as they come."""
+        while self._left is None:
+            message = await self.socket.receive()
+            if message["type"] == "websocket.disconnect":
+                self._left = message
+                self.stop.set()
+            self._unheard_bytes += _memory(message)
+            self._unheard.put_nowait(message)
+            await asyncio.sleep(0)  # a client that sends thousands of small messages must not hold up others
+            while self._unheard_bytes > MOST_UNHEARD:
+                self._changed.clear()
+                await self._changed.wait()
 
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -218,6 +255,7 @@ class Connection:
         try:
             with contextlib.suppress(WebSocketDisconnect):
                 yield
+            self._end_hearing()
             self._loop.call_soon(self._put, None)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
                 await self._sending
@@ -225,6 +263,13 @@ class Connection:
         finally:
             self.stop.set()
             self._sending.cancel()
+            self._end_hearing()
+            self._threads.shutdown(wait=False)
+
+    def _end_hearing(self) -> None:
+        """Receives nothing more: a client whose connection ends takes no memory."""
+        if self._hearing is not None:
+            self._hearing.cancel()
 
     async def _send(self) -> None:
         try:
@@ -238,6 +283,6 @@ class Connection:
             self._room.set()
 
 
-async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function in a thread, in the context of the connection."""
-    return await asyncio.to_thread(contextvars.copy_context().run, function, *arguments)
+def _memory(message: Message) -> int:
+    """Returns about how many bytes of memory a message takes."""
+    return len(message.get("bytes") or message.get("text") or "") + MESSAGE_BYTES

@@ -6,7 +6,6 @@ than the model works has to wait.
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import secrets
 from collections.abc import Mapping
@@ -29,7 +28,6 @@ from workbench.serving.streaming.live_connection import (
     LiveModel,
     PcmDecoder,
     counted,
-    in_thread,
     live_model,
     transcriber,
 )
@@ -230,7 +228,9 @@ async def realtime(service: Service, socket: WebSocket) -> None:
 async def _converse(service: Service, connection: Connection, recording: LiveRecording) -> None:
     model = connection.socket.query_params.get("model", "")
     if model:
-        await in_thread(live_model, service, model)  # an unknown name ends the connection, as 404 ends a request
+        await connection.in_thread(
+            live_model, service, model
+        )  # an unknown name ends the connection, as 404 ends a request
     session = Realtime(service, connection, recording, model)
     try:
         while True:
@@ -242,7 +242,7 @@ async def _converse(service: Service, connection: Connection, recording: LiveRec
                 event = parsed(message["text"])
                 if not isinstance(event, dict):
                     raise BadInput("an event is a JSON object with a type")
-                await in_thread(session.take, event)
+                await connection.in_thread(session.take, event)
             except WebSocketDisconnect:
                 raise
             except ValueError:
@@ -251,7 +251,7 @@ async def _converse(service: Service, connection: Connection, recording: LiveRec
                 session.refuse(error, event.get("event_id") if isinstance(event, dict) else None)
     finally:
         connection.stop.set()
-        await asyncio.to_thread(session.close)
+        await connection.in_thread(session.close)
 
 
 def realtime_routes(service: Service) -> list[BaseRoute]:

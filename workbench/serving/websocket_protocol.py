@@ -1,0 +1,92 @@
+"""Websockets for the servers: uvicorn's protocol, with a limit for the frames that hold no whole message.
+
+Messages are bounded elsewhere: uvicorn refuses those that are too large, and reads one at a time. Pings, and pieces of
+messages, it takes without a limit.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+SMALL_PIECE = 512  # bytes: a piece of a message of at least as many is not a spare frame
+SLICE = 1 << 14  # bytes that are parsed before the end of a connection is noticed
+MOST_SPARE, SPARE_PER_SECOND = 200, 50  # spare frames at once, and as many as may come for long
+FLOOD, INVALID_TEXT = 1008, 1007  # codes with which a connection is closed (RFC 6455, 7.4.1)
+
+
+@functools.cache
+def bounded_websockets(protocol: Any) -> Any:
+    """Returns uvicorn's protocol for websockets with these changes:
+
+    - A client that sends many pings, pongs or small pieces of messages loses its connection.
+    - An invalid text ends the connection, and the log stays empty.
+    - A client counts as present while the server does not read: its answer to a ping may wait among its messages.
+    - A handshake that was refused with a body is complete. uvicorn 0.54 takes it for one without an answer, and logs
+      an error, so a client could fill the log.
+    """
+
+    class Bounded(protocol):
+        _spare, _counted_at = 0.0, 0.0  # spare frames that count, and when they were counted
+
+        def data_received(self, data: bytes) -> None:
+            for start in range(0, len(data), SLICE):
+                if self.transport.is_closing():  # what follows the end of a connection is not read
+                    return
+                super().data_received(data[start : start + SLICE])
+
+        async def send(self, message: Any) -> None:
+            await super().send(message)
+            if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+                self.handshake_complete = True
+
+        def handle_ping(self, *event: Any) -> None:
+            if self._may_send_spare():
+                super().handle_ping(*event)
+
+        def handle_pong(self, event: Any) -> None:
+            if self._may_send_spare():
+                super().handle_pong(event)
+
+        def handle_cont(self, event: Any) -> None:
+            if len(event.data) >= SMALL_PIECE or self._may_send_spare():
+                super().handle_cont(event)
+
+        def send_receive_event_to_app(self, *event: Any) -> None:
+            if self.curr_msg_data_type == "text" and not _is_text(self.frames):
+                self._fail(INVALID_TEXT, "a text is not UTF-8")
+            else:
+                super().send_receive_event_to_app(*event)
+
+        def keepalive_timeout(self) -> None:
+            if self.read_paused:
+                self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            else:
+                super().keepalive_timeout()
+
+        def _may_send_spare(self) -> bool:
+            """Counts a spare frame, and closes the connection of a client that sends too many."""
+            now = time.monotonic()
+            self._spare = max(0.0, self._spare - SPARE_PER_SECOND * (now - self._counted_at)) + 1
+            self._counted_at = now
+            if self._spare > MOST_SPARE:
+                self._fail(FLOOD, "too many pings or small pieces of messages")
+            return self._spare <= MOST_SPARE
+
+        def _fail(self, code: int, reason: str) -> None:
+            if not self.close_sent and not self.transport.is_closing():
+                self.conn.fail(code, reason)
+                self.transport.write(b"".join(self.conn.data_to_send()))
+                self.close_sent = True
+                self.transport.close()
+
+    return Bounded
+
+
+def _is_text(frames: list[bytes]) -> bool:
+    try:
+        b"".join(frames).decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -28,6 +28,7 @@ def bounded_websockets(protocol: Any) -> Any:
     """
 
     class Bounded(protocol):
+        close_sent: bool
         _spare, _counted_at = 0.0, 0.0  # spare frames that count, and when they were counted
 
         def data_received(self, data: bytes) -> None:

@@ -74,7 +74,7 @@ class ParaformerNetwork(nn.Module):
         cif = self.predictor(encoded, lengths, tap, cif_residual)
         if not cif.embeddings.shape[1]:
             return ParaformerOutput(None, cif, encoded)
-        counts = None if lengths is None else cif.counts
+        counts = None if len(features) == 1 else cif.counts  # rows of equal length may fire fewer tokens than others
         return ParaformerOutput(self.decoder(encoded, lengths, cif.embeddings, counts, tap, bias), cif, encoded)
 
 

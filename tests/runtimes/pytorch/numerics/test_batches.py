@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.inner_stages import opened
 from tests.support.tiny_checkpoints import noise
+from workbench.audio.read import read
 from workbench.core.errors import BadInput
 from workbench.pipelines.recognition import speech_session
 from workbench.pipelines.recognition.padding import MOST_PADDED, padded_batches
@@ -19,6 +21,7 @@ from workbench.session.values import Transcript
 
 MODELS = ("demo sensevoice", "demo paraformer", "tiny sensevoice", "tiny paraformer")
 SECONDS = (1.3, 0.25, 2.0, 1.3, 0.6)
+SAMPLE = Path(__file__).parents[4] / "assets" / "samples" / "three_seven_one.wav"
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -54,6 +57,17 @@ def test_batched_chunks_equal_single_chunks(session: Any) -> None:
         if pipeline.model.predictor.upsample and actual.logits is not None:
             count = len(actual.logits)
             assert is_close(network.fine_alphas(actual.encoded, count), network.fine_alphas(expected.encoded, count))
+
+
+def test_chunks_of_equal_length_may_have_different_numbers_of_tokens(session: Any) -> None:
+    pipeline = session.recogniser
+    spoken = read(SAMPLE).samples
+    quiet = np.concatenate([spoken[: len(spoken) // 2], np.zeros(len(spoken) - len(spoken) // 2, np.float32)])
+    chunks, options = [quiet, spoken, 0 * spoken], pipeline.options_class()
+    single = [pipeline.recognise(chunk, options) for chunk in chunks]
+    assert pipeline.recognise_many(chunks, options) == single
+    if session.model == "demo paraformer":
+        assert len({len(each.ids) for each in single}) == len(chunks)
 
 
 def test_batched_transcripts_equal_single_transcripts_beside_an_unreadable_recording(

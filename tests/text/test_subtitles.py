@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from tests.support.exported_transcripts import (
 )
 from workbench.session.values import Segment, Token
 from workbench.text.exports import FORMATS
+from workbench.text.scripts import display_width
 from workbench.text.subtitles import cues, tokens_in
 
 
@@ -51,6 +53,13 @@ def test_parsed_subtitles_contain_all_text_within_the_limits(segments: list[Segm
     assert [start for start, _, _ in vtt] == sorted(start for start, _, _ in vtt)
     characters = sorted("".join("".join(lines) for _, _, lines in vtt).replace(" ", ""))
     assert characters == sorted("".join("".join(segment.text.split()) for segment in segments))
+
+
+@pytest.mark.parametrize("text", [f"\u200b {'A' * 41} …", f"\u200b \u00ad{'A' * 41}🙂", f"\u0301 {'x' * 42} y"])
+def test_letters_without_width_leave_lines_within_the_limit(text: str) -> None:
+    lines = [line for cue in cues([Segment(0.0, 5.0, text)]) for line in cue.lines]
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(display_width(line) <= 42 and line == line.strip() for line in lines)
 
 
 @given(texts, st.floats(0.5, 120))

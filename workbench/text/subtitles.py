@@ -47,10 +47,6 @@ class Atom:
     start: float
     end: float
 
-    @property
-    def columns(self) -> int:
-        return display_width(self.text)
-
 
 def cues(segments: Iterable[Segment]) -> list[Cue]:
     """Returns the cues of segments in any order, sorted by start. A segment without text has none."""
@@ -156,7 +152,7 @@ def _parts(text: str) -> list[str]:
         if display_width(parts[-1] + char) > LINE_COLUMNS:
             parts.append("")
         parts[-1] += char
-    return [part for part in parts if part.strip()]
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _letter_times(segment: Segment) -> list[tuple[float, float]]:
@@ -190,14 +186,12 @@ def _letter_times(segment: Segment) -> list[tuple[float, float]]:
 
 def _fitting(atoms: Sequence[Atom]) -> int:
     """Returns how many of the atoms fit into one cue; at least one."""
-    lines, columns = 1, 0
+    lines, first = 1, 0  # of the lines so far, and the first atom of the last one
     for index, atom in enumerate(atoms):
-        wide = columns + (atom.space and columns > 0) + atom.columns
-        if wide > LINE_COLUMNS:
-            lines, wide = lines + 1, atom.columns
+        if index > first and _columns(atoms[first : index + 1]) > LINE_COLUMNS:
+            lines, first = lines + 1, index
         if index and (lines > LINES or atom.end - atoms[0].start > LONGEST_SECONDS):
             return index
-        columns = wide
     return len(atoms)
 
 

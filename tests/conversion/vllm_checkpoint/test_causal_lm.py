@@ -40,6 +40,23 @@ def test_safetensors_directory_needs_no_conversion_for_vllm(shards: bool, tmp_pa
     assert not loads_unconverted(directory, "causal_lm")
 
 
+def test_directory_is_rewritten_for_vllm_if_vllm_would_load_other_weights_than_transformers(tmp_path: Path) -> None:
+    # After a second save into a folder with shards, transformers loads the single file, and vLLM those of the index.
+    directory = tiny_language(tmp_path / "tiny", shards=True)
+    tiny_language(directory, seed=2)
+    index = directory / "model.safetensors.index.json"
+    assert (directory / "model.safetensors").is_file() and index.is_file()
+    assert not loads_unconverted(directory, "causal_lm")
+    write_directory(plan_of(directory, "causal_lm"), tmp_path / "served")
+    expected = transformers.AutoModelForCausalLM.from_pretrained(directory).state_dict()
+    tensors, _ = read_language_weights(tmp_path / "served")
+    assert tensors and all(torch.equal(tensor, expected[name]) for name, tensor in tensors.items())
+    index.unlink()
+    assert loads_unconverted(directory, "causal_lm")
+    (directory / "model-backup.safetensors").write_bytes((directory / "model.safetensors").read_bytes())
+    assert not loads_unconverted(directory, "causal_lm")  # vLLM would load both
+
+
 def test_pytorch_bin_weights_are_rewritten_as_safetensors(tmp_path: Path) -> None:
     directory = tiny_language(tmp_path / "tiny", "qwen2")
     expected, _ = read_language_weights(directory)

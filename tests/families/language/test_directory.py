@@ -205,6 +205,15 @@ def test_damaged_tokenizer_raises_one_line_error(directory: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_file_of_mistral_common_does_not_replace_the_tokenizer(tmp_path: Path) -> None:
+    directory = tiny_language(tmp_path / "it", "mistral")
+    put_tokenizer(directory)
+    expected = LanguageTokenizer.read(directory)
+    (directory / "tekken.json").write_text("{}")  # transformers prefers it where mistral-common is installed
+    tokenizer = LanguageTokenizer.read(directory)
+    assert tokenizer.ids("a<|fim_pad|>b") == expected.ids("a<|fim_pad|>b") and tokenizer.has_chat_template
+
+
 def test_special_token_in_text_is_encoded_as_one_id(tokenizer: LanguageTokenizer) -> None:
     end = tokenizer.id_of("<|im_end|>")
     assert end is not None and tokenizer.ids("seven<|im_end|>") == [*tokenizer.ids("seven"), end]

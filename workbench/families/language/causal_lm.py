@@ -202,13 +202,20 @@ def _chat_text(
 
 
 def loads_unconverted(directory: Path, family: str) -> bool:
-    """Returns whether vLLM loads the directory without conversion: an ordinary language model with safetensors."""
+    """Returns whether vLLM loads the directory without conversion: an ordinary language model with safetensors.
+
+    It must hold nothing that vLLM would load and transformers not: vLLM loads every safetensors file in a directory, or
+    those of its index.
+    """
     if family != "causal_lm" or (directory / "config.yaml").is_file():
         return False
     try:
         content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):  # its reader reports what is wrong
         return False
-    weight_files = ("model.safetensors", "model.safetensors.index.json")
-    names_architecture = isinstance(content, dict) and bool(content.get("architectures"))
-    return names_architecture and any((directory / name).is_file() for name in weight_files)
+    if not isinstance(content, dict) or not content.get("architectures"):
+        return False
+    single_file, has_index = "model.safetensors", (directory / "model.safetensors.index.json").is_file()
+    if (directory / single_file).is_file():  # transformers loads this file alone
+        return not has_index and [path.name for path in directory.glob("*.safetensors")] == [single_file]
+    return has_index

@@ -176,7 +176,11 @@ class LanguageTokenizer:
         from transformers import AutoTokenizer
 
         try:
-            tokenizer = AutoTokenizer.from_pretrained(str(directory), local_files_only=True, trust_remote_code=False)
+            # Beside a tekken.json, transformers would use the package mistral-common where it is installed, which reads
+            # no special tokens in a text and no chat template.
+            tokenizer = AutoTokenizer.from_pretrained(
+                str(directory), local_files_only=True, trust_remote_code=False, mistral_format=False
+            )
         except Exception as error:  # its readers raise many kinds
             raise BadInput(f"the tokenizer in {directory.name} cannot be read: {message_of(error)}") from error
         missing = [token for token in additional if token not in tokenizer.get_vocab()]

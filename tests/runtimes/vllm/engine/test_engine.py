@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests.support.in_process_vllm import forking_engines
 from tests.support.tiny_language import VOCABULARY, put_tokenizer, random_network
@@ -45,8 +46,11 @@ SPACE = 0.05  # GiB
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "tiny"
-    random_network("qwen3", **HEADS).save_pretrained(path)
+    random_network("qwen3", **HEADS).save_pretrained(path, max_shard_size="20KB")
     put_tokenizer(path)
+    # Mistral's own form of a model, as its repositories have it too; vLLM would prefer this form.
+    save_file({"tok_embeddings.weight": torch.zeros(1)}, path / "consolidated.safetensors")
+    (path / "params.json").write_text("{}")
     return path
 
 

@@ -164,6 +164,10 @@ class Engine:
             "enforce_eager": options.eager,
             "generation_config": "vllm",  # a request's missing values take vLLM's defaults, not the checkpoint's
             "enable_prompt_embeds": True,
+            # A directory of Mistral may hold the model in two forms, and vLLM would prefer the one that is not checked.
+            "config_format": "hf",
+            "load_format": "safetensors",
+            "tokenizer_mode": "hf",
             "worker_extension_cls": EXTENSION,
             "trust_remote_code": False,
         }

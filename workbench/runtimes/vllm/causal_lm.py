@@ -19,6 +19,7 @@ from workbench.pipelines.text.text_session import TextSession
 from workbench.pipelines.text.token_table import Table
 from workbench.runtimes.vllm.capture.tracing import check_not_substituted, follow_steps, prompt_stages
 from workbench.runtimes.vllm.engine.engine import Engine
+from workbench.runtimes.vllm.positions import check_positions
 from workbench.runtimes.vllm.requests.request import Request
 from workbench.runtimes.vllm.requests.scoring import score_rows
 from workbench.runtimes.vllm.session import started_engine
@@ -104,6 +105,7 @@ def open_session(directory: Path, name: str, settings: Settings) -> TextSession:
     """Opens a session for the language model in `directory`; results call the model `name`."""
     model = read_causal_lm(directory)
     check_weights(directory)
+    check_positions(directory, settings.max_length)
     engine = started_engine(directory, name, settings)
     session = TextSession(name, "vllm", EngineWriter(model, engine))
     session.log = engine.log

@@ -21,7 +21,7 @@ const make = (tag, attributes = {}, ...content) => {
   element.append(...content.filter((each) => each !== null));
   return element;
 };
-const hiddenText = (text) => make('span', {class: 'unseen'}, text);
+const hiddenText = (text) => make('span', {class: 'unseen', dir: 'ltr'}, text); // the line's own direction is that of its other text
 const percent = (rate) => (Number.isFinite(rate) ? `${(100 * rate).toFixed(1)} %` : '–');
 const scrollBehavior = () => (matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth'); // in one step with less motion
 const postToParent = (message) => { if (isEmbedded) window.parent.postMessage({...message, from: 'workbench-evaluation'}, '*'); };

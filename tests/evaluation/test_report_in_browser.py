@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.evaluation.test_report import hostile
+from tests.evaluation.test_report import hostile, of_texts
 from tests.support.browser import PATIENCE
 from tests.support.made_evaluation import made_columns, tone
 from tests.support.widths import no_sideways_scroll
@@ -162,6 +162,20 @@ def test_long_speaker_names_leave_room_for_the_rates(chromium: Any, tmp_path: Pa
     assert first_rate["x"] + first_rate["width"] <= table.bounding_box()["x"] + table.bounding_box()["width"]
     assert page.locator(".tools select[name=speaker]").bounding_box()["width"] < 400
     assert page.locator("#parts .named").last.get_attribute("title") == sorted(speakers)[-1]
+    page.close()
+
+
+def test_words_of_a_script_from_right_to_left_stand_in_their_order(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "arabic.html"
+    path.write_text(
+        report_page(of_texts([("ذهب الولد إلى المدرسة", "الولد الى المدرسة كبيرة")]), tone), encoding="utf-8"
+    )
+    page = chromium.new_page()
+    page.goto(path.as_uri())
+    page.locator(".grid .rows .line").first.click()
+    for place in ("#worst", "#row"):
+        pieces = [page.locator(f"{place} dd {kind}").first.bounding_box() for kind in ("del", ".wrong", "ins")]
+        assert [each["x"] for each in pieces] == sorted((each["x"] for each in pieces), reverse=True)
     page.close()
 
 

@@ -49,6 +49,15 @@ def _has_direction(text: str) -> bool:
     return not text.isascii() and any(unicodedata.bidirectional(char) not in ("L", "EN", "WS", "ON") for char in text)
 
 
+def direction(text: str) -> str | None:
+    """Returns "rtl" for the attribute `dir` of an element whose text begins in a script from right to left, else None.
+
+    `dir="auto"` does not see a text in an element of its own.
+    """
+    kinds = (unicodedata.bidirectional(char) for char in text)
+    return "rtl" if next((kind for kind in kinds if kind in ("L", "R", "AL")), "L") != "L" else None
+
+
 def element(name: str, *content: Any, **attributes: Any) -> Html:
     """Returns an element with its content, escaped. `class_` is the attribute `class`, and `data_x` is `data-x`.
 

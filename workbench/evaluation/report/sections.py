@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from workbench.core.phrases import counted
-from workbench.display.html import Html, element, joined
+from workbench.display.html import Html, direction, element, joined
 from workbench.display.words import error_rate
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.report.confusions import Confusions
@@ -249,11 +249,13 @@ def _recording(columns: Columns, row: int, sound: Player | None, is_open: bool) 
         element("span", " · ".join(filter(None, facts)), class_="quiet"),
         element("span", *heads, class_="rates"),
     )
-    lines = [element("div", element("dt", "Reference"), element("dd", each.text or "(nothing is said)"))]
+    said = element("dd", each.text or "(nothing is said)", dir=direction(each.text))
+    lines = [element("div", element("dt", "Reference"), said)]
     for place, model in enumerate(columns.models):
-        lines.append(
-            element("div", element("dt", columns.short[model]), element("dd", _transcript_cell(columns, row, place)))
-        )
+        is_failed = row in columns.failures[model]
+        written = "" if is_failed else columns.texts[model][row] or each.text
+        heard = element("dd", _transcript_cell(columns, row, place), dir=direction(written))
+        lines.append(element("div", element("dt", columns.short[model]), heard))
     body = [element("dl", *lines, class_="texts")]
     if sound is not None:
         if sound.address:

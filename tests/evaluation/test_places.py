@@ -18,10 +18,13 @@ import soundfile
 from tests.support.sound_files import with_data_size, without_length
 from workbench.audio.read import read
 from workbench.core.errors import BadInput, Unavailable
+from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.rows import Result, Utterance
 from workbench.evaluation.worker import Worker
 
+QUERY = "?X-Amz-Credential=a/b.c&X-Amz-Signature=" + 300 * "0"
+LIST = f"audio,text\na.flac,one\nhttps://host/b.flac{QUERY},two\n".encode()
 STATUS = {"gone": 404, "secret": 403, "busy": 429, "broken": 500}
 
 
@@ -38,13 +41,14 @@ class Shelf(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         name = self.path.strip("/").partition(".")[0]
+        content = LIST if name == "list" else self.sound
         self.send_response(STATUS.get(name, 200))
-        self.send_header("Content-Length", str(len(self.sound) if name not in STATUS else 0))
+        self.send_header("Content-Length", str(len(content) if name not in STATUS else 0))
         if name == "whole":
             self.send_header("Accept-Ranges", "none")
         self.end_headers()
         if name not in STATUS and self.command == "GET":
-            self.wfile.write(self.sound[: len(self.sound) // 2 if name == "torn" else None])
+            self.wfile.write(content[: len(content) // 2 if name == "torn" else None])
             self.close_connection = True
 
     do_HEAD = do_GET
@@ -114,6 +118,17 @@ def test_unreachable_source_fails_its_recording_or_stops_the_worker(
     monkeypatch.setattr(Recordings, "is_at_fault", lambda self, utterance: False)  # now its host does not answer
     with pytest.raises(Unavailable, match="breaks off"):
         list(local_worker.results([torn]))
+
+
+def test_query_of_a_url_is_no_part_of_a_name(shelf: str) -> None:
+    """A signature is long, and may have slashes; the name of a list decides its format, that of sound a copy's name."""
+    corpus = read_manifest(f"{shelf}/list.csv{QUERY}")
+    assert (corpus.path, corpus.root, corpus.format) == (f"{shelf}/list.csv", shelf, "csv")
+    assert [each.id for each in corpus.rows() if isinstance(each, Utterance)] == ["a", "https://host/b.flac"]
+    recordings = Recordings(corpus.root)
+    with pytest.raises(BadInput, match=r"^list\.csv is not a sound file that can be read"):
+        recordings.source(Utterance("u", f"{shelf}/list.csv{QUERY}", ""))
+    assert len(recordings.source(Utterance("u", f"{shelf}/a.flac{QUERY}", ""))[0]) == 16000
 
 
 def test_recording_samples_are_equal_from_file_archive_and_segment(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def is_address(place: str) -> bool:
     return "://" in place
 
 
+def without_query(address: str) -> str:
+    """Returns an address of HTTP without what follows a question mark, such as a signature; others unchanged."""
+    return address.partition("?")[0] if address.startswith(("http://", "https://")) else address
+
+
 def place_of(root: str, audio: str) -> str:
     """Returns the whole path or address of a recording."""
     if is_address(audio) or audio.startswith("/") or not root:
@@ -131,7 +136,7 @@ class Recordings:
                 watched = _Watched(file)
                 sound = cast(BinaryIO, watched) if _seeks(file) else io.BytesIO(watched.read())
                 try:
-                    source = _segment(sound, PurePosixPath(place).name, utterance)
+                    source = _segment(sound, PurePosixPath(without_query(place)).name, utterance)
                 except BadInput:
                     watched.check(place)
                     raise
@@ -351,7 +356,8 @@ def _by_other_means(file: Path | BinaryIO, name: str, utterance: Utterance) -> A
         recording = read(file)
     else:
         file.seek(0)
-        with tempfile.NamedTemporaryFile(suffix=PurePosixPath(name).suffix) as copy:
+        ending = PurePosixPath(name).suffix
+        with tempfile.NamedTemporaryFile(suffix=ending if ending.lower() in SOUNDS else "") as copy:
             copy.write(file.read())
             copy.flush()
             try:

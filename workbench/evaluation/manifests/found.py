@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.core.errors import BadInput
-from workbench.evaluation.places import SOUNDS
+from workbench.evaluation.places import SOUNDS, without_query
 from workbench.evaluation.rows import Utterance
 
 # The names that a column may have; messages use the first one. Upper and lower case are the same.
@@ -189,8 +189,10 @@ def relative_to(audio: str, root: str) -> str:
 
 
 def _name_of(audio: str) -> str:
+    if "://" in audio:
+        return audio if len(audio) <= LONGEST_ID else without_query(audio)
     path = PurePosixPath(audio)
-    return str(path.with_suffix("")) if path.suffix and "://" not in audio else audio
+    return str(path.with_suffix("")) if path.suffix else audio
 
 
 def _text(row: ManifestRow, name: str, expected: str) -> str:

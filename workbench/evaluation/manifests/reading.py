@@ -25,7 +25,7 @@ from workbench.evaluation.manifests.found import (
 )
 from workbench.evaluation.manifests.kaldi import KALDI, SEGMENTS, TEXT, kaldi_rows
 from workbench.evaluation.manifests.tables import is_cut, json_rows, table_rows
-from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, is_address, opened_address
+from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, is_address, opened_address, without_query
 from workbench.evaluation.rows import Utterance
 
 LISTS = ("metadata.csv", "metadata.jsonl", "metadata.tsv")  # of a folder in Hugging Face's form
@@ -50,8 +50,8 @@ def read_manifest(manifest: str | Path) -> FoundCorpus:
     """
     text = str(manifest)
     if is_address(text):
-        name = PurePosixPath(text).name
-        return _listed(text, text.rpartition("/")[0], name, lambda: opened_address(text))
+        place = without_query(text)
+        return _listed(place, place.rpartition("/")[0], PurePosixPath(place).name, lambda: opened_address(text))
     if not text:
         raise no_corpus("the path of the corpus", "is empty")
     path = Path(text).expanduser()

@@ -94,13 +94,13 @@ class EvaluateActions:
         if files:
             manifest = str(uploaded_corpus(files, folder / CORPUS))
         else:
-            manifest = str(server_path(server_folder, self.pool.guard)) if server_folder.strip() else example()
+            manifest = str(server_path(server_folder, self.pool.guard)) if (server_folder or "").strip() else example()
         keys = [each.cell.value for each in models]
         return Job(manifest, keys, normaliser, limit_count, folder)
 
     def open(self, folder: str) -> tuple[str, str]:
         """Opens a directory of results on the server's machine; returns a status and the report."""
-        if not folder.strip():
+        if not (folder or "").strip():
             raise BadInput("there is no path; expected a directory that `workbench evaluate` has written")
         evaluation = read(server_path(folder, self.pool.guard))
         results = opened(evaluation, new_folder(upload_folder()))

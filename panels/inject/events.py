@@ -187,8 +187,11 @@ class InjectActions:
         yield embeddings, listed_html(embeddings), "", ""
 
     def look_at_last(self, listed: Any, chooser: Any) -> str:
-        """Returns the newest embedding as `look` shows it."""
-        embedding = listed_embeddings(listed)[-1].embedding
+        """Returns the newest embedding as `look` shows it; nothing if there is none."""
+        embeddings = listed_embeddings(listed)
+        if not embeddings:
+            return ""
+        embedding = embeddings[-1].embedding
         return look_html(embedding, *self._neighbours(embedding, chosen_in(chooser)))
 
     def make(

@@ -61,9 +61,9 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
         listed = html_block("", elem_id="cards")
     timer = gr.Timer(REFRESH_SECONDS, active=False)
 
-    def selected(event: gr.SelectData) -> tuple[Any, ...]:
+    def selected(event: gr.EventData) -> tuple[Any, ...]:
         """Returns new values for the tab when it is opened; the timer only runs while the tab is visible."""
-        if event.value != tab.label:
+        if datum(event._data, "value") != tab.label:
             return gr.skip(), gr.skip(), gr.skip(), gr.update(active=False)
         minutes = gr.update(value=pool.idle_minutes)
         return residents_html(pool), cards_html(pool.registry), minutes, gr.update(active=True)
@@ -79,12 +79,12 @@ def build(page: gr.Blocks, pool: SessionPool, tab: gr.Tab) -> None:
             raise BadInput("that engine has ended, and its log is gone; start it again with a run")
         return log, name
 
-    def measured(event: gr.SelectData) -> Iterator[Any]:
+    def measured(event: gr.EventData) -> Iterator[Any]:
         """Yields the models with the sizes of their files as they are computed.
 
         The first time, this takes some seconds per model.
         """
-        unmeasured = _unmeasured(pool.registry) if event.value == tab.label else []
+        unmeasured = _unmeasured(pool.registry) if datum(event._data, "value") == tab.label else []
         for card, runtime in unmeasured:
             with suppress(WorkbenchError):  # the error appears when the model is opened
                 pool.registry.measure(card, runtime)

@@ -13,7 +13,9 @@ from typing import Any
 
 import gradio as gr
 from gradio.block_function import BlockFunction
+from gradio.components import FormComponent
 from gradio.exceptions import InvalidPathError
+from gradio.processing_utils import check_all_files_in_cache
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute
@@ -82,6 +84,7 @@ class Page(gr.Blocks):
                 )
             self.guard.check_values(_from_visitor(inputs, block_fn), f"the request of {_endpoint_name(block_fn)}")
             refuse_addresses(inputs)
+            refuse_wrong_types(inputs, block_fn)
             return list(await super().preprocess_data(block_fn, inputs, state, explicit_call))
         except BadInput as error:
             raise page_error(error) from None
@@ -96,6 +99,27 @@ class Page(gr.Blocks):
                     f"{_endpoint_name(block_fn)} got a value that cannot be read; `Use via API` says what it takes"
                 )
             ) from None
+
+    async def call_function(
+        self,
+        block_fn: BlockFunction | int,
+        processed_input: list[Any],
+        iterator: Any = None,
+        requests: Any = None,
+        event_id: str | None = None,
+        event_data: gr.EventData | None = None,
+        *args: Any,
+        **settings: Any,
+    ) -> Any:
+        """Calls Gradio's method. It checks the files that an event names first, as those of the values are."""
+        try:
+            if event_data is not None:
+                check_all_files_in_cache(event_data._data)
+        except (InvalidPathError, gr.Error):
+            function = self.fns[block_fn] if isinstance(block_fn, int) else block_fn
+            raise page_error(_not_uploaded(function)) from None
+        arguments = (block_fn, processed_input, iterator, requests, event_id, event_data, *args)
+        return await super().call_function(*arguments, **settings)
 
     async def postprocess_data(
         self, block_fn: BlockFunction, predictions: list[Any] | dict[Any, Any], state: Any
@@ -128,6 +152,29 @@ def refuse_addresses(arguments: Any) -> None:
             waiting += each.values()
         elif isinstance(each, (list, tuple)):
             waiting += each
+
+
+def refuse_wrong_types(inputs: Sequence[Any], function: BlockFunction) -> None:
+    """Raises `BadInput` for a value that no user can enter into its component, such as a list for a number."""
+    for value, place in zip(inputs, function.inputs, strict=False):
+        if value is not None and isinstance(place, FormComponent) and not _can_be_entered(value, place):
+            expected = _EXPECTED.get(str(place.api_info().get("type")), "texts")
+            raise BadInput(f"{_endpoint_name(function)} got a wrong value, {value!r:.60}; expected {expected}")
+
+
+_EXPECTED = {"boolean": "true or false", "number": "a number", "integer": "a whole number", "string": "a text"}
+
+
+def _can_be_entered(value: Any, place: FormComponent) -> bool:
+    kind = place.api_info().get("type")
+    if kind == "boolean":
+        return isinstance(value, bool)
+    if kind in ("string", "number", "integer") and isinstance(value, (list, dict)):
+        return False
+    if isinstance(place, gr.Dropdown) and place.allow_custom_value:  # then Gradio takes any value
+        choices = [choice for _, choice in place.choices]
+        return all(isinstance(each, str) or each in choices for each in (value if isinstance(value, list) else [value]))
+    return True
 
 
 def _not_uploaded(function: BlockFunction) -> BadInput:

@@ -93,6 +93,38 @@ def test_wrong_choice_and_foreign_path_are_refused_without_a_traceback(
     assert not caplog.records and "Traceback" not in capfd.readouterr().err
 
 
+NUMBERS_AND_TEXTS: list[Any] = [{"x": 1}, [], [None], 5, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "event"),
+    [
+        ("selected", [None], {}),
+        ("measured", [None], {"value": []}),
+        ("look_at_last", [None], None),
+        ("start", NUMBERS_AND_TEXTS, None),
+        ("experiments", NUMBERS_AND_TEXTS, None),
+        ("open", [None], None),
+        ("pick_sample", [None], {"path": "/etc/passwd", "meta": META}),
+    ],
+)
+def test_values_that_no_user_can_enter_leave_no_traceback(
+    client: httpx.Client,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    values: list[Any],
+    event: Any,
+) -> None:
+    functions = client.get("/config").json()["dependencies"]
+    for function in (each for each in functions if each["api_name"].startswith(name)):
+        for value in values:
+            call = {"data": [value] * len(function["inputs"]), "fn_index": function["id"], "event_data": event}
+            answer = client.post(f"/gradio_api/run/{function['api_name']}", json=call)
+            assert answer.status_code in (200, 400), answer.text
+    assert not caplog.records and "Traceback" not in capfd.readouterr().err
+
+
 def test_path_of_a_proxy_does_not_bypass_the_check_of_a_body() -> None:
     """With `--root-path`, a proxy may send that path before each route."""
     bodies = JsonBodies(PlainTextResponse("passed on"), cast(Any, SimpleNamespace(fns={})))

@@ -188,6 +188,7 @@ def launch(page: Page, opening: Opening | None = None, **settings: Any) -> tuple
         root_path=opening.root_path,
         enable_monitoring=False,
         run_history=False,
+        _frontend=False,  # Gradio would end the page if a slow machine takes 3 s to answer itself, or asks a proxy
         ssr_mode=False,  # the page needs no Node.js
         show_error=True,
         **settings,

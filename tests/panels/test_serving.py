@@ -66,6 +66,18 @@ def test_building_a_page_does_not_change_the_environment(monkeypatch: pytest.Mon
     assert dict(os.environ) == before
 
 
+def test_page_that_answers_itself_slowly_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradio asks the page for its address, and waits for 3 s."""
+    monkeypatch.setattr("gradio.networking.url_ok", lambda url: False)
+    with Page() as page:
+        gr.Textbox()
+    launch(page, Opening(Guard()), server_port=free_port(), prevent_thread_lock=True, quiet=True)
+    try:
+        assert httpx.get(page.local_url).status_code == 200
+    finally:
+        page.close()
+
+
 def test_server_stores_only_the_state_values_of_each_visitor() -> None:
     page = Page()
     with page:

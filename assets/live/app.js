@@ -61,6 +61,8 @@ class LiveTranscript {
   clear() {
     Object.assign(this, {finished: [], parts: [], newChunks: [], sampleCount: 0, lines: new Map()});
     this.text.replaceChildren();
+    this.olderText.replaceChildren();
+    this.timeLabel.textContent = '';
   }
 
   async loadModels() {
@@ -80,14 +82,18 @@ class LiveTranscript {
     this.clear();
     this.files.hidden = true;
     this.note.textContent = 'Loading the model; speak when it says so.';
-    this.microphone = new Microphone({
-      request: {model: this.modelSelect.value}, onSamples: (samples, level) => this.addSamples(samples, level), onEvent: (event) => this.handleEvent(event),
+    const microphone = new Microphone({
+      request: {model: this.modelSelect.value}, onSamples: (samples, level) => this.addSamples(samples, level),
+      onEvent: (event) => { if (microphone === this.microphone) this.handleEvent(event); },
     });
+    this.microphone = microphone;
     this.setRunning(true);
+    this.pauseButton.disabled = true; // nothing is recorded yet
     try {
-      await this.microphone.start();
+      await microphone.start();
+      if (microphone === this.microphone) this.pauseButton.disabled = false;
     } catch (error) {
-      await this.microphone.cancel();
+      await microphone.cancel();
       this.setRunning(false);
       this.note.textContent = error.name === 'NotAllowedError' || error.name === 'NotFoundError'
         ? 'The browser gave no microphone; allow it for this page in the address bar, or plug one in.' : error.message;
@@ -99,6 +105,7 @@ class LiveTranscript {
     this.modelSelect.disabled = isRunning;
     [this.pauseButton, this.stopButton, this.levelMeter].forEach((each) => { each.hidden = !isRunning; });
     this.pauseButton.textContent = 'Pause';
+    this.stopButton.disabled = false;
     this.root.dataset.running = isRunning;
     this.root.scrollIntoView({block: 'nearest'}); // the tab's main button covers the lower edge of the screen
   }
@@ -161,15 +168,20 @@ class LiveTranscript {
   }
 
   async stop() {
+    if (!this.microphone.isOpen) { // nothing was recorded yet
+      this.setRunning(false);
+      this.note.textContent = 'Stopped';
+      await this.microphone.cancel();
+      return;
+    }
     this.stopButton.disabled = true;
     this.note.textContent = 'Transcribing the rest';
     await this.microphone.stop();
   }
 
   handleClose() {
-    this.stopButton.disabled = false;
     if (this.root.dataset.running !== 'true') return;
-    if (!this.microphone.isPaused) this.note.textContent = this.note.textContent === 'Listening' ? 'The server ended the connection; the text so far is kept.' : this.note.textContent;
+    if (['Listening', 'Paused'].includes(this.note.textContent)) this.note.textContent = 'The server ended the connection; the text so far is kept.';
     this.microphone.cancel();
     this.setRunning(false);
     this.files.hidden = !this.sampleCount;
@@ -184,7 +196,7 @@ class LiveTranscript {
     }
     const segments = this.finished.flatMap((each) => each.segments);
     const answer = await fetch(serverUrl(`live/export?format=${format}`), {
-      method: 'POST', body: JSON.stringify({model: this.modelSelect.value, seconds: this.sampleCount / this.microphone.rate, segments,
+      method: 'POST', body: JSON.stringify({model: this.microphone.request.model, seconds: this.sampleCount / this.microphone.rate, segments,
         text: this.finished.map((each) => each.text)}),
     }).catch(() => null);
     if (!answer?.ok) { this.note.textContent = 'The file could not be written; is the server still running?'; return; }

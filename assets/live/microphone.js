@@ -13,16 +13,27 @@ export const noMicrophone = () => {
 
 const MAX_WAITING = 64; // chunks that may wait to be sent, about six seconds; with more, the server is behind
 
-// `onSamples` gets each chunk and its level from 0 to 1; `onEvent` each event of the server, and {type: 'closed'} once.
+// `onSamples` gets each chunk and its level from 0 to 1; `onEvent` each event of the server, and {type: 'closed'} once after a connection.
 export class Microphone {
   // With `echo`, the browser removes the sound of the page from the recording (echo cancellation).
   constructor({request, onSamples, onEvent, echo = false}) {
-    Object.assign(this, {request, onSamples, onEvent, echo, isPaused: false, isBehind: false, sent: 0});
+    Object.assign(this, {request, onSamples, onEvent, echo, isPaused: false, isStopped: false, isBehind: false, sent: 0});
   }
 
+  // Resolves when samples are sent, or when the recording was stopped before.
   async start() {
+    try {
+      await this.open();
+    } catch (error) {
+      if (!this.isStopped) throw error;
+    }
+    if (this.isStopped) await this.cancel(); // what was opened after the stop, such as a microphone that was allowed late
+  }
+
+  async open() {
     const processing = {echoCancellation: this.echo, noiseSuppression: false, autoGainControl: false}; // models were trained without it
     this.stream = await navigator.mediaDevices.getUserMedia({audio: {channelCount: 1, ...processing}});
+    if (this.isStopped) return;
     try {
       this.context = new AudioContext({sampleRate: 16000});
       this.input = this.context.createMediaStreamSource(this.stream);
@@ -31,11 +42,15 @@ export class Microphone {
       this.input = this.context.createMediaStreamSource(this.stream);
     }
     await this.context.audioWorklet.addModule(serverUrl('live/scripts/worklet.js'));
+    if (this.isStopped) return;
     await this.connect();
+    if (this.isStopped) return;
     const node = new AudioWorkletNode(this.context, 'live-recorder', {numberOfOutputs: 0});
     node.port.onmessage = ({data}) => this.sendSamples(data);
     this.input.connect(node);
   }
+
+  get isOpen() { return this.socket?.readyState === WebSocket.OPEN; }
 
   get rate() { return this.context.sampleRate; }
 
@@ -44,19 +59,20 @@ export class Microphone {
     address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
     this.socket = new WebSocket(address);
     return new Promise((resolve, reject) => {
+      this.socket.onclose = () => reject(new Error('The server cannot be reached. Is it still running?'));
       this.socket.onopen = () => {
+        this.socket.onclose = () => this.onEvent({type: 'closed'});
         this.socket.send(JSON.stringify({...this.request, rate: Math.round(this.rate)}));
         resolve();
       };
       this.socket.onmessage = ({data}) => this.onEvent(JSON.parse(data));
-      this.socket.onclose = () => { this.onEvent({type: 'closed'}); reject(new Error('The server cannot be reached. Is it still running?')); };
     });
   }
 
   sendSamples(samples) {
     if (this.isPaused) return;
     this.onSamples(samples, Math.min(1, 3 * Math.sqrt(samples.reduce((sum, value) => sum + (value / 32768) ** 2, 0) / samples.length)));
-    if (this.socket.readyState !== WebSocket.OPEN) return;
+    if (!this.isOpen) return;
     this.isBehind = this.socket.bufferedAmount > MAX_WAITING * samples.byteLength;
     this.socket.send(samples);
     this.sent += samples.length;
@@ -65,15 +81,15 @@ export class Microphone {
   pause(isPaused) {
     this.isPaused = isPaused;
     this.stream.getAudioTracks().forEach((track) => { track.enabled = !isPaused; });
-    if (isPaused && this.socket.readyState === WebSocket.OPEN) this.socket.send('{"type": "commit"}');
+    if (isPaused && this.isOpen) this.socket.send('{"type": "commit"}');
   }
 
   // Ends the recording; the server then sends the last final texts and the event `end`.
   async stop() {
-    this.isPaused = true;
+    this.isStopped = this.isPaused = true;
     this.stream?.getTracks().forEach((track) => track.stop());
     await this.context?.close().catch(() => {});
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send('{"type": "stop"}');
+    if (this.isOpen) this.socket.send('{"type": "stop"}');
   }
 
   async cancel() {

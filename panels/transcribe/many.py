@@ -148,7 +148,12 @@ def zipped(rows: Sequence[Row]) -> bytes:
 
 
 def _free(name: str, place: str, used_names: set[str]) -> str:
-    """Returns the name, with the recording's number if another recording has the same one."""
-    found = name if name not in used_names else f"{name}-{int(place) + 1}"
-    used_names.add(found)
+    """Returns the name; if another recording has the same one, with its own number, or the next that is free.
+
+    Names that differ only in capitals count as the same, as they are on Windows and macOS.
+    """
+    number, found = int(place) + 1, name
+    while found.casefold() in used_names:
+        found, number = f"{name}-{number}", number + 1
+    used_names.add(found.casefold())
     return found

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
 from panels.running.choices import ModelOnRuntime
+from panels.transcribe.many import zipped
 from panels.transcribe.run import Instead, Row, RunState
 from panels.transcribe.view import NOTHING_YET, results_html, status_html, status_line, tag_chips
 from panels.widgets.markup import element
@@ -200,3 +203,14 @@ def test_chips_have_a_word_beside_the_picture() -> None:
 def test_attributes_are_quoted() -> None:
     assert element("p", "x", "a", data_key='"><b>') == '<p class="a" data-key="&#34;&gt;&lt;b&gt;">x</p>'
     assert not re.search(r"<b>", element("p", "x", title="<b>"))
+
+
+def test_files_of_recordings_with_equal_names_get_different_names_in_the_zip() -> None:
+    names = ["a-3.wav", "a.wav", "a.mp3", "A.flac", "b.wav"]
+    rows = [
+        replace(ROW, key=f"{place}:demo/x|pytorch", recording=name, status="done", transcript=TRANSCRIPT)
+        for place, name in enumerate(names)
+    ]
+    stored = zipfile.ZipFile(io.BytesIO(zipped(rows))).namelist()
+    texts = [name.removeprefix("demo-x-pytorch/") for name in stored if name.endswith(".txt")]
+    assert texts == ["a-3.txt", "a.txt", "a-4.txt", "A-5.txt", "b.txt"]  # some systems take A and a for one name

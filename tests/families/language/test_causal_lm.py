@@ -94,7 +94,7 @@ def test_end_of_turn_token_is_a_stop_token_without_generation_config(directory: 
 
 def test_tokenizer_larger_than_vocab_size_is_refused(directory: Path) -> None:
     change_json(directory / "config.json", vocab_size=400)
-    with pytest.raises(BadInput, match=r"^the tokenizer in it has \d+ tokens; its config\.json has room for 400$"):
+    with pytest.raises(BadInput, match=r"^the tokenizer in it has ids up to \d+; its config\.json has room for 400$"):
         read_causal_lm(directory)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -241,6 +242,21 @@ def test_missing_special_tokens_are_added(directory: Path) -> None:
 
 def test_ids_without_a_token_decode_to_empty_text(tokenizer: LanguageTokenizer) -> None:
     assert tokenizer.text([VOCABULARY - 1, *tokenizer.ids("two"), VOCABULARY + 5, -1]) == "two"
+
+
+def test_ids_may_have_gaps(directory: Path) -> None:
+    path = directory / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"]["zq"] = VOCABULARY - 1
+    content["model"]["merges"].append(["z", "q"])
+    path.write_text(json.dumps(content))
+    tokenizer = LanguageTokenizer.read(directory)
+    assert tokenizer.text(tokenizer.ids("a zq zqz")) == "a zq zqz" and VOCABULARY - 1 in tokenizer.ids("zq")
+    tokenizer.check_room(read_language_config(directory))
+    change_json(directory / "config.json", vocab_size=VOCABULARY - 1)
+    sentence = f"^the tokenizer in it has ids up to {VOCABULARY - 1}; its config.json has room for {VOCABULARY - 1}$"
+    with pytest.raises(BadInput, match=sentence):
+        tokenizer.check_room(read_language_config(directory))
 
 
 @given(st.text())

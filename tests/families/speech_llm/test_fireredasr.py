@@ -180,7 +180,7 @@ def test_embedding_table_without_room_for_the_speech_token_is_refused(directory:
     change_json(own / "config.json", vocab_size=tokens - 1)
     with pytest.raises(BadInput) as caught:
         read(directory)
-    assert f"has {tokens} tokens with <speech>; its config.json has room for {tokens - 1}" in sentence(caught)
+    assert f"has ids up to {tokens - 1} with <speech>; its config.json has room for {tokens - 1}" in sentence(caught)
     change_json(own / "config.json", vocab_size=tokens)
     assert read(directory).speech_id == tokens - 1
 

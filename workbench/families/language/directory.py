@@ -213,13 +213,13 @@ class LanguageTokenizer:
         return max(self._vocabulary.values(), default=-1)
 
     def check_room(self, language: LanguageConfig, added: str = "") -> None:
-        """Raises `BadInput` if the embedding table has fewer rows than there are tokens, including `added`."""
-        # Only vLLM's prompts may contain the last token.
-        tokens = len(self) - (self.id_of(AUDIO) == len(self) - 1)
-        if tokens > language.vocabulary:
+        """Raises `BadInput` if the embedding table has no row for a token, including `added`."""
+        # Only vLLM's prompts may contain the token of audio.
+        highest = max((number for token, number in self._vocabulary.items() if token != AUDIO), default=-1)
+        if highest >= language.vocabulary:
             counted = f" with {added}" if added else ""
             raise BadInput(
-                f"the tokenizer in {language.directory.name} has {tokens} tokens{counted}; "
+                f"the tokenizer in {language.directory.name} has ids up to {highest}{counted}; "
                 f"its config.json has room for {language.vocabulary}"
             )
 
@@ -242,8 +242,7 @@ class LanguageTokenizer:
 
     def text(self, ids: Sequence[int], special: bool = False) -> str:
         """Returns the text of ids, without special tokens unless asked for."""
-        size = len(self)
-        known = [number for number in ids if 0 <= number < size]  # a table may have rows without a token
+        known = [number for number in ids if number in self._spellings]  # a table may have rows without a token
         decoded: str = self._tokenizer.decode(
             known, skip_special_tokens=not special, clean_up_tokenization_spaces=False
         )
@@ -288,7 +287,8 @@ class LanguageTokenizer:
         added = [AddedToken(token, special=True, normalized=False) for token in missing]
         if added:
             self._tokenizer.add_tokens(added, special_tokens=True)
-            self.__dict__.pop("_vocabulary", None)
+            for name in ("_vocabulary", "_spellings"):
+                self.__dict__.pop(name, None)
         self._tokenizer.save_pretrained(str(directory))
 
     @property

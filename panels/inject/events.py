@@ -6,7 +6,9 @@ the user's session. The layout is in `layout`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -38,13 +40,24 @@ from panels.widgets.samples import Sample, samples_named
 from panels.widgets.tab_parts import run_buttons
 from workbench.audio.check import check_sound
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.embeddings import Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
+from workbench.embeddings import ENCODINGS, Embedding, SeveralTensors, embedding_of, read_embedding, write_embedding
 from workbench.families import FAMILIES
 from workbench.session.values import Neighbours
 from workbench.system.tempdirs import tempdir
 
 Update = dict[str, Any]
 STAGES = "adaptor.output,prompt.text"
+SUFFIXES = tuple(f".{encoding}" for encoding in ENCODINGS)
+UNSAFE = re.compile(r'\s*[\\/:*?"<>|]+\s*')
+RECORDED = "r"  # after the number in a stored file's name: the embedding of a recording
+
+
+@dataclass(frozen=True, eq=False)
+class NewEmbedding:
+    """What a speech model made of a recording, on its way to the list."""
+
+    embedding: Embedding
+    prompt: str  # the speech model's, with a placeholder for the embedding
 
 
 class InjectActions:
@@ -134,7 +147,7 @@ class InjectActions:
         """Returns an embedding as a file for `segment_editor.saver`."""
         embedding, form = self._embedding_of_event(listed, event), datum(event._data, "form")
         content = write_embedding(embedding.values, None, form)
-        return saved(f"{Path(embedding.name).stem or 'embedding'}.{form}", "application/octet-stream", content)
+        return saved(f"{_download_name(embedding.name)}.{form}", "application/octet-stream", content)
 
     def look(self, listed: Any, chooser: Any, event: gr.EventData) -> str:
         """Returns an embedding as pictures, with the nearest tokens of the first chosen model that exposes its
@@ -186,28 +199,11 @@ class InjectActions:
         embeddings = tuple(each for each in listed_embeddings(listed) if not each.from_recording)
         yield embeddings, listed_html(embeddings), "", ""
 
-    def look_at_last(self, listed: Any, chooser: Any) -> str:
-        """Returns the newest embedding as `look` shows it; nothing if there is none."""
-        embeddings = listed_embeddings(listed)
-        if not embeddings:
-            return ""
-        embedding = embeddings[-1].embedding
-        return look_html(embedding, *self._neighbours(embedding, chosen_in(chooser)))
+    def make(self, recording: str | None, chosen: str | None, request: gr.Request) -> Iterator[tuple[Any, ...]]:
+        """Computes a speech model's adaptor output for a recording, for `append`.
 
-    def make(
-        self,
-        recording: str | None,
-        chosen: str | None,
-        listed: Any,
-        prompt: str,
-        made_prompt: str,
-        request: gr.Request,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Computes a speech model's adaptor output for a recording and appends it to the embeddings.
-
-        The speech model's prompt replaces an empty prompt, and one that came from a recording. Yields values for:
-        embeddings, list, prompt, the option chat, progress, the prompt that a recording brought. If the user has begun
-        with another recording meanwhile, it raises an error without a message, and nothing follows.
+        Yields values for: the new embedding, progress. If the user has begun with another recording meanwhile, it
+        raises an error without a message, and nothing follows.
         """
         if not recording:
             raise BadInput("there is no recording; upload one, record one, or click a sample")
@@ -216,24 +212,41 @@ class InjectActions:
             raise BadInput("no speech model is chosen; choose one in the list")
         cell = speech_models[0].cell
         status = element("p", f"{text(speech_models[0].title)} makes the embeddings", role="status")
-        idle = (gr.skip(),) * 4
         user = str(request.session_hash)
         with self._making.run(user) as making:
-            yield *idle, element("div", status + element("div", element("i", ""), "bar unsure"), "progress"), gr.skip()
+            yield gr.skip(), element("div", status + element("div", element("i", ""), "bar unsure"), "progress")
             try:
                 session = self.pool.session(cell.model, cell.runtime, cell.quantization)
                 trace = session.trace(recording, STAGES)
             except Exception:
-                yield *idle, "", gr.skip()
+                yield gr.skip(), ""
                 raise
             if not self._making.is_latest(user, making):
                 raise gr.Error(visible=False, print_exception=False)
         found = embedding_of(trace["adaptor.output"], f"{Path(recording).stem} by {cell.model}")
-        embeddings = [*listed_embeddings(listed), ListedEmbedding(found, from_recording=True)]
+        yield NewEmbedding(found, str(trace["prompt.text"])), ""
+
+    def append(self, new: Any, listed: Any, prompt: str, made_prompt: str) -> tuple[Any, ...]:
+        """Appends the embedding from `make` to the list as it is now: the user may have changed it during the work.
+
+        The speech model's prompt replaces an empty prompt, and one that came from a recording. Returns values for:
+        embeddings, list, prompt, the option chat, the prompt that a recording brought, the new embedding.
+        """
+        embeddings = listed_embeddings(listed)
+        if not isinstance(new, NewEmbedding):
+            raise BadInput("the embeddings cannot be read; reload the page")
+        embeddings = (*embeddings, ListedEmbedding(new.embedding, from_recording=True))
         replaces_prompt = not (prompt or "").strip() or prompt == made_prompt
-        prompt_text = str(trace["prompt.text"])
-        filled = (prompt_text, False) if replaces_prompt else (gr.skip(), gr.skip())
-        yield tuple(embeddings), listed_html(embeddings), *filled, "", prompt_text if replaces_prompt else gr.skip()
+        filled = (new.prompt, False, new.prompt) if replaces_prompt else (gr.skip(),) * 3
+        return embeddings, listed_html(embeddings), *filled, None
+
+    def look_at_last(self, listed: Any, chooser: Any) -> str:
+        """Returns the newest embedding as `look` shows it; nothing if the user has removed all."""
+        embeddings = listed_embeddings(listed)
+        if not embeddings:
+            return ""
+        embedding = embeddings[-1].embedding
+        return look_html(embedding, *self._neighbours(embedding, chosen_in(chooser)))
 
     # Runs.
 
@@ -280,7 +293,7 @@ class InjectActions:
         files, cells = values[1], values[3]
         if not isinstance(cells, list):
             return [*values, gr.skip()]
-        listed = tuple(ListedEmbedding(read_embedding(Path(path), name=_name_of(path))) for path in files or [])
+        listed = tuple(map(_read_entry, files or []))
         values[1], values[3] = listed, chooser_value(offers(self.pool.registry, TASK), cells)
         return [*values, listed_html(listed)]
 
@@ -294,15 +307,33 @@ class InjectActions:
         self._runs.stop(str(request.session_hash))
 
 
+def _download_name(name: str) -> str:
+    """Returns the name of an embedding as that of a file, without its suffix; a model's id or an array's name in it has
+    characters that names of files cannot have.
+    """
+    stem = name.removesuffix(suffix) if (suffix := Path(name).suffix) in SUFFIXES else name
+    return UNSAFE.sub("-", stem) or "embedding"
+
+
 def _write_entry(entry: ListedEmbedding, number: int, folder: Path) -> str:
-    """Writes an embedding into the folder; returns the path, whose name `_name_of` reads."""
-    path = folder / f"{number}-{quote(entry.embedding.name, safe='')[:80]}.safetensors"
+    """Writes an embedding into the folder; returns the path, whose name `_read_entry` reads."""
+    kind = RECORDED if entry.from_recording else ""
+    path = folder / f"{number}{kind}-{_stored_name(entry.embedding.name)}.safetensors"
     path.write_bytes(write_embedding(entry.embedding.values, None, "safetensors"))
     return str(path)
 
 
-def _name_of(path: str) -> str:
-    return unquote(Path(path).stem.partition("-")[2])
+def _stored_name(name: str) -> str:
+    """Returns the beginning of a name as a part of a file's name, which `unquote` turns back."""
+    pieces = [each if each.isprintable() and each not in "%/" else quote(each, safe="") for each in name[:80]]
+    while len("".join(pieces).encode()) > 180:  # a name has 255 bytes at most
+        pieces.pop()
+    return "".join(pieces)
+
+
+def _read_entry(path: str) -> ListedEmbedding:
+    number, _, name = Path(path).stem.partition("-")
+    return ListedEmbedding(read_embedding(Path(path), name=unquote(name)), from_recording=number.endswith(RECORDED))
 
 
 def _question(waiting: Sequence[ArrayChoice]) -> tuple[Update, Update, tuple[ArrayChoice, ...]]:

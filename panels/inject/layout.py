@@ -60,17 +60,13 @@ class Inputs(NamedTuple):
     listed: gr.State  # the embeddings in the list
     waiting: gr.State  # the files with several arrays of which none is chosen yet
     made_prompt: gr.State  # the prompt that a recording brought
+    new: gr.State  # the embedding that a speech model has made and that is not in the list yet
 
     @property
     def adding(self) -> list[Any]:
         """The outputs of `InjectActions.take`."""
         card = self.embeddings
         return [self.listed, card.listed, card.which, card.tensors, self.waiting]
-
-    @property
-    def making(self) -> list[Any]:
-        """The inputs of `InjectActions.make`."""
-        return [self.embeddings.recording, self.embeddings.speech, self.listed, self.prompt.text, self.made_prompt]
 
     @property
     def form(self) -> list[Any]:
@@ -99,7 +95,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
     samples = read_samples()
     options = tuple(each for each in shown_options(pool.registry, TASK) if each.spec.name not in NOT_SHOWN)
     actions = InjectActions(pool, samples, options)
-    listed, waiting, made_prompt = gr.State(()), gr.State(()), gr.State("")
+    listed, waiting, made_prompt, new = gr.State(()), gr.State(()), gr.State(""), gr.State(None)
 
     with gr.Row(equal_height=False, elem_classes="bench"):
         with gr.Column(scale=5, min_width=300, elem_classes="inputs"):
@@ -112,6 +108,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 listed,
                 waiting,
                 made_prompt,
+                new,
             )
         with gr.Column(scale=8, min_width=300, elem_id="inject-results", elem_classes="results"):
             results = _results(page.runs.hours)
@@ -163,8 +160,16 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
     wire_value(card.recording.clear, "", card.fault)
     wire_script(inputs.prompt.insert.click, INSERT, text, text)
     own_chat = inputs.options.get("chat") or gr.Checkbox(True, visible=False)  # the list may have no language model
-    embedding_outputs = [inputs.listed, card.listed, text, own_chat, results.status, inputs.made_prompt]
-    wire(card.make.click, actions.make, inputs.making, embedding_outputs, **COMPUTING)
+
+    def make(event: Callable[..., Any], **settings: Any) -> Any:
+        """Wires an event to a speech model's work; returns the event that appends the embedding to the list."""
+        recorded, outputs = [card.recording, card.speech], [inputs.new, results.status]
+        made = wire(event, actions.make, recorded, outputs, **COMPUTING, **settings)
+        appended_inputs = [inputs.new, inputs.listed, text, inputs.made_prompt]
+        appended_outputs = [inputs.listed, card.listed, text, own_chat, inputs.made_prompt, inputs.new]
+        return wire(made.success, actions.append, appended_inputs, appended_outputs, **settings)
+
+    make(card.make.click)
     ran = [_wire_start(inputs.start.click, actions, inputs, results)]
     # A new recording runs all the steps: embeddings are made, shown and injected. A recording that comes during the
     # steps of another one runs them too, and its results come last.
@@ -172,7 +177,7 @@ def _wire_runs(page: Page, actions: InjectActions, inputs: Inputs, results: Resu
     for event in (picked.success, card.recording.stop_recording, card.recording.upload):
         cleared_outputs = [inputs.listed, card.listed, results.look, card.fault]
         cleared = wire(event, actions.begin_with, [card.recording, inputs.listed], cleared_outputs, **repeatable)
-        embedded = wire(cleared.success, actions.make, inputs.making, embedding_outputs, **COMPUTING, **repeatable)
+        embedded = make(cleared.success, **repeatable)
         wire_in_turn(embedded.success, actions.look_at_last, [inputs.listed, inputs.models.cells], results.look)
         ran.append(_wire_start(embedded.success, actions, inputs, results, **repeatable))
     _wire_kept(page, actions, inputs, results, fill, ran)

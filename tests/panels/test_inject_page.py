@@ -16,7 +16,7 @@ import pytest
 
 from panels.inject.embedding_view import ListedEmbedding, array_choices, listed_embeddings, listed_html, look_html
 from panels.inject.endpoint import injected
-from panels.inject.events import InjectActions
+from panels.inject.events import InjectActions, _read_entry, _write_entry
 from panels.running.sessions import SessionPool
 from tests.panels.conftest import Served, serve
 from tests.support.browser import unfold
@@ -130,6 +130,30 @@ def test_saved_embedding_reads_back_unchanged(actions: InjectActions, form: str)
     np.testing.assert_array_equal(read_embedding(base64.b64decode(file["base64"])).values, VALUES)
 
 
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("talk by demo/funasr-nano", "talk by demo-funasr-nano.npy"),
+        ("probe.npz: layer/3", "probe.npz-layer-3.npy"),
+        ("v1.5 speech.pt", "v1.5 speech.npy"),
+        ("", "embedding.npy"),
+    ],
+)
+def test_saved_embedding_is_named_like_the_embedding(actions: InjectActions, name: str, file: str) -> None:
+    embeddings = (ListedEmbedding(embedding_of(VALUES, name)),)
+    assert actions.save(embeddings, press(embeddings[0], form="npy"))["name"] == file
+
+
+@pytest.mark.parametrize("name", ["語音識別測試" * 20, "100%/a.npy", "a\n\x85b", "talk by fake/nano"])
+@pytest.mark.parametrize("from_recording", [True, False])
+def test_stored_run_keeps_names_and_origin_of_its_embeddings(name: str, from_recording: bool, tmp_path: Path) -> None:
+    path = _write_entry(ListedEmbedding(embedding_of(VALUES, name), from_recording), 1, tmp_path)
+    entry = _read_entry(path)
+    assert name.startswith(entry.embedding.name) and len(entry.embedding.name) >= min(len(name), 50)
+    assert entry.from_recording == from_recording
+    np.testing.assert_array_equal(entry.embedding.values, VALUES)
+
+
 def test_inspection_shows_the_nearest_tokens_of_an_embedding(actions: InjectActions) -> None:
     embeddings = (ListedEmbedding(embedding_of(VALUES, "speech <i>")),)
     html = actions.look(embeddings, {"chosen": ["fake/text|gguf", "fake/text|pytorch"]}, press(embeddings[0]))
@@ -154,21 +178,29 @@ def test_embeddings_of_a_recording_set_the_prompt_of_their_model(actions: Inject
     recording = str(tone(tmp_path / "talk.wav"))
     [(title, cell)] = actions.speech_models()
     assert "Nano" in title
-    *_, (embeddings, html, prompt, chat, progress, made_prompt) = actions.make(recording, cell, (), "  ", "", VISITOR)
-    assert embeddings[0].embedding.tokens == 5 and "talk by fake/nano" in html
+    *_, (new, progress) = actions.make(recording, cell, VISITOR)
+    embeddings, html, prompt, chat, made_prompt, taken = actions.append(new, (), "  ", "")
+    assert embeddings[0].embedding.tokens == 5 and "talk by fake/nano" in html and taken is None
     assert (prompt, chat, progress) == (f"Transcribe: {PLACEHOLDER}\n", False, "") and made_prompt == prompt
-    *_, (embeddings, _, prompt, chat, _, _) = actions.make(recording, cell, embeddings, "my own", made_prompt, VISITOR)
+    embeddings, _, prompt, *_ = actions.append(new, embeddings, "my own", made_prompt)
     assert len(embeddings) == 2 and prompt not in ("my own", made_prompt), "the user's own prompt stays"
     own_embedding = ListedEmbedding(embedding_of(VALUES, "mine"))
     [(remaining, _, _, fault)] = actions.begin_with(recording, (own_embedding, *embeddings))
     assert remaining == (own_embedding,), "another recording replaces embeddings of recordings only, not those of files"
     assert fault == ""
-    *_, (_, _, prompt, _, _, _) = actions.make(recording, cell, remaining, made_prompt, made_prompt, VISITOR)
+    listed, _, prompt, *_ = actions.append(new, remaining, made_prompt, made_prompt)
+    assert listed[0] is own_embedding, "an embedding that was added during the work stays"
     assert prompt == made_prompt, "the next recording replaces a prompt that the user did not write"
     refused = actions.begin_with(str(broken(tmp_path / "text.wav")), remaining)
     assert "it is a text" in next(refused)[-1]
     with pytest.raises(BadInput, match="it is a text"):
         next(refused)
+
+
+def test_embedding_that_is_gone_is_reported_or_not_shown(actions: InjectActions) -> None:
+    with pytest.raises(BadInput, match="reload the page"):
+        actions.append(None, (), "", "")
+    assert actions.look_at_last((), {"chosen": []}) == "", "the user has removed the embedding meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -179,14 +211,15 @@ def test_missing_recording_or_speech_model_raises_one_line_error(
     actions: InjectActions, recording: str | None, model: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        list(actions.make(recording, model, (), "", "", VISITOR))
+        list(actions.make(recording, model, VISITOR))
 
 
 def test_embeddings_and_answers_of_the_latest_recording_remain(actions: InjectActions, tmp_path: Path) -> None:
     recording, [(_, cell)] = str(tone(tmp_path / "talk.wav")), actions.speech_models()
-    earlier, later = (actions.make(recording, cell, (), "", "", VISITOR) for _ in range(2))
+    earlier, later = (actions.make(recording, cell, VISITOR) for _ in range(2))
     next(earlier), next(later)
-    *_, (embeddings, *_) = later
+    *_, (new, _) = later
+    embeddings, *_ = actions.append(new, (), "", "")
     assert len(embeddings) == 1
     with pytest.raises(gr.Error) as stale:
         next(earlier)

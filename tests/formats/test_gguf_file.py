@@ -113,12 +113,17 @@ def test_quantisation_is_the_stated_one_or_that_of_most_matrices(tmp_path: Path)
         writer.add_tensor("w", np.ones((40, 20), np.float16))
         writer.add_tensor("u", np.ones((4, 2), np.float32))
 
-    def write_file_type(writer: GGUFWriter) -> None:
-        fill(writer)
-        writer.add_string("workbench.quantization", "q4_0")
+    def quantization_where_stated(name: str) -> str:
+        def write_file_type(writer: GGUFWriter) -> None:
+            fill(writer)
+            writer.add_string("workbench.quantization", name)
+
+        return read_gguf(write(tmp_path / "it.gguf", write_file_type)).quantization
 
     assert read_gguf(write(tmp_path / "it.gguf", fill)).quantization == "f16"
-    assert read_gguf(write(tmp_path / "it.gguf", write_file_type)).quantization == "q4_0"
+    assert quantization_where_stated("q4_0") == "q4_0"
+    assert quantization_where_stated("f32") == "f16", "another program has changed the type"
+    assert quantization_where_stated("int4") == "f16"
     assert read_gguf(write(tmp_path / "it.gguf")).quantization == "f32"
 
 

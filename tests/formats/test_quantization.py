@@ -15,6 +15,7 @@ from workbench.formats.quantization import (
     Kind,
     check_type,
     padded,
+    possible_types,
     resolve_quantization,
     stored_bytes,
     stored_type,
@@ -42,6 +43,13 @@ def test_small_or_sensitive_tensors_stay_float32(name: str) -> None:
     assert stored_type(Kind.MATRIX, (64, 64, 3), name) == "f32"
     assert stored_type(Kind.TABLE, (64, 64), name) == ("q8_0" if name[:2] in ("q4", "q5") else name)
     assert stored_type(Kind.TABLE, (64, 33), name) == (name if name in ("f32", "f16", "bf16") else "f16")
+
+
+def test_possible_types_are_the_type_itself_and_those_of_exceptions() -> None:
+    assert possible_types("f32") == {"f32"}
+    assert possible_types("bf16") == {"bf16", "f32"}
+    assert possible_types("q8_0") == {"q8_0", "f16", "f32"}
+    assert possible_types("q4_1") == {"q4_1", "q8_0", "f16", "f32"}
 
 
 def test_auto_quantisation_is_f32_below_4_gb_and_f16_above() -> None:

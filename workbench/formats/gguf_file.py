@@ -21,6 +21,7 @@ from workbench.core.errors import BadInput
 from workbench.formats.gguf_header import MAGIC, ByteRange, Header, TensorInfo, read_header, read_span
 from workbench.formats.gguf_types import BY_NAME, TEXT, dequantised
 from workbench.formats.gguf_values import all_finite
+from workbench.formats.quantization import TYPES, possible_types
 
 __all__ = ["GgufFile", "TensorInfo", "is_gguf", "read_gguf", "read_own_gguf"]
 
@@ -79,15 +80,16 @@ class GgufFile:
     def quantization(self) -> str:
         """The type of the weights, such as f16: the type of most bytes of the matrices.
 
-        If the file states the type that it was converted to (`workbench.quantization`), that type.
+        If the file states the type that it was converted to (`workbench.quantization`), that type, unless another
+        program has quantised it since then.
         """
-        stated_type = self._header.values.get("workbench.quantization")
-        if isinstance(stated_type, str) and stated_type.upper() in BY_NAME:
-            return stated_type.lower()
         bytes_of: Counter[str] = Counter()
         for info in self.tensors.values():
-            bytes_of[info.type] += info.nbytes if len(info.shape) > 1 else 0
-        return max(bytes_of, key=lambda name: bytes_of[name], default="f32").lower()
+            bytes_of[info.type.lower()] += info.nbytes if len(info.shape) > 1 else 0
+        stated_type = self._header.values.get("workbench.quantization")
+        if stated_type in TYPES and {name for name in bytes_of if bytes_of[name]} <= possible_types(stated_type):
+            return str(stated_type)
+        return max(bytes_of, key=lambda name: bytes_of[name], default="f32")
 
     def whole(self, key: str, default: int | None = None, minimum: int = 0, maximum: int = 2**31 - 1) -> int:
         """Returns a whole number in the range; raises `BadInput` for another value, or for none without a default."""

@@ -68,6 +68,12 @@ def stored_type(kind: Kind, shape: Sequence[int], quantization: str) -> str:
     return quantization if fits(shape, quantization) else "f16"
 
 
+def possible_types(quantization: str) -> set[str]:
+    """Returns the types that tensors may have in a file of this type that we write."""
+    kinds_and_rows = ((kind, (1, width)) for kind in Kind for width in (1, BLOCKS[quantization][0]))
+    return {stored_type(kind, shape, quantization) for kind, shape in kinds_and_rows}
+
+
 def fits(shape: Sequence[int], quantization: str) -> bool:
     """Returns whether rows of this shape are whole blocks of the type."""
     return shape[-1] % BLOCKS[quantization][0] == 0

@@ -32,8 +32,9 @@ EXAMPLES = {  # by the input of a model; the demo models can answer these
     RECORDING: (),
 }
 NOBODY = (
-    "No model on this machine can answer. Install PyTorch (pip install torch), which runs the demo models, or "
-    "add a language model or a SpeechLM to your list of models. The Models tab says why each model cannot run."
+    "No model on this machine can answer. Install PyTorch (pip install torch transformers), which runs the demo "
+    "models, or add a language model or a SpeechLM to your list of models. "
+    "The Models tab says why each model cannot run."
 )
 
 

@@ -328,3 +328,12 @@ def test_unresponsive_child_is_killed_when_the_caller_cancels(monkeypatch: pytes
     with pytest.raises(Cancelled):
         process.run_child({}, "it", stop)
     assert activities == ["preparing it"] * 3
+
+
+def test_cache_that_cannot_be_written_is_an_error_that_names_the_variable_for_another(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(Unavailable, match="could not be written: Not a directory; set XDG_CACHE_HOME to a folder that"):
+        converted(tiny, "sensevoice", "q8_0")

@@ -31,7 +31,6 @@ from workbench.formats.quantization import AUTO, LARGEST_AUTO_F32, TYPES, check_
 from workbench.system.atomic_files import UNFINISHED, explained_file_errors
 from workbench.system.user_cache import file_name, user_cache
 
-NEEDS = ("torch", "gguf", "transformers")  # packages that a conversion imports
 ABOUT = "about.json"  # facts about an entry: its directory, the sizes of its files, and their seals
 
 log = logging.getLogger(__name__)

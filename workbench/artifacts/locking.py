@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.system.atomic_files import explained_file_errors
+from workbench.system.user_cache import CACHE_VARIABLE
 
 WAIT_SECONDS = 0.25  # between checks whether another conversion is done
 
@@ -22,7 +24,7 @@ def locked(place: Path, name: str, on_progress: OnProgress | None) -> Iterator[N
     """
     from filelock import FileLock
 
-    with explained_file_errors(place):
+    with _explained_errors(place):
         place.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(place.parent / f".{place.name}.lock")
     while not _acquired(lock, place):
@@ -34,11 +36,21 @@ def locked(place: Path, name: str, on_progress: OnProgress | None) -> Iterator[N
         lock.release()
 
 
+@contextlib.contextmanager
+def _explained_errors(place: Path) -> Iterator[None]:
+    """Turns an error of the file system into a sentence that also names the variable for another cache."""
+    try:
+        with explained_file_errors(place):
+            yield
+    except BadInput as error:
+        raise Unavailable(f"{error}; set {CACHE_VARIABLE} to a folder that can be written to") from error
+
+
 def _acquired(lock: Any, place: Path) -> bool:
     """Returns whether the lock was free within a short time."""
     from filelock import Timeout
 
-    with explained_file_errors(place):
+    with _explained_errors(place):
         try:
             lock.acquire(timeout=WAIT_SECONDS)
         except Timeout:  # a subclass of OSError

@@ -29,6 +29,7 @@ from workbench.cli.standard_input import read_prompt, recording_paths
 from workbench.cli.transcribe import ProgressLine, doubts, transcribed
 from workbench.cli.writing import chosen_embeddings, print_text
 from workbench.core.errors import BadInput, WorkbenchError, named_message_of
+from workbench.core.packages import PICTURES, check_packages
 from workbench.core.phrases import dimensions
 from workbench.embeddings import Embedding
 from workbench.registry.handle import OpenSession
@@ -255,6 +256,8 @@ def _parity(parsed: argparse.Namespace) -> int:
     reads += filter(None, (parsed.messages, parsed.baseline, parsed.mapping))
     outputs = {"--report": parsed.report, "--junit": parsed.junit, "--summary": parsed.summary}
     check_outputs({flag: report_place(path) for flag, path in outputs.items() if path}, reads)
+    if parsed.report or parsed.summary:
+        check_packages("pictures need", PICTURES)
     if not 1 <= parsed.worse_by < float("inf"):
         raise BadInput(f"--worse-by is {parsed.worse_by:g}; expected a factor of at least 1")
     baseline = read_baseline(parsed.baseline) if parsed.baseline else None

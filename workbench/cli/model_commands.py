@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
 from workbench.core.options import check_value, option, option_specs
+from workbench.core.packages import TRAINING, check_packages
 from workbench.core.settings import check_setting
 from workbench.decoding.generation import LARGEST_SEED
 from workbench.registry.registry import Registry
@@ -69,6 +70,7 @@ def train_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         if getattr(parsed, name) is not None and parsed.start is None:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for the training of an existing checkpoint; name it with --continue")
+    check_packages("training needs", TRAINING, "pip install 'speech-workbench[train]'")
     from workbench.training.demo import DemoOptions, train_demo
 
     options = DemoOptions(

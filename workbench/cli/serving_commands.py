@@ -6,18 +6,15 @@ import argparse
 import sys
 import time
 
+from workbench.core.packages import PAGE, PAGE_INSTALL, SERVER, check_packages
 from workbench.serving.admission.flags import opening_words
 
 
 def start_page(parsed: argparse.Namespace) -> int:
     """Starts the page as a separate program: nothing in the library depends on it."""
     import runpy
-    from importlib.util import find_spec
 
-    from workbench.core.errors import Unavailable
-
-    if find_spec("gradio") is None or find_spec("panels") is None:
-        raise Unavailable("the page needs gradio and this project's panels; in a checkout of it, run: make app")
+    check_packages("the page needs", (*PAGE, "panels"), PAGE_INSTALL)
     flags = {"--host": parsed.host, "--port": parsed.port}
     words = [str(word) for flag, value in flags.items() if value is not None for word in (flag, value)]
     sys.argv = ["workbench app", *words, *opening_words(parsed)]
@@ -27,6 +24,7 @@ def start_page(parsed: argparse.Namespace) -> int:
 
 def start_server(parsed: argparse.Namespace) -> int:
     """Starts the routes alone."""
+    check_packages("a server needs", SERVER, "pip install 'speech-workbench[serve]'")
     from workbench.serving.admission.address import address
     from workbench.serving.server import SERVER_PORT, serve
 

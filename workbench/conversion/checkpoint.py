@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.artifacts.gguf_files import NEEDS
 from workbench.conversion import LAYOUTS
 from workbench.conversion.plan import Plan, estimated_bytes
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput
+from workbench.core.packages import CONVERSION, check_packages
 from workbench.core.progress import OnProgress
 from workbench.families import FAMILIES, load
 from workbench.formats.quantization import resolve_quantization
@@ -28,14 +28,8 @@ def plans_of(directory: Path, family: str, layout: str = "workbench") -> list[Pl
         raise BadInput(f"models of the family {family!r:.80} are not converted; expected one of {family_names}")
     if layout not in LAYOUTS:
         raise BadInput(f"layout is {layout!r:.80}; expected {' or '.join(LAYOUTS)}")
-    try:
-        module = load(converters[family])
-    except ImportError as error:
-        raise Unavailable(
-            f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "
-            "run: pip install torch gguf transformers"
-        ) from error
-    plans: list[Plan] = module.plans(directory.resolve(), layout)
+    check_packages("converting needs", CONVERSION)
+    plans: list[Plan] = load(converters[family]).plans(directory.resolve(), layout)
     return plans
 
 

@@ -15,6 +15,7 @@ from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import convert, plans_of
 from workbench.conversion.plan import estimated_bytes, paths_of
 from workbench.core.errors import BadInput
+from workbench.core.packages import CONVERSION, VLLM_CONVERSION, check_packages
 from workbench.core.progress import OnProgress
 from workbench.formats.quantization import AUTO, TYPES, check_type
 from workbench.system.atomic_files import check_directory, check_place
@@ -33,7 +34,11 @@ class GgufRequest:
     force: bool = False  # overwrite an existing file
 
     def check(self) -> None:
-        """Raises `BadInput` if the file cannot be written under that name, before the checkpoint is downloaded."""
+        """Raises `BadInput` if the file cannot be written under that name, and `Unavailable` if a package is missing.
+
+        Callers check before the checkpoint is downloaded.
+        """
+        check_packages("converting needs", CONVERSION)
         check_type(self.quantization, (AUTO, *TYPES))
         check_place(self.out.absolute())
         self._check_existing([self.out])
@@ -72,7 +77,11 @@ class ServedRequest:
     out: Path
 
     def check(self) -> None:
-        """Raises `BadInput` if the directory cannot be written under that name, before the checkpoint is downloaded."""
+        """Raises `BadInput` if the directory cannot be written under that name, `Unavailable` if a package is missing.
+
+        Callers check before the checkpoint is downloaded.
+        """
+        check_packages("converting needs", VLLM_CONVERSION)
         check_directory(self.out.absolute())
 
     def sizes(self, directory: Path, family: str) -> str:

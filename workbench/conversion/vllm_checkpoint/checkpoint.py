@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.core.errors import BadInput, Unavailable
+from workbench.core.errors import BadInput
+from workbench.core.packages import VLLM_CONVERSION, check_packages
 from workbench.families import FAMILIES, load
 
 if TYPE_CHECKING:
     from workbench.conversion.vllm_checkpoint.directory import ServedModel
-
-NEEDS = ("torch", "transformers")
 
 
 def plan_of(directory: Path, family: str) -> ServedModel:
@@ -23,12 +22,6 @@ def plan_of(directory: Path, family: str) -> ServedModel:
     writers = {name: each.vllm.writer for name, each in FAMILIES.items() if each.vllm.writer}
     if family not in writers:
         raise BadInput(f"vLLM serves no models of the family {family!r:.80}; expected one of {', '.join(writers)}")
-    try:
-        module = load(writers[family])
-    except ImportError as error:
-        raise Unavailable(
-            f"converting needs the Python packages {', '.join(NEEDS)}, and {error.name} is not installed; "
-            f"run: pip install {' '.join(NEEDS)}"
-        ) from error
-    model: ServedModel = module.plan(directory.resolve())
+    check_packages("converting needs", VLLM_CONVERSION)
+    model: ServedModel = load(writers[family]).plan(directory.resolve())
     return model

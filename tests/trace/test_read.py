@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.networks import META, STAGES, computed
-from workbench.compare import compare, read_mapping, read_trace
+from workbench.compare import compare, judge, read_mapping, read_trace
 from workbench.core.errors import BadInput
 from workbench.trace.trace import Trace
 
@@ -90,6 +90,38 @@ def test_trace_without_an_order_is_sorted_in_computation_order(tmp_path: Path) -
         "logits",
         "tokens",
     ]
+
+
+FOREIGN_NAMES = ["wav.conv", "wav.layers.0.q_proj", "wav.layers.0.out_proj", "wav.layers.10.q_proj", "wav.a_head"]
+
+
+def test_npz_file_keeps_the_order_of_names_that_tell_none(tmp_path: Path) -> None:
+    arrays = {name: np.random.default_rng(n).standard_normal((4, 8)) for n, name in enumerate(FOREIGN_NAMES)}
+    wrong = {name: each if name == "wav.conv" else each + 1 for name, each in arrays.items()}
+    for name, each in (("a", arrays), ("b", wrong)):
+        np.savez(tmp_path / f"{name}.npz", **each)
+        Trace(each, {}).save(tmp_path / f"{name}.safetensors")
+    for reference, candidate in (
+        (arrays_read := read_trace(tmp_path / "a.npz"), read_trace(tmp_path / "b.npz")),
+        (read_trace(tmp_path / "a.safetensors"), read_trace(tmp_path / "b.safetensors")),
+        (Trace(arrays, {}), Trace(wrong, {})),
+    ):
+        comparison = compare(reference, candidate)
+        assert judge(comparison).faulty_stage == "wav.layers.0.q_proj"
+        assert [each.stage for each in comparison.stages] == FOREIGN_NAMES
+        assert not any("order" in each for each in comparison.warnings)
+    assert not arrays_read.has_lost_order
+
+
+@pytest.mark.parametrize("kind", ["npz", "folder"])
+def test_a_lost_order_of_foreign_names_is_a_warning(tmp_path: Path, kind: str) -> None:
+    arrays = {name: np.ones((4, 8), np.float32) for name in sorted(FOREIGN_NAMES)}
+    trace = read_trace(write_dump(tmp_path, kind, arrays))
+    [warning] = [each for each in compare(trace, trace).warnings if "order" in each]
+    assert warning.startswith("the stages come in the order of their names")
+    (tmp_path / "known").mkdir()
+    known = read_trace(write_dump(tmp_path / "known", kind, {"logits": SMALL, "encoder.input": SMALL}))
+    assert not any("order" in each for each in compare(known, known).warnings)
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "npz", "folder"])

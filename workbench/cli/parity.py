@@ -58,7 +58,7 @@ def lines(run: ParityRun, worse: Sequence[Regression] | None = None, as_json: bo
     if not compared:
         return
     by_stage = [{each.stage: each for each in comparison.stages} for _, comparison in compared]
-    order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
+    order = computation_order(list(run.reference.trace), recorded=run.reference.trace.is_ordered)
     rows = [("relative L2", *(name for name, _ in compared))]
     if len(step_numbers(order)) > MOST_STEPS:
         by_stage = [_worst_of_steps(stages) for stages in by_stage]

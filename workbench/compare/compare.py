@@ -98,7 +98,7 @@ def _measured(
 ) -> list[StageComparison]:
     """Returns the measures of each stage, in the order of the computation."""
     reference, candidate = selection.reference, selection.candidate
-    order = computation_order(selection.stages, recorded=bool(reference.meta))
+    order = computation_order(selection.stages, recorded=reference.is_ordered)
     results = list[StageComparison]()
     is_guessing = True
     for number, stage in enumerate(order):

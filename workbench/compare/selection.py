@@ -21,6 +21,12 @@ from workbench.trace.trace import StageFilter, Trace
 
 _MODEL_OUTPUTS = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
 
+_LOST_ORDER = (
+    "the stages come in the order of their names, since neither the names nor the reference's file tell the order of "
+    "the computation: another stage may be the first one that differs (an .npz file keeps the order in which its "
+    "arrays were written)"
+)
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -42,6 +48,8 @@ def select(reference: Trace, candidate: Trace, stages: str, force: bool) -> Sele
     """
     stage_filter = StageFilter(stages, is_recorded=True)
     warnings = _same_input(reference, candidate, force)
+    if reference.has_lost_order:
+        warnings.append(_LOST_ORDER)
     inputs = side_of_inputs(reference, candidate)
     reference, candidate, warning = with_common_steps(reference, candidate)
     warnings += [warning] if warning else []

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.trace.inside import layer_and_part, place_inside
+from workbench.trace.inside import DECODER_PARTS, PARTS, layer_and_part, place_inside
 from workbench.trace.step_names import beam_of, is_choice, step_and_stage
 
 Kind = Literal["numbers", "logits", "tokens", "streams", "text", "logprobs"]
@@ -67,6 +67,23 @@ def computation_order(stages: Iterable[str], recorded: bool = False) -> list[str
         return first.get(stage.partition(".")[0], 2), 0, ()
 
     return sorted(stages, key=rank)
+
+
+def are_known(stages: Iterable[str]) -> bool:
+    """Returns whether at least half of the names are known, so that the order of the computation follows from them."""
+    known = [_is_known(stage) for stage in stages]
+    return 2 * sum(known) >= len(known)
+
+
+def _is_known(stage: str) -> bool:
+    stage = step_and_stage(stage)[1]
+    if stage in _FINAL_STAGES:
+        return True
+    if inside := layer_and_part(stage):
+        return inside[1] in PARTS or inside[1] in DECODER_PARTS
+    head, *other_words = stage.split(".")
+    in_order = len(other_words) == 1 or other_words[:1] == ["layers"]
+    return head in (*GROUPS, "answer") and in_order
 
 
 def _with_steps(stage: str) -> tuple[int, int, tuple[Any, ...]]:

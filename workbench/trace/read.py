@@ -13,7 +13,7 @@ import numpy as np
 
 from workbench.trace.cuts import KEY
 from workbench.trace.mapping import Mapped, StageMapping
-from workbench.trace.order import GROUPS, computation_order
+from workbench.trace.order import GROUPS, are_known, computation_order
 from workbench.trace.stored import Stored, open_stored
 from workbench.trace.trace import Trace
 
@@ -22,9 +22,15 @@ class StoredTrace(Trace):
     """A trace whose arrays are read from a file on each access; a pickle has its path and metadata."""
 
     def __init__(
-        self, stored: Stored, stages: Mapping[str, Mapped], meta: Mapping[str, Any], read_from: tuple[Any, ...]
+        self,
+        stored: Stored,
+        stages: Mapping[str, Mapped],
+        meta: Mapping[str, Any],
+        has_lost_order: bool,
+        read_from: tuple[Any, ...],
     ):
         super().__init__({}, meta)
+        self._has_lost_order = has_lost_order
         self._stored = stored
         self._mapped = dict(stages)
         self._arguments = read_from  # arguments of `read_trace`
@@ -34,6 +40,10 @@ class StoredTrace(Trace):
         """The name of the trace's file."""
         path: Path = self._arguments[0]
         return path.name
+
+    @property
+    def has_lost_order(self) -> bool:
+        return self._has_lost_order
 
     def __getitem__(self, stage: str) -> np.ndarray:
         try:
@@ -64,8 +74,9 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     In a directory, folders are parts of names: `encoder/layers.0.npy` is `encoder.layers.0`. So are slashes in the
     names of arrays, without a mapping. Metadata are in `meta.json` there, and a mapping adds its own. If another
     program's metadata do not state its arithmetic, arrays stored in half precision state it. Stages come in the
-    recorded order if we wrote the trace, else in the order of the computation. Raises `BadInput` if a file is missing,
-    damaged, or not what it claims to be; reading a stage later raises it too.
+    recorded order if we wrote the trace, else in the order that their names tell; if most names are another program's,
+    in the order of an `.npz` file. Raises `BadInput` if a file is missing, damaged, or not what it claims to be;
+    reading a stage later raises it too.
 
     Args:
         otherwise: the suffix to assume for any other file name; by default such a file is refused.
@@ -79,15 +90,23 @@ def read_trace(path: str | Path, mapping: StageMapping | None = None, otherwise:
     )
     stages = {each.stage: each for each in mapped}
     recorded = [name for name in stored.order if name in stages]
-    order = [*recorded, *computation_order(stages.keys() - set(recorded))]
+    unrecorded = [name for name in stages if name not in set(recorded)]
+    is_known = are_known(stages)
+    if is_known or not stored.is_sequence:
+        unrecorded = computation_order(unrecorded)
     meta = {**stored.meta, **(mapping.meta if mapping else {})}
     cuts = {each.stage: each.rule.cut.to_dict() for each in mapped if each.rule and each.rule.cut}
     meta |= {KEY: cuts} if cuts else {}
     if not stored.order and not any(meta.get(key) for key in ("dtype", "quantization")):
         halves = [kind for kind in ("bfloat16", "float16") if kind in stored.types]
         meta |= {"dtype": halves[0]} if halves else {}
+    has_lost_order = not (recorded or is_known or stored.is_sequence)
     return StoredTrace(
-        stored, {name: stages[name] for name in order}, meta, (Path(path).absolute(), mapping, otherwise)
+        stored,
+        {name: stages[name] for name in (*recorded, *unrecorded)},
+        meta,
+        has_lost_order,
+        (Path(path).absolute(), mapping, otherwise),
     )
 
 

@@ -51,6 +51,7 @@ class Stored:
     order: tuple[str, ...] = ()  # the recorded order, if we wrote the trace
     texts: frozenset[str] = frozenset()  # arrays that hold UTF-8 bytes
     types: frozenset[str] = frozenset()  # types of the arrays, such as float16 and bfloat16
+    is_sequence: bool = False  # whether the file keeps the order in which another program wrote the arrays
 
 
 def open_stored(path: str | Path, otherwise: str = "") -> Stored:
@@ -147,7 +148,8 @@ def _tensor(path: Path, place: TensorPlace) -> Reader:
 
 def _npz(path: Path) -> Stored:
     stored = _archive(path, "arrays only, as numpy.savez writes them", ())
-    return replace(stored, arrays={name.removesuffix(".npy"): reader for name, reader in stored.arrays.items()})
+    arrays = {name.removesuffix(".npy"): reader for name, reader in stored.arrays.items()}
+    return replace(stored, arrays=arrays, is_sequence=list(arrays) != sorted(arrays))
 
 
 def _zip(path: Path) -> Stored:

@@ -13,6 +13,7 @@ from workbench.core.errors import BadInput
 from workbench.core.phrases import dimensions
 from workbench.trace.gradients import is_gradient
 from workbench.trace.inside import is_inside, reaches_inside
+from workbench.trace.order import are_known
 from workbench.trace.step_names import step_and_stage
 
 MOST_SHOWN = 12  # stages in a trace's `repr`
@@ -33,6 +34,19 @@ class Trace(Mapping[str, np.ndarray]):
     def label(self) -> str:
         """The name of the trace in messages."""
         return "a trace"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the stages come in the order in which they are compared; otherwise their names tell it.
+
+        They do if a pass recorded them, or if most names are another program's, which tell nothing.
+        """
+        return bool(self.meta) or not are_known(self)
+
+    @property
+    def has_lost_order(self) -> bool:
+        """Whether nothing tells the order of the computation: neither the names of the stages nor their file."""
+        return False
 
     def __getitem__(self, stage: str) -> np.ndarray:
         try:

@@ -26,7 +26,7 @@ def judged_stages(
         same_answers: whether all traces hold the same answer; `workbench.compare.tokens.answers` judges other answers.
     """
     stage_filter = StageFilter(stages, is_recorded=True)
-    for stage in computation_order([each for each in ordered if stage_filter(each)], recorded=bool(ordered.meta)):
+    for stage in computation_order([each for each in ordered if stage_filter(each)], recorded=ordered.is_ordered):
         if is_aside(stage) or any(stage not in each for each in (exact, *sides)):
             continue
         truth = exact[stage]

@@ -89,7 +89,7 @@ def _rows(run: ParityRun, outcomes: Sequence[Outcome]) -> list[_Row]:
     stages_by_name = [
         {each.stage: each for each in outcome.comparison.stages} for outcome in outcomes if outcome.comparison
     ]
-    order = computation_order(list(run.reference.trace), recorded=bool(run.reference.trace.meta))
+    order = computation_order(list(run.reference.trace), recorded=run.reference.trace.is_ordered)
     rows = []
     for stage in order:
         compared_stages = [each.get(stage) for each in stages_by_name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -22,7 +23,7 @@ from workbench.evaluation.rows import Utterance
 from workbench.formats.zip_names import named_members
 from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
-from workbench.system.folders import is_system_file
+from workbench.system.folders import is_file, is_system_file
 
 MOST_UNPACKED = 4 << 30  # bytes of the files in one uploaded archive
 MOST_FILES = 100_000
@@ -54,8 +55,8 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     """Gathers uploaded files in a folder and returns their manifest, or the folder if there is none among them.
 
     The files are a manifest with its recordings, recordings with their texts beside, or a .zip of either, or of a data
-    directory of Kaldi. Raises `BadInput` for an archive that is broken or too large, for several manifests, and for a
-    manifest that names a recording which was not uploaded with it.
+    directory of Kaldi. Raises `BadInput` for an archive that is broken or too large, for files of one name, for several
+    manifests, and for a manifest that names a recording which was not uploaded with it.
     """
     folder.mkdir(parents=True)
     for file in map(Path, files):
@@ -132,7 +133,19 @@ def _unpack(file: Path, folder: Path) -> None:
             raise BadInput(
                 f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
             )
+        for member in members:
+            if _would_replace(member, folder):
+                raise BadInput(f"{file.name} and another uploaded file hold different {member.filename}; rename one")
         archive.extractall(folder, members)  # never outside of the folder
+
+
+def _would_replace(member: zipfile.ZipInfo, folder: Path) -> bool:
+    """Returns whether a recording or a list in an archive would replace another one; a README may."""
+    name = PurePosixPath(*(part for part in member.filename.split("/") if part not in ("", ".", "..")))
+    if name.suffix.lower() not in SOUNDS and not is_list(name.name) and name.name != KALDI:
+        return False
+    place = folder / name
+    return is_file(place) and zlib.crc32(place.read_bytes()) != member.CRC
 
 
 def _check_inside(found: FoundCorpus, folder: Path) -> None:

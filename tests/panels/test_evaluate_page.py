@@ -260,6 +260,18 @@ def test_the_highest_list_or_kaldi_directory_of_an_upload_is_its_manifest(tmp_pa
         uploaded_corpus([str(tmp_path / "two.zip")], tmp_path / "splits")
 
 
+def test_recordings_of_one_name_in_two_archives_are_refused(tmp_path: Path) -> None:
+    sounds = [tone(tmp_path / f"{seconds}.wav", seconds).read_bytes() for seconds in (0.5, 1.0)]
+    for number, sound in enumerate([*sounds, sounds[0]]):
+        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as archive:
+            for name, content in (("wavs/a.wav", sound), ("wavs/a.txt", "one"), ("README.txt", str(number))):
+                archive.writestr(name, content)
+    with pytest.raises(BadInput, match=r"^1\.zip and another uploaded file hold different wavs/a\.wav; rename one$"):
+        uploaded_corpus([str(tmp_path / f"{number}.zip") for number in (0, 1)], tmp_path / "different")
+    same = uploaded_corpus([str(tmp_path / f"{number}.zip") for number in (0, 2)], tmp_path / "same")
+    assert [each.text for each in read_manifest(same).rows() if isinstance(each, Utterance)] == ["one"]
+
+
 def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
         archive.writestr("list.csv", "audio,text\na.wav,one two\n")

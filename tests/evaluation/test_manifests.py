@@ -81,6 +81,16 @@ VALID: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
         "kaldi",
         [Utterance("u1", "a.wav", "one", 0.0, 2.0, 1)],
     ),
+    "kaldi with commands that unpack a file": (
+        {
+            "wav.scp": "u1 flac -c -d -s x/a.flac |\nu2 flac -cd b.flac|\nu3 flac -cd c.flac | sox - -t wav - |\n"
+            "u4 flac -cd $(id) |\nu5 flac -d -c -s --skip=5 d.flac |\n",
+            "text": "".join(f"u{number} one\n" for number in range(1, 6)),
+        },
+        "",
+        "kaldi",
+        [Utterance("u1", "x/a.flac", "one"), Utterance("u2", "b.flac", "one")],
+    ),
     "a data frame with gaps": (
         {"l.csv": "wav_filename,transcript,channel\na.wav,one,1.0\nb.wav,two,\nc.wav,three,0.5\n"},
         "l.csv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from workbench.evaluation.manifests.named_values import named_values
 
 KALDI = "wav.scp"  # the file that makes a folder a data directory of Kaldi
 TEXT, SEGMENTS = "text", "segments"
+# Kaldi's recipe for LibriSpeech writes `flac -c -d -s FILE |`.
+_UNPACKS_FLAC = re.compile(r"""flac(?: +-[cds]+)+ +([^\s|&;<>()$`\\"'*?]+) *\|""")
 
 
 def kaldi_rows(folder: Path) -> Rows:
@@ -24,8 +27,8 @@ def kaldi_rows(folder: Path) -> Rows:
     languages = {name: value for _, name, value in _table(folder / "utt2lang", required=False)}
     segmented = (folder / SEGMENTS).is_file()
     named: dict[str, str] = {}  # every recording that wav.scp names, and where
-    for number, name, value in _table(folder / KALDI):
-        where = f"{KALDI}, line {number}"
+    for number, name, entry in _table(folder / KALDI):
+        where, value = f"{KALDI}, line {number}", _path_of(entry)
         reason = _unusable(name, value)
         if reason:
             yield where, reason
@@ -84,6 +87,12 @@ def _kaldi_row(
         "speaker": speakers.get(name),
         "language": languages.get(name),
     }
+
+
+def _path_of(entry: str) -> str:
+    """Returns the FLAC file that a command only unpacks; any other entry of `wav.scp` unchanged."""
+    command = _UNPACKS_FLAC.fullmatch(entry)
+    return command[1] if command else entry
 
 
 def _unusable(name: str, value: str) -> str | None:

@@ -87,6 +87,11 @@ def evaluated(
     for step in run(actions.pool.registry, job, present_stop(), actions.compute, actions.pool.guard):
         if step.results is not None:
             try:
+                if step.time_limit:
+                    raise BadInput(
+                        f"the evaluation took longer than the {step.time_limit} that one run may take here; set a "
+                        "lower limit, or name fewer models"
+                    )
                 columns = step.results.columns
                 found = {**step.results.figures.to_dict(), "skipped": [dict(each) for each in columns.skipped]}
                 listed = [row for row, _ in zip(table_rows(columns), range(MOST_ROWS))] if rows else []

@@ -6,6 +6,7 @@ All users of the page share the same object. Results are found by a key that onl
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,11 @@ class EvaluateActions:
         limit_count = read_limit(limit)
         folder = new_folder(upload_folder())
         if files:
-            manifest = str(uploaded_corpus(files, folder / CORPUS))
+            try:
+                manifest = str(uploaded_corpus(files, folder / CORPUS))
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         else:
             manifest = str(server_path(server_folder, self.pool.guard)) if (server_folder or "").strip() else example()
         keys = [each.cell.value for each in models]

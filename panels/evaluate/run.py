@@ -14,14 +14,14 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
-from workbench.core.visitors import bound, check_work, stoppable
+from workbench.core.visitors import bound, check_work, present_work, spoken_seconds, stoppable
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import REPORT, Columns, page, read_columns
 from workbench.evaluation.report.overview import Overview, overview
 from workbench.evaluation.report.page import save_page, sounds_in
 from workbench.evaluation.rows import Utterance
 from workbench.evaluation.runner import run as evaluate
-from workbench.evaluation.store import Evaluation, read
+from workbench.evaluation.store import RUN, Evaluation, read
 from workbench.registry.registry import Registry
 from workbench.serving.admission.guard import Guard
 
@@ -85,6 +85,7 @@ class Step:
     seconds: float = 0.0
     stopping: bool = False
     stopped: bool = False
+    time_limit: str = ""  # the longest time of a run here, if that stopped it
     skipped: int = 0  # rows of the manifest that cannot be used
     results: Results | None = None
 
@@ -108,8 +109,8 @@ def run(
 ) -> Iterator[Step]:
     """Runs a job and yields its progress; the last step has the results, also after a stop if there are any.
 
-    With a guard, the run waits in the queue of the server and ends at its deadline. Raises the errors of the run. If
-    the caller leaves, the run is stopped.
+    With a guard, the run waits in the queue of the server and stops at its deadline. Raises the errors of the run. If
+    the caller leaves, the run is stopped. Without results, the folder of the job is removed.
     """
     start = time.monotonic()
     state = Step()
@@ -122,7 +123,13 @@ def run(
         state = replace(state, share=share, activity=activity)
         if stop.is_set():
             raise Cancelled("the evaluation was stopped")
-        check_work()
+        try:
+            check_work()
+        except BadInput as over_time:
+            limited = present_work()
+            assert limited is not None
+            state = replace(state, time_limit=spoken_seconds(limited.allowed_seconds))
+            raise Cancelled(str(over_time)) from over_time
 
     def in_turn(*arguments: Any, **settings: Any) -> None:
         with listening(show_progress), guard.turn(EVALUATION, alone=False) if guard else nullcontext():
@@ -148,13 +155,21 @@ def run(
                 )
             except Cancelled:
                 state = replace(state, stopped=True)
-                if not caller_gone.is_set() and any(read(out).done().values()):
+                if not caller_gone.is_set() and _has_results(out):
                     found.append(opened(read(out), job.folder, time.monotonic() - start))
+                elif state.time_limit:
+                    raise BadInput(
+                        f"no recording was finished in the {state.time_limit} that one run may take here; evaluate "
+                        "fewer models or shorter recordings"
+                    ) from None
                 return
             state = replace(state, share=1.0, activity="writing the report")
             found.append(opened(read(out), job.folder, time.monotonic() - start))
         except Exception as error:
             failed.append(error)
+        finally:
+            if not found or caller_gone.is_set():  # nobody will close the results
+                shutil.rmtree(job.folder, ignore_errors=True)
 
     caller_gone = threading.Event()  # set when the caller has left
     with stoppable(stop):
@@ -171,6 +186,11 @@ def run(
     if failed:
         raise failed[0]
     yield replace(state, seconds=time.monotonic() - start, results=found[0] if found else None)
+
+
+def _has_results(directory: Path) -> bool:
+    """Returns whether a run that was stopped has finished a recording; it may have been stopped before it began."""
+    return (directory / RUN).exists() and any(read(directory).done().values())
 
 
 def opened(evaluation: Evaluation, folder: Path, seconds: float = 0.0) -> Results:

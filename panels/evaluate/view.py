@@ -35,7 +35,8 @@ def summary(step: Step) -> str:
     if step.results is None:
         return f"Stopped after {duration(step.seconds)}; there are no results yet{skipped}"
     finished = sum(each.done for each in step.results.figures.models)
-    prefix = "Stopped: " if step.stopped else ""
+    limit = f" at the {step.time_limit} that one run may take here" if step.time_limit else ""
+    prefix = f"Stopped{limit}: " if step.stopped else ""
     return f"{prefix}{counted(finished, 'result')} in {duration(step.seconds)}{skipped}"
 
 

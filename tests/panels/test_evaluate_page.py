@@ -7,6 +7,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -18,7 +19,8 @@ import soundfile
 
 from panels.evaluate.corpus import check_upload, example, uploaded_corpus
 from panels.evaluate.events import EvaluateActions
-from panels.evaluate.run import opened, run
+from panels.evaluate.run import Job, opened, run
+from panels.evaluate.view import summary
 from panels.running.sessions import SessionPool
 from panels.widgets.recording_actions import first_fault_html
 from tests.panels.conftest import Served, serve
@@ -31,7 +33,10 @@ from tests.support.zip_files import unmarked_zip
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Utterance
+from workbench.evaluation.runner import run as evaluate
 from workbench.evaluation.store import read
+from workbench.serving.admission.guard import Guard
+from workbench.serving.admission.limits import PUBLIC
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +282,41 @@ def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> 
         archive.writestr("list.csv", "audio,text\na.wav,one two\n")
         archive.writestr("._list.csv", b"\0\5\x16\7\0\2\0\0")
     assert uploaded_corpus([str(tmp_path / "c.zip")], tmp_path / "corpus").name == "list.csv"
+
+
+def test_run_that_is_stopped_early_or_fails_leaves_no_files(tmp_path: Path) -> None:
+    registry = FakeRegistry()
+    stopped = Event()
+    stopped.set()
+    job = Job(example(), ["fake/sense|pytorch"], "basic", None, tmp_path / "job")
+    *_, last = run(registry, job, stopped, evaluate, Guard())  # type: ignore[arg-type]
+    assert last.stopped and last.results is None and not job.folder.exists()
+    with pytest.raises(BadInput, match="no model is named"):
+        list(run(registry, replace(job, models=[]), Event(), evaluate, Guard()))  # type: ignore[arg-type]
+    assert not job.folder.exists()
+    (tmp_path / "notes.csv").write_text("no corpus")
+    actions = EvaluateActions(SessionPool(registry))  # type: ignore[arg-type]
+    with (
+        patch("panels.evaluate.events.upload_folder", lambda: tmp_path),
+        pytest.raises(BadInput, match="has the columns no corpus"),
+    ):
+        actions.job([str(tmp_path / "notes.csv")], "", ["fake/sense|pytorch"], "basic", "")
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.csv"]
+
+
+def test_end_of_the_time_for_a_run_keeps_its_results(tmp_path: Path) -> None:
+    registry, guard = FakeRegistry(), Guard("public", replace(PUBLIC, run_minutes=0.02))
+    compute = FakeEvaluation(free=5)
+    compute.gate.clear()
+    job = Job(example(), ["fake/sense|pytorch"], "basic", None, tmp_path / "job")
+    *_, last = run(registry, job, Event(), compute, guard)  # type: ignore[arg-type]
+    assert last.results is not None and last.results.figures.models[0].done == 5
+    assert summary(last).startswith("Stopped at the 1 s that one run may take here: 5 results in")
+    last.results.close()
+    compute.free = 0
+    with pytest.raises(BadInput, match=r"no recording was finished in the 1 s that one run may take here; evaluate"):
+        list(run(registry, job, Event(), compute, guard))  # type: ignore[arg-type]
+    assert not job.folder.exists()
 
 
 @pytest.mark.parametrize(("name", "shown"), [("list.csv", "list.csv"), ("a.txt", "uploaded files")])

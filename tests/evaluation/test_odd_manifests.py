@@ -191,6 +191,23 @@ def test_folder_with_lists_and_no_transcripts_asks_for_a_list(tmp_path: Path) ->
         rows(tmp_path / "plain")
 
 
+def test_labels_with_times_are_no_transcripts(tmp_path: Path) -> None:
+    texts = {
+        "htk.lab": "0 2700000 sil\n2700000 3500000 k\n",
+        "audacity.txt": "0.000000\t1.250000\tone two\n",
+        "digits.txt": "3 7 one\n",
+        "lines.txt": "3 7 one\n8 1 two\n",
+        "tabs.txt": "0.5\tis half\n",
+    }
+    write(tmp_path, texts)
+    for name in texts:
+        (tmp_path / name).with_suffix(".wav").write_bytes(sound())
+    good, bad = rows(tmp_path)
+    assert [each.id for each in good] == ["digits", "lines", "tabs"]
+    expected = "has labels with times; expected only the words that are said"
+    assert [each.reason for each in bad] == [f"{name} {expected}" for name in ("audacity.txt", "htk.lab")]
+
+
 def test_damaged_or_encrypted_archive_members_are_skipped_or_refused(tmp_path: Path) -> None:
     members: dict[str, bytes | str] = {"a.wav": sound(), "a.txt": "one", "b.wav": sound(), "b.txt": "seven"}
     path = write_zip(tmp_path / "crc.zip", members)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from workbench.core.errors import BadInput, message_of
 from workbench.core.phrases import enumerated
 from workbench.evaluation.manifests.found import COLUMNAR, LONGEST_TEXT, Rows, inside_a_table, lists_among, no_corpus
-from workbench.evaluation.manifests.named_values import decoded_lines, named_values
+from workbench.evaluation.manifests.named_values import are_labels, decoded_lines, named_values
 from workbench.evaluation.places import ARCHIVES, DAMAGE, SOUNDS, needs_password
 from workbench.formats.text_files import LARGEST_TEXT
 from workbench.formats.zip_names import named_members
@@ -105,7 +105,10 @@ def folder_rows(path: Path) -> Rows:
             continue
         else:
             try:
-                text = " ".join(decoded_lines(_content(listing, transcript), transcript))
+                lines = decoded_lines(_content(listing, transcript), transcript)
+                if are_labels(lines):
+                    raise BadInput(f"{transcript} has labels with times; expected only the words that are said")
+                text = " ".join(lines)
             except BadInput as error:
                 yield name, str(error)
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import unicodedata
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -154,6 +155,18 @@ def test_recording_samples_are_equal_from_file_archive_and_segment(tmp_path: Pat
     recordings.close()
     with pytest.raises(BadInput, match=r"piped.flac is 2.50 s long, but a segment from 3 s is requested"):
         recordings.source(Utterance("u", "piped.flac", "", offset=3.0))
+
+
+@pytest.mark.parametrize(("listed", "stored"), [("é한.wav", "NFD"), ("e\u0301.wav", "NFC"), ("é.wav", "NFC")])
+def test_accents_of_a_file_may_be_composed_otherwise_than_in_the_list(tmp_path: Path, listed: str, stored: Any) -> None:
+    name = unicodedata.normalize(stored, listed)
+    soundfile.write(tmp_path / name, np.zeros(1600), 16000)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / name, name)
+    recordings = Recordings(str(tmp_path))
+    assert recordings.source(Utterance("u", listed, "")) == str(tmp_path / name)
+    assert len(recordings.source(Utterance("u", f"a.zip/{listed}", ""))[0]) == 1600
+    recordings.close()
 
 
 def test_missing_recording_is_named_as_its_list_has_it(tmp_path: Path) -> None:

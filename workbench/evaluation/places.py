@@ -8,11 +8,13 @@ read from there and not copied to the disk. A root may be a folder, an archive o
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import lzma
 import posixpath
 import tarfile
 import tempfile
+import unicodedata
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -142,7 +144,7 @@ class Recordings:
                     raise
                 watched.check(place)
                 return source
-        _check_there(place, utterance.audio)
+        place = _there(self.root, utterance.audio)
         if is_whole_file:
             return place
         return _segment(Path(place), PurePosixPath(place).name, utterance)
@@ -179,9 +181,14 @@ class _Archive:
                 self._container = tarfile.TarFile.open(fileobj=self._file)
                 self._members = {posixpath.normpath(each.name): each for each in self._container if each.isfile()}
 
+    @functools.cached_property
+    def _composed_members(self) -> dict[str, Any]:
+        """The members by their names with composed accents, which macOS decomposes."""
+        return {unicodedata.normalize("NFC", name): member for name, member in self._members.items()}
+
     def open(self, member: str) -> BinaryIO:
         """Returns the bytes of a member as a file; raises `BadInput` if no member has that name."""
-        info = self._members.get(member)
+        info = self._members.get(member) or self._composed_members.get(unicodedata.normalize("NFC", member))
         if info is None:
             raise BadInput(f"the archive {self.path:.200} has no member {member:.200}")
         with _archive_errors(self.path, f"{member:.200} in {self.path:.200}"):
@@ -273,14 +280,22 @@ def _is_folder(path: str) -> bool:
     return False
 
 
-def _check_there(place: str, audio: str) -> None:
-    """Raises `BadInput`, which names the path as the list has it, if there is no such file."""
-    with contextlib.suppress(OSError):  # the reader says what else is wrong
+def _there(root: str, audio: str) -> str:
+    """Returns the path of a recording, also where its list composes accents otherwise than the name of its file.
+
+    Raises `BadInput`, which names the path as the list has it, if there is no such file.
+    """
+    for form in (audio, unicodedata.normalize("NFD", audio), unicodedata.normalize("NFC", audio)):
+        place = place_of(root, form)
         try:
             Path(place).stat()
+            return place
         except (FileNotFoundError, UnicodeEncodeError):  # the latter: a name that no file of this system can have
-            below = "" if audio.startswith("/") else " below the folder of the list"
-            raise BadInput(f"there is no file {audio:.200}{below}") from None
+            continue
+        except OSError:
+            return place  # the reader says what is wrong
+    below = "" if audio.startswith("/") else " below the folder of the list"
+    raise BadInput(f"there is no file {audio:.200}{below}")
 
 
 def _divided(place: str) -> tuple[str, str]:

@@ -56,6 +56,25 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
+@pytest.mark.parametrize(("first", "sample"), [("a.wav", "a.wav"), ("missing.wav", "")])
+def test_machines_need_only_a_recording_that_the_driver_has(
+    tmp_path: Path, fake: Any, monkeypatch: pytest.MonkeyPatch, first: str, sample: str
+) -> None:
+    samples: list[str] = []
+
+    class Noting(AtOnce):
+        def __init__(self, job: Job, name: str, elsewhere: bool):
+            samples.append(job.sample)
+            super().__init__(job, name, elsewhere)
+
+    fake(FakeRay({"one": 1}, lambda node, method: None))
+    monkeypatch.setattr(on_ray, "Worker", Noting)
+    (tmp_path / "a.wav").touch()
+    (tmp_path / "list.csv").write_text(f"id,audio,text\n1,{first},one\n2,a.wav,one\n")
+    evaluation.run(tmp_path / "list.csv", ["demo/sensevoice"], tmp_path / "out", address="auto")
+    assert samples == [sample]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_lost_ray_node_loses_no_recording(tmp_path: Path, fake: Any, seed: int) -> None:
     unfinished, expected = emptied(tmp_path / "out")

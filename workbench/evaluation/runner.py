@@ -24,7 +24,7 @@ from workbench.evaluation.rows import Utterance
 from workbench.evaluation.schedule import EvaluationState, Schedule
 from workbench.evaluation.store import SHARD_ROWS, Evaluation, Manifest, Run, read
 from workbench.evaluation.summary import ModelSummary, summarise
-from workbench.evaluation.worker import Job
+from workbench.evaluation.worker import Job, is_here
 from workbench.evaluation.workers import Workers
 from workbench.evaluation.writer import Writer, claimed, drafted, merged, write_run
 from workbench.registry.budget import default_budget, estimated_bytes
@@ -227,7 +227,7 @@ def _job(model: Chosen, sample: str, run: Run, batch_size: int | None, options: 
         run.normaliser["name"],
         run.manifest.root,
         model.model.checkpoint,
-        sample,
+        sample if is_here(run.manifest.root, sample) else "",
     )
 
 

@@ -44,7 +44,7 @@ class Job:
     normaliser: str
     root: str  # from where relative audio counts
     checkpoint: str | None  # digest, for a worker on another machine
-    sample: str  # the first recording, which must be on the worker's machine too
+    sample: str  # a recording of the driver's machine, which must be on the worker's too; empty if the driver has none
 
 
 class Worker:
@@ -195,18 +195,23 @@ def _words(segments: Sequence[Segment]) -> Iterator[dict[str, Any]]:
             yield {"text": word.text, "start": round(word.start, 3), "end": round(word.end, 3), **sure}
 
 
+def is_here(root: str, audio: str) -> bool:
+    """Returns whether a recording, or the archive that it is in, is on this machine; True for one at an address."""
+    place = place_of(root, audio)
+    inside = any(_exists(parent) and parent.is_file() for parent in Path(place).parents)
+    return is_address(place) or inside or _exists(Path(place))
+
+
 def _check_recordings(job: Job, name: str) -> None:
-    """Raises `Unavailable` if the first recording is not on this machine."""
-    place = place_of(job.root, job.sample)
-    if is_address(place) or _exists(Path(place)):
+    """Raises `Unavailable` if the sample is not on this machine."""
+    if not job.sample or is_here(job.root, job.sample):
         return
+    place = place_of(job.root, job.sample)
     folder = Path(job.root or place)
-    inside = any(_exists(parent) and parent.is_file() for parent in Path(place).parents)  # of an archive
-    if not inside:
-        raise Unavailable(
-            f"{name} has no {place if _exists(folder) else folder}; put the recordings at the same path on every "
-            "machine, such as on a shared disk, or name them by an address such as s3://"
-        )
+    raise Unavailable(
+        f"{name} has no {place if _exists(folder) else folder}; put the recordings at the same path on every "
+        "machine, such as on a shared disk, or name them by an address such as s3://"
+    )
 
 
 def _exists(path: Path) -> bool:

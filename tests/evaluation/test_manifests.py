@@ -91,6 +91,12 @@ VALID: dict[str, tuple[dict[str, str | bytes], str, str, list[Utterance]]] = {
         "kaldi",
         [Utterance("u1", "x/a.flac", "one"), Utterance("u2", "b.flac", "one")],
     ),
+    "times of segments": (
+        {"l.tsv": "file_path\tstart_time\tend_time\ttext\na.wav\t1.5\t4\tone\n"},
+        "l.tsv",
+        "tsv",
+        [Utterance("a#1.5", "a.wav", "one", 1.5, 2.5)],
+    ),
     "a data frame with gaps": (
         {"l.csv": "wav_filename,transcript,channel\na.wav,one,1.0\nb.wav,two,\nc.wav,three,0.5\n"},
         "l.csv",

@@ -23,6 +23,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "filename",
         "path",
         "file",
+        "file_path",
         "wav",
         "wav_path",
         "wav_filename",
@@ -32,9 +33,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "transcript", "transcription", "sentence", "reference", "ref", "normalized_text")
     + ("txt", "wrd", "target"),  # of WeNet, SpeechBrain and FunASR
     "id": ("id", "utt_id", "utterance_id", "uid", "utt", "key"),
-    "offset": ("offset", "start", "begin"),
+    "offset": ("offset", "start", "begin", "start_time", "begin_time"),
     "duration": ("duration", "dur"),
-    "end": ("end",),
+    "end": ("end", "end_time"),
     "channel": ("channel",),
     "language": ("language", "lang", "locale"),
     "speaker": ("speaker", "speaker_id", "spk", "spk_id", "client_id"),

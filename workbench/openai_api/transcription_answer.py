@@ -16,6 +16,7 @@ from workbench.text.exports import FORMATS
 from workbench.text.scripts import join_texts
 from workbench.text.subtitles import timed_words
 
+NO_WORDS = "this model gives no times of words, so words is empty"
 DELTA, DONE_EVENT = "transcript.text.delta", "transcript.text.done"
 TYPES = {JSON: "application/json", TEXT: "text/plain", SRT: "application/x-subrip", VTT: "text/vtt"}
 
@@ -26,11 +27,10 @@ def transcription(transcript: Transcript, request: TranscriptionRequest) -> tupl
         text = FORMATS["txt" if request.form == TEXT else request.form].write(transcript)
         return text, TYPES[request.form]
     if request.form == JSON:
-        found: dict[str, Any] = {"text": transcript.text, "usage": usage(transcript)}
+        notes = {"notes": list(transcript.notes)} if transcript.notes else {}
+        found: dict[str, Any] = {"text": transcript.text, "usage": usage(transcript), **notes}
     else:
         found = verbose(transcript, request)
-    if transcript.notes:
-        found["notes"] = list(transcript.notes)
     return json.dumps(found, ensure_ascii=False, allow_nan=False), TYPES[JSON]
 
 
@@ -40,7 +40,8 @@ def usage(transcript: Transcript) -> dict[str, Any]:
 
 
 def verbose(transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
-    """Returns a transcript as verbose JSON."""
+    """Returns a transcript as verbose JSON, with its notes. One more says if the model gives no times of words."""
+    notes = list(transcript.notes)
     found: dict[str, Any] = {
         "task": "transcribe",
         "language": transcript.language,
@@ -58,6 +59,10 @@ def verbose(transcript: Transcript, request: TranscriptionRequest) -> dict[str, 
             for segment in transcript.segments
             for word, start, end in timed_words(segment)
         ]
+        if transcript.text and not found["words"]:
+            notes.append(NO_WORDS)
+    if notes:
+        found["notes"] = notes
     return found
 
 

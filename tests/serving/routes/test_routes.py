@@ -72,6 +72,15 @@ def test_joined_stream_deltas_equal_the_transcript(client: OpenAI, wav: bytes) -
     assert "".join(event.delta for event in events[:-1]) == events[-1].text == "three eleven one"  # type: ignore[union-attr]
 
 
+def test_note_says_that_a_model_gives_no_times_of_words(http: TestClient, wav: bytes) -> None:
+    fields = {"model": "fake/sense", "response_format": "verbose_json"}
+    for asked in ({}, {"timestamp_granularities[]": "segment"}, {"timestamp_granularities[]": "word"}):
+        form = {"data": {**fields, **asked}, "files": {"file": ("a.wav", wav)}}
+        found = http.post("/v1/audio/transcriptions", **form).json()  # type: ignore[arg-type]
+        assert ("notes" in found) == ("words" in found) == ("word" in asked.values())
+    assert found["words"] == [] and found["notes"] == ["this model gives no times of words, so words is empty"]
+
+
 @pytest.mark.parametrize(
     "fields, status, sentence",
     [

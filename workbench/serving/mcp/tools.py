@@ -125,8 +125,7 @@ def _add_transcribe(server: MCPServer, service: Service, call_files: CallFiles) 
 
             found = _last(await worked(ctx, work), "transcript")
             call.seconds = found.audio_seconds
-            notes = {"notes": list(found.notes)} if found.notes else {}
-            return _result(found.text, {"model": call.model, **verbose(found, request), **notes})
+            return _result(found.text, {"model": call.model, **verbose(found, request)})
 
 
 def _add_compare(server: MCPServer, service: Service, call_files: CallFiles) -> None:

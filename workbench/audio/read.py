@@ -31,6 +31,7 @@ from workbench.audio.refused import (
     no_samples,
     not_sound,
 )
+from workbench.audio.unread_rest import note_on_rest
 from workbench.audio.wav_header import WavLayout, wav_layout
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
@@ -221,7 +222,7 @@ def opened(path: Path) -> "tuple[soundfile.SoundFile | None, list[str]]":
     be opened or is known to hold no sound.
     """
     _, head, layout = _checked(path)
-    notes: list[str] = []
+    notes = _notes_on_rest(path)
     file = libsndfile.open_file(path, layout, may_be_mpeg(path, head), notes)
     return None if file is not None and file.format == libsndfile.HEADERLESS else file, notes
 
@@ -242,7 +243,13 @@ def blocks_of(path: Path) -> tuple[Iterator[np.ndarray], int, Callable[[], None]
 def _decode_file(path: Path) -> _Decoded:
     """Returns the blocks of a file, decoded by libsndfile or else by ffmpeg."""
     name, head, layout = _checked(path)
-    return _decode_libsndfile(path, name, head, layout)
+    decoded = _decode_libsndfile(path, name, head, layout)
+    decoded.notes.extend(_notes_on_rest(path))
+    return decoded
+
+
+def _notes_on_rest(path: Path) -> list[str]:
+    return [note] if (note := note_on_rest(path)) else []
 
 
 def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:

@@ -1,0 +1,66 @@
+"""Files with more behind the end that their header states: joined files, and headers with too small a size."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from tests.support.sound_files import RATE, tone
+from workbench.audio.read import opened, read
+from workbench.audio.unread_rest import note_on_rest
+
+CONTAINERS = ("WAV", "FLAC", "AIFF", "AU", "CAF")
+SIZES = {"AIFF": (b"SSND", ">I"), "AU": (b".snd\x00\x00\x00\x18", ">I"), "CAF": (b"data", ">q")}  # a size is behind it
+NOTE = "behind the end that the header states were not read"
+
+
+def written(path: Path, container: str) -> bytes:
+    soundfile.write(path, tone(2.0), RATE, format=container, subtype="PCM_16")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_joined_files_are_noted_and_whole_ones_are_not(container: str, tmp_path: Path) -> None:
+    path = tmp_path / "talk"
+    content = written(path, container)
+    assert read(path).notes == ()
+    path.write_bytes(content + bytes(5000))
+    assert note_on_rest(path) == "", "zeros are no sound"
+    path.write_bytes(content + content)
+    assert NOTE in note_on_rest(path)
+    if container != "WAV":  # libsndfile refuses joined WAV files, and ffmpeg may be missing
+        recording = read(path)
+        assert recording.seconds == 2.0 and [NOTE in note for note in recording.notes] == [True]
+        assert [NOTE in note for note in opened(path)[1]] == [True]
+
+
+@pytest.mark.parametrize("container", SIZES)
+def test_too_small_a_size_is_noted_and_an_unknown_one_is_not(container: str, tmp_path: Path) -> None:
+    path = tmp_path / "talk"
+    content = bytearray(written(path, container))
+    name, form = SIZES[container]
+    place = content.index(name) + len(name)
+    struct.pack_into(form, content, place, 32_000)
+    path.write_bytes(content)
+    [note] = read(path).notes
+    assert NOTE in note and note.startswith("32 kB")
+    struct.pack_into(form, content, place, 0)
+    path.write_bytes(content)
+    assert note_on_rest(path) == ""
+    struct.pack_into(form, content, place, 1_000_000)
+    path.write_bytes(content)
+    assert note_on_rest(path) == ""
+
+
+def test_second_flac_stream_is_found_across_the_border_of_two_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "talk"
+    content = written(path, "FLAC")
+    path.write_bytes(content + content)
+    for piece in range(len(content) - 9, len(content) + 1):
+        monkeypatch.setattr("workbench.audio.unread_rest._PIECE", piece)
+        assert NOTE in note_on_rest(path), piece

@@ -26,6 +26,7 @@ from workbench.text.scripts import join_texts
 LOADING = '<div class="live"><p class="muted small" role="status">Opening the live microphone</p></div>'
 LARGEST_BODY = 16 << 20  # bytes; days of speech
 MOST_SEGMENTS = 200_000
+MOST_SECONDS = 1e9  # of a recording, and of a time in it
 
 
 def live_microphone() -> gr.HTML:
@@ -48,7 +49,7 @@ def _export(body: bytes, request: Request) -> Response:
         segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
         text = join_texts([str(each) for each in fields["text"]])
         model, _, runtime = str(fields["model"]).partition("|")
-        seconds = float(fields["seconds"])
+        seconds = _seconds(fields["seconds"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("the page sent no transcript; reload it") from error
     transcript = Transcript(model, runtime.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
@@ -56,4 +57,12 @@ def _export(body: bytes, request: Request) -> Response:
 
 
 def _segment(fields: Mapping[str, Any]) -> Segment:
-    return Segment(float(fields["start"]), float(fields["end"]), str(fields["text"]))
+    return Segment(_seconds(fields["start"]), _seconds(fields["end"]), str(fields["text"]))
+
+
+def _seconds(value: Any) -> float:
+    """Returns a time in seconds; raises `ValueError` for one that no recording has."""
+    seconds = float(value)
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise ValueError(f"{seconds:g} s is no time of a recording")
+    return seconds

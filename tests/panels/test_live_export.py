@@ -1,0 +1,45 @@
+"""What was said at the live microphone as a file: every format, and bodies that hold no transcript."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from panels.transcribe.live import live_files
+from workbench.text.exports import FORMATS
+
+SEGMENT = {"start": 0.5, "end": 1.5, "text": "three seven"}
+BODY = {"model": "demo/x|pytorch", "seconds": 2.0, "segments": [SEGMENT], "text": ["three", "seven"]}
+
+
+@pytest.fixture
+def http() -> TestClient:
+    return TestClient(Starlette(routes=live_files()), raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_holds_the_text(http: TestClient, form: str) -> None:
+    answer = http.post(f"/live/export?format={form}", content=json.dumps(BODY))
+    assert answer.status_code == 200 and "three seven" in answer.text
+    assert answer.headers["content-type"].startswith(FORMATS[form].media_type)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"segments": [{**SEGMENT, "start": float("nan")}]},
+        {"segments": [{**SEGMENT, "end": float("inf")}]},
+        {"segments": [{**SEGMENT, "end": -1.0}]},
+        {"segments": "ab"},
+        {"seconds": 1e300},
+        {"text": 3},
+    ],
+    ids=str,
+)
+def test_body_without_a_transcript_is_refused(http: TestClient, changed: dict[str, Any]) -> None:
+    answer = http.post("/live/export?format=srt", content=json.dumps({**BODY, **changed}))
+    assert answer.status_code == 400 and answer.json() == {"error": "the page sent no transcript; reload it"}

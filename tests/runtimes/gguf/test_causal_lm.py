@@ -49,6 +49,14 @@ def test_third_party_gguf_file_generates_the_tokens_of_transformers(tmp_path: Pa
     assert trace.meta["dtype"] == "f32" and trace.meta["runtime"] == "gguf"
 
 
+def test_file_whose_tokenizer_has_no_placeholder_names_the_directory_as_the_remedy(tmp_path: Path) -> None:
+    tiny_gguf(tmp_path / "it.gguf", "llama")
+    session = open_session(tmp_path / "it.gguf", "it", SETTINGS)
+    sentence = r"of it\.gguf has no token <\|fim_pad\|>, .*; a file names no other; open the model's dir"
+    with pytest.raises(BadInput, match=sentence):
+        session.generate("<|fim_pad|>", embeddings=[np.ones((2, 32), np.float32)])
+
+
 def directory_of(folder: Path) -> tuple[Path, str]:
     return tiny_language(folder / "it", seed=3, tie_word_embeddings=True), "causal_lm"
 

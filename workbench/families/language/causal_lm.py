@@ -128,9 +128,11 @@ def _placeholder(model: CausalLmModel, texts: Sequence[str], count: int, where: 
         check_placeholders(texts, placeholder, count)
         return number
     if count:
+        remedy = f'name one that it has in config.json, as "{SERVED_SECTION}": {{"placeholder": ...}}'
+        if model.language.directory.is_file():  # a GGUF file of another program
+            remedy = f"a file names no other; open the model's directory on another runtime, and {remedy}"
         raise BadInput(
-            f"the tokenizer of {where} has no token {placeholder}, which stands for an embedding in a prompt; name one "
-            f'that it has in config.json, as "{SERVED_SECTION}": {{"placeholder": ...}}'
+            f"the tokenizer of {where} has no token {placeholder}, which stands for an embedding in a prompt; {remedy}"
         )
     return -1
 

@@ -80,7 +80,7 @@ def test_embeddings_are_injected(capsys: Capture, tmp_path: Path, monkeypatch: p
         and outputs[0] != outputs[1]
     )
     status, _, [error] = run(capsys, *three_files, *["--tensor", "speech"] * 3)
-    assert status == 2 and "--tensor is given 3 times, and 2 of the files of --embedding hold several tensors" in error
+    assert status == 2 and "--tensor is given 3 times, and --embedding 2 files with several tensors" in error
     status, _, [error] = run(capsys, *words, "--tensor", "speech", "--prompt", "say <|fim_pad|>")
     assert status == 2 and "one.npy holds one tensor without a name; expected no name" in error
     status, _, [error] = run(capsys, *words, "--vad", "silero", "--prompt", "say <|fim_pad|>")

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.cli.tables import alternatives_table
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.embeddings import Embedding, SeveralTensors, read_embedding
 from workbench.registry.handle import OpenSession
 from workbench.session.values import Piece
@@ -31,8 +32,8 @@ def chosen_embeddings(parsed: argparse.Namespace) -> list[Embedding]:
         return [read_embedding(path, tensor=parsed.tensor[0]) for path in parsed.embedding]
     if len(names) != len(several):
         raise BadInput(
-            f"--tensor is given {len(parsed.tensor)} times, and {len(several)} of the files of --embedding hold "
-            "several tensors; expected one for all of these, or one for each"
+            f"--tensor is given {len(parsed.tensor)} times, and --embedding {counted(len(several), 'file')} with "
+            "several tensors; expected one name for all of these files, or one for each"
         )
     for number, name in zip(several, names, strict=True):
         found[number] = read_embedding(parsed.embedding[number], tensor=name)

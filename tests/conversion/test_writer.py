@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from workbench.conversion import writer
 from workbench.conversion.plan import Plan, PlannedTensor
 from workbench.conversion.writer import write
 from workbench.core.errors import BadInput, Unavailable
+from workbench.formats.gguf_file import read_gguf
 from workbench.formats.quantization import TYPES, Kind
 
 SHAPE = (9, 96)
@@ -108,6 +110,47 @@ def test_values_beyond_float16_are_refused_for_types_with_float16_scales(tmp_pat
         else:
             with pytest.raises(BadInput, match=f"70000, which is beyond {name}"):
                 write([plan_of(values)], name, tmp_path / "it.gguf")
+
+
+def test_values_beyond_bfloat16_are_refused_for_bf16(tmp_path: Path) -> None:
+    values = VALUES.copy()
+    values[3, 3] = np.finfo(np.float32).max
+    write([plan_of(values)], "f32", tmp_path / "it.gguf")
+    for name in ("bf16", "q8_0"):
+        with pytest.raises(BadInput, match=rf"3.40282e\+38, which is beyond {name}; convert to f32 instead"):
+            write([plan_of(values)], name, tmp_path / "it.gguf")
+    values[3, 3] = largest = 255 * 2.0**120
+    (path,) = write([plan_of(values)], "bf16", tmp_path / "it.gguf")
+    assert read_gguf(path).array("it.weight")[3, 3] == largest
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", TYPES)
+def test_numbers_without_reciprocal_become_zero_in_types_with_scales(name: str, tmp_path: Path) -> None:
+    values = 1e-41 * VALUES
+    (path,) = write([plan_of(values)], name, tmp_path / "it.gguf")
+    found = read_gguf(path).array("it.weight")
+    np.testing.assert_array_equal(found, values if name == "f32" else 0)
+
+
+@pytest.mark.parametrize("value", [1 << 32, -1, 1e39, float("inf")])
+def test_numbers_of_keys_that_gguf_cannot_hold_are_refused(value: float, tmp_path: Path) -> None:
+    plan = replace(plan_of(), values={"it.context_length": value})
+    with pytest.raises(BadInput, match=r"the file's key it\.context_length would be .*; expected a number from"):
+        write([plan], "f32", tmp_path / "it.gguf")
+    assert not list(tmp_path.iterdir())
+
+
+def test_link_stays_a_link_to_the_new_file(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link, target = tmp_path / "it.gguf", tmp_path / "disk" / "target.gguf"
+    link.symlink_to(target)
+    for content in (None, b"an older file"):
+        if content is not None:
+            target.write_bytes(content)
+        assert write([plan_of()], "f32", link) == [link]
+        assert link.is_symlink() and target.read_bytes().startswith(b"GGUF")
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["target.gguf"]
 
 
 def test_invalid_output_paths_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,33 +22,38 @@ from workbench.formats.quantization import HALF_MOST, check_type, padded, stored
 from workbench.system.atomic_files import check_place, check_room, explained_file_errors, temporary
 
 CHUNK_VALUES = 1 << 20  # values read, quantised and written at a time: 4 MiB in float32
+WHOLE_MOST = (1 << 32) - 1  # whole numbers are stored in 32 bits
+FLOAT_MOST = float(np.finfo(np.float32).max)
+MOST = {"f32": FLOAT_MOST, "bf16": 255 * 2.0**120}  # the largest numbers of the types that are not halves
 
 
 def write(plans: Sequence[Plan], quantization: str, out: Path, on_progress: OnProgress | None = None) -> list[Path]:
     """Writes the files of a model and returns their paths: `out`, and beside it those whose plan has a suffix.
 
-    They are written under temporary names, and renamed when all are complete. Raises `BadInput` if `out` cannot be a
-    file, a type is not supported or cannot represent a value, `Unavailable` if the disk is full.
+    They are written under temporary names, and renamed when all are complete. Where a path is a link, the file that it
+    names is written. Raises `BadInput` if `out` cannot be a file, a type is not supported or cannot represent a value,
+    `Unavailable` if the disk is full.
     """
     for plan in plans:
         check_type(quantization, plan.types)
     out = out.absolute()
     check_place(out)
     paths = paths_of(plans, out)
-    for path in paths:
-        check_place(path)
-    check_room(out, total_bytes(plans, quantization))
+    places = [Path(os.path.realpath(path)) for path in paths]
+    for place in places:
+        check_place(place)
+    check_room(places[0], total_bytes(plans, quantization))
     progress = _Progress(sum(plan.tensor_bytes(quantization) for plan in plans), quantization, on_progress)
     with contextlib.ExitStack() as cleanup:
         unfinished = []
-        for plan, path in zip(plans, paths, strict=True):
-            file = cleanup.enter_context(temporary(path))
+        for plan, place in zip(plans, places, strict=True):
+            file = cleanup.enter_context(temporary(place))
             unfinished.append(file)
-            with explained_file_errors(path):
+            with explained_file_errors(place):
                 _write_file(plan, quantization, file, progress)
-        for file, path in zip(unfinished, paths, strict=True):
-            with explained_file_errors(path):
-                file.replace(path)
+        for file, place in zip(unfinished, places, strict=True):
+            with explained_file_errors(place):
+                file.replace(place)
     return paths
 
 
@@ -112,13 +117,23 @@ def _add_value(writer: GGUFWriter, key: str, value: Value) -> None:
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
+        _check_number(key, value, 0, WHOLE_MOST)
         writer.add_uint32(key, value)
     elif isinstance(value, float):
+        _check_number(key, value, -FLOAT_MOST, FLOAT_MOST)
         writer.add_float32(key, value)
     elif isinstance(value, str):
         writer.add_string(key, value)
     else:
         writer.add_array(key, value)
+
+
+def _check_number(key: str, value: float, minimum: float, maximum: float) -> None:
+    if not minimum <= value <= maximum:
+        raise BadInput(
+            f"the file's key {key} would be {value!r:.80}, from the checkpoint's configuration; expected a number from "
+            f"{minimum:g} to {maximum:g}"
+        )
 
 
 def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress: _Progress) -> None:
@@ -132,7 +147,10 @@ def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress:
         if stored == "f16":
             data = values.astype(np.float16)
         else:
-            data = values if stored == "f32" else quants.quantize(values, kind)
+            # The scale of a block of numbers below 1e-37 has no reciprocal in float32. In half precision the scale is 0,
+            # and so is the block.
+            with np.errstate(over="ignore", invalid="ignore"):
+                data = values if stored == "f32" else quants.quantize(values, kind)
         content = np.ascontiguousarray(data)
         file.write(content.data)
         written_bytes += content.nbytes
@@ -146,5 +164,6 @@ def _check_values(values: np.ndarray, stored: str, name: str) -> None:
     largest = float(np.abs(values).max(initial=0.0))
     if not math.isfinite(largest):
         raise BadInput(f"tensor {name} holds values that are not finite (NaN or infinity); expected numbers")
-    if stored not in ("f32", "bf16") and largest > HALF_MOST:
-        raise BadInput(f"tensor {name} holds {largest:g}, which is beyond {stored}; convert to f32 or bf16 instead")
+    if largest > MOST.get(stored, HALF_MOST):
+        larger = " or ".join(each for each, most in MOST.items() if largest <= most)
+        raise BadInput(f"tensor {name} holds {largest:g}, which is beyond {stored}; convert to {larger} instead")

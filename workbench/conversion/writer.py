@@ -147,8 +147,8 @@ def _write_tensor(tensor: PlannedTensor, stored: str, file: IO[bytes], progress:
         if stored == "f16":
             data = values.astype(np.float16)
         else:
-            # The scale of a block of numbers below 1e-37 has no reciprocal in float32. In half precision the scale is 0,
-            # and so is the block.
+            # The scale of a block of numbers below 1e-37 has no reciprocal in float32. In half precision this scale
+            # is 0, and so is the block.
             with np.errstate(over="ignore", invalid="ignore"):
                 data = values if stored == "f32" else quants.quantize(values, kind)
         content = np.ascontiguousarray(data)

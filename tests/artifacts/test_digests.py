@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench.artifacts.digests
-from workbench.artifacts.digests import Digests
+from workbench.artifacts.digests import Digests, listed
 from workbench.core.errors import BadInput, Cancelled
 
 NAMES = st.sampled_from(["model.pt", "config.yaml", "inner/config.json", "inner/vocab.json"])
@@ -64,6 +64,17 @@ def test_only_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.M
     assert digests.of(place, fractions.append) == first and fractions == [0.5, 1.0]
     (place / "model.pt").write_bytes(b"abce")
     assert digests.of(place) != first
+
+
+def test_changed_file_of_the_same_size_and_time_is_read_again(tmp_path: Path) -> None:
+    place, digests = write_files(tmp_path / "a", {"model.pt": b"abcd"}), Digests(tmp_path / "memory.json")
+    os.utime(place / "model.pt", ns=(1, 1))  # as an archive without times gives its files
+    first, first_listed, first_of_file = digests.of(place), listed(place), digests.of_file(place / "model.pt")
+    assert listed(place) == first_listed
+    (place / "model.pt").write_bytes(b"abce")
+    os.utime(place / "model.pt", ns=(1, 1))
+    assert listed(place) != first_listed and digests.of(place) != first
+    assert digests.of_file(place / "model.pt") != first_of_file
 
 
 @pytest.mark.parametrize("memory", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 100_000])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +29,16 @@ def listed(directory: Path) -> list[tuple[str, int, int]]:
         stats = [(path.relative_to(directory).as_posix(), path.stat()) for path in files]
     except OSError as error:
         raise BadInput(f"the checkpoint directory {directory} cannot be read: {error.strerror}") from error
-    return sorted((name, stat.st_size, stat.st_mtime_ns) for name, stat in stats)
+    return sorted((name, stat.st_size, _changed(stat)) for name, stat in stats)
+
+
+def _changed(stat: os.stat_result) -> int:
+    """Returns the time of a file's last change in ns.
+
+    Archives, package managers and rsync set a file's own time: two versions of a checkpoint may have the same one. The
+    time of the entry on the disk cannot be set.
+    """
+    return max(stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 class Digests:
@@ -59,7 +69,7 @@ class Digests:
             stat = path.stat()
         except OSError as error:
             raise BadInput(f"{path} cannot be read: {error.strerror}") from error
-        return self._of(path, [("", stat.st_size, stat.st_mtime_ns)], on_read)
+        return self._of(path, [("", stat.st_size, _changed(stat))], on_read)
 
     def _of(self, directory: Path, files: list[tuple[str, int, int]], on_read: Callable[[float], None] | None) -> str:
         digests = self._read()

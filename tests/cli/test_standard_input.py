@@ -118,6 +118,22 @@ def test_terminal_or_closed_standard_input_is_refused_without_waiting(monkeypatc
         recording_paths(["-"]).__enter__()
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("generate -", "standard input is closed; expected a text, as in: workbench generate - --model M < prompt.txt"),
+        ("chat -", "standard input is closed; expected a text, as in: workbench generate - --model M < prompt.txt"),
+        ("chat", "there is nothing to answer; expected a text, --audio or --messages"),
+    ],
+)
+def test_closed_standard_input_without_a_text_raises_one_line_error(
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main([*words.split(), "-m", "qwen3"]) == 2
+    assert capsys.readouterr().err == f"workbench: {message}\n"
+
+
 def test_standard_input_beyond_the_size_limit_is_refused(temp_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe_stdin(monkeypatch, bytes(100))
     monkeypatch.setattr(standard_input, "LARGEST_BYTES", 99)

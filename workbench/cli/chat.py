@@ -37,7 +37,7 @@ def chat(parsed: argparse.Namespace, opened: Opened, say: Say) -> int:
     """Answers once, or chats in a terminal until the user ends the chat; returns the exit status."""
     place = sound_place(parsed.out) if parsed.out else None
     if parsed.text is None and not parsed.audio and parsed.messages is None:
-        if parsed.json or not sys.stdin.isatty():
+        if parsed.json or sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
             raise BadInput("there is nothing to answer; expected a text, --audio or --messages")
         from workbench.cli.chat_terminal import TerminalChat
 

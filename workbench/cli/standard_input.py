@@ -21,6 +21,8 @@ def read_prompt(prompt: str) -> str:
     """Returns the prompt; a dash reads it from standard input, without the line break at its end."""
     if prompt != DASH:
         return prompt
+    if sys.stdin is None or sys.stdin.closed:
+        raise BadInput("standard input is closed; expected a text, as in: workbench generate - --model M < prompt.txt")
     try:
         return sys.stdin.read().removesuffix("\n")
     except UnicodeDecodeError as error:

@@ -26,7 +26,11 @@ pytestmark = pytest.mark.usefixtures("in_folder")
         ("transcribe short.wav -m sensevoice --format doc", 2, "argument --format: invalid choice: 'doc'"),
         ("transcribe short.wav -m sensevoice --runtime onnx", 2, "argument --runtime/-r: invalid choice: 'onnx'"),
         ("transcribe short.wav -m sensevoice --dither loud", 2, "argument --dither: 'loud' is not a number;"),
-        ("transcribe short.wav -m sensevoice --colour red", 2, "unrecognized arguments: --colour red"),
+        (
+            "transcribe short.wav -m sensevoice --colour red",
+            2,
+            "workbench transcribe: unrecognized arguments: --colour red; see",
+        ),
         ("trace short.wav -m sensevoice", 2, "the following arguments are required: --out"),
         ("transcribe short.wav -m sensevoice --lanuage en", 2, "--lanuage en; did you mean --language?"),
         ("transcribe short.wav -m sensevoice --runtime pytroch", 2, "'pytroch'; did you mean pytorch?"),

@@ -106,6 +106,12 @@ def test_json_times_have_no_floating_point_residue() -> None:
     assert ",0.450,3.300," in FORMATS["csv"].write(talk)
 
 
+def test_json_export_names_the_recordings_if_they_are_known() -> None:
+    lines = FORMATS["json"].write([transcript(), transcript()], ["日本 é.wav", "b.wav"]).splitlines()
+    assert [json.loads(line)["file"] for line in lines] == ["日本 é.wav", "b.wav"] and "日本 é.wav" in lines[0]
+    assert list(json.loads(lines[0]))[1:] == list(json.loads(FORMATS["json"].write(transcript())))
+
+
 def test_json_export_of_several_transcripts_has_one_object_per_line() -> None:
     several = [transcript(text="line\nbreak\u2028here"), transcript(text="b", language=None)]
     lines = FORMATS["json"].write(several).split("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,14 @@ def test_very_long_arguments_are_shortened_in_error_messages(
 def test_control_characters_in_file_names_are_escaped() -> None:
     assert one_line("there is no file a\n\x1b[31m\x9b.wav\tb") == "there is no file a \\x1b[31m\\x9b.wav\tb"
     assert one_line("no file txt\u202evaw.exe\u2028b") == "no file txt\\u202evaw.exe b", "a name keeps its direction"
+
+
+def test_unknown_flag_that_names_a_file_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-dash.wav").touch()
+    with pytest.raises(SystemExit, match=r"^2$"):
+        parser().parse_args(["transcribe", "-dash.wav", "-m", "demo/sensevoice"])
+    hint = "unrecognized arguments: -dash.wav; for the file of this name, write ./-dash.wav"
+    assert capsys.readouterr().err == f"workbench transcribe: {hint}; see workbench transcribe --help\n"

@@ -229,11 +229,25 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parses as argparse does; exits for a flag that is nearly one of this parser's."""
+        """Parses as argparse does; exits for unknown arguments, here and not in the parser of the whole command line.
+
+        The error names a flag that is nearly the unknown one, or how to name a file that begins with a dash.
+        """
         parsed, unknown = super().parse_known_args(args, namespace)
-        flag = next((each.partition("=")[0] for each in unknown if each.startswith("--")), "")
-        if suggestions := difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75):
-            self.error(f"unrecognized arguments: {' '.join(unknown)}; did you mean {suggestions[0]}?")
+        if unknown:
+            flag = next((each.partition("=")[0] for each in unknown if each.startswith("--")), "")
+            hints = [
+                *(
+                    f"did you mean {each}?"
+                    for each in difflib.get_close_matches(flag, self._option_string_actions, 1, 0.75)
+                ),
+                *(
+                    f"for the file of this name, write ./{each}"
+                    for each in unknown
+                    if each.startswith("-") and Path(each).exists()
+                ),
+            ]
+            self.error("; ".join([f"unrecognized arguments: {' '.join(unknown)}", *hints[:1]]))
         return parsed, unknown
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:

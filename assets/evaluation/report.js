@@ -415,8 +415,11 @@ const start = (data) => {
     if (isEmbedded) {
       return ['Transcribe', 'Parity', 'Visualise'].filter((title) => parentTabs.includes(title.toLowerCase())).map((title) => make('button', {type: 'button', title: `Open this recording in ${title}`, onclick: () => postToParent({open: title.toLowerCase(), id: data.ids[row]})}, `Open in ${title}`));
     }
-    const [card, runtime] = models[0].key.split('|');
-    const command = `workbench transcribe ${shellQuote(data.audio[row])} --model ${shellQuote(card)}${runtime ? ` --runtime ${shellQuote(runtime)}` : ''}`;
+    const place = data.audio[row].startsWith('/') ? data.audio[row] : `${data.root.replace(/\/+$/, '')}/${data.audio[row]}`;
+    // The command reads whole files only, no segments, no archives and no addresses.
+    if (data.offsets[row] || place.includes('://') || /\.(zip|tgz|tar|tar\.(gz|bz2|xz))\//i.test(place)) return [];
+    const [card, runtime, type] = models[0].key.split('|');
+    const command = `workbench transcribe ${shellQuote(data.root ? place : data.audio[row])} --model ${shellQuote(card)}${runtime ? ` --runtime ${shellQuote(runtime)}` : ''}${type ? ` --${runtime === 'gguf' ? 'quantization' : 'dtype'} ${shellQuote(type)}` : ''}`;
     return [make('button', {
       type: 'button', title: command,
       onclick: async (event) => {

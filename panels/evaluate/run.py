@@ -212,5 +212,5 @@ def _as_uploaded(columns: Columns, corpus: Path) -> Columns:
         return columns
     name = Path(columns.run.manifest.path).relative_to(corpus).as_posix()
     path = "uploaded files" if name == "." else name
-    renamed = replace(columns.run, manifest=replace(columns.run.manifest, path=path))
+    renamed = replace(columns.run, manifest=replace(columns.run.manifest, path=path, root=""))
     return replace(columns, run=renamed, title=f"Evaluation over {PurePosixPath(path).name}")

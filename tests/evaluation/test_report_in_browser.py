@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.support.widths import no_sideways_scroll
 from workbench.evaluation.report import packed as packing
 from workbench.evaluation.report.columns import Columns
 from workbench.evaluation.report.page import page as report_page
+from workbench.evaluation.store import Manifest, Run
 
 pytestmark = pytest.mark.browser
 
@@ -162,6 +164,27 @@ def test_long_speaker_names_leave_room_for_the_rates(chromium: Any, tmp_path: Pa
     assert first_rate["x"] + first_rate["width"] <= table.bounding_box()["x"] + table.bounding_box()["width"]
     assert page.locator(".tools select[name=speaker]").bounding_box()["width"] < 400
     assert page.locator("#parts .named").last.get_attribute("title") == sorted(speakers)[-1]
+    page.close()
+
+
+def test_command_of_a_recording_runs_in_any_folder(chromium: Any, tmp_path: Path) -> None:
+    manifest = Manifest("/data/it's/list.csv", "/data/it's", "csv", "0", 5, 0)
+    run = Run(manifest, {"name": "basic", "version": "2"}, (), {})
+    columns = made_columns(5, models=("demo/a|gguf|q8_0",), run=run)
+    audio = ("wavs/a.wav", "/b.wav", "c.zip/c.wav", "s3://bucket/d.wav", "e.wav")
+    utterances = [replace(each, audio=name) for each, name in zip(columns.utterances, audio, strict=True)]
+    utterances[4] = replace(utterances[4], offset=1.5)  # the command reads whole files only
+    path = tmp_path / "report.html"
+    path.write_text(report_page(replace(columns, utterances=utterances), tone), encoding="utf-8")
+    page = chromium.new_page()
+    page.goto(path.as_uri())
+    commands = []
+    for place in range(5):
+        page.locator(".grid .rows .line").nth(place).click()
+        expect(page.locator("#row h3")).to_contain_text(utterances[place].id)
+        commands += [each.get_attribute("title") for each in page.locator("#row .doors button").all()]
+    assert [shlex.split(each)[2] for each in commands] == ["/data/it's/wavs/a.wav", "/b.wav"]
+    assert shlex.split(commands[0])[3:] == ["--model", "demo/a", "--runtime", "gguf", "--quantization", "q8_0"]
     page.close()
 
 

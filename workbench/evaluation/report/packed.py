@@ -58,6 +58,7 @@ def _head(columns: Columns) -> dict[str, Any]:
         "count": len(columns),
         "block": BLOCK,
         "rate": columns.rate,
+        "root": "" if columns.run is None else columns.run.manifest.root,
         "normaliser": columns.normaliser,
         "kinds": "".join(name[0] for name in columns.names),  # W, C or M
         "groups": {name: names for name in GROUPS if (names := _different(columns, name))},

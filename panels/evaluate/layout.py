@@ -53,7 +53,7 @@ def build(page: Page, pool: SessionPool, tab: gr.Tab) -> None:
                 html_block(CORPUS)
                 files = file_box("Manifest and recordings", "evaluate-files", several=True)
                 fault = html_block("", elem_id="evaluate-files-fault", elem_classes="maybe")
-                with folded("Or a path on this machine"):
+                with folded("Or a path on this machine", visible=not pool.guard.public):
                     server_folder = gr.Textbox(
                         value="", label="Path", info=PLACE, max_lines=1, elem_id="evaluate-path", lines=1
                     )

@@ -171,6 +171,15 @@ def test_report_urls_without_a_valid_key_are_refused(bench: Served) -> None:
         assert answer.status_code == 400 and "not kept any more" in answer.json()["error"]
 
 
+@pytest.mark.parametrize("mode", ["local", "public"])
+def test_path_on_the_machine_is_offered_to_its_owner_only(mode: str) -> None:
+    from panels.page import build_page, chosen_tabs
+
+    page = build_page(SessionPool(FakeRegistry(), guard=Guard(mode)), chosen_tabs("evaluate"))  # type: ignore[arg-type]
+    [part] = [each for each in page.blocks.values() if getattr(each, "label", "") == "Or a path on this machine"]
+    assert part.visible == (mode == "local")
+
+
 def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"")
     for number, place in enumerate(

@@ -18,10 +18,13 @@ from workbench.formats.zip_names import named_members
         ("é.wav", "cp437", 0, "é.wav"),
         ("wavs\\a.wav", "utf-8", 0, "wavs/a.wav"),
         ("wavs\\a.wav", "utf-8", 3, "wavs\\a.wav"),
-        ("录音.wav", "gbk", 3, "┬╝╥⌠.wav"),
+        ("录音（1）/a.wav", "gbk", 0, "录音（1）/a.wav"),
+        ("íóä.wav", "cp437", 0, "íóä.wav"),
+        ("íó.wav", "cp437", 0, "íó.wav"),
+        ("録音.wav", "shift_jis", 0, "ÿ^ë╣.wav"),
     ],
 )
-def test_unmarked_names_are_utf8_if_they_can_be(
+def test_unmarked_names_are_in_the_encoding_that_they_fit(
     tmp_path: Path, name: str, encoding: str, system: int, expected: str
 ) -> None:
     with zipfile.ZipFile(unmarked_zip(tmp_path / "a.zip", {name: b"content"}, encoding, system)) as archive:

@@ -280,7 +280,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         lambda d: write(d, {"a.csv": "audio,text\n,one\n"}) / "a.csv",
         "no row that can be used of 1; a.csv, line 2",
     ),
-    "latin": (lambda d: write(d, {"a.csv": b"audio,text\na.wav,caf\xe9\n"}) / "a.csv", "not written in UTF-8"),
+    "latin": (
+        lambda d: write(d, {"a.csv": b"audio,text\na.wav,caf\xe9\n"}) / "a.csv",
+        "UTF-8 .* at byte 20.; save it in",
+    ),
     "latin objects": (lambda d: write(d, {"a.jsonl": b'{"text": "\xe9"}'}) / "a.jsonl", "not written in UTF-8"),
     "utf-16": (lambda d: write(d, {"a.csv": "audio,text\n".encode("utf-16")}) / "a.csv", "not written in UTF-8"),
     "nulls": (lambda d: write(d, {"a.csv": b"\0\0\0\0"}) / "a.csv", "not written in UTF-8"),

@@ -131,7 +131,7 @@ def _text(path: str, open_file: Callable[[], BinaryIO], packed: bool) -> TextIO:
                 raise no_corpus(path, fault)
         if not packed and (head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head):
             file.close()
-            raise no_corpus(path, "is not written in UTF-8")
+            raise _not_utf8(path)
         file.seek(0)
         unpacked = gzip.GzipFile(fileobj=file) if packed else file
         return io.TextIOWrapper(unpacked, encoding="utf-8", newline="")
@@ -139,11 +139,15 @@ def _text(path: str, open_file: Callable[[], BinaryIO], packed: bool) -> TextIO:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
 
+def _not_utf8(path: str, details: str = "") -> BadInput:
+    return BadInput(f'{path} is not written in UTF-8{details}; save it in that encoding, in Excel as "CSV UTF-8"')
+
+
 def _decoded(file: TextIO, path: str) -> Iterator[str]:
     try:
         yield from file
     except UnicodeDecodeError as error:
-        raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
+        raise _not_utf8(path, f" ({error.reason} at byte {error.start})") from error
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
 
@@ -174,7 +178,7 @@ def _checked_rows(path: str, root: str, rows: Callable[[], Rows]) -> Iterator[Ut
                 good += 1
             yield row
     except UnicodeDecodeError as error:
-        raise no_corpus(path, f"is not written in UTF-8 ({error.reason} at byte {error.start})") from error
+        raise _not_utf8(path, f" ({error.reason} at byte {error.start})") from error
     except (*DAMAGE, OSError) as error:
         raise no_corpus(path, f"cannot be read ({message_of(error, 100)})") from error
     if not good:

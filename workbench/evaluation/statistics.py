@@ -130,7 +130,7 @@ class Blocks:
         """Returns a sentence on what was drawn, and whether that is too little."""
         sentence = f"Intervals are over {self.count} {self.by}."
         if self.count < 2:
-            return f"There are no intervals: they need at least two {self.by}."
+            return f"There are no intervals: they need at least two {self.by} with a score."
         if self.count < FEW_BLOCKS:
             sentence += f" With fewer than {FEW_BLOCKS}, they may be too narrow."
         return sentence

@@ -116,6 +116,13 @@ def test_line_breaks_and_unclosed_quotation_marks_before_the_recording_are_told_
     assert [each.where for each in bad] == ["l.csv, line 4", "l.csv, line 6"]
 
 
+def test_text_over_several_lines_may_stand_beside_a_name_with_a_comma(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text('note,text,audio,speaker\n"a","one\ntwo","d/x,y.wav",""\n,three,z.wav,\n')
+    good, bad = rows(tmp_path / "l.csv")
+    assert [(each.audio, each.text) for each in good] == [("d/x,y.wav", "one\ntwo"), ("z.wav", "three")]
+    assert not bad
+
+
 def test_path_with_backslashes_is_a_path(tmp_path: Path) -> None:
     (tmp_path / "l.csv").write_text("audio,text\r\nclips\\a.wav,one\r\nclips/b\\c.wav,two\r\n")
     assert [each.audio for each in rows(tmp_path / "l.csv")[0]] == ["clips/a.wav", "clips/b\\c.wav"]

@@ -74,8 +74,11 @@ def table_rows(file: TextIO, name: str, path: str, tabs: bool) -> Rows:
             yield where, _unclosed(lines) or wrong
             continue
         # One line of a row may look like a row: the first one, or the last one if its text comes before its recording.
+        own = row[place].strip()
         recordings = [_recording_in(line, delimiter, len(names), place) for line in lines.of_row]
-        if lines.more and [each for each in recordings if each] not in ([], [row[place].strip()]):
+        # The name of its own recording may hold the delimiter.
+        recordings = [each for each in recordings if each and not own.endswith(f"{delimiter}{each}")]
+        if lines.more and recordings not in ([], [own]):
             yield where, _unclosed(lines)
             continue
         fields = by_known_names(dict(zip(names, row)), columns)

@@ -123,11 +123,13 @@ def columns_of(
             memory[model] = max(memory[model], measured.get("memory_bytes") or 0)
             scores = result.scores
             if scores is not None:
-                names[place] = scores["primary"]
                 for kind in ("words", "chars"):
                     counts[kind][place, column] = [scores[kind][name] for name in COUNTED]
-                primary = _PRIMARY[scores["primary"]]
-                counts["primary"][place, column] = [scores[primary][name] for name in COUNTED]
+                name = scores["primary"]
+                counts["primary"][place, column] = [scores[_PRIMARY[name]][kind] for kind in COUNTED]
+                # Where nothing is said, the text of each model decides, and they may be of different scripts.
+                if counts["primary"][place, column].any():
+                    names[place] = name if names[place] in (None, name) else "MER"
     return Columns(
         utterances,
         models,
@@ -135,7 +137,7 @@ def columns_of(
         failures,
         counts,
         [
-            rate_name(each.text, normaliser) if name is None else name  # no model has a score for it
+            rate_name(each.text, normaliser) if name is None else name  # no model has a score with units for it
             for each, name in zip(utterances, names, strict=True)
         ],
         seconds,

@@ -20,6 +20,7 @@ from panels.running.leaving import ends_with_its_event
 from panels.running.visitors import visitor_of_event
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import visited_by
+from workbench.serving.kept_files import known_error
 
 FAULT = "An error occurred inside the workbench. Your input is still here; the log of the server has the details."
 
@@ -32,10 +33,11 @@ def page_error(error: Exception) -> gr.Error:
     """Returns the error for the page. Unknown errors are logged with their traceback, which never reaches the page."""
     if isinstance(error, gr.Error):
         return error
-    if isinstance(error, WorkbenchError):
-        note_refusal(error)
+    known = known_error(error)
+    if isinstance(known, WorkbenchError):
+        note_refusal(known)
         # Gradio renders the message as HTML, and it may contain names that a user chose.
-        return gr.Error(html.escape(str(error), quote=False), print_exception=False)
+        return gr.Error(html.escape(str(known), quote=False), print_exception=False)
     log.error("an event of the page failed", exc_info=error)
     return gr.Error(FAULT, print_exception=False)
 

@@ -11,6 +11,7 @@ the shares of all its visitors, and those of all beyond the whole.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import os
@@ -24,6 +25,7 @@ from workbench.core.errors import NoRoom
 from workbench.core.visitors import Visitor
 from workbench.serving.admission.limits import Limits
 
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk, or of the share that a user has of it
 SPARE = 64 << 20  # bytes of the disk that uploads leave free for all else
 FOLDERS, SECRET = "visitors", ".secret"
 NAME = re.compile(r"[0-9a-f]{32}")  # of a folder with files
@@ -136,3 +138,8 @@ def no_room(error: OSError) -> NoRoom:
     return NoRoom(
         f"the file found no room on this server ({error.strerror or error}); nothing of it was kept, so try again later"
     )
+
+
+def known_error(error: BaseException) -> BaseException:
+    """Returns the error that says so if the disk is full; any other error as it is."""
+    return no_room(error) if isinstance(error, OSError) and error.errno in FULL else error

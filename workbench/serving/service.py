@@ -25,6 +25,7 @@ from workbench.openai_api.kept_answers import KeptAnswers
 from workbench.registry.handle import OpenSession
 from workbench.serving.admission.gate import Gate
 from workbench.serving.figures import Figures
+from workbench.serving.kept_files import known_error
 from workbench.serving.offers import SEPARATOR, ModelOnRuntime, RuntimeOffer, chosen_offers, offers
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientGone
 from workbench.serving.sessions import SessionPool
@@ -177,6 +178,7 @@ def route(service: Service, path: str, methods: str, kind: str, answer: Answer) 
 
 def error_reply(error: BaseException) -> tuple[int, Mapping[str, Any]]:
     """Returns (status, body) for an error; logs unexpected errors."""
+    error = known_error(error)
     if isinstance(error, Cancelled):
         return error_answer(Unavailable(f"the work was stopped before its end: {error}"))
     if isinstance(error, WorkbenchError):

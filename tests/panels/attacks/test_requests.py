@@ -6,6 +6,7 @@ docs/security.md names the line that each test shows.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from asyncio import Queue as AsyncQueue
 from dataclasses import replace
@@ -160,7 +161,13 @@ def test_refused_input_returns_status_400(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(BadInput("no"), 400), (Busy("later", 3.0), 429), (RuntimeError("a fault"), 500)]
+    ("error", "status"),
+    [
+        (BadInput("no"), 400),
+        (Busy("later", 3.0), 429),
+        (OSError(errno.ENOSPC, "No space left"), 507),
+        (RuntimeError("a fault"), 500),
+    ],
 )
 def test_http_status_matches_the_kind_of_error(error: Exception, status: int) -> None:
     outgoing: list[Any] = []

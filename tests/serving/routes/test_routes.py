@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import gzip
 import io
 import threading
@@ -157,8 +158,17 @@ def test_recording_that_cannot_be_stored_returns_an_error(
         bodies, "make_tempdir", lambda: tmp_path / "gone"
     )  # as on a full disk, no file can be written there
     answer = http.post("/v1/audio/transcriptions", data={"model": "fake/sense"}, files={"file": ("a.wav", wav)})
-    assert answer.status_code == 503
-    assert answer.json()["error"]["message"].startswith("the recording found no room on this server: ")
+    assert answer.status_code == 507 and "found no room on this server" in answer.json()["error"]["message"]
+
+
+def test_full_disk_during_the_work_returns_status_507(
+    http: TestClient, registry: FakeChatRegistry, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry.writer.fault = OSError(errno.ENOSPC, "No space left on device")
+    request = {"model": "fake/words", "messages": [{"role": "user", "content": "one"}]}
+    answer = http.post("/v1/chat/completions", json=request)
+    assert answer.status_code == 507 and "No space left on device" in answer.json()["error"]["message"]
+    assert not caplog.records
 
 
 def test_body_beyond_the_limit_is_refused_with_413(

@@ -7,7 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from panels.running.shares import first_to_forget
 from workbench.core.errors import BadInput
+from workbench.core.visitors import present_visitor
 
 MOST_RESULTS = 16  # results of users whose page is open; results may be large
 
@@ -19,7 +21,8 @@ class LastResults(Generic[Result]):
 
     Args:
         message: the sentence for a user whose result was removed.
-        limit: how many results of all users are kept; the least recently used result is removed first.
+        limit: how many results of all users are kept. If there are more, the least recently used one of the network
+            address with the most results is removed.
         close: frees a result that is removed.
     """
 
@@ -28,15 +31,18 @@ class LastResults(Generic[Result]):
         self._limit = limit
         self._close = close
         self._results: OrderedDict[str, Result] = OrderedDict()
+        self._addresses: dict[str, str] = {}  # by user
         self._lock = threading.Lock()
 
     def put(self, user: str, result: Result) -> None:
-        """Stores a result instead of the user's last one; if there are too many, removes the oldest."""
+        """Stores a result instead of the user's last one; if there are too many, removes another one."""
         with self._lock:
             removed = [self._results.pop(user)] if user in self._results else []
-            self._results[user] = result
+            self._results[user], self._addresses[user] = result, present_visitor().address
             while len(self._results) > self._limit:
-                removed.append(self._results.popitem(last=False)[1])
+                forgotten = first_to_forget({each: self._addresses[each] for each in self._results}, user)
+                del self._addresses[forgotten]
+                removed.append(self._results.pop(forgotten))
         for each in removed:
             self._free(each)
 
@@ -58,6 +64,7 @@ class LastResults(Generic[Result]):
         """Removes the user's result."""
         with self._lock:
             result = self._results.pop(user, None)
+            self._addresses.pop(user, None)
         if result is not None:
             self._free(result)
 

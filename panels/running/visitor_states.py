@@ -12,12 +12,16 @@ from typing import Any
 from gradio import routes
 from gradio.state_holder import SessionState, StateHolder
 
+from panels.running.shares import first_to_forget
+from workbench.core.visitors import present_visitor
+
 
 class VisitorState(SessionState):
-    """The state of one open page."""
+    """The state of one open page, and the network address of the visitor who opened it."""
 
-    def __init__(self, blocks: Any):
+    def __init__(self, blocks: Any, address: str):
         super().__init__(SimpleNamespace(default_config=blocks.default_config, blocks={}))  # type: ignore[arg-type]
+        self.address = address
 
     def __setitem__(self, key: int, value: Any) -> None:
         super().__setitem__(key, value)
@@ -31,12 +35,22 @@ class VisitorState(SessionState):
 
 
 class VisitorStates(StateHolder):
-    """The states of all open pages."""
+    """The states of all open pages. If there are too many, one of the address with the most is forgotten."""
 
     def __getitem__(self, session_id: str) -> SessionState:
         if session_id not in self.session_data:
-            self.session_data[session_id] = VisitorState(self.blocks)
+            self.session_data[session_id] = VisitorState(self.blocks, present_visitor().address)
         return super().__getitem__(session_id)
+
+    def update(self, session_id: str) -> None:
+        """Notes that a page is in use."""
+        with self.lock:
+            self.session_data.move_to_end(session_id)
+            if len(self.session_data) > self.capacity:
+                addresses = {key: getattr(state, "address", "") for key, state in self.session_data.items()}
+                forgotten = first_to_forget(addresses, session_id)
+                del self.session_data[forgotten]
+                self.time_last_used.pop(forgotten, None)
 
 
 def remember_little() -> None:

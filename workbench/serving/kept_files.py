@@ -21,7 +21,7 @@ import shutil
 import threading
 from pathlib import Path
 
-from workbench.core.errors import NoRoom
+from workbench.core.errors import NoRoom, Unavailable
 from workbench.core.visitors import Visitor
 from workbench.serving.admission.limits import Limits
 
@@ -141,5 +141,9 @@ def no_room(error: OSError) -> NoRoom:
 
 
 def known_error(error: BaseException) -> BaseException:
-    """Returns the error that says so if the disk is full; any other error as it is."""
-    return no_room(error) if isinstance(error, OSError) and error.errno in FULL else error
+    """Returns the error that says so if the disk is full, or no more files may be open; any other error as it is."""
+    if not isinstance(error, OSError):
+        return error
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return Unavailable("the server has as many files and connections open as it may; try again in a moment")
+    return no_room(error) if error.errno in FULL else error

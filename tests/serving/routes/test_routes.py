@@ -161,13 +161,22 @@ def test_recording_that_cannot_be_stored_returns_an_error(
     assert answer.status_code == 507 and "found no room on this server" in answer.json()["error"]["message"]
 
 
-def test_full_disk_during_the_work_returns_status_507(
-    http: TestClient, registry: FakeChatRegistry, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("number", "status", "sentence"),
+    [(errno.ENOSPC, 507, "found no room on this server"), (errno.EMFILE, 503, "as many files and connections open")],
+)
+def test_exhausted_resource_during_the_work_returns_its_status(
+    http: TestClient,
+    registry: FakeChatRegistry,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    status: int,
+    sentence: str,
 ) -> None:
-    registry.writer.fault = OSError(errno.ENOSPC, "No space left on device")
+    registry.writer.fault = OSError(number, "the text of the system")
     request = {"model": "fake/words", "messages": [{"role": "user", "content": "one"}]}
     answer = http.post("/v1/chat/completions", json=request)
-    assert answer.status_code == 507 and "No space left on device" in answer.json()["error"]["message"]
+    assert answer.status_code == status and sentence in answer.json()["error"]["message"]
     assert not caplog.records
 
 

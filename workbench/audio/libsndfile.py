@@ -17,6 +17,7 @@ from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import not_sound
 from workbench.audio.stated_size import sign_of_cut
 from workbench.audio.unstated_size import with_stated_size
+from workbench.audio.voc import has_several_blocks
 from workbench.audio.wav_header import RepairedWav, WavLayout, shortfall_note
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _SHORTFALL = 0.01  # seconds; compressed formats round the length in their heade
 def open_file(
     source: Path | BinaryIO, layout: WavLayout | None, mpeg: bool, notes: list[str]
 ) -> soundfile.SoundFile | None:
-    """Returns the open file, and None if libsndfile refuses it, or would leave out a part that ffmpeg reads.
+    """Returns the open file, and None if libsndfile refuses it, or would misread what ffmpeg reads whole.
 
     Args:
         layout: of a WAV file; wrong sizes in its header are corrected.
@@ -65,11 +66,13 @@ def open_file(
 
 
 def left_out(form: str, source: Path | BinaryIO) -> str:
-    """Returns what libsndfile leaves out of a file of this format without an error; empty if it is nothing."""
+    """Returns what libsndfile leaves out or misreads in a file of this format, without an error; empty if nothing."""
     if form == "OGG" and ogg.is_chain(source):
         return "it holds several streams one after another, and the first was read"
     if form == MPEG and changes_form(source):
         return "its sample rate or number of channels changes, and the part before the change was read"
+    if form == "VOC" and has_several_blocks(source):
+        return "it holds several blocks, and the headers between them were read as sound"
     return ""
 
 

@@ -84,6 +84,27 @@ def test_txt_export_of_edited_rows_needs_no_valid_times() -> None:
     assert [name for name, form in FORMATS.items() if not form.timed] == ["txt"]
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=9, unique_by=lambda pair: pair[0]),
+    st.integers(0, 60),
+    st.integers(0, 60),
+)
+def test_changed_row_has_the_tags_of_the_segment_that_it_overlaps_most(
+    places: list[tuple[int, int]], start: int, seconds: int
+) -> None:
+    before = [Segment(at, at + long, "x", (), {"number": str(at)}) for at, long in sorted(places)]
+    [after] = edited(transcript(*before), [(start, start + seconds, "new")]).segments
+    overlaps = {each.tags["number"]: min(start + seconds, each.end) - max(start, each.start) for each in before}
+    expected = max(overlaps, key=lambda number: overlaps[number], default="")
+    assert after.tags == ({"number": expected} if overlaps.get(expected, 0) > 0 else {})
+
+
+def test_edited_korean_is_joined_with_spaces_as_the_model_wrote_it() -> None:
+    segments = (Segment(0, 1, "안녕 하세요"), Segment(1, 2, "감사 합니다"))
+    after = edited(transcript(*segments, text="안녕 하세요 감사 합니다"), [(0, 1, "안녕 하세요"), (1, 2, "감사합니다")])
+    assert after.text == "안녕 하세요 감사합니다"
+
+
 def test_edited_chinese_is_joined_without_spaces() -> None:
     assert (
         edited(transcript(), [(0, 1, "今天"), (1, 2, ""), (2, 3, "天气 ok"), (3, 4, "yes")]).text == "今天天气 ok yes"

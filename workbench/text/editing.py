@@ -10,11 +10,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.session.values import Segment, Token, Transcript
-from workbench.text.scripts import join_units
+from workbench.text.scripts import join_texts
 from workbench.text.subtitles import tokens_in
 
 EDITED_NOTE = "segments edited by hand"
@@ -45,6 +46,7 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
         ),
         key=lambda pair: pair[0],
     )
+    before = _InTime(transcript.segments)
     segments = []
     for number, row in enumerate(rows, 1):
         cells = list(row)
@@ -58,11 +60,11 @@ def edited(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
                 f"row {number} ends at {end:g} s, before it starts at {start:g} s; expected the end after the start"
             )
         text = "" if _is_blank(cells[2]) else " ".join(str(cells[2]).split())
-        segments.append(_segment(transcript.segments, tokens_by_time, start, end, text))
+        segments.append(_segment(before, tokens_by_time, start, end, text))
     segments.sort(key=lambda segment: segment.start)
     if tuple(segments) == transcript.segments:
         return transcript
-    text = join_units(segment.text for segment in segments if segment.text)
+    text = join_texts([segment.text for segment in segments if segment.text])
     return _changed(transcript, text, segments)
 
 
@@ -75,8 +77,8 @@ def retold(transcript: Transcript, rows: Iterable[Sequence[Any]]) -> Transcript:
     try:
         return edited(transcript, listed)
     except BadInput:
-        texts = (" ".join(str(row[2]).split()) for row in listed if len(row) == 3 and not _is_blank(row[2]))
-        return _changed(transcript, join_units(texts), ())
+        texts = [" ".join(str(row[2]).split()) for row in listed if len(row) == 3 and not _is_blank(row[2])]
+        return _changed(transcript, join_texts(texts), ())
 
 
 def _changed(transcript: Transcript, text: str, segments: Iterable[Segment]) -> Transcript:
@@ -84,19 +86,48 @@ def _changed(transcript: Transcript, text: str, segments: Iterable[Segment]) -> 
     return replace(transcript, text=text, segments=tuple(segments), notes=notes)
 
 
+class _InTime:
+    """Finds segments by their times; hours of speech have thousands."""
+
+    def __init__(self, segments: Iterable[Segment]):
+        self._segments = sorted(segments, key=lambda segment: segment.start)
+        self._starts = [segment.start for segment in self._segments]
+        self._latest_ends = list(accumulate((segment.end for segment in self._segments), max))  # up to each segment
+
+    def at(self, start: float, end: float) -> list[Segment]:
+        """Returns the segments with these times, up to their rounding."""
+        first = bisect.bisect_left(self._starts, start - 2 * _SAME_SECONDS)
+        last = bisect.bisect_right(self._starts, start + 2 * _SAME_SECONDS)
+        return [
+            segment
+            for segment in self._segments[first:last]
+            if max(abs(segment.start - start), abs(segment.end - end)) <= _SAME_SECONDS
+        ]
+
+    def nearest(self, start: float, end: float) -> Segment | None:
+        """Returns the segment that overlaps this time most; None if none does."""
+        most, found = 0.0, None
+        for place in range(bisect.bisect_left(self._starts, end) - 1, -1, -1):
+            if self._latest_ends[place] <= start:
+                break
+            segment = self._segments[place]
+            overlap = min(end, segment.end) - max(start, segment.start)
+            if overlap >= most and overlap > 0:
+                most, found = overlap, segment
+        return found
+
+
 def _segment(
-    before: Sequence[Segment], tokens_by_time: Sequence[tuple[float, Token]], start: float, end: float, text: str
+    before: _InTime, tokens_by_time: Sequence[tuple[float, Token]], start: float, end: float, text: str
 ) -> Segment:
-    for segment in before:
-        same_times = max(abs(segment.start - start), abs(segment.end - end)) <= _SAME_SECONDS
-        if same_times and " ".join(segment.text.split()) == text:
+    for segment in before.at(start, end):
+        if " ".join(segment.text.split()) == text:
             return segment
     first = bisect.bisect_left(tokens_by_time, start, key=lambda pair: pair[0])
     end_index = bisect.bisect_right(tokens_by_time, end, key=lambda pair: pair[0])
     tokens = tuple(token for token, _, _ in tokens_in(text, [token for _, token in tokens_by_time[first:end_index]]))
-    nearest = max(before, key=lambda segment: min(end, segment.end) - max(start, segment.start), default=None)
-    overlaps = nearest is not None and min(end, nearest.end) > max(start, nearest.start)
-    return Segment(start, end, text, tokens, nearest.tags if nearest is not None and overlaps else {})
+    nearest = before.nearest(start, end)
+    return Segment(start, end, text, tokens, nearest.tags if nearest else {})
 
 
 def _is_blank(cell: Any) -> bool:

@@ -31,10 +31,12 @@ def test_joined_files_are_noted_and_whole_ones_are_not(container: str, tmp_path:
     assert note_on_rest(path) == "", "zeros are no sound"
     path.write_bytes(content + content)
     assert NOTE in note_on_rest(path)
-    if container != "WAV":  # libsndfile refuses joined WAV files, and ffmpeg may be missing
-        recording = read(path)
-        assert recording.seconds == 2.0 and [NOTE in note for note in recording.notes] == [True]
-        assert [NOTE in note for note in opened(path)[1]] == [True]
+    recording = read(path)
+    assert recording.seconds == 2.0 and [NOTE in note for note in recording.notes] == [True]
+    assert recording.source_format == f"{container} PCM_16"
+    file, notes = opened(path)
+    assert file is not None and file.frames == 2 * RATE and [NOTE in note for note in notes] == [True]
+    file.close()
 
 
 @pytest.mark.parametrize("container", SIZES)

@@ -16,6 +16,7 @@ from workbench.audio.mpeg_frames import changes_form
 from workbench.audio.muted import muted_stderr
 from workbench.audio.refused import not_sound
 from workbench.audio.stated_size import sign_of_cut
+from workbench.audio.unread_rest import without_rest
 from workbench.audio.unstated_size import with_stated_size
 from workbench.audio.voc import has_several_blocks
 from workbench.audio.wav_header import RepairedWav, WavLayout, shortfall_note
@@ -43,7 +44,7 @@ def open_file(
     import soundfile
 
     repaired = layout if layout is not None and not layout.honest and layout.repairable else None
-    view = with_stated_size(source) if repaired is None else RepairedWav(source, repaired)
+    view = RepairedWav(source, repaired) if repaired else with_stated_size(source) or without_rest(source)
     try:
         with muted_stderr(mpeg):
             file = soundfile.SoundFile(view or _by_bytes(source))

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from workbench.audio.file_view import PatchedFile, kept_in_place
 from workbench.system.memory import size as spoken_size
 
 _LEAST = 1024  # bytes; fewer are a tag or a stray tail
@@ -27,13 +28,26 @@ _FORM = b"FORM"
 def note_on_rest(path: Path) -> str:
     """Returns a sentence about what follows behind the stated end of a file; empty if nothing or only zeros do."""
     with path.open("rb") as file:
-        head = file.read(_WAV_HEAD)
-        size = file.seek(0, io.SEEK_END)
-        end = next((find(file, size) for magic, find in _ENDS if head.startswith(magic)), size)
+        end, size = _stated_end(file, _ENDS)
         file.seek(end)
         if size - end < _LEAST or not file.read(_PIECE).strip(b"\0"):
             return ""
     return f"{spoken_size(size - end)} behind the end that the header states were not read; they may be more sound"
+
+
+def without_rest(source: Path | BinaryIO) -> PatchedFile | None:
+    """Returns a view of the first of joined WAV or AIFF files, as libsndfile refuses them together; None for others."""
+    with kept_in_place(source) as file:
+        end, size = _stated_end(file, _REFUSED)
+    return PatchedFile(source, end, {}) if end < size else None
+
+
+def _stated_end(file: BinaryIO, ends: Mapping[bytes, Callable[[BinaryIO, int], int]]) -> tuple[int, int]:
+    """Returns where the header of a file says that it ends, and its size; both are the size in other formats."""
+    file.seek(0)
+    magic = file.read(4)
+    size = file.seek(0, io.SEEK_END)
+    return (ends[magic](file, size), size) if magic in ends and size >= _WAV_HEAD else (size, size)
 
 
 def _end_of_riff(file: BinaryIO, size: int) -> int:
@@ -96,10 +110,5 @@ def _end_of_chunks(file: BinaryIO, size: int, place: int, header: struct.Struct,
     return size
 
 
-_ENDS: tuple[tuple[bytes, Callable[[BinaryIO, int], int]], ...] = (
-    (b"RIFF", _end_of_riff),
-    (b"fLaC", _end_of_flac),
-    (b".snd", _end_of_au),
-    (_FORM, _end_of_form),
-    (b"caff", _end_of_caf),
-)
+_REFUSED = {b"RIFF": _end_of_riff, _FORM: _end_of_form}
+_ENDS = {**_REFUSED, b"fLaC": _end_of_flac, b".snd": _end_of_au, b"caff": _end_of_caf}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
 
 ABORT_SECONDS = 10.0  # for aborted requests to end
+ABORTED = "abort"  # how a request ends that an engine has not finished when it is stopped
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class RunningRequests:
                     prompt_logprobs = output.prompt_logprobs or prompt_logprobs
                     if piece.token_ids:
                         self._answers.put((number, (list(piece.token_ids), piece.logprobs or ())))
+                    if piece.finish_reason == ABORTED:
+                        raise RuntimeError("vLLM aborted the request")
                     if output.finished:
                         self._answers.put(
                             (number, Finished(piece.finish_reason or "stop", request.positions, prompt_logprobs))

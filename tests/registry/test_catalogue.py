@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,16 @@ def test_file_that_is_not_gguf_is_refused_as_a_model(registry: Registry, tmp_pat
     (tmp_path / "model.pt").touch()
     with pytest.raises(BadInput, match=r"^model\.pt is a file, but not in GGUF format; expected a model id, "):
         registry.open(tmp_path / "model.pt")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name is Unicode")
+def test_directory_whose_name_is_not_utf_8_is_refused(registry: Registry, tmp_path: Path) -> None:
+    directory = tmp_path / os.fsdecode(b"caf\xe9") / "it"
+    tiny_paraformer(tmp_path / "checkpoint")
+    directory.parent.mkdir()
+    (tmp_path / "checkpoint").rename(directory)
+    with pytest.raises(BadInput, match=r"the path .*caf\\udce9/it is not UTF-8, and torch cannot open files under it"):
+        registry.card(directory)
 
 
 def test_directory_without_a_checkpoint_is_refused_with_the_expected_files(registry: Registry, tmp_path: Path) -> None:

@@ -70,6 +70,9 @@ def why_unreadable(card: Card) -> str | None:
     It looks into directories and opens files, because only that shows what is permitted.
     """
     if card.kind == "directory":
+        name = card.place.encode("utf-8", "backslashreplace").decode()
+        if name != card.place:
+            return f"the path {_clipped(name)} is not UTF-8, and torch cannot open files under it; rename the folder"
         return _trouble("its checkpoint directory", card.place, lambda: os.scandir(card.place).close())
     if card.kind == "gguf":
         found = (_trouble("its GGUF file", place, partial(_open_once, place)) for place in card.source.values())

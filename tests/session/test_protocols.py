@@ -257,6 +257,14 @@ def test_an_empty_pattern_is_refused(pattern: str) -> None:
         StageFilter(pattern)
 
 
+@pytest.mark.parametrize("pattern", [["encoder.*"], b"encoder.*", None])
+def test_a_pattern_that_is_not_a_text_is_refused(pattern: Any) -> None:
+    with pytest.raises(
+        BadInput, match=r"the stage pattern is of type \w+; expected a text such as 'encoder\.\*,logits'"
+    ):
+        StageFilter(pattern)
+
+
 # Transcripts.
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.core.errors import Unavailable
 from workbench.system.user_cache import user_cache, user_config
 
 
@@ -18,3 +19,13 @@ def test_xdg_variables_take_precedence_over_the_home_folder(monkeypatch: pytest.
     monkeypatch.delenv("XDG_CONFIG_HOME")
     assert user_cache() == Path.home() / ".cache" / "speech-workbench"
     assert user_config() == Path.home() / ".config" / "speech-workbench"
+
+
+def test_user_without_a_home_folder_gets_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    with pytest.raises(Unavailable, match=r"^this user has no home folder; set HOME or XDG_CONFIG_HOME to a folder$"):
+        user_config()

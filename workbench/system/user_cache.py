@@ -10,6 +10,8 @@ import os
 import re
 from pathlib import Path
 
+from workbench.core.errors import Unavailable
+
 CACHE_VARIABLE = "XDG_CACHE_HOME"
 
 
@@ -24,7 +26,11 @@ def user_config() -> Path:
 
 
 def _folder(variable: str, otherwise: str) -> Path:
-    return Path(os.environ.get(variable) or Path.home() / otherwise) / "speech-workbench"
+    """Returns this project's folder; raises `Unavailable` for a user who has no home folder, as in some containers."""
+    try:
+        return Path(os.environ.get(variable) or Path.home() / otherwise) / "speech-workbench"
+    except RuntimeError as error:
+        raise Unavailable(f"this user has no home folder; set HOME or {variable} to a folder") from error
 
 
 def file_name(text: str) -> str:

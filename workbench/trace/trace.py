@@ -110,7 +110,14 @@ class StageFilter:
 
     def __init__(self, pattern: str = "*", is_recorded: bool = False):
         self._is_recorded = is_recorded
-        self.patterns = tuple(part.strip() for part in pattern.split(",") if part.strip())
+        try:
+            parts = pattern.split(",")
+        except (AttributeError, TypeError) as error:  # a list or bytes
+            found = type(pattern).__name__
+            raise BadInput(
+                f"the stage pattern is of type {found}; expected a text such as 'encoder.*,logits'"
+            ) from error
+        self.patterns = tuple(part.strip() for part in parts if part.strip())
         if not self.patterns:
             raise BadInput("the stage pattern is empty; expected a glob such as encoder.* or *")
 

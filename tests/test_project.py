@@ -321,4 +321,5 @@ def test_a_wheel_holds_the_page_and_the_assets(tmp_path: Path) -> None:
     templates = {str(path.relative_to(ROOT)) for path in (ROOT / "panels").rglob("*.html")}
     assert "panels/transcribe/view.html" in templates and templates <= names
     assert {"workbench/registry/cards.toml", "workbench/cli/commands.py", "panels/page.py", "app.py"} <= names
+    assert "workbench/py.typed" in names, "without it, type checkers ignore the library's types"
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "assets/"))]

@@ -34,6 +34,12 @@ def test_list_file_gives_recordings_relative_to_its_folder(folder: Path) -> None
     assert [each.name for each in read_inputs([str(folder / "list.jsonl")], reads_text=False)] == ["b", "other"]
 
 
+def test_list_file_of_windows_gives_the_same_recordings(folder: Path) -> None:
+    (folder / "list.txt").write_bytes(b"\xef\xbb\xbfb.wav\r\nsub/x.wav\r\n")
+    inputs = read_inputs([str(folder / "list.txt")], reads_text=False)
+    assert [each.source for each in inputs] == [str(folder / "b.wav"), str(folder / "sub" / "x.wav")]
+
+
 def test_texts_without_a_name_are_numbered(folder: Path) -> None:
     (folder / "list.jsonl").write_text('{"text": "Count.", "name": "count"}\n{"text": "Add."}\n')
     inputs = read_inputs(["Say three.", str(folder / "list.jsonl")], reads_text=True)

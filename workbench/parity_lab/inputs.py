@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.sides import Side
+from workbench.formats.text_files import lines_of, read_text
 from workbench.text.prompts import SUFFIXES
 from workbench.text.scripts import clipped
 
@@ -100,10 +101,8 @@ def _is_list(argument: str) -> bool:
 
 def _listed(path: Path, reads_text: bool) -> Iterator[Input]:
     try:
-        if path.stat().st_size > LONGEST_LIST:
-            raise BadInput(f"{path.name} has more than {LONGEST_LIST >> 20} MB; expected a list of inputs")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = lines_of(read_text(path, LONGEST_LIST))
+    except BadInput as error:
         raise BadInput(f"{path.name} cannot be read: {error}; expected a list of inputs in UTF-8") from error
     for number, line in enumerate(lines, 1):
         if not line.strip():

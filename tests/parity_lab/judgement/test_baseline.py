@@ -152,7 +152,7 @@ def test_broken_baseline_raises_an_error(known: ParityRun, tmp_path: Path) -> No
     for bad in (path, tmp_path, tmp_path / "none.json"):
         with pytest.raises(BadInput, match="cannot be read"):
             read_baseline(bad)
-    path.write_text(known.to_json(), encoding="utf-8")
+    path.write_text(known.to_json(), encoding="utf-8-sig")  # as some editors write it
     assert regressions(read_baseline(path), known.to_dict()) == ()
 
 

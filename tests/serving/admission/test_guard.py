@@ -15,6 +15,7 @@ from workbench.core.errors import BadInput, Busy, Refused
 from workbench.core.visitors import Visitor
 from workbench.registry.cards import Card
 from workbench.serving.admission.addresses import FORWARDED, address_of, names_this_machine, trust_proxies
+from workbench.serving.admission.flags import read_users
 from workbench.serving.admission.guard import Guard, Rate, extent
 from workbench.serving.admission.limits import LIMITS, LOCAL, PUBLIC, Limits, read_limits
 from workbench.serving.admission.mode import mode_for
@@ -132,6 +133,8 @@ def test_limits_are_read_from_a_toml_file(tmp_path: Path) -> None:
     file = tmp_path / "limits.toml"
     file.write_text("audio_minutes = 5\n")
     assert read_limits(PUBLIC, file) == replace(PUBLIC, audio_minutes=5.0)
+    file.write_bytes(b"\xef\xbb\xbfaudio_minutes = 5\r\n")  # as an editor of Windows writes it
+    assert read_limits(PUBLIC, file) == replace(PUBLIC, audio_minutes=5.0)
     file.write_text("audio_minutes = -5\n")
     with pytest.raises(BadInput, match="audio_minutes"):
         read_limits(PUBLIC, file)
@@ -143,8 +146,19 @@ def test_limits_are_read_from_a_toml_file(tmp_path: Path) -> None:
         read_limits(PUBLIC, file)
     fifo = tmp_path / "fifo.toml"
     os.mkfifo(fifo)
-    with pytest.raises(BadInput, match="not an ordinary file"):
+    with pytest.raises(BadInput, match="cannot be read: it is a pipe or a device"):
         read_limits(PUBLIC, fifo)
+
+
+def test_users_are_read_from_a_file_of_any_system(tmp_path: Path) -> None:
+    file = tmp_path / "users.txt"
+    file.write_bytes(b"\xef\xbb\xbfada:secret\r\n# a comment\r\n\r\nbob:a:b c\r\n")
+    assert read_users(file) == (("ada", "secret"), ("bob", "a:b c")) and read_users(None) == ()
+    with pytest.raises(BadInput, match=r"^the users in \S+nobody cannot be read: No such file or directory$"):
+        read_users(tmp_path / "nobody")
+    file.write_text("ada\n")
+    with pytest.raises(BadInput, match="are not all NAME:PASSWORD"):
+        read_users(file)
 
 
 def test_every_limit_is_documented_and_public_limits_are_not_looser() -> None:

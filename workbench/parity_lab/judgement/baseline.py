@@ -16,7 +16,7 @@ from typing import Any
 from workbench.compare.presets import WORSE_FACTOR
 from workbench.compare.verdict import MEASURE_NAMES
 from workbench.core.errors import BadInput
-from workbench.formats.text_files import check_named
+from workbench.formats.text_files import read_text
 from workbench.parity_lab.outcome import FORMAT
 
 _RANK = {"within": 0, "beyond": 1, "unusable": 2, "unavailable": 2}
@@ -38,12 +38,13 @@ def read_baseline(path: str | Path) -> dict[str, Any]:
 
     Raises `BadInput` for a file that cannot be read, or that holds something else.
     """
-    check_named(Path(path), f"the baseline {path}")
     try:
-        run = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"the baseline {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    except ValueError as error:
+        text = read_text(Path(path))
+    except BadInput as error:
+        raise BadInput(f"the baseline {path} cannot be read: {error}") from error
+    try:
+        run = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"the baseline {path} is not JSON ({error}); expected the output of parity --json") from error
     if not _is_run(run):
         raise BadInput(f"the baseline {path} is not the JSON of a parity run; expected the output of parity --json")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import stat
 from pathlib import Path
 
 from workbench.core.errors import BadInput
+from workbench.formats.text_files import lines_of, read_text
 from workbench.serving.admission.mode import MODES
 
 LONGEST_FILE = 1 << 20  # bytes
@@ -79,12 +79,9 @@ def read_users(path: Path | None) -> tuple[tuple[str, str], ...]:
     if path is None:
         return ()
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"the users in {path} cannot be read: it is not an ordinary file")
-        with path.open("rb") as file:
-            lines = file.read(LONGEST_FILE).decode().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the users in {path} cannot be read: {error!s:.120}") from error
+        lines = lines_of(read_text(path, LONGEST_FILE))
+    except BadInput as error:
+        raise BadInput(f"the users in {path} cannot be read: {error}") from error
     pairs = [line.partition(":") for line in lines if line.strip() and not line.startswith("#")]
     if not pairs or not all(name.strip() and password for name, _, password in pairs):
         raise BadInput(f"the users in {path} are not all NAME:PASSWORD, one in each line")

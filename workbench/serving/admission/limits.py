@@ -6,7 +6,6 @@ as `audio_minutes = 20` for each. This module does not enforce them.
 
 from __future__ import annotations
 
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput
 from workbench.core.options import MOST_TOKENS, OptionSpec, build_options, option, option_specs
+from workbench.formats.text_files import read_text
 from workbench.system.user_cache import user_config
 
 FILE = "limits.toml"
@@ -119,12 +119,11 @@ def read_limits(base: Limits, file: Path | None = None) -> Limits:
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"the limits in {path} cannot be read: it is not an ordinary file")
-        with path.open("rb") as file:
-            return tomllib.loads(file.read(LONGEST_FILE).decode())
-    except OSError as error:
-        raise BadInput(f"the limits in {path} cannot be read: {error.strerror or error}") from error
+        text = read_text(path, LONGEST_FILE)
+    except BadInput as error:
+        raise BadInput(f"the limits in {path} cannot be read: {error}") from error
+    try:
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(
             f"the limits in {path} are not TOML ({error!s:.100}); expected lines like audio_minutes = 20"

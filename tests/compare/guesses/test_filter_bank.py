@@ -12,8 +12,8 @@ import pytest
 from workbench.audio.fbank import FbankOptions, fbank
 from workbench.compare import compare, judge
 from workbench.compare.explain import explain, with_hints
-from workbench.compare.guesses.filter_bank import Bank
 from workbench.compare.guesses.guess import Hint, Scene
+from workbench.compare.guesses.mel_bank import SPEECH_FEATURES, Bank
 from workbench.trace.trace import Trace
 
 
@@ -36,7 +36,9 @@ def hint_and_sentence(candidate: np.ndarray) -> tuple[Hint | None, str]:
 
 
 def filter_bank(**choices: Any) -> np.ndarray:
-    return replace(Bank(), **choices)(sound(), np.arange(98), 80)
+    bank = replace(Bank(), **choices)
+    frames = 1 + (len(sound()) - bank.length - bank.start) // bank.shift
+    return bank(sound(), np.arange(frames), 80)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,18 @@ def test_different_fbank_options_are_named(candidate: Any, expected: str) -> Non
             {"scale": 1.0, "floor": 0.0, "added": 1e-6},
             "has samples of full scale 1 and energies plus 1e-06, where the reference has samples of full scale 32768 ",
         ),
+        ({"length": 368}, "has a window of 368 samples, where the reference has a window of 400 samples;"),
+        (
+            {"length": 320, "shift": 128},
+            "has a window of 320 samples and a frame every 128 samples, where the reference",
+        ),
+        ({"length": 256, "points": 256}, "has a window of 256 samples and a Fourier transform of 256 points, where"),
+        ({"start": 3}, "has frames from sample 3 on, where the reference has frames from sample 0 on;"),
+        ({"start": -5}, "has frames from sample -5 on with zeros beyond the ends, where the reference has frames from"),
+        ({"preemphasis": 0.96, "window": "povey"}, "has a povey window and the pre-emphasis 0.96, where the reference"),
+        ({"divided": True}, "has energies divided by the points of the Fourier transform, where the reference has"),
+        ({"corners": "nearest"}, "has triangles with corners rounded to whole bins, where the reference has triangle"),
+        ({"corners": "floor", "low": 0.0}, "has its lowest band from 0 Hz on and triangles with corners rounded down"),
         ({"times": 2}, "has pre-emphasis twice, where the reference has pre-emphasis once;"),
         ({"whole": True}, "has pre-emphasis of the whole sound, where the reference has pre-emphasis of each frame;"),
         (
@@ -83,10 +97,24 @@ def test_options_that_kaldi_lacks_are_named(choices: Any, expected: str) -> None
     assert hint is not None and hint.kind == "filter bank" and expected.casefold() in sentence.casefold()
 
 
-def test_full_scale_of_32767_is_named() -> None:
+def test_filter_bank_of_python_speech_features_is_named() -> None:
+    hint, _ = hint_and_sentence(SPEECH_FEATURES(sound(), np.arange(98), 80))
+    assert hint is not None and "as python_speech_features has, energies divided by the points" in hint.sentence
+    assert "a rectangular window, frames with their mean, pre-emphasis of the whole sound" in hint.sentence
+
+
+def test_header_that_is_read_as_sound_is_named() -> None:
+    header = np.random.default_rng(2).integers(-20000, 20000, 22) / np.float32(32768)
+    hint, _ = hint_and_sentence(fbank(np.concatenate([header.astype(np.float32), sound()]))[:98])
+    assert hint is not None and hint.sentence.startswith("from row 1 on the filter bank has frames from sample -22 on")
+    assert "as when the 44 bytes of a WAV file's header are read as sound;" in hint.sentence
+
+
+@pytest.mark.parametrize("allowed", [1e-6, 4e-7])
+def test_full_scale_of_32767_is_named(allowed: float) -> None:
     """The difference is within tolerance, and float64 finds it."""
     scene = Scene(
-        "frontend.fbank", fbank(sound()), filter_bank(scale=32767.0).astype(np.float32), 1e-6, samples=sound()
+        "frontend.fbank", fbank(sound()), filter_bank(scale=32767.0).astype(np.float32), allowed, samples=sound()
     )
     hint = explain(scene, 6e-6)
     assert hint is not None and hint.sentence.startswith("the filter bank has samples of full scale 32767, where the")

@@ -181,6 +181,9 @@ def test_missing_input_scale_before_positions_is_explained() -> None:
     hint = hint_of({**reference, "encoder.input": rows + positions}, reference)
     assert hint is not None and hint.kind == "scale of an addend"
     assert hint.sentence.startswith("from row 4 on frontend.features is in it without the factor 8 = √64")
+    hint = hint_of({**reference, "encoder.input": 4 * rows + positions}, reference)
+    assert hint is not None and hint.kind == "scale of an addend"
+    assert hint.sentence.startswith("from row 4 on frontend.features is in it with the factor √16, not √64")
 
 
 def test_wrong_uses_of_cmvn_are_explained() -> None:
@@ -196,6 +199,7 @@ def test_wrong_uses_of_cmvn_are_explained() -> None:
         (lfr * scale, "CMVN", "shift is left out"),
         (lfr + shift, "CMVN", "scale is left out"),
         ((lfr - shift) * scale, "CMVN", "wrong sign"),
+        ((lfr + scale) * shift, "CMVN", "shift and scale have changed places"),
     ):
         hint = hint_of({**reference, "frontend.features": wrong}, reference)
         assert hint is not None and hint.kind == kind and sentence in hint.sentence

@@ -54,3 +54,16 @@ def test_scale_of_scores_is_explained_by_the_widths_of_this_attention(times: flo
     scene = Scene(STAGE, softmax(scores), softmax(times * scores), 1e-6, others, others)
     hint = explain(scene, 1.0)
     assert hint is not None and hint.sentence.startswith(f"the scores are {times:.5g} times the reference's{clause};")
+
+
+def test_softmax_with_another_sum_is_named() -> None:
+    scores = np.random.default_rng(4).standard_normal((2, 12, 12))
+    exponentials = np.exp(scores)
+    for candidate, sentence in (
+        (exponentials / (exponentials.sum(-1, keepdims=True) + 1), "the weights of a query sum to 0.9"),
+        (exponentials / exponentials.sum(1, keepdims=True), "softmax is over the queries of each key, where the"),
+    ):
+        hint = explain(Scene(STAGE, softmax(scores), candidate, allowed=1e-6), 1.0)
+        assert hint is not None and hint.kind == "softmax" and hint.sentence.startswith(sentence)
+    noisy = softmax(scores) * np.random.default_rng(5).uniform(0.5, 1, scores.shape)
+    assert explain(Scene(STAGE, softmax(scores), noisy, allowed=1e-6), 1.0) is None

@@ -12,8 +12,8 @@ WIDTH, COUNT = 24, 30
 X = 3 * np.random.default_rng(2).standard_normal((COUNT, WIDTH))
 
 
-def positions(first: int = 1, less: int = 1) -> np.ndarray:
-    rates = 10000.0 ** (-np.arange(WIDTH // 2) / (WIDTH // 2 - less))
+def positions(first: int = 1, less: int = 1, base: float = 10000.0) -> np.ndarray:
+    rates = base ** (-np.arange(WIDTH // 2) / (WIDTH // 2 - less))
     angles = (np.arange(COUNT)[:, None] + first) * rates
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
@@ -32,6 +32,7 @@ def hint_of(candidate: np.ndarray) -> Hint | None:
         (WIDTH**0.5 * positions(), "its positions are multiplied by 4.899 (√24, the root of the width)"),
         (positions(first=0), "its positions are counted from 0, where the reference counts from 1"),
         (positions(less=0), "the steps of its rates are half the width, where the reference's are half the width less"),
+        (positions(base=1000.0), "its positions have the base 1000, where the reference has 10000;"),
         (np.roll(positions(), WIDTH // 2, axis=1), "its positions have cosines in the first half and sines in the sec"),
         (
             positions().reshape(COUNT, 2, -1).swapaxes(1, 2).reshape(COUNT, WIDTH),

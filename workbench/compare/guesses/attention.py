@@ -1,4 +1,4 @@
-"""Guesses at attention weights [heads, queries, keys]: another scale of the scores, or another mask."""
+"""Guesses at attention weights [heads, queries, keys]: another scale of the scores, another mask, other sums."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from workbench.compare.guesses.guess import Guess, Rows, Scene, is_close
 from workbench.core.phrases import counted
 
 _CLOSE = 2e-3
+_OTHER_SUM = 1e-3  # relative difference from 1 of a sum of weights that rounding does not explain
 _LEAST_WEIGHT = 1e-6  # of a key that one side sees and the other hides
 _USUAL_WIDTHS = range(16, 257, 4)  # of a head, where no stage shows its width
 
@@ -27,6 +28,7 @@ def weights(scene: Scene) -> Iterator[Guess]:
     yield from _scaled(scene, r, c, visible_to_both)  # other scores may also be too small for a weight above 0
     if not np.array_equal(r > 0, c > 0):
         yield from _masked(r, c, visible_to_both)
+    yield from _other_sums(r, c)
 
 
 def _scaled(scene: Scene, r: np.ndarray, c: np.ndarray, visible_to_both: np.ndarray) -> Iterator[Guess]:
@@ -47,6 +49,24 @@ def _scaled(scene: Scene, r: np.ndarray, c: np.ndarray, visible_to_both: np.ndar
             return np.asarray((exponentials / exponentials.sum(axis=-1, keepdims=True)).reshape(len(rows), -1))
 
     yield Guess("scale of scores", f"the scores are {times:.5g} times the reference's{width_clause}", expected)
+
+
+def _other_sums(r: np.ndarray, c: np.ndarray) -> Iterator[Guess]:
+    """Yields weights of the reference's scores that are divided by other sums than those over the keys of a query."""
+    sums = c.sum(axis=-1, keepdims=True)
+    if (np.abs(sums - 1) > _OTHER_SUM).any():
+        words = (
+            f"the weights of a query sum to {sums.min():.4g} to {sums.max():.4g}, not to 1, and are in the reference's "
+            "proportion: softmax divides by another sum"
+        )
+        yield Guess("softmax", words, lambda rows: (r[rows] * sums[rows]).reshape(len(rows), -1))
+    if not ((r > 0).all() and (c > 0).all() and is_close(np.ones(c[:, 0].shape), c.sum(axis=1), _OTHER_SUM)):
+        return
+    ratios = np.log(c / r)
+    of_queries, of_keys = ratios.mean(axis=2, keepdims=True), ratios.mean(axis=1, keepdims=True)
+    ratios = of_queries + of_keys - ratios.mean(axis=(1, 2), keepdims=True)
+    words = "softmax is over the queries of each key, where the reference's is over the keys of each query"
+    yield Guess("softmax", words, lambda rows: (r[rows] * np.exp(ratios[rows])).reshape(len(rows), -1))
 
 
 def _head_width(scene: Scene) -> int | None:

@@ -21,6 +21,7 @@ _LAYOUTS = {
     "interleaved": "sines and cosines in turn",
 }
 _FIRSTS = (1, 0, 2, -1)
+_BASES = (100.0, 1000.0, 20000.0, 50000.0, 100000.0, 500000.0, 1000000.0)
 _CLOSE = 1e-4  # relative difference of a factor from a known one
 _TRIED_ROWS = 8  # a guess is tried on them first, then on all rows as any guess is
 
@@ -31,11 +32,12 @@ class _Positions:
 
     first: int
     layout: str
-    steps_less: int  # the rates fall to 1/10000 in width / 2 - `steps_less` steps
+    steps_less: int  # the rates fall to one over the base in width / 2 - `steps_less` steps
+    base: float = 10000.0
 
     def __call__(self, rows: Rows, width: int) -> np.ndarray:
         half_width = width // 2
-        rates = 10000.0 ** (-np.arange(half_width) / max(half_width - self.steps_less, 1))
+        rates = self.base ** (-np.arange(half_width) / max(half_width - self.steps_less, 1))
         angles = (rows[:, None] + self.first) * rates
         parts = np.sin(angles), np.cos(angles)
         if self.layout == "interleaved":
@@ -100,6 +102,9 @@ def _alternatives(reference: _Positions) -> Iterator[tuple[str, _Positions | Non
         if layout != reference.layout:
             sentence = f"its positions have {words}, where the reference has {_LAYOUTS[reference.layout]}"
             yield sentence, replace(reference, layout=layout), 1.0
+    for base in _BASES:
+        sentence = f"its positions have the base {base:.0f}, where the reference has {reference.base:.0f}"
+        yield sentence, replace(reference, base=base), 1.0
     other_steps_less = 1 - reference.steps_less
     steps = ("half the width", "half the width less one")
     sentence = (

@@ -165,6 +165,9 @@ def _addend(scene: Scene, name: str, times: float, first: int) -> tuple[str, str
     for width in scene.widths:
         if math.isclose(times, 1 - math.sqrt(width), rel_tol=1e-3):
             return "scale of an addend", f"{where}{name} is in it without the factor {math.sqrt(width):.5g} = √{width}"
+    for right, wrong in permutations(scene.widths, 2):
+        if math.isclose(times, math.sqrt(wrong) - math.sqrt(right), rel_tol=1e-4):
+            return "scale of an addend", f"{where}{name} is in it with the factor √{wrong}, not √{right}"
     if math.isclose(times, -0.75, rel_tol=1e-3):
         return "addend", f"{where}it has a quarter of the reference's {name}"
     return "addend", f"{where}it is the reference plus {times:.5g} times the reference's {name}"
@@ -194,6 +197,7 @@ def cmvn(scene: Scene) -> Iterator[Guess]:
             ("CMVN's shift has the wrong sign", candidate_input, scale, -constant),
             ("CMVN divides by its scale", candidate_input, 1 / scale, shift / scale),
             ("CMVN scales before it shifts", candidate_input, scale, shift),
+            ("CMVN's shift and scale have changed places", candidate_input, shift, shift * scale),
             ("CMVN multiplies by its scale twice", candidate_input, np.square(scale), shift * np.square(scale)),
             (
                 "CMVN multiplies by the root of its scale",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from workbench.display.html import (
     MOST_ROWS,
     TableCell,
     card,
+    direction,
     element,
     escaped_text,
     facts,
@@ -63,3 +65,11 @@ def test_durations_speeds_and_clipped_texts_are_formatted() -> None:
     assert [duration(each) for each in (3599.4, 3599.6, 3900.0)] == ["59 min 59 s", "1 h 00 min", "1 h 05 min"]
     assert [speed(1, 2.5), speed(1, 12.2), speed(0, 1), speed(1, 0)] == ["2.5 × real time", "12 × real time", "", ""]
     assert clipped(" a\n b ") == "a b" and clipped("x" * 61) == "x" * 59 + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", None), ("123 …", None), ("one שלום", None), ("1. שלום one", "rtl"), ("ذهب", "rtl"), ("你好", None)],
+)
+def test_direction_is_that_of_the_first_letter(text: str, expected: str | None) -> None:
+    assert direction(text) == expected

@@ -25,7 +25,7 @@ from workbench.registry.sources import assets
 from workbench.serving.admission.guard import Guard
 from workbench.system.folders import is_file, is_system_file
 
-MOST_UNPACKED = 4 << 30  # bytes of the files in one uploaded archive
+MOST_UNPACKED = 4 << 30  # bytes of the files in the archives of one upload
 MOST_FILES = 100_000
 EXAMPLE = "samples/manifest.csv"  # in the assets
 
@@ -59,9 +59,10 @@ def uploaded_corpus(files: Sequence[str], folder: Path) -> Path:
     manifests, and for a manifest that names a recording which was not uploaded with it.
     """
     folder.mkdir(parents=True)
+    room = MOST_UNPACKED
     for file in map(Path, files):
         if file.suffix.lower() == ".zip":
-            _unpack(file, folder)
+            room -= _unpack(file, folder, room)
         else:
             place = folder / file.name
             if place.exists():
@@ -126,17 +127,21 @@ def _archive(file: Path) -> Iterator[zipfile.ZipFile]:
         raise BadInput(f"{file.name} cannot be unpacked: {reason}") from error
 
 
-def _unpack(file: Path, folder: Path) -> None:
+def _unpack(file: Path, folder: Path, room: int) -> int:
+    """Unpacks an archive and returns the bytes of its files; raises `BadInput` for more than `room`."""
     with _archive(file) as archive:
         members = named_members(archive)
-        if sum(each.file_size for each in members) > MOST_UNPACKED or len(members) > MOST_FILES:
+        size = sum(each.file_size for each in members)
+        if size > room or len(members) > MOST_FILES:
             raise BadInput(
-                f"{file.name} is too large; expected at most {MOST_FILES} files and {MOST_UNPACKED >> 30} GB"
+                f"{file.name} is too large; expected at most {MOST_FILES} files, and {MOST_UNPACKED >> 30} GB in all "
+                "archives together"
             )
         for member in members:
             if _would_replace(member, folder):
                 raise BadInput(f"{file.name} and another uploaded file hold different {member.filename}; rename one")
         archive.extractall(folder, members)  # never outside of the folder
+    return size
 
 
 def _would_replace(member: zipfile.ZipInfo, folder: Path) -> bool:

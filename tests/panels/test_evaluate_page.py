@@ -282,8 +282,18 @@ def test_recordings_of_one_name_in_two_archives_are_refused(tmp_path: Path) -> N
                 archive.writestr(name, content)
     with pytest.raises(BadInput, match=r"^1\.zip and another uploaded file hold different wavs/a\.wav; rename one$"):
         uploaded_corpus([str(tmp_path / f"{number}.zip") for number in (0, 1)], tmp_path / "different")
-    same = uploaded_corpus([str(tmp_path / f"{number}.zip") for number in (0, 2)], tmp_path / "same")
+    two = [str(tmp_path / f"{number}.zip") for number in (0, 2)]
+    same = uploaded_corpus(two, tmp_path / "same")
     assert [each.text for each in read_manifest(same).rows() if isinstance(each, Utterance)] == ["one"]
+
+
+def test_archives_of_one_upload_share_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("panels.evaluate.corpus.MOST_UNPACKED", 3000)
+    for name in ("a", "b"):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.writestr(f"{name}.txt", "x" * 2000)
+    with pytest.raises(BadInput, match=r"^b\.zip is too large; .* in all archives together$"):
+        uploaded_corpus([str(tmp_path / "a.zip"), str(tmp_path / "b.zip")], tmp_path / "corpus")
 
 
 def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> None:

@@ -17,19 +17,17 @@ from unittest.mock import patch
 import pytest
 import soundfile
 
-from panels.evaluate.corpus import check_upload, example, uploaded_corpus
+from panels.evaluate.corpus import example
 from panels.evaluate.events import EvaluateActions
 from panels.evaluate.run import Job, opened, run
 from panels.evaluate.view import summary
 from panels.running.sessions import SessionPool
-from panels.widgets.recording_actions import first_fault_html
 from tests.panels.conftest import Served, serve
 from tests.panels.test_transcribe_page import expect, until
 from tests.support.browser import unfold
 from tests.support.fake_evaluation import FakeEvaluation
 from tests.support.fake_panels import FakeRegistry, tone
 from tests.support.widths import fits_a_phone_and_a_desk, no_sideways_scroll
-from tests.support.zip_files import unmarked_zip
 from workbench.core.errors import BadInput
 from workbench.evaluation.manifests import read_manifest
 from workbench.evaluation.rows import Utterance
@@ -178,129 +176,6 @@ def test_path_on_the_machine_is_offered_to_its_owner_only(mode: str) -> None:
     page = build_page(SessionPool(FakeRegistry(), guard=Guard(mode)), chosen_tabs("evaluate"))  # type: ignore[arg-type]
     [part] = [each for each in page.blocks.values() if getattr(each, "label", "") == "Or a path on this machine"]
     assert part.visible == (mode == "local")
-
-
-def test_uploaded_manifest_cannot_name_files_outside_the_upload(tmp_path: Path) -> None:
-    (tmp_path / "a.wav").write_bytes(b"")
-    for number, place in enumerate(
-        (
-            "/etc/passwd",
-            "../a.wav",
-            "wavs/../../a.wav",
-            "s3://bucket/a.wav",
-            "file:///a.wav",
-            "zip::a.wav",
-            r"C:\a\b.wav",
-        )
-    ):
-        manifest = tmp_path / f"list{number}.csv"
-        manifest.write_text(f"audio,text\n{place},one\n")
-        with pytest.raises(BadInput, match="uploaded with the manifest"):
-            uploaded_corpus([str(manifest)], tmp_path / f"corpus{number}")
-    with pytest.raises(BadInput, match=r"there are 2 manifests: list0\.csv, list1\.csv"):
-        uploaded_corpus([str(tmp_path / f"list{number}.csv") for number in range(2)], tmp_path / "two")
-    for name, content in (("notes.csv", "no column\nof a corpus\n"), ("list.jsonl", ""), ("sound.tsv", "RIFF")):
-        file = tmp_path / name
-        file.write_text(content)
-        with pytest.raises(BadInput, match=rf"\b{name}") as caught:
-            uploaded_corpus([str(file)], tmp_path / f"of-{name}")
-        assert str(tmp_path) not in str(caught.value)
-    broken = tmp_path / "broken.zip"
-    broken.write_bytes(b"PK no archive")
-    with pytest.raises(BadInput, match="cannot be unpacked"):
-        uploaded_corpus([str(broken)], tmp_path / "unpacked")
-
-
-def test_names_in_an_uploaded_archive_are_those_of_its_author(tmp_path: Path) -> None:
-    names = ["录音é.wav", "12:30|1.wav"]
-    rows = "".join(f"{name},one\n" for name in names)
-    members = {
-        "list.csv": f"audio,text\n{rows}".encode(),
-        **dict.fromkeys(names, tone(tmp_path / "a.wav").read_bytes()),
-    }
-    archive = unmarked_zip(tmp_path / "c.zip", members)
-    manifest = uploaded_corpus([str(archive)], tmp_path / "corpus")
-    assert [(manifest.parent / row.audio).is_file() for row in read_manifest(manifest).rows()] == [True, True]
-    with zipfile.ZipFile(tmp_path / "long.zip", "w") as long:
-        long.writestr("x" * 300 + ".wav", b"")
-    with pytest.raises(BadInput, match=r"^long\.zip cannot be unpacked: File name too long$"):
-        uploaded_corpus([str(tmp_path / "long.zip")], tmp_path / "of-long")
-
-
-def test_wrong_upload_is_reported_before_the_run(tmp_path: Path) -> None:
-    (tmp_path / "fine.txt").write_text("one two")
-    valid_files = [str(tone(tmp_path / "fine.wav")), str(tmp_path / "fine.txt")]
-    for name, sentence in (
-        ("paper.wav", "paper.wav is not a sound file that can be read: it is a PDF document"),
-        ("packed.zip", "packed.zip cannot be unpacked"),
-        ("list.csv", "list.csv is a PDF"),
-    ):
-        file = tmp_path / name
-        file.write_bytes(b"%PDF-1.7\n")
-        fault = first_fault_html(check_upload, [*valid_files, str(file)])
-        assert sentence in fault and str(tmp_path) not in fault
-    assert first_fault_html(check_upload, valid_files) == ""
-
-
-def test_recordings_with_text_files_need_no_manifest(tmp_path: Path) -> None:
-    recording = Path(tone(tmp_path / "a.wav", 1.0))
-    (tmp_path / "a.txt").write_text("one two")
-    corpus = uploaded_corpus([str(recording), str(tmp_path / "a.txt")], tmp_path / "corpus")
-    [row] = read_manifest(corpus).rows()
-    assert isinstance(row, Utterance) and row.text == "one two"
-
-
-def test_the_highest_list_or_kaldi_directory_of_an_upload_is_its_manifest(tmp_path: Path) -> None:
-    sound = Path(tone(tmp_path / "a.wav", 1.0)).read_bytes()
-    nemo = json.dumps({"audio_filepath": "a.wav", "text": "one two"})
-    for number, (files, manifest) in enumerate(
-        [
-            ({"a.wav": sound, "train_manifest.json": nemo}, "train_manifest.json"),
-            ({"c/a.wav": sound, "c/wav.scp": "u1 a.wav\n", "c/text": "u1 one two\n"}, "c"),
-            ({"c/a.wav": sound, "c/l.csv": "audio,text\nx\\a.wav,one two\n", "c/about.json": "{}"}, "c/l.csv"),
-            ({"a.wav": sound, "a.txt": "one two", "a.json": "{}"}, ""),
-        ]
-    ):
-        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        found = uploaded_corpus([str(tmp_path / f"{number}.zip")], tmp_path / f"corpus{number}")
-        assert found == tmp_path / f"corpus{number}" / manifest
-        assert [each.text for each in read_manifest(found).rows() if isinstance(each, Utterance)] == ["one two"]
-    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
-        for split in ("train", "test"):
-            archive.writestr(f"{split}/metadata.csv", "file_name,text\na.wav,one\n")
-    with pytest.raises(BadInput, match=r"2 manifests: test/metadata\.csv, train/metadata\.csv; expected one"):
-        uploaded_corpus([str(tmp_path / "two.zip")], tmp_path / "splits")
-
-
-def test_recordings_of_one_name_in_two_archives_are_refused(tmp_path: Path) -> None:
-    sounds = [tone(tmp_path / f"{seconds}.wav", seconds).read_bytes() for seconds in (0.5, 1.0)]
-    for number, sound in enumerate([*sounds, sounds[0]]):
-        with zipfile.ZipFile(tmp_path / f"{number}.zip", "w") as archive:
-            for name, content in (("wavs/a.wav", sound), ("wavs/a.txt", "one"), ("README.txt", str(number))):
-                archive.writestr(name, content)
-    with pytest.raises(BadInput, match=r"^1\.zip and another uploaded file hold different wavs/a\.wav; rename one$"):
-        uploaded_corpus([str(tmp_path / f"{number}.zip") for number in (0, 1)], tmp_path / "different")
-    two = [str(tmp_path / f"{number}.zip") for number in (0, 2)]
-    same = uploaded_corpus(two, tmp_path / "same")
-    assert [each.text for each in read_manifest(same).rows() if isinstance(each, Utterance)] == ["one"]
-
-
-def test_archives_of_one_upload_share_the_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("panels.evaluate.corpus.MOST_UNPACKED", 3000)
-    for name in ("a", "b"):
-        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
-            archive.writestr(f"{name}.txt", "x" * 2000)
-    with pytest.raises(BadInput, match=r"^b\.zip is too large; .* in all archives together$"):
-        uploaded_corpus([str(tmp_path / "a.zip"), str(tmp_path / "b.zip")], tmp_path / "corpus")
-
-
-def test_files_of_macos_beside_an_uploaded_list_are_no_lists(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
-        archive.writestr("list.csv", "audio,text\na.wav,one two\n")
-        archive.writestr("._list.csv", b"\0\5\x16\7\0\2\0\0")
-    assert uploaded_corpus([str(tmp_path / "c.zip")], tmp_path / "corpus").name == "list.csv"
 
 
 def test_run_that_is_stopped_early_or_fails_leaves_no_files(tmp_path: Path) -> None:

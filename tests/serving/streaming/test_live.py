@@ -17,7 +17,7 @@ from workbench.registry.sources import assets
 from workbench.serving.admission.gate import Gate
 from workbench.serving.admission.limits import PUBLIC
 from workbench.serving.service import Service
-from workbench.serving.streaming.live_connection import PcmDecoder
+from workbench.serving.streaming.live_connection import LARGEST_MESSAGE, PcmDecoder
 
 
 def speech() -> bytes:
@@ -323,6 +323,17 @@ def test_audio_before_an_update_is_transcribed_and_each_segment_has_an_item_id(h
     assert [event["transcript"] for event in events if event["type"] == COMPLETED] == ["three eleven one"] * 2
     items = [event["item_id"] for event in (*events, *starts) if event["type"].endswith("speech_started")]
     assert len(items) == len(set(items)) == 4
+
+
+def test_a_megabyte_of_audio_is_taken_at_once_and_no_more(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
+        socket.receive_json()
+        for size, kind in ((LARGEST_MESSAGE + 3, "error"), (LARGEST_MESSAGE, "input_audio_buffer.cleared")):
+            socket.send_json({"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(size)).decode()})
+            socket.send_json({"type": "input_audio_buffer.clear"})
+            assert socket.receive_json()["type"] == kind
+            if kind == "error":
+                socket.receive_json()
 
 
 @pytest.mark.parametrize("rate", [8000, 16000, 22050, 24000, 44100, 96000])

@@ -203,7 +203,7 @@ def _agreed(before: list[str], now: list[str]) -> list[str]:
 
 
 def _decoded(text: Any) -> bytes:
-    if not isinstance(text, str) or len(text) > LARGEST_MESSAGE * 4 // 3:
+    if not isinstance(text, str) or len(text) > (LARGEST_MESSAGE + 2) // 3 * 4:
         raise Refusal(f"audio is not base64 text of at most {LARGEST_MESSAGE >> 20} MB", "audio")
     try:
         return binascii.a2b_base64(text.encode("ascii"), strict_mode=True)

@@ -206,6 +206,21 @@ def test_websocket_without_a_key_gets_an_event_with_the_reason(tmp_path: Path) -
     assert ending["code"] == 3000 and 0 < len(ending["reason"].encode()) <= 123
 
 
+@pytest.mark.parametrize(("right", "code"), [(True, 1000), (False, 3000)])
+def test_key_of_a_browser_comes_as_a_subprotocol(tmp_path: Path, right: bool, code: int) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    key = keys.add("browser")
+    names = ["realtime", f"openai-insecure-api-key.{key if right else 'wrong'}"]
+    with (
+        client_behind(Guard(), keys=keys) as client,
+        client.websocket_connect("/v1/realtime", names, headers={**LOCALHOST}) as socket,
+    ):
+        if not right:
+            assert socket.accepted_subprotocol == "realtime", "a browser would not show the reason otherwise"
+            assert socket.receive_json()["error"]["code"] == "invalid_api_key"
+        assert socket.receive()["code"] == code
+
+
 def test_websocket_that_must_not_be_accepted_gets_the_reason_with_a_status() -> None:
     with client_behind(Guard()) as client:
         for path, headers, status, sentence in (

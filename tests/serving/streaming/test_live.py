@@ -325,6 +325,11 @@ def test_audio_before_an_update_is_transcribed_and_each_segment_has_an_item_id(h
     assert len(items) == len(set(items)) == 4
 
 
+def test_subprotocol_of_a_browser_is_accepted(http: TestClient) -> None:
+    with http.websocket_connect("/v1/realtime?model=fake/sense", subprotocols=["realtime", "other"]) as socket:
+        assert socket.accepted_subprotocol == "realtime" and socket.receive_json()["type"] == "session.created"
+
+
 def test_a_megabyte_of_audio_is_taken_at_once_and_no_more(http: TestClient) -> None:
     with http.websocket_connect("/v1/realtime?model=fake/sense") as socket:
         socket.receive_json()

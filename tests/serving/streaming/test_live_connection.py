@@ -23,9 +23,10 @@ class DeafSocket:
     def __init__(self) -> None:
         self.reads = asyncio.Event()
         self.sent: list[str] = []
+        self.scope: dict[str, Any] = {}
         self.closed = False
 
-    async def accept(self) -> None: ...
+    async def accept(self, subprotocol: str | None) -> None: ...
 
     async def close(self, code: int, reason: str) -> None:
         self.closed = code == 1000 and not reason

@@ -27,6 +27,7 @@ from workbench.serving.admission.addresses import address_of, names_this_machine
 from workbench.serving.admission.guard import Guard
 from workbench.serving.admission.keys import Keys
 from workbench.serving.admission.refusals import API, refuse
+from workbench.serving.admission.subprotocols import offered_key
 
 BODY_SECONDS = 30.0  # how long the next piece of a body may take to come
 BODY_PACE = 1000  # bytes a second; after the first `BODY_SECONDS`, a body may not come slower
@@ -156,7 +157,8 @@ class AccessMiddleware:
     def _key(self, scope: Scope, headers: Headers, path: str) -> str:
         """Returns the name of the key that a program sends; raises `Refusal` if it needs one and sends none."""
         scheme, _, key = headers.get("authorization", "").partition(" ")
-        name = self._keys.name_of(key.strip()) if scheme.lower() == "bearer" else ""
+        key = key.strip() if scheme.lower() == "bearer" else offered_key(scope)
+        name = self._keys.name_of(key) if key else ""
         if path.startswith(API if self._page else (*API, *OWN_ROUTES)):
             signed_in = self._signed_in is not None and self._signed_in(scope)
             if (self._keys and not name and not signed_in) or (self._signed_in and not signed_in and not name):

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from workbench.core.errors import Busy, WorkbenchError
 from workbench.openai_api.errors import close_code, close_reason, error_answer, error_event
 from workbench.serving.admission.addresses import route_path
+from workbench.serving.admission.subprotocols import chosen_subprotocol
 
 API = ("/v1/", "/mcp", "/metrics")  # what programs ask; keys are for these
 OPEN = ("/health", "/ready")
@@ -70,7 +71,7 @@ async def _tell(scope: Scope, send: Send, status: int, error: Mapping[str, Any])
     message = error_event(error) if route_path(scope).startswith(API) else refusal_of_page(error)
     with contextlib.suppress(OSError, TimeoutError):  # the client left, or does not read
         async with asyncio.timeout(TELLING_SECONDS):
-            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.accept", "subprotocol": chosen_subprotocol(scope)})
             await send({"type": "websocket.send", "text": json.dumps(message, ensure_ascii=False)})
             await send(
                 {"type": "websocket.close", "code": close_code(status), "reason": close_reason(error["message"])}

@@ -26,6 +26,7 @@ from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
 from workbench.live.transcription import Failed, FinalText, LiveEvent, Transcribe
 from workbench.openai_api.errors import Refusal, close_code, close_reason
 from workbench.registry.handle import OpenSession
+from workbench.serving.admission.subprotocols import chosen_subprotocol
 from workbench.serving.figures import LiveRecording
 from workbench.serving.offers import RuntimeOffer
 from workbench.serving.service import Service, error_reply
@@ -250,7 +251,7 @@ class Connection:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Accepts the connection, and closes it when everything is sent. The block ends if the client goes away."""
-        await self.socket.accept()
+        await self.socket.accept(chosen_subprotocol(self.socket.scope))
         self._sending = asyncio.create_task(self._send())
         try:
             with contextlib.suppress(WebSocketDisconnect):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 
 from tests.support.sound_files import RATE, tone
-from workbench.audio.read import opened, read
+from workbench.audio.read import read, samples_to_int16
+from workbench.audio.track import open_track
 from workbench.audio.unread_rest import note_on_rest
 
 CONTAINERS = ("WAV", "FLAC", "AIFF", "AU", "CAF")
@@ -34,9 +36,12 @@ def test_joined_files_are_noted_and_whole_ones_are_not(container: str, tmp_path:
     recording = read(path)
     assert recording.seconds == 2.0 and [NOTE in note for note in recording.notes] == [True]
     assert recording.source_format == f"{container} PCM_16"
-    file, notes = opened(path)
-    assert file is not None and file.frames == 2 * RATE and [NOTE in note for note in notes] == [True]
-    file.close()
+    track = open_track(path)
+    assert track.frames == 2 * RATE and [NOTE in note for note in track.notes] == [True]
+    samples = samples_to_int16(recording.samples)
+    for first in (30_000, 2_000, 31_500, 17_000, 100):  # seeks, back too
+        np.testing.assert_array_equal(track.read(first, 3000), samples[first : first + 3000])
+    track.close()
 
 
 @pytest.mark.parametrize("container", SIZES)

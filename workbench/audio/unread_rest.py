@@ -36,9 +36,12 @@ def note_on_rest(path: Path) -> str:
 
 
 def without_rest(source: Path | BinaryIO) -> PatchedFile | None:
-    """Returns a view of the first of joined WAV or AIFF files, as libsndfile refuses them together; None for others."""
+    """Returns a view of the first of joined WAV, AIFF or FLAC files; None for others.
+
+    libsndfile refuses the first two together, and seeks to wrong places in joined FLAC files.
+    """
     with kept_in_place(source) as file:
-        end, size = _stated_end(file, _REFUSED)
+        end, size = _stated_end(file, _MISREAD)
     return PatchedFile(source, end, {}) if end < size else None
 
 
@@ -110,5 +113,5 @@ def _end_of_chunks(file: BinaryIO, size: int, place: int, header: struct.Struct,
     return size
 
 
-_REFUSED = {b"RIFF": _end_of_riff, _FORM: _end_of_form}
-_ENDS = {**_REFUSED, b"fLaC": _end_of_flac, b".snd": _end_of_au, b"caff": _end_of_caf}
+_MISREAD = {b"RIFF": _end_of_riff, _FORM: _end_of_form, b"fLaC": _end_of_flac}
+_ENDS = {**_MISREAD, b".snd": _end_of_au, b"caff": _end_of_caf}

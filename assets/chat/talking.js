@@ -55,7 +55,7 @@ class Talking {
     } else if (event.type === 'spoke') {
       this.state = 'Listening';
       this.offerTurn(this.cutSamples(event.start - MARGIN, event.end + MARGIN));
-    } else if (event.type === 'refused') this.stop(event.sentence);
+    } else if (event.type === 'refused' || event.type === 'lost') this.stop(event.sentence);
     else if (event.type === 'closed') this.stop('The server ended the connection; press Talk to go on.');
   }
 

@@ -59,7 +59,7 @@ class LiveTranscript {
   }
 
   clear() {
-    Object.assign(this, {finished: [], parts: [], newChunks: [], sampleCount: 0, lines: new Map()});
+    Object.assign(this, {finished: [], parts: [], newChunks: [], sampleCount: 0, lines: new Map(), lost: ''});
     this.text.replaceChildren();
     this.olderText.replaceChildren();
     this.timeLabel.textContent = '';
@@ -126,7 +126,11 @@ class LiveTranscript {
     else if (event.type === 'final') this.finish(event);
     else if (event.type === 'failed') this.lineOf(event).textContent = event.sentence;
     else if (event.type === 'refused') this.note.textContent = event.sentence;
-    else if (event.type === 'end') this.note.textContent = this.finished.length ? 'Stopped' : 'No speech was recognised.';
+    else if (event.type === 'end') this.note.textContent = this.lost || (this.finished.length ? 'Stopped' : 'No speech was recognised.');
+    else if (event.type === 'lost') {
+      this.lost = event.sentence;
+      this.stop();
+    }
     else if (event.type === 'closed') this.handleClose();
   }
 
@@ -170,7 +174,7 @@ class LiveTranscript {
   async stop() {
     if (!this.microphone.isOpen) { // nothing was recorded yet
       this.setRunning(false);
-      this.note.textContent = 'Stopped';
+      this.note.textContent = this.lost || 'Stopped';
       await this.microphone.cancel();
       return;
     }

@@ -12,8 +12,10 @@ export const noMicrophone = () => {
 };
 
 const MAX_WAITING = 64; // chunks that may wait to be sent, about six seconds; with more, the server is behind
+const LOST = 'The browser lost the microphone: it was unplugged, or this page may no longer use it.';
 
-// `onSamples` gets each chunk and its level from 0 to 1; `onEvent` each event of the server, and {type: 'closed'} once after a connection.
+// `onSamples` gets each chunk and its level from 0 to 1. `onEvent` gets each event of the server, {type: 'closed'} once after a
+// connection, and {type: 'lost'} if the microphone ends by itself.
 export class Microphone {
   // With `echo`, the browser removes the sound of the page from the recording (echo cancellation).
   constructor({request, onSamples, onEvent, echo = false}) {
@@ -34,6 +36,7 @@ export class Microphone {
     const processing = {echoCancellation: this.echo, noiseSuppression: false, autoGainControl: false}; // models were trained without it
     this.stream = await navigator.mediaDevices.getUserMedia({audio: {channelCount: 1, ...processing}});
     if (this.isStopped) return;
+    this.stream.getAudioTracks().forEach((track) => { track.onended = () => this.onEvent({type: 'lost', sentence: LOST}); });
     try {
       this.context = new AudioContext({sampleRate: 16000});
       this.input = this.context.createMediaStreamSource(this.stream);

@@ -99,3 +99,16 @@ def test_second_start_after_a_refusal_records_and_stops(served: Served, page: An
     download.value.save_as(tmp_path / "live.json")
     transcript = json.loads((tmp_path / "live.json").read_text())
     assert "|".join((transcript["model"], transcript["runtime"])) == model and transcript["segments"]
+
+
+def test_lost_microphone_ends_the_recording_and_keeps_the_text(served: Served, page: Any) -> None:
+    live = Live(page, served)
+    live.button("Start live").click()
+    page.evaluate("allow()")
+    live.expect_note("Listening")
+    page.evaluate("speak('three_seven_one.wav')")
+    expect(live.root.locator(".stretch:not(.partial)")).to_have_count(1)
+    page.evaluate("streams[0].getTracks()[0].dispatchEvent(new Event('ended'))")  # as when it is unplugged
+    expect(live.button("Start live")).to_be_visible()
+    live.expect_note("The browser lost the microphone")
+    expect(live.button("srt")).to_be_visible()

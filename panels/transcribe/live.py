@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from panels.running.answers import answered
+from panels.running.choices import ModelOnRuntime
 from panels.widgets.html_block import scripted_html
 from workbench.core.errors import BadInput
 from workbench.session.values import Segment, Transcript
@@ -48,11 +49,22 @@ def _export(body: bytes, request: Request) -> Response:
         fields = json.loads(body)
         segments = tuple(_segment(each) for each in fields["segments"][:MOST_SEGMENTS])
         text = join_texts([str(each) for each in fields["text"]])
-        model, _, runtime = str(fields["model"]).partition("|")
+        cell = ModelOnRuntime.parse(str(fields["model"]))
         seconds = _seconds(fields["seconds"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput("the page sent no transcript; reload it") from error
-    transcript = Transcript(model, runtime.partition("|")[0], text, None, segments, (), seconds, 0.0, 0.0)
+    transcript = Transcript(
+        cell.model,
+        cell.runtime,
+        text,
+        None,
+        segments,
+        (),
+        seconds,
+        0.0,
+        0.0,
+        quantization=cell.quantization or None,
+    )
     return Response(writer.write(transcript).encode(writer.encoding), media_type=writer.media_type)
 
 

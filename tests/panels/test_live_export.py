@@ -28,6 +28,11 @@ def test_every_format_holds_the_text(http: TestClient, form: str) -> None:
     assert answer.headers["content-type"].startswith(FORMATS[form].media_type)
 
 
+def test_json_names_model_runtime_and_quantization(http: TestClient) -> None:
+    answer = http.post("/live/export?format=json", content=json.dumps({**BODY, "model": "demo/x|gguf|q8_0"}))
+    assert [answer.json()[name] for name in ("model", "runtime", "quantization")] == ["demo/x", "gguf", "q8_0"]
+
+
 @pytest.mark.parametrize(
     "changed",
     [

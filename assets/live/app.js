@@ -37,7 +37,7 @@ class LiveTranscript {
     this.root = make('div', {class: 'live'});
     element.replaceChildren(this.root);
     this.modelSelect = make('select', {'aria-label': 'Model of the live microphone'});
-    this.startButton = make('button', {type: 'button', class: 'live-begin', onclick: () => this.start()}, 'Start live');
+    this.startButton = make('button', {type: 'button', class: 'live-begin', disabled: true, onclick: () => this.start()}, 'Start live');
     this.pauseButton = make('button', {type: 'button', hidden: true, onclick: () => this.pause()}, 'Pause');
     this.stopButton = make('button', {type: 'button', class: 'live-stop', hidden: true, onclick: () => this.stop()}, 'Stop');
     this.levelMeter = make('meter', {min: 0, max: 1, hidden: true, 'aria-label': 'Level of the microphone'});
@@ -49,11 +49,7 @@ class LiveTranscript {
       ...['txt', 'srt', 'vtt', 'json', 'wav'].map((format) => make('button', {type: 'button', onclick: () => this.save(format)}, format)));
     this.root.append(make('div', {class: 'live-line'}, this.modelSelect, this.startButton, this.pauseButton, this.stopButton, this.levelMeter, this.timeLabel),
       this.note, this.text, this.files);
-    const reason = noMicrophone();
-    if (reason) {
-      this.startButton.disabled = true;
-      this.note.textContent = reason;
-    }
+    this.note.textContent = noMicrophone();
     this.clear();
     this.loadModels();
   }
@@ -72,6 +68,7 @@ class LiveTranscript {
       const transcribers = data.filter((model) => model.ready && model.tasks.includes('transcribe') && model.id.includes('|'));
       this.modelSelect.replaceChildren(...transcribers.map((model) => make('option', {value: model.id}, model.title)));
       this.modelSelect.value = transcribers.find((model) => model.id.startsWith('demo/sensevoice|pytorch'))?.id ?? transcribers[0]?.id ?? '';
+      this.startButton.disabled = !transcribers.length || Boolean(noMicrophone());
       if (!transcribers.length) this.note.textContent = 'No model that transcribes can run here; the Models tab says why.';
     } catch {
       this.note.textContent = 'The models could not be listed; reload the page.';

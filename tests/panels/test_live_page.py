@@ -112,3 +112,12 @@ def test_lost_microphone_ends_the_recording_and_keeps_the_text(served: Served, p
     expect(live.button("Start live")).to_be_visible()
     live.expect_note("The browser lost the microphone")
     expect(live.button("srt")).to_be_visible()
+
+
+def test_start_waits_for_a_model_that_transcribes(served: Served, page: Any) -> None:
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": []}))
+    page.goto(served.url)
+    unfold(page, "Live: write while you speak")
+    live = page.locator("#live .live").last
+    expect(live.locator(".live-note")).to_contain_text("No model that transcribes can run here")
+    expect(live.get_by_role("button", name="Start live")).to_be_disabled()

@@ -299,7 +299,7 @@ def is_forked(pid: int) -> bool:
 
 
 def test_failed_engine_start_raises_an_error_with_reason_and_log_path(registry: Registry) -> None:
-    with pytest.raises(Unavailable, match=r"vLLM cannot start demo/qwen3: .*max_model_len.*its log: (.*)\)") as raised:
+    with pytest.raises(Unavailable, match=r"vLLM cannot start demo/qwen3: .*max_length is .*its log: (.*)\)") as raised:
         registry.open("demo/qwen3", "vllm", max_length=10**6)
     assert os.path.isfile(str(raised.value).rpartition("its log: ")[2].removesuffix(")"))  # noqa: PTH113
 

@@ -254,7 +254,7 @@ def test_killed_engine_fails_every_stream_and_restarts_with_the_next_call(
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"max_length": 10**6}, r"max_model_len \(1000000\) is greater than"),
+        ({"max_length": 10**6}, r"max_length is 1000000; expected at most 256, the positions that the model takes"),
         ({"tensor_parallel": 3}, "must be divisible by tensor parallel size"),
     ],
 )

@@ -94,6 +94,27 @@ def test_pydantic_wrapper_text_is_removed_from_the_reason() -> None:
     assert reason_of(error, EngineLog.open("m")) == "max_model_len is too large"
 
 
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        (
+            "User-specified max_model_len (9000) is greater than the derived max_model_len "
+            "(max_position_embeddings=6000.0 or model_max_length=None in model's config.json). To allow overriding",
+            "max_length is 9000; expected at most 6000, the positions that the model takes",
+        ),
+        (
+            "To serve at least one request with the model's max seq len (3500), (0.0 GiB KV cache is needed, which is "
+            "larger than the available KV cache memory (0.0 GiB). Based on the available memory, the estimated maximum "
+            "model length is 896. Try increasing `gpu_memory_utilization`",
+            "max_length is 3500, and the memory for keys and values has room for 896; set max_length to at most 896, "
+            "or kv_gigabytes to more",
+        ),
+    ],
+)
+def test_reasons_about_the_arguments_of_vllm_name_the_settings_of_a_session(reason: str, sentence: str) -> None:
+    assert reason_of(ValueError(reason), EngineLog.open("m")) == sentence
+
+
 def test_reason_of_an_error_without_message_is_its_type() -> None:
     assert reason_of(KeyError(), EngineLog.open("m")) == "KeyError"
     assert raised_in("all is well\n") == ""

@@ -28,6 +28,18 @@ STEPS = (
 )
 # The last line of a traceback: a class and its message.
 _RAISED = re.compile(r"(?:^|\s|\])((?:\w+\.)*\w*(?:Error|Exception|Exit)): (.+)$")
+# Reasons of vLLM that name its own arguments, and their sentences with this project's settings.
+_OWN_TERMS = (
+    (
+        re.compile(r"User-specified max_model_len \((\d+)\) is greater than the derived max_model_len \(\w+=(\d+)"),
+        r"max_length is \1; expected at most \2, the positions that the model takes",
+    ),
+    (
+        re.compile(r"max seq len \((\d+)\).* KV cache is needed.*the estimated maximum model length is (\d+)"),
+        r"max_length is \1, and the memory for keys and values has room for \2; set max_length to at most \2, or "
+        "kv_gigabytes to more",
+    ),
+)
 _WITHOUT_CAUSE = ("Engine core initialization failed", "WorkerProc initialization failed", "Failed core proc")
 
 
@@ -106,7 +118,7 @@ class EngineLog:
 
 
 def reason_of(error: BaseException, log: EngineLog) -> str:
-    """Returns why an engine could not start, in vLLM's own words.
+    """Returns why an engine could not start, in vLLM's own words unless they are about this project's settings.
 
     vLLM's error in this process often says only that another one failed; the log then has the cause.
     """
@@ -126,10 +138,13 @@ def raised_in(output: str) -> str:
 
 
 def _one_line(message: str) -> str:
-    """Returns an error's message in one line, without pydantic's additions."""
+    """Returns an error's message in one line, without pydantic's additions, and with the settings of this project."""
     lines = [line.strip() for line in message.splitlines()]
     lines = [
         line for line in lines if line and not re.match(r"\d+ validation errors? for |For further information", line)
     ]
     text = re.sub(r"\s*\[type=.*", "", " ".join(lines)).removeprefix("Value error, ")
+    for pattern, sentence in _OWN_TERMS:
+        if match := pattern.search(text):
+            return match.expand(sentence)
     return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON].rstrip() + " ..."

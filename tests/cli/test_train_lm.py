@@ -50,6 +50,14 @@ def test_carriage_returns_are_accepted_as_line_ends(
     assert status == 0 and "3 sentences, 9 tokens" in stderr
 
 
+def test_one_sentence_on_standard_input_is_counted_in_words_of_english(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"six"))))  # type: ignore[arg-type]
+    status, _, stderr = run(capsys, "-", "--out", tmp_path / "lm.arpa")
+    assert status == 0 and stderr.startswith("standard input: 1 sentence, 1 token\n")
+
+
 def test_plain_gzip_and_standard_input_texts_are_combined(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from workbench.cli.transcribe import ProgressLine
 from workbench.core.errors import BadInput
+from workbench.core.phrases import counted
 from workbench.decoding.ngram.arpa_writing import write_arpa
-from workbench.decoding.ngram.sentences import read_sentences
+from workbench.decoding.ngram.sentences import STANDARD_INPUT, read_sentences
 from workbench.decoding.ngram.train import train
 from workbench.families import FAMILIES
 from workbench.families.family import load
@@ -38,12 +39,14 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
         vocabulary, spell = speller.tokens, speller.spell
         sentences = (spell(" ".join(words)) for words in sentences)
     source = parsed.text[0] if len(parsed.text) == 1 else "the texts"
+    if source == STANDARD_INPUT:
+        source = "standard input"
     trained = train(sentences, parsed.order, vocabulary, source)
     with temporary(parsed.out) as file:
         write_arpa(trained.tables, file, zipped=parsed.out.name.endswith(".gz"))
         with explained_file_errors(parsed.out):
             file.replace(parsed.out)
-    say(f"{source}: {trained.sentences} sentences, {trained.tokens} tokens")
+    say(f"{source}: {counted(trained.sentences, 'sentence')}, {counted(trained.tokens, 'token')}")
     if trained.unknown:
         count = "1 token is" if trained.unknown == 1 else f"{trained.unknown} tokens are"
         say(f"{source}: {count} not in the vocabulary, counted as <unk>")

@@ -64,15 +64,23 @@ X = np.random.default_rng(3).standard_normal((6, 4)).astype(np.float32)
     ],
 )
 def test_different_shape_is_explained(candidate: np.ndarray, sentence: str) -> None:
-    assert sentence in explain_shape(X, candidate)
+    assert sentence in explain_shape(X, candidate)[0]
 
 
 def test_rules_of_hints_make_their_change(tmp_path: Path) -> None:
     """A rule that a hint names gives a comparison without differences."""
     padded = np.pad(X, ((0, 3), (0, 0)))
-    layouts = [X.T, X[:, None], X.reshape(3, 8), padded, np.stack([0 * padded, padded]), np.stack([X, 0 * X], axis=1)]
+    layouts = [
+        X.T,
+        X.T[None],
+        X[:, None],
+        X.reshape(3, 8),
+        padded,
+        np.stack([0 * padded, padded]),
+        np.stack([X, 0 * X], axis=1),
+    ]
     for candidate in layouts:
-        rule = re.search(r"%; (.*) in a mapping file makes this change", explain_shape(X, candidate))
+        rule = re.search(r"%; (.*) in a mapping file makes this change", explain_shape(X, candidate)[0])
         assert rule is not None
         changes = re.sub(" (?:with|and) ", ", ", rule[1])
         (tmp_path / "names.toml").write_text(f'[stages]\n"encoder.output" = {{ from = "x", {changes} }}\n')
@@ -81,11 +89,38 @@ def test_rules_of_hints_make_their_change(tmp_path: Path) -> None:
         np.testing.assert_array_equal(changed["encoder.output"], X)
 
 
+def test_axes_in_another_order_are_named_with_the_rule(tmp_path: Path) -> None:
+    heads = np.random.default_rng(4).standard_normal((6, 2, 5)).astype(np.float32)
+    for axes, rule in (
+        ((1, 0, 2), "axes = [1, 0, 2]"),
+        ((2, 0, 1), "axes = [1, 2, 0]"),
+    ):
+        assert explain_shape(heads, heads.transpose(axes))[1] == rule
+    batch = heads.swapaxes(0, 1)[None]
+    sentence, rule = explain_shape(heads, batch)
+    assert rule == "axes = [2, 1, 3, 0] with squeeze = true" and "the candidate's axes are in another order" in sentence
+    (tmp_path / "names.toml").write_text('[stages]\n"x" = { axes = [2, 1, 3, 0], squeeze = true }\n')
+    np.savez(tmp_path / "dump.npz", x=batch)
+    np.testing.assert_array_equal(read_trace(tmp_path / "dump.npz", read_mapping(tmp_path / "names.toml"))["x"], heads)
+    sentence, rule = explain_shape(heads.reshape(6, 10), batch)
+    assert not rule and "the candidate's 2 heads stand before its rows and are not joined; after" in sentence
+    assert "but after this change the numbers differ too" in explain_shape(heads, batch + 9)[0]
+
+
+def test_verdict_names_the_rules_for_all_layouts() -> None:
+    names = [f"encoder.layers.{n}" for n in range(5)]
+    reference = {**dict.fromkeys(names, X), "logits": X + 1}
+    candidate = {**dict.fromkeys(names, X[:, None]), "encoder.layers.0": X.T, "logits": (X + 1)[None]}
+    sentence = judge(compare(Trace(reference, {}), Trace(candidate, {}))).sentence
+    assert "transpose = true in a mapping file makes this change. Rules for other stages: squeeze = true" in sentence
+    assert "squeeze = true (encoder.layers.1, encoder.layers.2 and 3 more)." in sentence
+
+
 def test_drifting_rows_are_not_explained_by_a_missing_one() -> None:
     """The rows of a slow sound resemble themselves a row later."""
     frames = np.arange(60)[:, None] * 0.003 + np.arange(8)
     drifting = np.arange(59)[:, None] * 0.00305 + np.arange(8)
-    assert explain_shape(np.sin(3 * frames), np.sin(3 * drifting + 0.03)).endswith("60 and 59 along axis 0")
+    assert explain_shape(np.sin(3 * frames), np.sin(3 * drifting + 0.03))[0].endswith("60 and 59 along axis 0")
 
 
 @pytest.mark.parametrize(

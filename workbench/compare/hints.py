@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ _TRIED_VALUES = 1 << 22  # of larger arrays, only the first rows are compared
 _LEAST_EQUAL = 2  # rows; the first row alone is often equal, as it attends to itself only
 _EQUAL_SHARE = 1e-3  # of the largest error of a row, in rows that agree
 
+_MOST_AXES = 5  # of an array whose axes may be in another order
 _MOST_ITEMS = 64  # of a batch that are compared with the reference
 _AMBIGUOUS = 0.5  # a place fits only if its error is at most this share of that at any other place
 _PLAIN = 0.01  # relative L2 at which a place fits whatever the others are
@@ -44,8 +46,10 @@ def shapes(reference: np.ndarray, candidate: np.ndarray) -> str:
     return " and ".join(dimensions(array.shape) or "a scalar" for array in (reference, candidate))
 
 
-def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
-    """Returns why the candidate may have a different shape, as one sentence without a full stop."""
+def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> tuple[str, str]:
+    """Returns why the candidate may have a different shape, as one sentence without a full stop, and the rule of a
+    mapping file that changes it; empty without one.
+    """
     clause = f"the shapes are {shapes(reference, candidate)}"
     best: tuple[float, Guess] | None = None
     first_guess = ""
@@ -62,14 +66,14 @@ def explain_shape(reference: np.ndarray, candidate: np.ndarray) -> str:
     if best:
         error, guess = best
         advice = f"; {guess.rule} in a mapping file makes this change" if guess.rule else ""
-        return f"{clause}: {guess.words}; after this change they differ by {_percent(error)}{advice}"
+        return f"{clause}: {guess.words}; after this change they differ by {_percent(error)}{advice}", guess.rule
     if first_guess:
-        return f"{clause}, as if {first_guess}, but after this change the numbers differ too"
+        return f"{clause}, as if {first_guess}, but after this change the numbers differ too", ""
     if reference.ndim != candidate.ndim:
-        return f"{clause}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}"
+        return f"{clause}: the reference has {reference.ndim} dimensions, the candidate {candidate.ndim}", ""
     axes = [n for n, (a, b) in enumerate(zip(reference.shape, candidate.shape)) if a != b]
     counts = ", ".join(f"{reference.shape[n]} and {candidate.shape[n]} along axis {n}" for n in axes)
-    return f"{clause}: {counts}"
+    return f"{clause}: {counts}", ""
 
 
 def _is_ambiguous(error: float, errors_of_places: list[float]) -> bool:
@@ -172,7 +176,11 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
                 rule="squeeze = true" if side == "candidate" else "",
             )
         elif reference_values.shape == candidate_values.shape[::-1]:
-            yield Guess("one has a dimension of 1 more, and is transposed", reference_values, candidate_values.T)
+            rule = "transpose = true with squeeze = true" if candidate.ndim > reference.ndim else ""
+            words = "one has a dimension of 1 more, and is transposed"
+            yield Guess(words, reference_values, candidate_values.T, rule=rule)
+    if 3 <= candidate.ndim <= _MOST_AXES:
+        yield from _other_axes(reference, candidate)
     if candidate.ndim == reference.ndim + 1 == 3:
         yield from _items(reference, candidate)
     if reference.ndim == candidate.ndim:
@@ -188,13 +196,29 @@ def _guesses(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
         )
 
 
+def _other_axes(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
+    """Yields the candidate with its axes in another order, and with its heads joined; axes of length 1 are dropped."""
+    long = [axis for axis, length in enumerate(candidate.shape) if length != 1]
+    short = [axis for axis, length in enumerate(candidate.shape) if length == 1]
+    if len(long) == 3:
+        for order in map(list, permutations(long)):
+            changed = candidate.transpose(order + short).squeeze()
+            if order != long and changed.shape == reference.shape:
+                rule = f"axes = {order + short}" + " with squeeze = true" * bool(short)
+                yield Guess("the candidate's axes are in another order", reference, changed, rule=rule)
+        heads, rows, width = (candidate.shape[axis] for axis in long)
+        if reference.shape == (rows, heads * width):
+            joined = candidate.squeeze().swapaxes(0, 1).reshape(reference.shape)
+            yield Guess(f"the candidate's {heads} heads stand before its rows and are not joined", reference, joined)
+
+
 def _items(reference: np.ndarray, candidate: np.ndarray) -> Iterator[Guess]:
     """Yields the items of a batch [B, T, D] or [T, B, D], without their padding."""
     (rows, width), (first, second, last) = reference.shape, candidate.shape
     if last != width:
         return
     for count, length, by_rows in ((first, second, True), (second, first, False)):
-        if not (1 < count <= _MOST_ITEMS and rows <= length):
+        if not (count <= _MOST_ITEMS and rows <= length) or (count == 1 and rows == length):
             continue
         for item in range(count):
             item_values = candidate[item] if by_rows else candidate[:, item]

@@ -60,6 +60,7 @@ class StageComparison:
     streams: StreamMeasures | None = None
     logprobs: LogprobMeasures | None = None
     mismatch: str | None = None  # why the stage could not be measured
+    rule: str = ""  # of a mapping file, which gives the candidate the reference's shape
     hint: str | None = None  # what may have happened
     explanation: Hint | None = None  # what explains the numbers to within rounding (`workbench.compare.explain`)
     # sqrt(e^2 - f^2) with e the relative L2 of this stage and f that of the previous one; 0 if e < f; e if isolated.
@@ -207,7 +208,8 @@ def compare_stage(
         if array.dtype.kind not in "biufc":
             raise BadInput(f"stage {stage} of the {side} holds {array.dtype}; expected numbers")
     if reference.shape != candidate.shape:
-        return StageComparison(**fields, mismatch=explain_shape(reference, candidate))
+        mismatch, rule = explain_shape(reference, candidate)
+        return StageComparison(**fields, mismatch=mismatch, rule=rule)
     numbers = measure(reference, candidate)
     if reference.size and numbers.reference_nonfinite == reference.size:
         raise BadInput(f"stage {stage} of the reference holds no finite number; nothing can be compared with it")

@@ -148,7 +148,8 @@ def _opening(comparison: Comparison, noise: NoiseReport | None, findings: _Findi
     else:
         yield _headline(comparison, first)
         yield from _hint(first)
-        if noise:
+        yield from _other_layouts(comparison, first)
+        if noise and not (first and first.rule):
             yield as_sentence(noise.sentence + (", so no stage is at fault" if first and not findings.faulty else ""))
         yield from _beyond_count(comparison)
     yield from _growth(comparison, first, findings.largest)
@@ -279,6 +280,18 @@ def _beyond_count(comparison: Comparison) -> list[str]:
         return [f"{sentence}."]
     hints = [f"{each.stage}: {each.explanation.sentence}." for each in failing[1:] if each.explanation]
     return [f"{sentence}: {_names([each.stage for each in failing])}.", *hints]
+
+
+def _other_layouts(comparison: Comparison, first: StageComparison | None) -> list[str]:
+    """Returns the rules that change the layouts of the other stages, if only a layout is wrong at the first."""
+    if first is None or not first.rule:
+        return []
+    stages: dict[str, list[str]] = {}
+    for each in comparison.stages:
+        if each.rule and each is not first:
+            stages.setdefault(each.rule, []).append(each.stage)
+    rules = [f"{rule} ({_names(names, 3)})" for rule, names in stages.items()]
+    return [f"Rules for other stages: {'; '.join(rules)}."] if rules else []
 
 
 def _excess_clause(stage: StageComparison) -> str:

@@ -183,7 +183,10 @@ def _missing_source_message(file: str, rule: Rule, arrays: list[str]) -> str:
     """Returns the error message for a rule without a source: it lists the names that exist and a likely mistake."""
     message = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
     if rule.stage in arrays:
-        message += f", while {rule.stage:.80} is: our name stands before the equals sign, theirs behind it"
+        message += (
+            f", while {rule.stage:.80} is: our name stands before the equals sign and theirs behind it, and a file with "
+            "our names needs no mapping"
+        )
     elif not any(each in rule.source for each in (_NUMBER, _SECOND, _BEAM)) and set(rule.source) & set("*?[]{}()\\"):
         message += f": names are literal, except {_MARKS}, which are any numbers"
     listing = ", ".join(f"{name:.80}" for name in sorted(arrays)[:8])

@@ -101,6 +101,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("workbench.cli.transcribe.sys", SimpleNamespace(stderr=terminal))
     monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((40, 24)))
     return terminal
@@ -138,6 +139,14 @@ def test_progress_line_is_not_shown_without_a_terminal(monkeypatch: pytest.Monke
     monkeypatch.setattr("workbench.cli.transcribe.sys", SimpleNamespace(stderr=pipe))
     texts_of(Batches(), ["a.wav"])
     assert pipe.getvalue() == ""
+
+
+def test_progress_line_is_not_shown_where_a_line_cannot_be_cleared(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    texts_of(Batches(), ["a.wav"])
+    assert terminal.getvalue() == ""
 
 
 @given(st.text(max_size=30), st.integers(0, 20), st.booleans())

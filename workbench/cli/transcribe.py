@@ -7,6 +7,7 @@ terminal's stderr.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import unicodedata
@@ -121,14 +122,17 @@ def doubts(transcript: Transcript, model: str) -> list[str]:
 
 
 class ProgressLine:
-    """One line of progress on a terminal that overwrites itself; silent if stderr is not a terminal."""
+    """One line of progress on a terminal that overwrites itself.
+
+    It is silent if stderr is not a terminal, and on one that cannot clear a line (`TERM=dumb`).
+    """
 
     def __init__(self) -> None:
         self.shown = False
 
     def show(self, text: str, growing: str = "") -> None:
         """Replaces the line with the beginning of `text` and the end of `growing`, as far as they fit."""
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             width = shutil.get_terminal_size().columns - 1  # a full line would wrap
             start = clipped(_on_one_line(text), max(width - SHORTEST, SHORTEST) if growing else width)
             end = clipped(_on_one_line(growing), width - display_width(start), keep_end=True)

@@ -148,7 +148,9 @@ def test_byte_order_marks_and_dates_are_accepted(tmp_path: Path) -> None:
 
 def test_unknown_array_name_error_suggests_the_cause(tmp_path: Path) -> None:
     turned = mapping(tmp_path, "[stages]\nenc = 'encoder.output'")
-    with pytest.raises(BadInput, match="while enc is: our name stands before the equals sign and theirs behind it, and a file"):
+    with pytest.raises(
+        BadInput, match="while enc is: our name stands before the equals sign and theirs behind it, and"
+    ):
         turned.stages(["enc"])
     for pattern in ("blk.*.out", "blk.{i}", r"blk\.(\d+)"):
         glob = mapping(tmp_path, f"[stages]\n'encoder.layers.0' = '{pattern}'")

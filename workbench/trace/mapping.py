@@ -184,8 +184,8 @@ def _missing_source_message(file: str, rule: Rule, arrays: list[str]) -> str:
     message = f"{file} takes {rule.stage:.80} from {rule.source:.80}, which is not there"
     if rule.stage in arrays:
         message += (
-            f", while {rule.stage:.80} is: our name stands before the equals sign and theirs behind it, and a file with "
-            "our names needs no mapping"
+            f", while {rule.stage:.80} is: our name stands before the equals sign and theirs behind it, and a file "
+            "with our names needs no mapping"
         )
     elif not any(each in rule.source for each in (_NUMBER, _SECOND, _BEAM)) and set(rule.source) & set("*?[]{}()\\"):
         message += f": names are literal, except {_MARKS}, which are any numbers"

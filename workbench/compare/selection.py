@@ -22,7 +22,7 @@ from workbench.trace.trace import StageFilter, Trace
 _MODEL_OUTPUTS = ("tokens", "tokens.logprobs", "text", ROWS)  # results of the whole model, not of one stage
 
 _LOST_ORDER = (
-    "the stages come in the order of their names, since neither the names nor the reference's file tell the order of "
+    "the stages come in the order of their names, since neither the names nor the reference's file tells the order of "
     "the computation: another stage may be the first one that differs (an .npz file keeps the order in which its "
     "arrays were written)"
 )

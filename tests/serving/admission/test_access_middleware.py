@@ -206,6 +206,26 @@ def test_websocket_without_a_key_gets_an_event_with_the_reason(tmp_path: Path) -
     assert ending["code"] == 3000 and 0 < len(ending["reason"].encode()) <= 123
 
 
+def test_first_key_holds_for_a_server_that_runs(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys.json")
+    with client_behind(Guard(), keys=keys) as client:
+        assert client.get("/v1/models").status_code == 200
+        key = Keys(tmp_path / "keys.json").add("notebook")
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/v1/models", headers={"authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_unreadable_keys_refuse_requests_without_the_path_of_their_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with client_behind(Guard(), keys=Keys(tmp_path / "keys.json")) as client:
+        (tmp_path / "keys.json").write_text("damaged")
+        answer = client.get("/v1/models", headers={"authorization": "Bearer key"})
+        assert client.get("/health").status_code == 200
+    assert answer.status_code == 503 and str(tmp_path) not in answer.text
+    assert str(tmp_path) in caplog.text
+
+
 @pytest.mark.parametrize(("right", "code"), [(True, 1000), (False, 3000)])
 def test_key_of_a_browser_comes_as_a_subprotocol(tmp_path: Path, right: bool, code: int) -> None:
     keys = Keys(tmp_path / "keys.json")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import logging
 import re
 import secrets
 import time
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from workbench.core.errors import Unavailable, WorkbenchError
+from workbench.core.errors import BadInput, Unavailable, WorkbenchError
 from workbench.core.visitors import NOBODY, Visitor, visited_by
 from workbench.openai_api.errors import Refusal
 from workbench.serving.admission.addresses import address_of, names_this_machine, route_path
@@ -49,6 +50,7 @@ COSTLY = re.compile(r"/?$|/config|/gradio_api/(info|openapi)|/visualise/(picture
 # Distinguishes the browsers behind one address, such as those of a class. Those that send no cookie count as one.
 COOKIE = re.compile(r"(?:^|; ?)workbench-visitor=([A-Za-z0-9_-]{22})(?:;|$)")
 HARMLESS = ("GET", "HEAD", "OPTIONS")
+log = logging.getLogger(__name__)
 _SCRIPT = re.compile(rb"<script(?=[\s>])")
 
 
@@ -82,7 +84,7 @@ class AccessMiddleware:
         self._app, self._guard, self._page = app, guard, page
         self._hosts = tuple(name.lower() for name in hosts)
         self._origins = tuple(origin.lower().rstrip("/") for origin in origins)
-        self._keys = keys or Keys()
+        self._keys = keys if keys is not None else Keys()  # one without keys may get some later
         self._signed_in = signed_in
         self._scripts = "".join(f" '{digest}'" for digest in scripts)
         local_origins = () if guard.public else ("http://localhost:*", "http://127.0.0.1:*")
@@ -158,10 +160,15 @@ class AccessMiddleware:
         """Returns the name of the key that a program sends; raises `Refusal` if it needs one and sends none."""
         scheme, _, key = headers.get("authorization", "").partition(" ")
         key = key.strip() if scheme.lower() == "bearer" else offered_key(scope)
-        name = self._keys.name_of(key) if key else ""
-        if path.startswith(API if self._page else (*API, *OWN_ROUTES)):
+        for_programs = path.startswith(API if self._page else (*API, *OWN_ROUTES))
+        try:
+            name, needs_key = self._keys.name_of(key) if key else "", for_programs and bool(self._keys)
+        except BadInput as error:  # it names a file of the server
+            log.error("%s", error)
+            raise Unavailable("the keys of this server cannot be read; its log has the details") from None
+        if for_programs:
             signed_in = self._signed_in is not None and self._signed_in(scope)
-            if (self._keys and not name and not signed_in) or (self._signed_in and not signed_in and not name):
+            if (needs_key and not name and not signed_in) or (self._signed_in and not signed_in and not name):
                 raise Refusal(
                     "this server takes requests with an API key of its owner; send one as `Authorization: Bearer KEY`",
                     code="invalid_api_key",

@@ -194,6 +194,7 @@ def test_unreadable_recording_is_refused_before_the_model_is_loaded(
             ("trace", "", "-m", "sensevoice", "--out", "x.safetensors"),
             "the path of the recording is empty; expected a sound",
         ),
+        (("trace", "a.wav", "-m", "sensevoice", "--out", ""), "argument --out: the path is empty"),
         (("compare", "", "x.npz"), "argument REFERENCE: the path is empty"),
         (("decode", "", "--tokens", "tokens.txt"), "argument LOGITS: the path is empty"),
         (("decode", "x.npy", "--tokens", ""), "argument --tokens: the path is empty"),

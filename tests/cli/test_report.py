@@ -43,6 +43,9 @@ def test_unwritable_output_paths_are_refused(
 def test_directory_without_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run.json" in capsys.readouterr().err
+    (tmp_path / "list.csv").touch()
+    assert main(["report", str(tmp_path / "list.csv")]) == 2
+    assert "list.csv holds no run.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -175,10 +175,11 @@ def read_run(path: Path) -> Run:
     """Reads run.json; raises `BadInput` as `read`."""
     try:
         content = json.loads((path / RUN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{path} holds no {RUN}; {EXPECTED}") from None
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path / RUN} cannot be read ({error}); {EXPECTED}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{path / RUN} cannot be read ({reason}); {EXPECTED}") from error
     try:
         if content["format"] != FORMAT:
             raise BadInput(f"{path / RUN} is of format {content['format']!r:.20}; this version reads format {FORMAT}")

@@ -89,7 +89,9 @@ def family_of(directory: Path) -> Family:
         raise
     hints = dict.fromkeys(family.hint for family in FAMILIES.values() if family.hint)
     known = ", ".join(hints)
-    raise BadInput(f"checkpoint directory {directory.name} belongs to none of the families here: {known}{reasons}")
+    raise BadInput(
+        f"checkpoint directory {directory.name or directory} belongs to none of the families here: {known}{reasons}"
+    )
 
 
 def _explain(directory: Path) -> None:

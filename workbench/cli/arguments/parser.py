@@ -133,7 +133,11 @@ def _add_trace(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("input and output")
     add_source(files)
     files.add_argument(
-        "--out", required=True, metavar="T.safetensors", help="file to write; an existing file is replaced"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="T.safetensors",
+        help="file to write; an existing file is replaced",
     )
     add_stages(files)
     files.add_argument(

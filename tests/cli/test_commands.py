@@ -144,7 +144,7 @@ def test_transcript_is_written_as_srt_and_vtt_subtitles(capsys: Capture, fake: N
 def test_subtitles_of_several_recordings_are_refused_before_any_work(capsys: Capture, form: str) -> None:
     status, out, err = run(capsys, "transcribe", "long.wav", "short.wav", "-m", "no-such-model", "--format", form)
     assert (status, out) == (2, [])
-    assert err == [f"workbench: a {form} file holds one recording, and 2 are given; run one at a time"]
+    assert err == [f"workbench: one .{form} file holds one recording, and 2 are given; run one at a time"]
 
 
 def test_csv_has_a_file_column_for_several_recordings(capsys: Capture, fake: None) -> None:

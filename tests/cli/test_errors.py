@@ -61,6 +61,11 @@ pytestmark = pytest.mark.usefixtures("in_folder")
         ),
         ("serve --allow-origin example.org", 2, "'example.org' is not an origin; expected one such as https://"),
         ("serve --allow-host https://example.org", 2, "'https://example.org' is not the name of a host; expected"),
+        (
+            "serve --root-path nope",
+            2,
+            "argument --root-path: 'nope' is not the path of a page; expected one such as /workbench",
+        ),
         ("transcribe short.wav -m sensevoice --vad loud", 2, "option vad is 'loud'; expected auto, silero, none, or"),
         ("transcribe short.wav -m sensevoice --threads 0", 2, "threads is 0; expected 1 to 1024"),
         ("transcribe short.wav -m sensevoice --device abacus", 2, "device is 'abacus'; expected a name such as cpu"),

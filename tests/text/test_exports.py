@@ -28,7 +28,9 @@ def test_every_format_writes_one_transcript_and_several_only_where_supported() -
         if form.several:
             assert form.write([one, one]).count("three seven") == form.write(one).count("three seven") * 2
         else:
-            with pytest.raises(BadInput, match=f"a {name} file holds one recording, and there are 2; .*txt, json, csv"):
+            with pytest.raises(
+                BadInput, match=rf"one \.{name} file holds one recording, and there are 2; .*txt, json, csv"
+            ):
                 form.write([one, one])
 
 

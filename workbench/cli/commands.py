@@ -132,7 +132,7 @@ def _transcribe(parsed: argparse.Namespace) -> int:
         return 0
     if len(parsed.audio) > 1 and not writer.several:
         raise BadInput(
-            f"a {parsed.format} file holds one recording, and {len(parsed.audio)} are given; run one at a time"
+            f"one .{parsed.format} file holds one recording, and {len(parsed.audio)} are given; run one at a time"
         )
     transcripts: dict[int, Transcript] = {}
     failures: dict[int, int] = {}

@@ -50,7 +50,7 @@ class Format:
         if len(listed) > 1 and not self.several:
             holders = ", ".join(name for name, form in FORMATS.items() if form.several)
             raise BadInput(
-                f"a {self.extension} file holds one recording, and there are {len(listed)}; "
+                f"one .{self.extension} file holds one recording, and there are {len(listed)}; "
                 f"expected one file each, or one of the formats {holders}"
             )
         return self.writer(listed, files)

@@ -44,7 +44,7 @@ def add_opening_arguments(parser: argparse.ArgumentParser, page: bool = True) ->
         metavar="ORIGIN",
         help="another site whose pages may send requests, such as https://example.org",
     )
-    parser.add_argument("--root-path", metavar="PATH", help="path of the page behind a proxy")
+    parser.add_argument("--root-path", type=_root_path, metavar="PATH", help="path of the page behind a proxy")
     parser.add_argument(
         "--trusted-proxy", action="append", metavar="ADDRESS", help="a proxy that may forward the addresses of visitors"
     )
@@ -59,6 +59,12 @@ def _host(text: str) -> str:
 def _origin(text: str) -> str:
     if not re.fullmatch(r"https?://[^/\s]+/?", text, re.IGNORECASE):
         raise argparse.ArgumentTypeError(f"{text!r:.80} is not an origin; expected one such as https://example.org")
+    return text
+
+
+def _root_path(text: str) -> str:
+    if text and not re.fullmatch(r"(https?:/)?/\S*", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"{text!r:.80} is not the path of a page; expected one such as /workbench")
     return text
 
 

@@ -192,7 +192,7 @@ class Terminal:
             stdout=device,
             stderr=device,
             start_new_session=True,
-            env={**os.environ, "TERM": "dumb"},
+            env={**os.environ, "TERM": "xterm"},
         )
         os.close(device)
         self.output = ""

@@ -267,7 +267,7 @@ def test_vllm_opens_the_converted_checkpoint_directory(
         return tmp_path
 
     monkeypatch.setattr("workbench.registry.resolve.served_directory", convert)
-    monkeypatch.setattr("workbench.core.runtimes.Runtime.missing", lambda _: None)
+    monkeypatch.setattr("workbench.core.runtimes.Runtime.missing", lambda *_: None)
     with registry.open("demo/funasr-nano", runtime="vllm") as session:
         assert session.weight_bytes == 123
     assert calls == [("demo-funasr-nano", "funasr_nano")]

@@ -18,7 +18,6 @@ def hide(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
         return None if name == package else find_spec(name)
 
     monkeypatch.setattr("workbench.core.packages.find_spec", found)
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", found)
 
 
 @lasting

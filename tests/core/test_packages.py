@@ -34,7 +34,7 @@ def test_missing_packages_are_named_with_the_command_that_installs_them() -> Non
 def test_language_model_needs_a_package_more_than_a_recogniser(
     monkeypatch: pytest.MonkeyPatch, runtime: str, hidden: set[str], recogniser: str | None, language_model: str
 ) -> None:
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: None if name in hidden else find_spec("json"))
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda name: None if name in hidden else find_spec("json"))
     found, found_for_language = (RUNTIMES[runtime].missing(language_model=language) for language in (False, True))
     assert found is None if recogniser is None else str(found).endswith(recogniser)
     assert language_model in str(found_for_language)

@@ -39,7 +39,7 @@ def test_availability_names_the_reason(
     assert (
         not hub.ready and hub.fetches and "opening it fetches FunAudioLLM/SenseVoiceSmall (940 MB)" in str(hub.reason)
     )
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda name: None)
     assert reason_of("here") == (
         "PyTorch needs the Python package torch, which is not installed; run: pip install torch"
     )
@@ -80,7 +80,7 @@ def test_damaged_converted_files_are_converted_again_before_the_next_load(
 ) -> None:
     (tmp_path / "here").mkdir()
     add_card("mine", tmp_path / "here", family="funasr_nano")
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: name)
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda name: name)
 
     def convert(request: dict[str, Any], *_: Any) -> dict[str, Any]:
         Path(request["served"]).mkdir()

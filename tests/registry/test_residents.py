@@ -24,7 +24,7 @@ LOADS = ("stuck", "steps", "logging", "fake", "never")  # the names that `tests.
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of both kinds with names that the fake child knows: pytorch runs one call at a time, vllm several."""
     monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda name: object())  # no runtime package is loaded
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda name: object())  # no runtime package is loaded
     directories = {"pytorch": tiny_sensevoice(tmp_path / "speech"), "vllm": tiny_language(tmp_path / "language")}
     families = {"pytorch": "sensevoice", "vllm": "causal_lm"}
     cards = [

@@ -14,6 +14,7 @@ from tests.support.processes import FAKE_CHILD, gone
 from tests.support.tiny_checkpoints import noise, tiny_sensevoice
 from workbench.artifacts.gguf_files import converted
 from workbench.core.errors import BadInput, Cancelled, Unavailable
+from workbench.core.packages import CONVERSION
 from workbench.formats.quantization import TYPES
 from workbench.isolation import serial
 from workbench.registry.cards import Card
@@ -257,13 +258,13 @@ def test_checkpoint_without_conversion_packages_is_ready_only_if_converted(
     checkpoint, file = tiny_sensevoice(tmp_path / "tiny"), put_gguf(tmp_path / "a.gguf")
     cards = [registry.card(model) for model in (checkpoint, "sensevoice-small", file)]
     present = find_spec
-    monkeypatch.setattr("workbench.registry.weights.find_spec", lambda name: None if name == "torch" else present(name))
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda name: None if name == "torch" else present(name))
     reasons = [registry.availability(card, "gguf").reason for card in cards]
     needs = "its checkpoint must be converted first, which needs the Python packages torch, gguf, transformers; "
     assert reasons == [needs + "run: pip install torch", needs + "run: pip install torch", None]
     monkeypatch.undo()
     path = converted(checkpoint, "sensevoice", "q8_0")
-    monkeypatch.setattr("workbench.registry.weights.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda name: None if name in CONVERSION else present(name))
     assert path.is_file() and registry.availability(cards[0], "gguf").ready
 
 

@@ -16,17 +16,26 @@ TRAINING = ("torch", "transformers", "tokenizers")
 PAGE_INSTALL = "pip install 'speech-workbench[app]', or in a checkout: make app"
 
 
-def check_packages(needs: str, modules: Sequence[str], how_to_get: str = "") -> None:
-    """Raises `Unavailable` with one sentence if some of the modules are not installed.
+def missing_packages(modules: Sequence[str]) -> list[str]:
+    """Returns those of the modules that are not installed."""
+    return [name for name in modules if find_spec(name) is None]
+
+
+def not_installed(needs: str, missing: Sequence[str], how_to_get: str = "") -> str:
+    """Returns the sentence about missing packages.
 
     Args:
         needs: the beginning of the sentence, such as "a server needs".
         how_to_get: the command that installs them; empty if the packages have the names of their modules.
     """
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
-        several = len(missing) > 1
-        raise Unavailable(
-            f"{needs} the Python package{'s' * several} {', '.join(missing)}, which {'are' if several else 'is'} not "
-            f"installed; run: {how_to_get or 'pip install ' + ' '.join(missing)}"
-        )
+    several = len(missing) > 1
+    return (
+        f"{needs} the Python package{'s' * several} {', '.join(missing)}, which {'are' if several else 'is'} not "
+        f"installed; run: {how_to_get or 'pip install ' + ' '.join(missing)}"
+    )
+
+
+def check_packages(needs: str, modules: Sequence[str], how_to_get: str = "") -> None:
+    """Raises `Unavailable` with one sentence if some of the modules are not installed. See `not_installed`."""
+    if missing := missing_packages(modules):
+        raise Unavailable(not_installed(needs, missing, how_to_get))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
+
+from workbench.core.packages import missing_packages, not_installed
 
 CPU_KV_GIGABYTES = 1.0  # default memory for keys and values of a vLLM engine on a processor
 
@@ -37,15 +38,13 @@ class Runtime:
         Args:
             language_model: whether it is to run a model that contains a language model.
         """
-        other = self.for_language_models if language_model else ""
-        if other and find_spec(other) is not None:
-            other = ""
-        if find_spec(self.package) is None:
-            how_to_get = f"{self.how_to_get} {other}".rstrip()
+        needed = [self.for_language_models] if language_model and self.for_language_models else []
+        missing = missing_packages(needed)
+        if missing_packages([self.package]):
+            how_to_get = " ".join([self.how_to_get, *missing])
             return f"{self.title} needs the Python package {self.package}, which is not installed; {how_to_get}"
-        if other:
-            needs = f"language models on {self.title} need the Python package {other}"
-            return f"{needs}, which is not installed; run: pip install {other}"
+        if missing:
+            return not_installed(f"language models on {self.title} need", missing)
         return None
 
 

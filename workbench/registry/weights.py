@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import BadInput
-from workbench.core.packages import CONVERSION
+from workbench.core.packages import CONVERSION, missing_packages
 from workbench.core.progress import OnProgress
 from workbench.core.settings import Settings
 from workbench.formats.gguf_file import GgufFile, read_gguf, read_own_gguf
@@ -70,7 +69,7 @@ def offered_weights(card: Card) -> tuple[Weights, ...]:
 
 def why_not_converted(card: Card) -> str | None:
     """Returns why a model has no GGUF file and none can be made on this machine; None if it has one or can get one."""
-    missing = [name for name in CONVERSION if find_spec(name) is None]
+    missing = missing_packages(CONVERSION)
     if card.kind == "gguf" or not missing or any(each.converted for each in offered_weights(card)):
         return None
     return (

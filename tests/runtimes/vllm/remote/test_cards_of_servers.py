@@ -66,7 +66,7 @@ def test_family_without_autoregressive_part_is_unavailable_on_a_server(fake: Fak
 
 
 def test_remote_model_runs_without_vllm_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.core.runtimes.find_spec", lambda _: None)
+    monkeypatch.setattr("workbench.core.packages.find_spec", lambda _: None)
     assert RUNTIMES["vllm"].missing()
     assert why_not("funasr_nano", "vllm") and not why_not("funasr_nano", "vllm", server=True)
     with Registry(isolate=False) as registry, registry.open("far/causal_lm") as session:

@@ -82,6 +82,12 @@ def served_language(tabs: str | None) -> Iterator[Served]:
     yield from serve(SessionPool(FakeLanguageRegistry()), tabs)  # type: ignore[arg-type]
 
 
+@pytest.fixture(scope="module")
+def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the page's uploads, which all tests of a file share, as they share the page."""
+    return tmp_path_factory.mktemp("uploads")
+
+
 @pytest.fixture
 def gguf_pool() -> Iterator[SessionPool]:
     with SessionPool(FakeGgufRegistry()) as pool:  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from tests.panels import test_chat_page as chat_page
 from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import expect
 
-chat, uploads, usual, visit = chat_page.chat, chat_page.uploads, chat_page.usual, chat_page.visit
+chat, usual, visit = chat_page.chat, chat_page.usual, chat_page.visit
 SPEAKING = "Number(document.querySelector('.chat').dataset.played) > 1600"
 TIME = ".chat .answer .voice .time"
 

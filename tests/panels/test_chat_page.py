@@ -32,12 +32,6 @@ ANSWERING = "document.querySelector('.chat').classList.contains('answering')"
 
 
 @pytest.fixture(scope="module")
-def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the page's uploads, one for as long as the page runs."""
-    return tmp_path_factory.mktemp("uploads")
-
-
-@pytest.fixture(scope="module")
 def chat(uploads: Path) -> Iterator[Served]:
     """The page over models that converse."""
     with pytest.MonkeyPatch.context() as patch:

@@ -19,7 +19,7 @@ from tests.panels.test_chat_page import ANSWERING, SIZES
 from tests.panels.test_transcribe_page import expect
 from tests.support.widths import no_sideways_scroll
 
-chat, uploads, usual, visit = chat_page.chat, chat_page.uploads, chat_page.usual, chat_page.visit
+chat, usual, visit = chat_page.chat, chat_page.usual, chat_page.visit
 WITHOUT_WORKLETS = """
 delete BaseAudioContext.prototype.audioWorklet;
 delete window.AudioWorkletNode;

@@ -11,7 +11,7 @@ from tests.panels import test_chat_page as chat_page
 from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import expect
 
-chat, uploads, usual, visit = chat_page.chat, chat_page.uploads, chat_page.usual, chat_page.visit
+chat, usual, visit = chat_page.chat, chat_page.usual, chat_page.visit
 
 # Hides or shows the tab, and returns when the browser has told the page.
 SHOW = """async (display) => {

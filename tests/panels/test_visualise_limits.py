@@ -14,7 +14,7 @@ from tests.panels.conftest import Served
 from tests.panels.test_transcribe_page import expect, until
 from tests.panels.test_visualise_page import chart, stage
 
-bench, shared, tab, uploads = visualise_page.bench, visualise_page.shared, visualise_page.tab, visualise_page.uploads
+bench, shared, tab = visualise_page.bench, visualise_page.shared, visualise_page.tab
 
 BROWSER_BYTES = 200 << 20  # of the pictures of a minute
 FLUID_MILLISECONDS = 250.0  # generous: between two drawn frames, on two busy cores without a graphics card

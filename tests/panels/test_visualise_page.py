@@ -34,7 +34,7 @@ LIT = """(time) => Object.fromEntries([...document.querySelectorAll('.looking [d
 
 
 @pytest.fixture(scope="module")
-def bench(uploads: str) -> Iterator[Served]:
+def bench(uploads: Path) -> Iterator[Served]:
     """The page over fake models with made-up pictures: one for each side of a view."""
 
     real = run.compute
@@ -51,15 +51,9 @@ def bench(uploads: str) -> Iterator[Served]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "compute", compute)
-        patch.setenv(UPLOADS, uploads)
+        patch.setenv(UPLOADS, str(uploads))
         patch.setenv("XDG_CACHE_HOME", f"{uploads}-kept")
         yield from serve(SessionPool(FakeRegistry()), "parity,visualise")  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def uploads(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of uploads of the page, which all tests of the file share."""
-    return str(tmp_path_factory.mktemp("uploads"))
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +67,9 @@ def shared(chromium: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def tab(shared: Any, bench: Served, uploads: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def tab(shared: Any, bench: Served, uploads: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The tab with the pictures of two sides; fails the test if a script of the page failed."""
-    monkeypatch.setenv(UPLOADS, uploads)
+    monkeypatch.setenv(UPLOADS, str(uploads))
     faults: list[str] = []
     shared.on("pageerror", lambda error: faults.append(str(error)))
     show(shared, bench, "a=fake/sense|pytorch&b=fake/para|pytorch&view=waveform&sample=three_seven_one.wav")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import httpx
 import pytest
@@ -70,15 +70,20 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 def reply_to(port: int, *pieces: bytes) -> bytes:
     """Returns all that the server sends until it closes the connection."""
-    found = b""
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while received := connection.recv(1 << 16):
-                found += received
-        except ConnectionError:  # closed while there was more to read
-            pass
+        return received_after(connection, pieces)
+
+
+def received_after(connection: socket.socket, pieces: Sequence[bytes]) -> bytes:
+    """Sends the pieces; returns what comes until the server closes the connection."""
+    found = b""
+    try:
+        for piece in pieces:
+            connection.sendall(piece)
+        while received := connection.recv(1 << 16):
+            found += received
+    except ConnectionError:  # closed while there was more to read
+        pass
     return found
 
 
@@ -143,15 +148,7 @@ def frames(port: int, *pieces: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
         connection.sendall(handshake + key)
         assert b"101 Switching" in connection.recv(1 << 16)
-        found = b""
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while received := connection.recv(1 << 16):
-                found += received
-        except ConnectionError:  # closed while there was more to read
-            pass
-    return found
+        return received_after(connection, pieces)
 
 
 @pytest.mark.parametrize("flood", [PING * 400, BEGIN + SMALL * 400])

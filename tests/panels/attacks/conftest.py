@@ -17,11 +17,6 @@ from workbench.serving.admission.guard import Guard
 
 
 @pytest.fixture(scope="module")
-def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("uploads")
-
-
-@pytest.fixture(scope="module")
 def public(uploads: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(UPLOADS, str(uploads))

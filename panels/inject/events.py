@@ -308,8 +308,9 @@ class InjectActions:
 
 
 def _download_name(name: str) -> str:
-    """Returns the name of an embedding as that of a file, without its suffix; a model's id or an array's name in it has
-    characters that names of files cannot have.
+    """Returns an embedding's name as the name of a file, without a suffix.
+
+    The embedding's name may contain a model's id or an array's name, which have characters that no file's name has.
     """
     stem = name.removesuffix(suffix) if (suffix := Path(name).suffix) in SUFFIXES else name
     return UNSAFE.sub("-", stem) or "embedding"

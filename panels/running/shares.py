@@ -1,5 +1,6 @@
-"""Which of the kept values of many visitors to forget when there are too many, so that one visitor cannot drive out
-those of the others.
+"""Decides which of the stored values of many visitors is forgotten when there are too many.
+
+So one visitor cannot drive out the values of the others.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _end_of_caf(file: BinaryIO, size: int) -> int:
 
 
 def _end_of_chunks(file: BinaryIO, size: int, place: int, header: struct.Struct, sound: bytes, even: bool) -> int:
-    """Returns where a row of chunks ends: at the end of the file, or in front of what is no chunk.
+    """Returns where a row of chunks ends: at the end of the file, or before bytes that are no chunk.
 
     Args:
         place: of the first chunk.

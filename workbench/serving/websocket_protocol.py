@@ -1,7 +1,7 @@
-"""Websockets for the servers: uvicorn's protocol, with a limit for the frames that hold no whole message.
+"""Websockets for the servers: uvicorn's protocol, with a limit for control frames and small fragments of messages.
 
-Messages are bounded elsewhere: uvicorn refuses those that are too large, and reads one at a time. Pings, and pieces of
-messages, it takes without a limit.
+uvicorn refuses messages that are too large, and reads one at a time. But it accepts any number of pings, pongs and
+fragments.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import functools
 import time
 from typing import Any
 
-SMALL_PIECE = 512  # bytes: a piece of a message of at least as many is not a spare frame
+LARGE_FRAGMENT = 512  # bytes; a fragment of at least as many does not count
 SLICE = 1 << 14  # bytes that are parsed before the end of a connection is noticed
-MOST_SPARE, SPARE_PER_SECOND = 200, 50  # spare frames at once, and as many as may come for long
+MOST_AT_ONCE, MOST_PER_SECOND = 200, 50  # frames that count, in a moment and in the long run
 FLOOD, INVALID_TEXT = 1008, 1007  # codes with which a connection is closed (RFC 6455, 7.4.1)
 
 
@@ -20,7 +20,7 @@ FLOOD, INVALID_TEXT = 1008, 1007  # codes with which a connection is closed (RFC
 def bounded_websockets(protocol: Any) -> Any:
     """Returns uvicorn's protocol for websockets with these changes:
 
-    - A client that sends many pings, pongs or small pieces of messages loses its connection.
+    - A client that sends many pings, pongs or small fragments of messages loses its connection.
     - An invalid text ends the connection, and the log stays empty.
     - A client counts as present while the server does not read: its answer to a ping may wait among its messages.
     - A handshake that was refused with a body is complete. uvicorn 0.54 takes it for one without an answer, and logs
@@ -29,7 +29,7 @@ def bounded_websockets(protocol: Any) -> Any:
 
     class Bounded(protocol):
         close_sent: bool
-        _spare, _counted_at = 0.0, 0.0  # spare frames that count, and when they were counted
+        _count, _counted_at = 0.0, 0.0  # of recent frames, and when they were counted
 
         def data_received(self, data: bytes) -> None:
             for start in range(0, len(data), SLICE):
@@ -43,15 +43,15 @@ def bounded_websockets(protocol: Any) -> Any:
                 self.handshake_complete = True
 
         def handle_ping(self, *event: Any) -> None:
-            if self._may_send_spare():
+            if self._accepts_frame():
                 super().handle_ping(*event)
 
         def handle_pong(self, event: Any) -> None:
-            if self._may_send_spare():
+            if self._accepts_frame():
                 super().handle_pong(event)
 
         def handle_cont(self, event: Any) -> None:
-            if len(event.data) >= SMALL_PIECE or self._may_send_spare():
+            if len(event.data) >= LARGE_FRAGMENT or self._accepts_frame():
                 super().handle_cont(event)
 
         def send_receive_event_to_app(self, *event: Any) -> None:
@@ -66,14 +66,14 @@ def bounded_websockets(protocol: Any) -> Any:
             else:
                 super().keepalive_timeout()
 
-        def _may_send_spare(self) -> bool:
-            """Counts a spare frame, and closes the connection of a client that sends too many."""
+        def _accepts_frame(self) -> bool:
+            """Counts a control frame or a small fragment; closes the connection of a client that sends too many."""
             now = time.monotonic()
-            self._spare = max(0.0, self._spare - SPARE_PER_SECOND * (now - self._counted_at)) + 1
+            self._count = max(0.0, self._count - MOST_PER_SECOND * (now - self._counted_at)) + 1
             self._counted_at = now
-            if self._spare > MOST_SPARE:
+            if self._count > MOST_AT_ONCE:
                 self._fail(FLOOD, "too many pings or small pieces of messages")
-            return self._spare <= MOST_SPARE
+            return self._count <= MOST_AT_ONCE
 
         def _fail(self, code: int, reason: str) -> None:
             if not self.close_sent and not self.transport.is_closing():

@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from tests.support.coroutines import finished
 from workbench.serving.streaming import live_connection
-from workbench.serving.streaming.live_connection import MOST_UNHEARD, MOST_UNSENT, Connection
+from workbench.serving.streaming.live_connection import MOST_RECEIVED, MOST_UNSENT, Connection
 
 MESSAGE = {"type": "websocket.receive", "text": "{}"}
 
@@ -96,7 +96,7 @@ class SendingSocket(DeafSocket):
 
 def test_messages_are_received_ahead_within_a_limit() -> None:
     async def converse() -> None:
-        socket, most = SendingSocket(100), MOST_UNHEARD >> 20
+        socket, most = SendingSocket(100), MOST_RECEIVED >> 20
         connection = Connection(socket, idle_seconds=30)  # type: ignore[arg-type]
         async with connection.open():
             await asyncio.sleep(0.05)

@@ -38,9 +38,9 @@ TASK = "transcribe"
 RATES = (8000, 96_000)  # Hz
 SILENCES = (200, 5000)  # ms
 LARGEST_MESSAGE = 1 << 20  # bytes: more than ten seconds of sound
-MOST_UNSENT = 256  # messages that wait for a client; then the client has to read before it is heard again
+MOST_UNSENT = 256  # messages that wait for a client; then the server receives nothing until the client has read some
 SENDING_SECONDS = 60.0  # how long a client may take to read a message
-MOST_UNHEARD = 16 << 20  # bytes that are received before they are used: minutes of sound, while a model loads
+MOST_RECEIVED = 16 << 20  # bytes that are received before they are used: minutes of sound, while a model loads
 MESSAGE_BYTES = 200  # of memory, beside the content of a message
 
 
@@ -179,11 +179,11 @@ class Connection:
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
         self._room = asyncio.Event()
         self._room.set()
-        self._unheard: asyncio.Queue[Message] = asyncio.Queue()
-        self._unheard_bytes = 0
+        self._received: asyncio.Queue[Message] = asyncio.Queue()
+        self._received_bytes = 0
         self._changed = asyncio.Event()  # set when there is room for messages to come
         self._left: Message | None = None  # the message that the client has left
-        self._hearing: asyncio.Task[None] | None = None  # begins with the first message that is asked for
+        self._receiving: asyncio.Task[None] | None = None  # begins with the first message that is asked for
         self._threads = ThreadPoolExecutor(2, "live recording")  # the second ends work that occupies the first
 
     async def in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -217,34 +217,34 @@ class Connection:
 
         Raises `Refusal` if none comes for too long, and `WebSocketDisconnect` if the client has left or does not read.
         """
-        if self._hearing is None:
-            self._hearing = asyncio.create_task(self._hear())
+        if self._receiving is None:
+            self._receiving = asyncio.create_task(self._receive_ahead())
         await self._room.wait()
         if self._sending.done():
             raise WebSocketDisconnect
         try:
-            message = await asyncio.wait_for(self._unheard.get(), self._idle_seconds)
+            message = await asyncio.wait_for(self._received.get(), self._idle_seconds)
         except TimeoutError:
             raise Refusal(
                 f"nothing came for {spoken_seconds(self._idle_seconds)}, so the connection was closed", status=408
             ) from None
-        self._unheard_bytes -= _memory(message)
+        self._received_bytes -= _memory(message)
         self._changed.set()
         if self._left is not None:
             raise WebSocketDisconnect(self._left.get("code") or 1000)
         return message
 
-    async def _hear(self) -> None:
+    async def _receive_ahead(self) -> None:
         """Receives messages for `receive` as they come."""
         while self._left is None:
             message = await self.socket.receive()
             if message["type"] == "websocket.disconnect":
                 self._left = message
                 self.stop.set()
-            self._unheard_bytes += _memory(message)
-            self._unheard.put_nowait(message)
+            self._received_bytes += _memory(message)
+            self._received.put_nowait(message)
             await asyncio.sleep(0)  # a client that sends thousands of small messages must not hold up others
-            while self._unheard_bytes > MOST_UNHEARD:
+            while self._received_bytes > MOST_RECEIVED:
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -256,7 +256,7 @@ class Connection:
         try:
             with contextlib.suppress(WebSocketDisconnect):
                 yield
-            self._end_hearing()
+            self._end_receiving()
             self._loop.call_soon(self._put, None)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
                 await self._sending
@@ -264,13 +264,13 @@ class Connection:
         finally:
             self.stop.set()
             self._sending.cancel()
-            self._end_hearing()
+            self._end_receiving()
             self._threads.shutdown(wait=False)
 
-    def _end_hearing(self) -> None:
+    def _end_receiving(self) -> None:
         """Receives nothing more: a client whose connection ends takes no memory."""
-        if self._hearing is not None:
-            self._hearing.cancel()
+        if self._receiving is not None:
+            self._receiving.cancel()
 
     async def _send(self) -> None:
         try:

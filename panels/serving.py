@@ -31,6 +31,7 @@ from workbench.serving.admission.mode import SPACE, mode_for
 from workbench.serving.kept_files import KeptFiles
 from workbench.serving.mcp.server import Mcp
 from workbench.system.endings import Ended, end_in_order, is_ended, remove_leftovers, stopped_status
+from workbench.system.memory import map_large_blocks, use_one_heap
 from workbench.system.tempdirs import make_tempdir
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def opening_of(chosen: argparse.Namespace, host: str) -> Opening:
 
 def serve(host: str, port: int, opening: Opening) -> None:
     """Builds the page over the registry of models and serves it until interrupted."""
+    use_one_heap()
+    map_large_blocks()
     remove_leftovers()
     os.environ[MINUTES_VARIABLE] = str(opening.guard.limits.audio_minutes)
     with own_uploads():

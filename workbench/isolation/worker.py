@@ -48,7 +48,7 @@ from workbench.session.protocols import Session
 from workbench.session.values import Progress
 from workbench.system.forks import allow_forks
 from workbench.system.imports import hidden_packages
-from workbench.system.memory import is_lack_of_memory, take_buffers
+from workbench.system.memory import is_lack_of_memory, take_buffers, use_one_heap
 from workbench.system.process_groups import end_others
 from workbench.system.tempdirs import remove_tempdir
 
@@ -353,6 +353,7 @@ def main() -> None:
 
 def serve(socket: int) -> None:
     """Serves one session until the parent hangs up; `socket` is the number of the inherited socket."""
+    use_one_heap()
     connection = Connection(socket)
     allow_forks(connection.close)  # otherwise the parent would not notice the end of this process
     with contextlib.suppress(EOFError):

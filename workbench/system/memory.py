@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 PROCESSES = Path("/proc")  # where Linux describes processes
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # parameters of glibc's `mallopt`
+LARGE_BLOCK = 64 << 10  # bytes
 
 
 def peak_resident_bytes() -> int:
@@ -95,6 +97,32 @@ def take_buffers() -> None:
 
     square = np.ones((256, 256), np.float32)
     np.matmul(square, square)
+
+
+def use_one_heap() -> None:
+    """Makes glibc allocate for all threads in one heap; call this before the process starts threads.
+
+    By default each thread has a heap of its own. A heap gives back only what is free at its end, so that several keep
+    more memory than one.
+    """
+    _set_malloc(ARENA_MAX, 1)
+
+
+def map_large_blocks() -> None:
+    """Makes glibc take each block of 64 KB or more from the system, and give it back as soon as it is freed.
+
+    By default glibc raises that size to that of the largest freed block, up to 32 MB, and keeps freed blocks below it.
+    That is faster for a process that computes with large arrays, and holds memory in one that passes on files.
+    """
+    _set_malloc(MMAP_THRESHOLD, LARGE_BLOCK)
+    _set_malloc(TRIM_THRESHOLD, LARGE_BLOCK)
+
+
+def _set_malloc(parameter: int, value: int) -> None:
+    """Sets a parameter of the C library's allocator, if it is glibc's."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(parameter, value)
 
 
 def give_back_memory() -> None:

@@ -229,10 +229,15 @@ def test_the_callers_array_is_not_shared() -> None:
     assert np.abs(recording.samples).max() > 0.4
 
 
+def test_the_audio_of_a_row_of_datasets_is_a_recording() -> None:
+    row = {"path": "a.wav", "array": tone(0.1), "sampling_rate": RATE}
+    assert read(row).digest == read((row["array"], RATE)).digest
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ((np.zeros((2, 16_000)), RATE), "(n, channels)"),
+        ((np.zeros((2, 16_000)), RATE), "transpose them if the channels come first"),
         ((np.zeros((2, 2, 2)), RATE), "(n, channels)"),
         ((np.zeros((4, 0)), RATE), "(n, channels)"),
         ((RATE, np.zeros(100)), "other order"),
@@ -248,6 +253,7 @@ def test_the_callers_array_is_not_shared() -> None:
         ((np.zeros(0), RATE), "no samples"),
         (np.zeros(100), "not ndarray"),
         (None, "not NoneType"),
+        ({"array": np.zeros(100)}, "not dict"),
     ],
 )
 def test_invalid_arrays_raise_an_error(source: object, words: str) -> None:

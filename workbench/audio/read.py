@@ -10,7 +10,7 @@ This file knows nothing of features, models or segments.
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from workbench.formats.other_files import other_kind
 if TYPE_CHECKING:
     import soundfile
 
-Source = str | os.PathLike[str] | tuple[Any, int]
+Source = str | os.PathLike[str] | tuple[Any, int] | Mapping[str, Any]
 
 MINUTES_VARIABLE = "WORKBENCH_AUDIO_MINUTES"  # of the environment: the longest recording that is read
 
@@ -85,6 +85,7 @@ class _Decoded:
 def read(source: Source) -> Recording:
     """Reads a recording from a path, or from `(samples, sample_rate)` with samples [n] or [n, channels].
 
+    A mapping with "array" and "sampling_rate", the audio of a row in Hugging Face's datasets, is such a pair, too.
     Averages the channels. Scales integer samples to full scale 1 by their type; takes floats unchanged. Raises
     `BadInput`, naming the file, if the source holds no usable audio, or if its channels cancel each other.
     """
@@ -182,6 +183,8 @@ def _longest_minutes() -> float:
 
 def _decode_array(source: Any) -> _Decoded:
     """Returns `(samples, sample_rate)` as blocks."""
+    if isinstance(source, Mapping) and {"array", "sampling_rate"} <= source.keys():  # a row of Hugging Face's datasets
+        source = (source["array"], source["sampling_rate"])
     if not isinstance(source, tuple) or len(source) != 2:
         raise BadInput(f"a recording is a path or (samples, sample_rate), not {type(source).__name__}")
     samples, rate = source
@@ -196,7 +199,10 @@ def _decode_array(source: Any) -> _Decoded:
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] == 0):
         raise BadInput(f"samples of shape (n,) or (n, channels) are expected, not {array.shape}")
     if array.ndim == 2 and array.shape[0] < array.shape[1]:
-        raise BadInput(f"samples of shape (n, channels) are expected, and {array.shape} has more channels than samples")
+        raise BadInput(
+            f"samples of shape (n, channels) are expected, and {array.shape} has more channels than samples; transpose "
+            "them if the channels come first"
+        )
     kind = array.dtype.name
     if kind not in _INTEGER_SCALE and array.dtype.kind != "f":
         raise BadInput(f"samples are float or int8, int16, int32, uint8, not {kind}")

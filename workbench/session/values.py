@@ -15,8 +15,8 @@ from workbench.display.words import clipped
 RECORDING, PROMPT, CONVERSATION = INPUTS = ("recording", "prompt", "conversation")
 """What a model's calls take, and what `trace` takes as its source."""
 
-AudioSource = str | Path | tuple[np.ndarray, int]
-"""A recording: the path of an audio file, or (samples, sample rate in Hz)."""
+AudioSource = str | Path | tuple[np.ndarray, int] | Mapping[str, Any]
+"""A recording: the path of an audio file, (samples, sample rate in Hz), or {"array": ..., "sampling_rate": ...}."""
 
 
 @dataclass(frozen=True)

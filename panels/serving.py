@@ -207,8 +207,8 @@ def stop_spare_work(page: Page) -> None:
     # In a Space, Gradio would watch the files and load changed ones. That needs one more package.
     vars(http_server)["get_space"] = lambda: None
     remember_little()
-    # Gradio would choose a backend of matplotlib around each call: the first call would import pyplot, which takes 0.4 s
-    # and 20 MB. The figures of the page use none.
+    # Gradio would choose a backend of matplotlib around each call. The first one would import pyplot, which takes 0.4 s
+    # and 20 MB. The page's figures need no backend.
     vars(utils)["MatplotlibBackendMananger"] = contextlib.nullcontext
     # Gradio looks a thousand times a second. That takes 4 % of a core, even without visitors.
     page._queue.sleep_when_free = LOOK_SECONDS

@@ -120,6 +120,15 @@ def test_a_stored_trace_is_pickled_as_its_path(tmp_path: Path) -> None:
     assert loaded.meta == {"model": "m"} and loaded["a"].sum() == 100_000
 
 
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.safetensors", tmp_path / "link.safetensors"
+    link.symlink_to(real)
+    for value in (1.0, 2.0):
+        write_trace(link, {"a": np.full(3, value)}, {})
+        assert link.is_symlink() and (read_trace(real)["a"] == value).all()
+    assert sorted(tmp_path.iterdir()) == [link, real]
+
+
 def test_named_pipe_is_not_overwritten(tmp_path: Path) -> None:
     place = tmp_path / "pipe.safetensors"
     os.mkfifo(place)

@@ -42,10 +42,11 @@ def train_language_model(parsed: argparse.Namespace, say: Say) -> Iterator[str]:
     if source == STANDARD_INPUT:
         source = "standard input"
     trained = train(sentences, parsed.order, vocabulary, source)
-    with temporary(parsed.out) as file:
+    place = parsed.out.resolve()  # a link stays a link
+    with temporary(place) as file:
         write_arpa(trained.tables, file, zipped=parsed.out.name.endswith(".gz"))
         with explained_file_errors(parsed.out):
-            file.replace(parsed.out)
+            file.replace(place)
     say(f"{source}: {counted(trained.sentences, 'sentence')}, {counted(trained.tokens, 'token')}")
     if trained.unknown:
         count = "1 token is" if trained.unknown == 1 else f"{trained.unknown} tokens are"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,12 @@ def _check_folder(path: str | Path, place: Path) -> None:
 
 
 def _partial(path: Path) -> Path:
-    return path.with_name(f"{path.name}.partial")
+    return _place(path).with_name(f"{_place(path).name}.partial")
+
+
+def _place(path: Path) -> Path:
+    """Returns the file that the path is a link to, so that a link stays a link; else the path."""
+    return Path(os.path.realpath(path))
 
 
 @contextlib.contextmanager
@@ -90,7 +96,7 @@ def _replaced_file(path: Path) -> Iterator[Any]:
     try:
         with _partial(path).open("wb") as file:
             yield file
-        _partial(path).replace(path)
+        _partial(path).replace(_place(path))
     except BaseException:
         discard_partial(path)
         raise

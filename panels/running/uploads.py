@@ -21,7 +21,7 @@ from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import WorkbenchError
 from workbench.core.visitors import present_visitor
 from workbench.openai_api.errors import Refusal, error_answer
-from workbench.serving.kept_files import KeptFiles, no_room
+from workbench.serving.kept_files import KeptFiles, no_room_error
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) 
             page.guard.arrived(present_visitor(), upload=True)
         complete = True
     except OSError as error:
-        raise no_room(error) from error
+        raise no_room_error(error) from error
     except (MultiPartException, HTTPException, KeyError, TypeError, ValueError) as error:
         message = getattr(error, "message", None) or getattr(error, "detail", None) or str(error)
         if "maximum allowed size" in str(message):

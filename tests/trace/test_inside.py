@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from workbench.compare.compare import compare
 from workbench.core.errors import BadInput
-from workbench.trace.inside import DECODER_PARTS, PARTS, check_weights, is_inside, no_such_part, only_inside
+from workbench.trace.inside import DECODER_PARTS, PARTS, check_weights, is_inside, no_such_part_message, only_inside
 from workbench.trace.order import computation_order
 from workbench.trace.trace import StageFilter, Trace
 
@@ -79,19 +79,19 @@ def test_globs_of_inner_parts_are_recognised() -> None:
 
 
 def test_unmatched_glob_error_suggests_part_names_or_gives_the_reason() -> None:
-    message = no_such_part("llm.layers.0.atention.weights", "demo/qwen on gguf", {})
+    message = no_such_part_message("llm.layers.0.atention.weights", "demo/qwen on gguf", {})
     assert message == (
         "no stage inside the layers of demo/qwen on gguf matches 'llm.layers.0.atention.weights'; did you mean "
         "attention.weights?; llm.layers.0.* shows what a layer has"
     )
-    message_with_reason = no_such_part(
+    message_with_reason = no_such_part_message(
         "llm.layers.0.attention.w*", "m on vllm", {"attention.weights": "they are not there"}
     )
     assert (
         message_with_reason
         == "no stage inside the layers of m on vllm matches 'llm.layers.0.attention.w*': they are not there"
     )
-    assert "mean" not in no_such_part("llm.layers.0.attention.key_norm", "m on gguf", {})
+    assert "mean" not in no_such_part_message("llm.layers.0.attention.key_norm", "m on gguf", {})
 
 
 def test_attention_weights_beyond_the_size_limit_are_refused() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.audio.read import blocks_of, read
-from workbench.audio.refused import check_path, check_rate, no_samples
+from workbench.audio.refused import check_path, check_rate, no_samples_error
 from workbench.core.errors import WorkbenchError
 
 
@@ -23,7 +23,7 @@ def check_sound(source: str | os.PathLike[str]) -> None:
     finally:
         close()
     if first is None:
-        raise no_samples(path.name)
+        raise no_samples_error(path.name)
     if not np.isfinite(first).all():
         read(path)  # counts the samples that are not sound, and raises
 

@@ -14,7 +14,7 @@ from workbench.audio import ffmpeg, ogg
 from workbench.audio.mpeg import MPEG, to_its_end, within_wav
 from workbench.audio.mpeg_frames import changes_form
 from workbench.audio.muted import muted_stderr
-from workbench.audio.refused import not_sound
+from workbench.audio.refused import not_sound_error
 from workbench.audio.stated_size import sign_of_cut
 from workbench.audio.unread_rest import without_rest
 from workbench.audio.unstated_size import with_stated_size
@@ -133,7 +133,7 @@ def decoded_blocks(
             got += len(block)
             yield block
     if got == 0 and reason:
-        raise not_sound(path.name, head)
+        raise not_sound_error(path.name, head)
     decoded, stated = got / rate, promised / rate
     if reason:
         notes.append(

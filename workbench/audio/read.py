@@ -28,8 +28,8 @@ from workbench.audio.refused import (
     is_known,
     is_text,
     may_be_mpeg,
-    no_samples,
-    not_sound,
+    no_samples_error,
+    not_sound_error,
 )
 from workbench.audio.unread_rest import note_on_rest
 from workbench.audio.wav_header import WavLayout, wav_layout
@@ -158,7 +158,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
             f"scale), the first at {at}"
         )
     if read_so_far == 0:
-        raise no_samples(name)
+        raise no_samples_error(name)
     mix.check(name)
     collected += resample(np.empty(0, dtype=np.float32), True).data
     if not collected:
@@ -279,7 +279,7 @@ def _checked(path: Path) -> tuple[str, bytes, WavLayout | None]:
     if layout is not None and layout.present == 0:
         raise BadInput(f"{name} is the header of a WAV file with no samples after it")
     if other_kind(head):
-        raise not_sound(name, head)
+        raise not_sound_error(name, head)
     return name, head, layout
 
 
@@ -292,7 +292,7 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
         if is_known(head):
             file.close()
             if is_text(head):
-                raise not_sound(name, head)  # ffmpeg goes by the ending of the name, too
+                raise not_sound_error(name, head)  # ffmpeg goes by the ending of the name, too
             return _decode_ffmpeg(path, name, head)
         notes.append(
             f"it has no header; by the ending of its name, it was read as {file.subtype} at {file.samplerate} Hz"
@@ -312,17 +312,17 @@ def _decode_libsndfile(path: Path, name: str, head: bytes, layout: WavLayout | N
 def _decode_ffmpeg(path: Path, name: str, head: bytes) -> _Decoded:
     program = ffmpeg.ffmpeg_path()
     if program is None:
-        raise not_sound(name, head, ffmpeg_asked=False)
+        raise not_sound_error(name, head, ffmpeg_asked=False)
     notes: list[str] = []
     try:
         stream = ffmpeg.decode(program, path, notes)
     except BadInput as error:
-        raise not_sound(name, head, report=str(error)) from error
+        raise not_sound_error(name, head, report=str(error)) from error
 
     def blocks() -> Iterator[np.ndarray]:
         try:
             yield from stream.blocks
         except BadInput as error:
-            raise not_sound(name, head) from error
+            raise not_sound_error(name, head) from error
 
     return _Decoded(blocks(), stream.rate, stream.channels, stream.format, notes, stream.close)

@@ -47,7 +47,7 @@ def check_rate(name: str, rate: int) -> None:
         )
 
 
-def no_samples(name: str) -> BadInput:
+def no_samples_error(name: str) -> BadInput:
     """Returns the error for a recording of length zero."""
     return BadInput(f"{name} holds no samples, so there is no sound to read")
 
@@ -119,7 +119,7 @@ def is_text(head: bytes) -> bool:
     return all(char.isprintable() or char in "\r\n\t\f" for char in text)
 
 
-def not_sound(name: str, head: bytes, ffmpeg_asked: bool = True, report: str = "") -> BadInput:
+def not_sound_error(name: str, head: bytes, ffmpeg_asked: bool = True, report: str = "") -> BadInput:
     """Returns the error for a file that no decoder can read."""
     absent = "" if ffmpeg_asked else " (ffmpeg, which reads more formats, is not installed)"
     return BadInput(f"{name} is not a sound file that can be read: {reason_of(head, report)}; {EXPECTED}{absent}")

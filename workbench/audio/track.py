@@ -18,7 +18,7 @@ from workbench.audio.constants import INT16_SCALE
 from workbench.audio.libsndfile import UNSTATED, is_mpeg
 from workbench.audio.ogg import sign_of_damage
 from workbench.audio.read import blocks_of, opened
-from workbench.audio.refused import no_samples
+from workbench.audio.refused import no_samples_error
 from workbench.core.errors import BadInput
 from workbench.system.memory import size
 from workbench.system.tempdirs import nameless_file
@@ -145,7 +145,7 @@ class _Decoded:
             close()
         if not self.frames:
             self._file.close()
-            raise no_samples(path.name)
+            raise no_samples_error(path.name)
 
     def read(self, first: int, count: int) -> np.ndarray:
         count = min(count, self.frames - first)

@@ -7,7 +7,7 @@ import numpy as np
 from workbench.core.errors import NotFinite
 
 
-def not_finite(values: str) -> NotFinite:
+def not_finite_error(values: str) -> NotFinite:
     """Returns the error for such values; `values` is the middle of its sentence, such as "logits are NaN"."""
     return NotFinite(
         f"the network's {values}: values overflow in it, or its weights are damaged; a trace shows the first stage "
@@ -15,9 +15,9 @@ def not_finite(values: str) -> NotFinite:
     )
 
 
-def nan_logits() -> NotFinite:
+def nan_logits_error() -> NotFinite:
     """Returns the error for logits that are NaN, because no largest logit exists then."""
-    return not_finite("logits are NaN")
+    return not_finite_error("logits are NaN")
 
 
 def check_logits(logits: np.ndarray) -> None:
@@ -28,4 +28,4 @@ def check_logits(logits: np.ndarray) -> None:
             NaN if the row has a NaN.
     """
     if np.isnan(logits.max(axis=-1, initial=-np.inf)).any():
-        raise nan_logits()
+        raise nan_logits_error()

@@ -21,7 +21,7 @@ def missing_packages(modules: Sequence[str]) -> list[str]:
     return [name for name in modules if find_spec(name) is None]
 
 
-def not_installed(needs: str, missing: Sequence[str], how_to_get: str = "") -> str:
+def not_installed_message(needs: str, missing: Sequence[str], how_to_get: str = "") -> str:
     """Returns the sentence about missing packages.
 
     Args:
@@ -36,6 +36,6 @@ def not_installed(needs: str, missing: Sequence[str], how_to_get: str = "") -> s
 
 
 def check_packages(needs: str, modules: Sequence[str], how_to_get: str = "") -> None:
-    """Raises `Unavailable` with one sentence if some of the modules are not installed. See `not_installed`."""
+    """Raises `Unavailable` with one sentence if some of the modules are not installed. See `not_installed_message`."""
     if missing := missing_packages(modules):
-        raise Unavailable(not_installed(needs, missing, how_to_get))
+        raise Unavailable(not_installed_message(needs, missing, how_to_get))

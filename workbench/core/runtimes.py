@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from workbench.core.packages import missing_packages, not_installed
+from workbench.core.packages import missing_packages, not_installed_message
 
 CPU_KV_GIGABYTES = 1.0  # default memory for keys and values of a vLLM engine on a processor
 
@@ -44,7 +44,7 @@ class Runtime:
             how_to_get = " ".join([self.how_to_get, *missing])
             return f"{self.title} needs the Python package {self.package}, which is not installed; {how_to_get}"
         if missing:
-            return not_installed(f"language models on {self.title} need", missing)
+            return not_installed_message(f"language models on {self.title} need", missing)
         return None
 
 

@@ -182,7 +182,7 @@ class IsolatedSession(Calls):
         return Cancelled(f"{doing} with {self.model} was stopped")
 
 
-def revived(kind: type[WorkbenchError], sentence: str, notes: str) -> WorkbenchError:
+def restored_error(kind: type[WorkbenchError], sentence: str, notes: str) -> WorkbenchError:
     """Returns the child's error as an error to raise in this process."""
     error = kind(sentence)
     if notes:

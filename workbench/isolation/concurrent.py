@@ -21,7 +21,7 @@ from workbench.core.progress import listening_too, report
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
 from workbench.isolation import serial
-from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, revived
+from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, restored_error
 from workbench.isolation.channel import Channel, ConnectionLost, wait_until_prepared
 from workbench.isolation.threads import ThreadChannel, in_threads
 from workbench.isolation.worker import EVENTS_AHEAD
@@ -140,7 +140,7 @@ class ParallelSession(IsolatedSession):
                     if kind in ("done", "error"):
                         call.sent = False
                         if kind == "error":
-                            raise revived(*value)
+                            raise restored_error(*value)
                         if value is not None:
                             yield value
                         return
@@ -335,7 +335,7 @@ class _WorkerProcess:
             while kind != "opened":
                 kind, _, value = channel.receive()
                 if kind == "error":
-                    raise revived(*value)
+                    raise restored_error(*value)
                 if kind == "progress":
                     report(*value)
             session._opened(value, time.perf_counter() - start)

@@ -22,7 +22,7 @@ from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchErr
 from workbench.core.progress import listening_too, report
 from workbench.core.settings import SessionSpec
 from workbench.core.visitors import check_work, present_work
-from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, revived
+from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, restored_error
 from workbench.isolation.channel import WORKER, Channel, ConnectionLost, wait_until_prepared
 from workbench.session.calls import Call
 from workbench.session.values import Progress
@@ -204,7 +204,7 @@ class ProcessSession(IsolatedSession):
                         if kind == "error":
                             if issubclass(value[0], OutOfMemory) and not self._paused:
                                 self._forget(channel)  # it keeps much of what it has, and the next call would fail too
-                            raise revived(*value)
+                            raise restored_error(*value)
                         if kind == "progress":
                             report(*value)
                         if kind == "event":
@@ -289,7 +289,7 @@ class ProcessSession(IsolatedSession):
             raise
         if kind == "error":
             self._forget(channel)
-            raise revived(*value)
+            raise restored_error(*value)
         channel.opened = True
         if self.allowance_bytes is not None and self.spec.settings.device == "cpu":
             limit_data(channel.process.pid, self.allowance_bytes)

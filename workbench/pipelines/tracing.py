@@ -14,7 +14,7 @@ from workbench.core.runtimes import RUNTIMES
 from workbench.session.protocols import Session
 from workbench.system.versions import versions
 from workbench.trace.gradients import gradient_stage, is_gradient
-from workbench.trace.inside import no_such_part, only_inside
+from workbench.trace.inside import no_such_part_message, only_inside
 from workbench.trace.recorder import stage_digest
 from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 from workbench.trace.write import trace_place
@@ -94,7 +94,7 @@ def _check_inside(session: Session, stages: Mapping[str, np.ndarray], glob: str)
     for pattern in filter(only_inside, StageFilter(glob).patterns):
         if not any(map(StageFilter(pattern, is_recorded=True), stages)):
             absent = runtime.not_inside if runtime else {}
-            raise BadInput(no_such_part(pattern, f"{session.model} on {session.runtime}", absent))
+            raise BadInput(no_such_part_message(pattern, f"{session.model} on {session.runtime}", absent))
 
 
 def _check_gradients(session: Session, stages: Mapping[str, np.ndarray], glob: str, isolated: bool) -> None:

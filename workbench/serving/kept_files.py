@@ -50,7 +50,7 @@ class KeptFiles:
             folder.mkdir(parents=True)
             free = shutil.disk_usage(folder).free
         except OSError as error:
-            raise no_room(error) from error
+            raise no_room_error(error) from error
         if free < expected + SPARE:
             self.drop(folder)
             raise NoRoom(
@@ -133,7 +133,7 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-def no_room(error: OSError) -> NoRoom:
+def no_room_error(error: OSError) -> NoRoom:
     """Returns the error for a file that could not be written."""
     return NoRoom(
         f"the file found no room on this server ({error.strerror or error}); nothing of it was kept, so try again later"
@@ -146,4 +146,4 @@ def known_error(error: BaseException) -> BaseException:
         return error
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return Unavailable("the server has as many files and connections open as it may; try again in a moment")
-    return no_room(error) if error.errno in FULL else error
+    return no_room_error(error) if error.errno in FULL else error

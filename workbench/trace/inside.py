@@ -127,7 +127,7 @@ def place_inside(layer: str, part: str) -> int:
     return parts.index(part) if part in parts else len(parts)
 
 
-def no_such_part(glob: str, owner: str, absent: Mapping[str, str]) -> str:
+def no_such_part_message(glob: str, owner: str, absent: Mapping[str, str]) -> str:
     """Returns the sentence for a glob that matches no stage inside a layer.
 
     Args:

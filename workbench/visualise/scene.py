@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.audio.read import Recording, read
 from workbench.core.errors import BadInput, NotFinite, Unavailable
-from workbench.core.finite import nan_logits
+from workbench.core.finite import nan_logits_error
 from workbench.families import FAMILIES
 from workbench.families.family import Family
 from workbench.families.sanm.sensevoice import is_tag
@@ -117,7 +117,7 @@ class Scene:
             if name == "tokens":
                 if self.transcribes:
                     self._transcribe()
-                raise nan_logits()
+                raise nan_logits_error()
             raise self.lacks(description or "that", name)
         return array
 

@@ -15,7 +15,7 @@ from workbench.audio.fbank import num_frames
 from workbench.audio.frontend import Frontend
 from workbench.audio.spans import Span
 from workbench.core.errors import BadInput
-from workbench.core.finite import not_finite
+from workbench.core.finite import not_finite_error
 from workbench.core.resources import close
 from workbench.families.voice_activity.fsmn_vad import DetectorConfig, FsmnVadOptions, find_spans, frame_decibels
 
@@ -106,7 +106,7 @@ class FsmnVad:
             last = min(first + _BLOCK_FRAMES, count)
             scores, past = self.network.score(self._features(samples, first, last, count), past)
             if np.isnan(scores).any():
-                raise not_finite("scores are NaN")
+                raise not_finite_error("scores are NaN")
             yield first, last, scores
             if on_progress is not None:
                 on_progress(last / count)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.core.finite import nan_logits
+from workbench.core.finite import nan_logits_error
 from workbench.families.language.causal_lm import CausalLmModel
 from workbench.session.values import TextScore
 
@@ -39,7 +39,7 @@ def scored(model: CausalLmModel, texts: Sequence[str], end: bool, score_rows: Sc
 
 def _score(row: Sequence[int], logprobs: np.ndarray, end: bool) -> TextScore:
     if np.isnan(logprobs).any():
-        raise nan_logits()
+        raise nan_logits_error()
     count = len(row) - 1 - end
     ids = np.array(row[1 : 1 + count], dtype=np.int64)
     return TextScore(ids, logprobs[:count].astype(np.float64), float(logprobs[count]) if end else None)

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from workbench.core.errors import BadInput
 from workbench.core.visitors import present_visitor
 from workbench.openai_api.errors import Refusal
-from workbench.serving.kept_files import KeptFiles, no_room
+from workbench.serving.kept_files import KeptFiles, no_room_error
 from workbench.serving.routes.bodies import read_form
 from workbench.serving.service import Call, Service, route
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
@@ -54,7 +54,7 @@ def upload_route(service: Service, folder_of: Callable[[], KeptFiles]) -> Route:
             except BaseException as error:
                 stored_files.drop(folder)
                 if isinstance(error, OSError):
-                    raise no_room(error) from error
+                    raise no_room_error(error) from error
                 raise
             await asyncio.to_thread(stored_files.end, folder)
             return JSONResponse({"id": folder.name, "name": form.name, "bytes": size})
@@ -104,7 +104,7 @@ class CallFiles:
             try:
                 path.write_bytes(content)
             except OSError as error:
-                raise no_room(error) from error
+                raise no_room_error(error) from error
             yield path
         finally:
             remove_tempdir(folder)

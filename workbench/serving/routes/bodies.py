@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from workbench.openai_api.errors import Refusal
-from workbench.serving.kept_files import no_room
+from workbench.serving.kept_files import no_room_error
 from workbench.system.memory import size
 from workbench.system.tempdirs import make_tempdir, remove_tempdir
 
@@ -162,7 +162,7 @@ async def read_form(request: Request, limit: int, largest_text: int) -> AsyncIte
     except (ValueError, KeyError, UnicodeError):
         raise Refusal("the form cannot be read; expected multipart/form-data with its boundary") from None
     except OSError as error:
-        raise no_room(error) from error
+        raise no_room_error(error) from error
     folder = None
     try:
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
@@ -198,4 +198,4 @@ def _keep(upload: UploadFile, path: Path) -> None:
             while piece := upload.file.read(PIECE):
                 file.write(piece)
     except OSError as error:
-        raise no_room(error) from error
+        raise no_room_error(error) from error

@@ -15,7 +15,7 @@ from functools import reduce
 import numpy as np
 
 from workbench.core.errors import Unavailable
-from workbench.core.finite import not_finite
+from workbench.core.finite import not_finite_error
 from workbench.runtimes.gguf.graphs import long_attention, matrix_products
 from workbench.runtimes.gguf.graphs.capture import TensorCapture
 from workbench.runtimes.gguf.graphs.ggml import F32, SUCCESS
@@ -97,7 +97,7 @@ class Graph(Shapes):
         arrays = self._run_graph({**self._sums, **outputs})
         for stage in self._sums:
             if not np.isfinite(arrays.pop(stage)).all():
-                raise not_finite(f"{stage} has values that are not finite")
+                raise not_finite_error(f"{stage} has values that are not finite")
         return arrays
 
     def _run_graph(self, outputs: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

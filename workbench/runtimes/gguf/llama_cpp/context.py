@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput
-from workbench.runtimes.gguf.llama_cpp.llama import CACHES, LlamaModel, failure, take_reason
+from workbench.runtimes.gguf.llama_cpp.llama import CACHES, LlamaModel, call_error, take_reason
 from workbench.system.processors import default_threads
 
 STEP = 256  # positions; llama.cpp rounds a context up to a multiple of this
@@ -98,7 +98,7 @@ class Context:
                     f"the keys and values of {self.model.name} cannot be stored as q8_0, as the width of its heads is "
                     "not a multiple of 32; choose kv_cache f16 or f32"
                 )
-            raise failure(f"making a context of {self.positions} positions for {self.model.name}: {reason}")
+            raise call_error(f"making a context of {self.positions} positions for {self.model.name}: {reason}")
         return _Handle(self.model, pointer)
 
     def fits(self, positions: int, sequences: int, longest: int) -> bool:
@@ -141,7 +141,7 @@ class Context:
         byte_count = functions.llama_state_get_data(old.pointer, state, size)
         new = self._new()
         if not functions.llama_state_set_data(new.pointer, state, byte_count):
-            raise failure(f"moving the keys and values of {self.model.name} to a larger context")
+            raise call_error(f"moving the keys and values of {self.model.name} to a larger context")
         self._handle = new
         old.close()
 
@@ -209,7 +209,7 @@ class Context:
         take_reason()
         result = self._functions.llama_decode(self._handle.pointer, batch.struct)
         if result:
-            raise failure(f"a pass over {batch.struct.n_tokens} positions with {self.model.name} (status {result})")
+            raise call_error(f"a pass over {batch.struct.n_tokens} positions with {self.model.name} (status {result})")
 
     def logits(self, number: int = -1) -> np.ndarray:
         """Returns the logits [vocabulary] of a position of the last call; a view that the next call overwrites."""
@@ -232,7 +232,7 @@ class Context:
         size = functions.llama_state_seq_get_size(pointer, sequence)
         state = (ctypes.c_uint8 * size)()
         if functions.llama_state_seq_get_data(pointer, state, size, sequence) != size:
-            raise failure(f"reading the keys and values of {self.model.name}")
+            raise call_error(f"reading the keys and values of {self.model.name}")
         return bytes(state)
 
     def close(self) -> None:

@@ -186,6 +186,6 @@ def _no_vocabulary(functions: Any, architecture: str, rows: int) -> Any:
     return overrides
 
 
-def failure(operation: str) -> WorkbenchError:
+def call_error(operation: str) -> WorkbenchError:
     """Returns the error for a call that failed for a reason other than the user's input, mostly lack of memory."""
     return WorkbenchError(f"llama.cpp failed at {operation}: {take_reason()}")

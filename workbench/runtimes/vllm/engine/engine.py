@@ -26,7 +26,7 @@ from workbench.runtimes.vllm.engine.log import EngineLog, reason_of
 from workbench.runtimes.vllm.engine.loop_thread import LoopThread
 from workbench.runtimes.vllm.engine.nan_requests import refuse_nan_logits
 from workbench.runtimes.vllm.engine.processes import Processes, how_it_ended
-from workbench.runtimes.vllm.engine.running_requests import Finished, RunningRequests, failure, limits_of, room_of
+from workbench.runtimes.vllm.engine.running_requests import Finished, RunningRequests, limits_of, request_error, room_of
 from workbench.runtimes.vllm.requests.request import Limits, Request, check_request
 from workbench.runtimes.vllm.requests.sampling import likeliest_of, sampling_params
 from workbench.system.forks import forks_allowed
@@ -335,7 +335,7 @@ class Engine:
             return SessionDied(
                 f"the engine of {name} {self._reason}; the next call starts a new one (its log: {self.log})"
             )
-        return failure(error, name)
+        return request_error(error, name)
 
     def _submit(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
         return self._loops[-1].submit(work)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from workbench.core.finite import nan_logits
+from workbench.core.finite import nan_logits_error
 
 if TYPE_CHECKING:
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -26,7 +26,7 @@ def refuse_nan_logits(llm: AsyncLLM) -> None:
         for output in outputs:
             state = processor.request_states.get(output.request_id) if output.num_nans_in_logits else None
             if state is not None and state.queue is not None:
-                state.queue.put(nan_logits())
+                state.queue.put(nan_logits_error())
         return process(outputs, *arguments, **keywords)
 
     processor.process_outputs = process_checked

@@ -124,7 +124,7 @@ class RunningRequests:
             self._answers.put((number, error))
 
 
-def failure(error: BaseException, name: str) -> WorkbenchError:
+def request_error(error: BaseException, name: str) -> WorkbenchError:
     """Returns the error to raise for an error of vLLM whose engine goes on.
 
     Args:

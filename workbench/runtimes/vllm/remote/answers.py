@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench.core.errors import SessionDied
 from workbench.core.settings import Server
-from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer
+from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer_error
 
 ENDS = {"stop": "stop", "tool_calls": "stop", "length": "length"}  # this project's names for the reasons
 
@@ -50,7 +50,7 @@ def read_event(event: Mapping[str, Any], server: Server) -> TextAddition:
         if not isinstance(finish, str | None):
             raise TypeError
     except (TypeError, ValueError, KeyError, AttributeError):
-        raise unexpected_answer(server, f"with an event of another form ({shortened(str(event))})") from None
+        raise unexpected_answer_error(server, f"with an event of another form ({shortened(str(event))})") from None
     if finish is not None and finish not in ENDS:
         raise SessionDied(f"the server {server.url} aborted the answer ({shortened(str(finish))}); ask again")
     return TextAddition(text, ids, ENDS[finish] if finish else "", prompt_tokens, steps)

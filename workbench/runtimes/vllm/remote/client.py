@@ -21,7 +21,14 @@ from workbench.core.errors import Unavailable, WorkbenchError
 from workbench.core.settings import Server
 from workbench.runtimes.vllm.engine.loop_thread import LoopThread
 from workbench.runtimes.vllm.remote.events import DONE, EventReader
-from workbench.runtimes.vllm.remote.refusals import broken, refused, reported, shortened, unexpected_answer, unreachable
+from workbench.runtimes.vllm.remote.refusals import (
+    connection_error,
+    refusal_error,
+    shortened,
+    stream_error,
+    unexpected_answer_error,
+    unreachable_error,
+)
 
 CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 600.0  # without a byte: a busy server may let a request wait that long
@@ -94,7 +101,7 @@ class Client:
         try:
             return self._thread.submit(gather_answers()).result()
         except CancelledError:
-            raise broken(self.server, "was abandoned") from None
+            raise connection_error(self.server, "was abandoned") from None
 
     def stream(self, calls: Sequence[Call]) -> Generator[tuple[int, Mapping[str, Any]] | None, None, None]:
         """Yields the events of several parallel requests as they arrive, each with its request's index.
@@ -110,7 +117,7 @@ class Client:
                     item = arrivals.get(timeout=BEAT_SECONDS)
                 except queue.Empty:
                     if running.done.is_set() and arrivals.empty():
-                        raise broken(self.server, "was given up") from None
+                        raise connection_error(self.server, "was given up") from None
                     yield None
                     continue
                 if item is None:
@@ -148,13 +155,14 @@ class Client:
         except (ValueError, RecursionError):
             if status == 200:
                 found = shortened(content.decode("utf-8", "replace")) or "nothing"
-                raise unexpected_answer(self.server, f"{path} with no JSON ({found})") from None
+                raise unexpected_answer_error(self.server, f"{path} with no JSON ({found})") from None
             return Answer(status, None)
 
     async def _stream_all(self, calls: Sequence[Call], arrivals: queue.SimpleQueue[Any]) -> None:
         """Puts the events of all calls into the queue, and last None or the first error."""
         tasks = [asyncio.create_task(self._stream_one(number, call, arrivals)) for number, call in enumerate(calls)]
-        outcome: BaseException | None = broken(self.server, "was abandoned")  # the result unless it ends normally
+        # The result unless the task ends normally.
+        outcome: BaseException | None = connection_error(self.server, "was abandoned")
         try:
             if not tasks:
                 outcome = None
@@ -173,33 +181,33 @@ class Client:
         )
         async with self._converting_errors(), self._http.stream("POST", call.path, **request_body) as response:
             if response.status_code != 200:
-                raise refused(self.server, response.status_code, await self._read_all(response))
+                raise refusal_error(self.server, response.status_code, await self._read_all(response))
             reader, size = EventReader(), 0
             chunks = response.aiter_bytes()
             async for chunk in chunks:
                 size += len(chunk)
                 if size > LARGEST_STREAM:
-                    raise unexpected_answer(self.server, f"with a stream of more than {LARGEST_STREAM >> 30} GB")
+                    raise unexpected_answer_error(self.server, f"with a stream of more than {LARGEST_STREAM >> 30} GB")
                 try:
                     events = reader.feed(chunk)
                 except ValueError as error:
-                    raise unexpected_answer(self.server, f"with {error}") from None
+                    raise unexpected_answer_error(self.server, f"with {error}") from None
                 for data in events:
                     if data == DONE:
                         await _drain(chunks)
                         return
                     arrivals.put((number, self._event(data)))
-            raise broken(self.server, "ended the stream")
+            raise connection_error(self.server, "ended the stream")
 
     def _event(self, data: str) -> Mapping[str, Any]:
         try:
             event = json.loads(data)
         except (ValueError, RecursionError):
-            raise unexpected_answer(self.server, f"with an event that is not JSON ({shortened(data)})") from None
+            raise unexpected_answer_error(self.server, f"with an event that is not JSON ({shortened(data)})") from None
         if not isinstance(event, dict):
-            raise unexpected_answer(self.server, f"with an event that is not a JSON object ({shortened(data)})")
+            raise unexpected_answer_error(self.server, f"with an event that is not a JSON object ({shortened(data)})")
         if event.get("error"):
-            raise reported(self.server, event["error"])
+            raise stream_error(self.server, event["error"])
         return event
 
     async def _read_all(self, response: Any) -> bytes:
@@ -207,7 +215,7 @@ class Client:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > LARGEST_ANSWER:
-                raise unexpected_answer(self.server, f"with more than {LARGEST_ANSWER >> 20} MB")
+                raise unexpected_answer_error(self.server, f"with more than {LARGEST_ANSWER >> 20} MB")
             parts.append(chunk)
         return b"".join(parts)
 
@@ -221,17 +229,17 @@ class Client:
         except WorkbenchError:
             raise
         except (httpx.ConnectTimeout, httpx.PoolTimeout):
-            raise unreachable(self.server, self.model, f"no answer within {CONNECT_SECONDS:g} seconds") from None
+            raise unreachable_error(self.server, self.model, f"no answer within {CONNECT_SECONDS:g} seconds") from None
         except (httpx.ConnectError, httpx.ProxyError, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
-            raise unreachable(self.server, self.model, _cause(error)) from None
+            raise unreachable_error(self.server, self.model, _cause(error)) from None
         except TimeoutError:
-            raise broken(self.server, f"needs more than {ASK_SECONDS:g} seconds") from None
+            raise connection_error(self.server, f"needs more than {ASK_SECONDS:g} seconds") from None
         except httpx.TimeoutException:
-            raise broken(self.server, f"has sent nothing for {SILENCE_SECONDS:g} seconds") from None
+            raise connection_error(self.server, f"has sent nothing for {SILENCE_SECONDS:g} seconds") from None
         except httpx.DecodingError:
-            raise unexpected_answer(self.server, "with bytes that cannot be decompressed") from None
+            raise unexpected_answer_error(self.server, "with bytes that cannot be decompressed") from None
         except (httpx.HTTPError, httpx.StreamError, OSError):
-            raise broken(self.server, "closed the connection") from None
+            raise connection_error(self.server, "closed the connection") from None
 
 
 class _BackgroundTask:

@@ -23,7 +23,7 @@ from workbench.openai_api.sound_formats import PCM
 from workbench.pipelines.conversation.spoken_messages import read_recording
 from workbench.runtimes.vllm.remote.answers import ENDS
 from workbench.runtimes.vllm.remote.client import Call, Client
-from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer
+from workbench.runtimes.vllm.remote.refusals import shortened, unexpected_answer_error
 from workbench.runtimes.vllm.remote.service import CHAT, Service
 from workbench.runtimes.vllm.remote.sound import FULL_SCALE, wav
 from workbench.runtimes.vllm.remote.speech import NO_STAGES
@@ -127,14 +127,16 @@ class _ChunkReader:
         try:
             return self._events(chunk)
         except (TypeError, ValueError, KeyError, AttributeError, IndexError, binascii.Error):
-            raise unexpected_answer(self._server, f"with an event of another form ({shortened(str(chunk))})") from None
+            raise unexpected_answer_error(
+                self._server, f"with an event of another form ({shortened(str(chunk))})"
+            ) from None
 
     def _events(self, chunk: Mapping[str, Any]) -> list[ConversationEvent]:
         extension = chunk.get("speech_workbench")
         found: list[ConversationEvent] = []
         if not self.started:
             if extension is None:
-                raise unexpected_answer(
+                raise unexpected_answer_error(
                     self._server, "without the ids of a SpeechLM; install this project there as well"
                 )
             self.started = True

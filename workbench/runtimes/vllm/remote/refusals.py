@@ -16,7 +16,7 @@ from workbench.core.settings import Server
 LONGEST_REASON = 300  # characters
 
 
-def refused(server: Server, status: int, body: bytes) -> WorkbenchError:
+def refusal_error(server: Server, status: int, body: bytes) -> WorkbenchError:
     """Returns the error for an answer with a status other than 200."""
     reason = _reason(status, body)
     if status in (401, 403):
@@ -32,17 +32,17 @@ def refused(server: Server, status: int, body: bytes) -> WorkbenchError:
     return WorkbenchError(f"the server {server.url} failed ({status}): {reason}")
 
 
-def reported(server: Server, error: Any) -> WorkbenchError:
+def stream_error(server: Server, error: Any) -> WorkbenchError:
     """Returns the error for a failure that the server reports in the middle of a stream."""
     status = error.get("code") if isinstance(error, Mapping) else None
     status = status if isinstance(status, int) else 500
-    failure = refused(server, status, json.dumps({"error": error}).encode())
+    failure = refusal_error(server, status, json.dumps({"error": error}).encode())
     if status >= 500:
         return SessionDied(f"{failure}; the answer is incomplete, and the next call asks again")
     return failure
 
 
-def unreachable(server: Server, model: str, reason: str) -> WorkbenchError:
+def unreachable_error(server: Server, model: str, reason: str) -> WorkbenchError:
     """Returns the error for a server that cannot be reached."""
     return Unavailable(
         f"the server {server.url} of {model} cannot be reached: {reason}; start it there with vllm serve, or correct "
@@ -50,12 +50,12 @@ def unreachable(server: Server, model: str, reason: str) -> WorkbenchError:
     )
 
 
-def broken(server: Server, reason: str) -> WorkbenchError:
+def connection_error(server: Server, reason: str) -> WorkbenchError:
     """Returns the error for a connection that was lost before the answer was complete."""
     return SessionDied(f"the server {server.url} {reason} before its answer was complete; the next call asks again")
 
 
-def unexpected_answer(server: Server, description: str) -> WorkbenchError:
+def unexpected_answer_error(server: Server, description: str) -> WorkbenchError:
     """Returns the error for an answer that is not in OpenAI's format."""
     return WorkbenchError(
         f"the server {server.url} answers {description}; expected an OpenAI-compatible server of vLLM"

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.families.language.directory import TURN_END
 from workbench.runtimes.vllm.remote.client import Answer, Client
-from workbench.runtimes.vllm.remote.refusals import refused, unexpected_answer
+from workbench.runtimes.vllm.remote.refusals import refusal_error, unexpected_answer_error
 
 CHAT, COMPLETIONS, TRANSCRIPTIONS = "/v1/chat/completions", "/v1/completions", "/v1/audio/transcriptions"
 MODELS, TOKENIZE, DETOKENIZE = "/v1/models", "/tokenize", "/detokenize"
@@ -69,7 +69,7 @@ def _model(client: Client, model_name: str) -> str:
     try:
         names = [str(each["id"]) for each in answer.content["data"]]
     except (TypeError, KeyError):
-        raise unexpected_answer(client.server, f"{MODELS} with no list of models") from None
+        raise unexpected_answer_error(client.server, f"{MODELS} with no list of models") from None
     listed = ", ".join(names[:MOST_NAMES]) + (" ..." if len(names) > MOST_NAMES else "")
     if model_name:
         if model_name in names:
@@ -88,8 +88,8 @@ def _model(client: Client, model_name: str) -> str:
 
 def _no_models(client: Client, answer: Answer) -> WorkbenchError:
     if answer.status in (404, 405):
-        return unexpected_answer(client.server, f"{MODELS} with {answer.status}")
-    return refused(client.server, answer.status, _as_bytes(answer.content))
+        return unexpected_answer_error(client.server, f"{MODELS} with {answer.status}")
+    return refusal_error(client.server, answer.status, _as_bytes(answer.content))
 
 
 def _as_bytes(content: Any) -> bytes:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import BadInput, Cancelled, SessionDied, WorkbenchError
-from workbench.runtimes.vllm.engine.running_requests import Finished, RunningRequests, failure, limits_of, room_of
+from workbench.runtimes.vllm.engine.running_requests import Finished, RunningRequests, limits_of, request_error, room_of
 from workbench.runtimes.vllm.requests.request import Limits, Request, check_request
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ServedEngine:
     def _convert_error(self, error: BaseException) -> WorkbenchError:
         if self._llm.errored and not isinstance(error, WorkbenchError):
             return SessionDied(f"the engine of {self._name} has ended at work; the server's log says why")
-        return failure(error, self._name)
+        return request_error(error, self._name)
 
 
 def _cancelled() -> Cancelled:

@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable, WorkbenchError
-from workbench.core.finite import nan_logits
+from workbench.core.finite import nan_logits_error
 from workbench.families.speechlm.model import SpeechLmModel
 from workbench.pipelines.conversation.speechlm_frontend import TowerFrontend, required
 from workbench.runtimes.vllm.capture.tracing import check_not_substituted, prompt_stages
@@ -230,7 +230,7 @@ def _read_steps(
                 kind = Kind.CLOSE if phase.closes and token in (layout.eos, layout.eot) else phase.kind
                 columns = np.array(logprobs.token_ids[start:end]), np.array(logprobs.logprobs[start:end])
                 if token == layout.pad and columns[1][0] == BROKEN:
-                    raise nan_logits()
+                    raise nan_logits_error()
                 try:
                     answer.take(token)
                 except ValueError as error:

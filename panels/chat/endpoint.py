@@ -32,7 +32,7 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
 from panels.transcribe.endpoint import OPTIONS, RUNTIME_OF_MODELS, first_of
 from workbench.core.errors import BadInput, WorkbenchError
-from workbench.core.visitors import present_stop
+from workbench.core.visitors import current_stop
 from workbench.families.family import CONVERSE
 from workbench.session.conversation import Answer
 
@@ -107,7 +107,7 @@ def answered(
         if isinstance(event, dict) and event["type"] == "failed":
             failed.append(event["sentence"])
 
-    answer_columns(pool, [column], [present_stop()], on_event, lambda _, answer: found.append(answer))
+    answer_columns(pool, [column], [current_stop()], on_event, lambda _, answer: found.append(answer))
     if failed:
         raise WorkbenchError(failed[0])
     return found[0].to_dict()

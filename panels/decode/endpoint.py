@@ -24,7 +24,7 @@ from panels.transcribe.endpoint import sample, score_dict
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options, option_specs
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.visitors import present_stop
+from workbench.core.visitors import current_stop
 from workbench.decoding.ctc_beam.hypothesis import Hypothesis
 from workbench.decoding.ctc_beam.options import SearchOptions
 from workbench.decoding.ctc_options import CtcBeamOptions
@@ -143,7 +143,7 @@ def decoded(
     best = GUIDED if guides(chosen) else BEAM
     job = prepare(pool.registry, recordings, cell, logits, tokens, blank, reference, chosen, (GREEDY, best))
     decodings = Decodings(job)
-    for _ in run(pool, decodings, present_stop()):
+    for _ in run(pool, decodings, current_stop()):
         pass
     pieces = decodings.layout.pieces if decodings.layout else ()
     rows = {row.key: row for row in decodings.state.rows}

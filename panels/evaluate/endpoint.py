@@ -19,7 +19,7 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
 from panels.transcribe.endpoint import MODELS, RUNTIME_OF_MODELS, first_of
 from workbench.core.errors import BadInput
-from workbench.core.visitors import present_stop
+from workbench.core.visitors import current_stop
 from workbench.evaluation.report.exports import table_rows
 from workbench.text.normalisers import NORMALISERS
 
@@ -84,7 +84,7 @@ def evaluated(
     """
     cells = [model if "|" in model else ModelOnRuntime(model, runtime or "pytorch").value for model in models]
     job = actions.job(files, "", cells, normaliser or "basic", limit)
-    for step in run(actions.pool.registry, job, present_stop(), actions.compute, actions.pool.guard):
+    for step in run(actions.pool.registry, job, current_stop(), actions.compute, actions.pool.guard):
         if step.results is not None:
             try:
                 if step.time_limit:

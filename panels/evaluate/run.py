@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
-from workbench.core.visitors import bound, check_work, present_work, spoken_seconds, stoppable
+from workbench.core.visitors import bound, check_work, current_work, seconds_in_words, stoppable
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import REPORT, Columns, page, read_columns
 from workbench.evaluation.report.overview import Overview, overview
@@ -126,9 +126,9 @@ def run(
         try:
             check_work()
         except BadInput as over_time:
-            limited = present_work()
+            limited = current_work()
             assert limited is not None
-            state = replace(state, time_limit=spoken_seconds(limited.allowed_seconds))
+            state = replace(state, time_limit=seconds_in_words(limited.allowed_seconds))
             raise Cancelled(str(over_time)) from over_time
 
     def in_turn(*arguments: Any, **settings: Any) -> None:

@@ -17,7 +17,7 @@ from panels.running.sessions import SessionPool
 from panels.running.wiring import COMPUTING
 from panels.transcribe.endpoint import MODELS, OPTIONS, RUNTIME_OF_MODELS, first_of
 from panels.widgets.snippets import File
-from workbench.core.visitors import present_stop
+from workbench.core.visitors import current_stop
 from workbench.embeddings import read_embedding
 from workbench.families.language.directory import PLACEHOLDER
 
@@ -102,7 +102,7 @@ def injected(
     ]
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     rows: Sequence[Answer] = ()
-    for answers in run(pool, prepare(pool.registry, prompt, vectors, cells, options or {}), present_stop()):
+    for answers in run(pool, prepare(pool.registry, prompt, vectors, cells, options or {}), current_stop()):
         rows = answers.rows
     return [answer_dict(row) for row in rows]
 

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import BadInput, Busy, WorkbenchError
-from workbench.core.visitors import Work, present_work, working
+from workbench.core.visitors import Work, current_work, working
 from workbench.openai_api.errors import error_answer
 from workbench.serving.admission.guard import Guard
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST, ClientGone, all_events
@@ -53,5 +53,5 @@ async def answered(
 
 
 def _in_turn(guard: Guard, stop: threading.Event, work: Callable[[], Response]) -> Generator[Response, None, None]:
-    with working(replace(present_work() or Work(), stop=stop)), guard.turn("recording", alone=False):
+    with working(replace(current_work() or Work(), stop=stop)), guard.turn("recording", alone=False):
         yield work()

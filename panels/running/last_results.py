@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from panels.running.shares import first_to_forget
 from workbench.core.errors import BadInput
-from workbench.core.visitors import present_visitor
+from workbench.core.visitors import current_visitor
 
 MOST_RESULTS = 16  # results of users whose page is open; results may be large
 
@@ -38,7 +38,7 @@ class LastResults(Generic[Result]):
         """Stores a result instead of the user's last one; if there are too many, removes another one."""
         with self._lock:
             removed = [self._results.pop(user)] if user in self._results else []
-            self._results[user], self._addresses[user] = result, present_visitor().address
+            self._results[user], self._addresses[user] = result, current_visitor().address
             while len(self._results) > self._limit:
                 forgotten = first_to_forget({each: self._addresses[each] for each in self._results}, user)
                 del self._addresses[forgotten]

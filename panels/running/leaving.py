@@ -17,7 +17,7 @@ from gradio.context import LocalContext
 from gradio.queueing import Event, Queue
 from gradio.server_messages import EventMessage
 
-from workbench.core.visitors import Work, present_visitor
+from workbench.core.visitors import Work, current_visitor
 from workbench.serving.admission.guard import MOST_KNOWN
 
 at_work: dict[str, threading.Event] = {}  # by the event's id, which nobody can guess
@@ -58,7 +58,7 @@ class LeavingQueue(Queue):
         """Adds an event, and forgets the oldest unread session if the visitor's address has too many."""
         answer = await super().push(body, request, username)
         if body.session_hash in self.pending_messages_per_session:
-            self._forget_unread(present_visitor().address, body.session_hash)
+            self._forget_unread(current_visitor().address, body.session_hash)
         return answer
 
     def _forget_unread(self, address: str, newest: str) -> None:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from panels.running.error_boundary import FAULT, log
 from workbench.core.errors import WorkbenchError
-from workbench.core.visitors import present_visitor
+from workbench.core.visitors import current_visitor
 from workbench.openai_api.errors import Refusal, error_answer
 from workbench.serving.kept_files import KeptFiles, no_room_error
 from workbench.serving.routes.request_work import CLIENT_CLOSED_REQUEST
@@ -51,7 +51,7 @@ async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) 
     """Returns the paths of the files in a form."""
     most_bytes = stored_files.limits.file_mb << 20
     length = request.headers.get("content-length", "")
-    folder = stored_files.begin(present_visitor(), min(int(length[:20]), most_bytes) if length.isdecimal() else 0)
+    folder = stored_files.begin(current_visitor(), min(int(length[:20]), most_bytes) if length.isdecimal() else 0)
     complete, upload_id = False, request.query_params.get("upload_id")
     try:
         paths, moved, places = await upload_fn(
@@ -60,7 +60,7 @@ async def _store_uploads(page: Page, stored_files: KeptFiles, request: Request) 
         if not paths or moved or places:
             raise Refusal("the form has no files; expected one or several, each with the name files")
         for _ in paths[1:]:  # the request itself counted as the first file
-            page.guard.arrived(present_visitor(), upload=True)
+            page.guard.arrived(current_visitor(), upload=True)
         complete = True
     except OSError as error:
         raise no_room_error(error) from error

@@ -13,7 +13,7 @@ from gradio import routes
 from gradio.state_holder import SessionState, StateHolder
 
 from panels.running.shares import first_to_forget
-from workbench.core.visitors import present_visitor
+from workbench.core.visitors import current_visitor
 
 
 class VisitorState(SessionState):
@@ -39,7 +39,7 @@ class VisitorStates(StateHolder):
 
     def __getitem__(self, session_id: str) -> SessionState:
         if session_id not in self.session_data:
-            self.session_data[session_id] = VisitorState(self.blocks, present_visitor().address)
+            self.session_data[session_id] = VisitorState(self.blocks, current_visitor().address)
         return super().__getitem__(session_id)
 
     def update(self, session_id: str) -> None:

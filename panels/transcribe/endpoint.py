@@ -21,7 +21,7 @@ from panels.widgets.engine_inputs import RUNTIME, SETTINGS, check_settings
 from panels.widgets.samples import read_samples
 from panels.widgets.snippets import File
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.visitors import present_stop
+from workbench.core.visitors import current_stop
 from workbench.registry.registry import Registry
 from workbench.text.exports import FORMATS
 from workbench.text.normalisers import NORMALISERS
@@ -131,7 +131,7 @@ def transcripts(
     cells = [model if "|" in model else ModelOnRuntime(model, runtime).value for model in models]
     job = prepare(pool.registry, recordings, cells, reference, normaliser, options, None, settings)
     rows: Sequence[Row] = ()
-    for state in run(pool, job, present_stop()):
+    for state in run(pool, job, current_stop()):
         rows = state.rows
     return [row_dict(row) for row in rows]
 

@@ -25,7 +25,7 @@ from panels.visualise.run import PictureSet, Scenes, compute, request_of
 from workbench.core.errors import BadInput
 from workbench.core.options import option_specs
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.visitors import present_stop
+from workbench.core.visitors import current_stop
 from workbench.visualise.options import ViewOptions
 
 OPTIONS = tuple(spec.name for spec in option_specs(ViewOptions))
@@ -113,7 +113,7 @@ def pictures(
     view_options = {name: model_options.pop(name) for name in OPTIONS if name in model_options}
     request = request_of(pool.registry, cells, audio, text, view, view_options, model_options)
     check_options_known(pool.registry, [offer.card.id for offer in request.offers], model_options)
-    picture_set = compute(pool, Scenes(), request, present_stop(), lambda _: None)
+    picture_set = compute(pool, Scenes(), request, current_stop(), lambda _: None)
     return [
         _object(picture_set, place, render(picture_set.pictures[place], format), format)
         for place in range(len(picture_set.pictures))

@@ -12,7 +12,7 @@ import pytest
 from workbench.audio.read import read
 from workbench.audio.silero import silero_probabilities
 from workbench.audio.silero_stream import CHUNK, SileroStream
-from workbench.core.visitors import Visitor, present_visitor, visited_by
+from workbench.core.visitors import Visitor, current_visitor, visited_by
 from workbench.live import endpointing
 from workbench.live import transcription as live_transcription
 from workbench.live.endpointing import Endpointer, EndpointingLimits
@@ -172,7 +172,7 @@ def test_model_works_for_the_visitor_who_speaks(loudness: None) -> None:
     visitors: list[Visitor] = []
 
     def transcribe(samples: np.ndarray) -> Transcript:
-        visitors.append(present_visitor())
+        visitors.append(current_visitor())
         return transcript_of(samples)
 
     with visited_by(Visitor("192.0.2.1", "tab")):

@@ -28,7 +28,7 @@ from panels.widgets.samples import read_samples
 from tests.support.fake_chat import FakeChatRegistry, FakeConverser, add_families
 from tests.support.fake_panels import broken
 from workbench.core.errors import BadInput
-from workbench.core.visitors import Visitor, present_visitor, visited_by
+from workbench.core.visitors import Visitor, current_visitor, visited_by
 from workbench.session.conversation import AudioPiece
 from workbench.speech.replay import Sound
 
@@ -275,7 +275,7 @@ def test_model_answers_for_the_visitor_who_sent_the_turn(pool: SessionPool, monk
             await routes_of_chat(scope, receive, send)
 
     def note(*args: Any) -> None:
-        visitors.append(present_visitor())
+        visitors.append(current_visitor())
 
     monkeypatch.setattr(live, "answer_columns", note)
     with TestClient(visited).websocket_connect("/chat/live") as socket:

@@ -35,7 +35,7 @@ from workbench.audio.unread_rest import note_on_rest
 from workbench.audio.wav_header import WavLayout, wav_layout
 from workbench.core.errors import BadInput
 from workbench.core.phrases import counted
-from workbench.core.visitors import present_work
+from workbench.core.visitors import current_work
 from workbench.formats.other_files import other_kind
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _finish(decoded: _Decoded, name: str) -> Recording:
     read_so_far = 0
     not_finite, first_not_finite = 0, 0
     for block in decoded.blocks:
-        if (work := present_work()) is not None:
+        if (work := current_work()) is not None:
             work.check()  # a small file may hold hours of samples
         finite = (np.abs(block) < LOUDEST).all(axis=1)
         if not finite.all():

@@ -1,4 +1,4 @@
-"""Who the present work is for, and its time limit. A server sets them when a request arrives; sessions read them.
+"""Who the current work is for, and its time limit. A server sets them when a request arrives; sessions read them.
 
 The value belongs to the context of a thread (`contextvars`); `bound` takes it into another thread. Work without a
 server, in a shell or a notebook, has the visitor `NOBODY` and no time limit.
@@ -44,11 +44,11 @@ class Turn(Protocol):
         """Whether another call waits for the right to run."""
         ...
 
-    def let_go(self) -> None:
-        """Gives the right to run to a waiting call; `take_back` waits for its return."""
+    def release(self) -> None:
+        """Gives the right to run to a waiting call; `reacquire` waits for its return."""
         ...
 
-    def take_back(self, work: Work) -> None:
+    def reacquire(self, work: Work) -> None:
         """Waits until it is this call's turn again; raises what `Work.check` raises."""
         ...
 
@@ -58,7 +58,7 @@ class Work:
     """The work for a visitor.
 
     The work ends when `stop` is set, or when `deadline` (of `time.monotonic`) has passed. `paused` lists the seconds in
-    which other calls went first; they do not count. `turn` is the present call's right to run, if calls wait in a
+    which other calls went first; they do not count. `turn` is the current call's right to run, if calls wait in a
     queue.
     """
 
@@ -69,14 +69,14 @@ class Work:
     turn: Turn | None = None
     paused: list[float] = field(default_factory=list)
 
-    def let_others_go(self) -> None:
+    def yield_turn(self) -> None:
         """Lets waiting calls run first; returns when it is this call's turn again."""
         if self.turn is None:
             return
         start = time.monotonic()
-        self.turn.let_go()
+        self.turn.release()
         try:
-            self.turn.take_back(replace(self, deadline=None))
+            self.turn.reacquire(replace(self, deadline=None))
         finally:
             self.paused.append(time.monotonic() - start)
 
@@ -89,39 +89,39 @@ class Work:
             raise Cancelled("the run was stopped")
         if self.deadline is not None and time.monotonic() - sum(self.paused) > self.deadline:
             raise BadInput(
-                f"the run took longer than the {spoken_seconds(self.allowed_seconds)} that one may take here, and was "
+                f"the run took longer than the {seconds_in_words(self.allowed_seconds)} that one may take here, and was "
                 "ended; take a shorter recording, or ask for fewer tokens"
             )
 
 
-def spoken_seconds(seconds: float) -> str:
+def seconds_in_words(seconds: float) -> str:
     """Returns a time as words: `40 s`, `10 min`."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-_present: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", default=None)
+_current: contextvars.ContextVar[Work | None] = contextvars.ContextVar("work", default=None)
 
 
-def present_work() -> Work | None:
+def current_work() -> Work | None:
     """Returns the work of this context; None if no visitor has been set."""
-    return _present.get()
+    return _current.get()
 
 
-def present_visitor() -> Visitor:
+def current_visitor() -> Visitor:
     """Returns the visitor that this context works for."""
-    work = _present.get()
+    work = _current.get()
     return work.visitor if work is not None else NOBODY
 
 
-def present_stop() -> threading.Event:
+def current_stop() -> threading.Event:
     """Returns the event that ends the work of this context; a new event if no visitor has been set."""
-    work = _present.get()
+    work = _current.get()
     return work.stop if work is not None else threading.Event()
 
 
 def check_work() -> None:
     """Raises what `Work.check` raises for the work of this context."""
-    work = _present.get()
+    work = _current.get()
     if work is not None:
         work.check()
 
@@ -136,17 +136,17 @@ def visited_by(visitor: Visitor) -> Iterator[Work]:
 @contextlib.contextmanager
 def working(work: Work) -> Iterator[Work]:
     """Sets the work of this context inside the block."""
-    token = _present.set(work)
+    token = _current.set(work)
     try:
         yield work
     finally:
-        _present.reset(token)
+        _current.reset(token)
 
 
 @contextlib.contextmanager
 def stoppable(stop: threading.Event, seconds: float | None = None) -> Iterator[Work]:
-    """Makes `stop`, and the end of the time limit if there is one, also end the present work inside the block."""
-    work = replace(_present.get() or Work(), stop=stop)
+    """Makes `stop`, and the end of the time limit if there is one, also end the current work inside the block."""
+    work = replace(_current.get() or Work(), stop=stop)
     if seconds is not None:
         deadline = time.monotonic() + seconds
         if work.deadline is None or deadline < work.deadline:

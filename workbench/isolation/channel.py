@@ -21,7 +21,7 @@ from typing import Any
 
 from workbench.core.errors import WorkbenchError
 from workbench.core.settings import SessionSpec
-from workbench.core.visitors import check_work, present_work
+from workbench.core.visitors import check_work, current_work
 from workbench.isolation.kinds import kind_of
 from workbench.prepared.kinds import COMPILED, session_environment
 from workbench.prepared.pool import PREPARED, ROOT, ForkedProcess
@@ -155,7 +155,7 @@ class Channel:
         `STOPPED_SECONDS`, because it would never answer. Raises the error of this context's work when the work has to
         end (`workbench.core.visitors`).
         """
-        seconds = CHECK_SECONDS if present_work() is None else WORK_SECONDS
+        seconds = CHECK_SECONDS if current_work() is None else WORK_SECONDS
         checked = since = time.monotonic()
         while not self.waits(seconds):
             check_work()

@@ -19,7 +19,7 @@ from typing import Any
 from workbench.core.errors import WorkbenchError, named_message_of
 from workbench.core.progress import listening_too, report
 from workbench.core.settings import SessionSpec
-from workbench.core.visitors import check_work, present_work
+from workbench.core.visitors import check_work, current_work
 from workbench.isolation import serial
 from workbench.isolation.base import BEAT_SECONDS, Calls, IsolatedSession, restored_error
 from workbench.isolation.channel import Channel, ConnectionLost, wait_until_prepared
@@ -374,7 +374,7 @@ class _WorkerProcess:
 
 def _message(call: _OpenCall) -> tuple[str, Any]:
     """Waits for the next message of a call; raises the error of this context's work when the work has to end."""
-    if present_work() is None:
+    if current_work() is None:
         return call.messages.get()
     while True:
         try:

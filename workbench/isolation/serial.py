@@ -1,7 +1,8 @@
 """A session in a separate process that takes one call at a time.
 
-A server has a queue of calls. There, a stream lets other calls go first between two of its segments: the child puts it
-aside until the message "go on" comes.
+A server has a queue of calls. There, a stream lets other calls go first between two of its segments: it pauses in the
+child until the message "resume" comes.
+
 A crash or a kill of that process ends the running call with one clear error; the next call starts a new process.
 `workbench.isolation.worker` is the other end and lists the messages. This file knows no model.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from workbench.core.errors import BadInput, Cancelled, OutOfMemory, WorkbenchError
 from workbench.core.progress import listening_too, report
 from workbench.core.settings import SessionSpec
-from workbench.core.visitors import check_work, present_work
+from workbench.core.visitors import check_work, current_work
 from workbench.isolation.base import BEAT_SECONDS, WAITING, Calls, IsolatedSession, restored_error
 from workbench.isolation.channel import WORKER, Channel, ConnectionLost, wait_until_prepared
 from workbench.session.calls import Call
@@ -160,17 +161,17 @@ class ProcessSession(IsolatedSession):
         self._working, self._holder = 0, None
         self._turn.release()
 
-    def _let_others_go(self, channel: Channel, number: int) -> None:
+    def _yield_turn(self, channel: Channel, number: int) -> None:
         """Lets the calls that wait in the queue of a server go first, as soon as the child has ended a segment."""
-        work = present_work()
+        work = current_work()
         assert work is not None
         self._paused.setdefault(number, deque())
         channel.send("pause", number)
         self._end_turn()
-        work.let_others_go()
+        work.yield_turn()
         self._wait_for_turn()
         self._begin(number)
-        channel.send("go on", number)
+        channel.send("resume", number)
 
     def _wait_for_turn(self) -> None:
         """Waits for the turn; reports to a listener what the call waits for."""
@@ -237,7 +238,7 @@ class ProcessSession(IsolatedSession):
         """Returns the next message of a call; keeps the messages of streams that let this call go first."""
         while True:
             if lets_go and _others_wait():
-                self._let_others_go(channel, number)
+                self._yield_turn(channel, number)
             messages = self._paused.get(number)
             if messages:
                 return messages.popleft()
@@ -332,7 +333,7 @@ class ProcessSession(IsolatedSession):
 
 def _others_wait() -> bool:
     """Returns whether another call waits in a server's queue for the model of this context."""
-    work = present_work()
+    work = current_work()
     return work is not None and work.turn is not None and work.turn.delays_others
 
 

@@ -3,14 +3,20 @@
 The other end is `serial` for one call at a time, and `concurrent` for several. They exchange pickles over a private
 socket pair between two processes of the same program. This file knows no model; `loader` loads it.
 
-To the child go ("open", spec, whether several calls run at once, folder of temporary files or None), then ("cancel",
-number), and ("call", number) with the pickle of (method, arguments, options) behind it; where one runs at a time, also
-("pause", number), after which a stream stands aside when it has ended a segment, and ("go on", number); where several
-run, also ("more", number, count), when so many events of a call have been used, and ("close", 0).
+Messages to the child:
 
-From the child come any count of ("progress", 0, (fraction, activity)), ("opened", 0, mapping with `log`: a path or
-None), then per call ("taken", number, None), any count of ("event", number, value) and ("progress", number, ...), and
-("done", number, value) or ("error", number, (class, sentence, notes)).
+- ("open", spec, whether several calls run at once, folder of temporary files or None)
+- ("call", number), and behind it the pickle of (method, arguments, options)
+- ("cancel", number)
+- where one call runs at a time: ("pause", number), after which a stream pauses at the end of a segment, and
+  ("resume", number)
+- where several run: ("more", number, count) when the caller has used so many events of a call, and ("close", 0)
+
+Messages from the child:
+
+- any count of ("progress", 0, (fraction, activity)), then ("opened", 0, mapping with `log`: a path or None)
+- for each call: ("taken", number, None), any count of ("event", number, value) and ("progress", number, ...), and last
+  ("done", number, value) or ("error", number, (class, sentence, notes))
 """
 
 from __future__ import annotations
@@ -86,9 +92,9 @@ class _Server:
         self.session: Session | None = None
         self.calls: queue.SimpleQueue[tuple[int, bytes | Generator[Any, None, None]]] = queue.SimpleQueue()
         self.cancelled: deque[int] = deque(maxlen=MOST_CANCELLED)  # the numbers of calls that are to stop
-        self.to_pause: set[int] = set()  # the numbers of streams that are to stand aside
-        self.paused: dict[int, Generator[Any, None, None]] = {}  # streams that stand aside
-        self.pausing = threading.Lock()  # guards these two
+        self.pause_requests: set[int] = set()  # the numbers of streams that are to pause
+        self.paused: dict[int, Generator[Any, None, None]] = {}
+        self.pause_lock = threading.Lock()  # guards these two
         self.working = 0  # the number of the call at work, 0 between calls
         self.sending = threading.Lock()
 
@@ -105,7 +111,7 @@ class _Server:
                 if isinstance(work, bytes):
                     self.serve(number, work)
                 else:
-                    self.go_on(number, work)
+                    self.run_stream(number, work)
             except Exception as error:
                 self.answer("error", number, _portable(error, f"{spec.name} on {spec.runtime} failed"))
             self.working = 0
@@ -144,13 +150,13 @@ class _Server:
     def handle(self, kind: str, number: int, *values: Any) -> None:
         """Does what a message asks for, if the message is not a call."""
         if kind == "pause":
-            with self.pausing:
-                self.to_pause.add(number)
+            with self.pause_lock:
+                self.pause_requests.add(number)
             return
         if kind == "cancel":
             self.end_if_slow(number)
-        with self.pausing:
-            self.to_pause.discard(number)
+        with self.pause_lock:
+            self.pause_requests.discard(number)
             events = self.paused.pop(number, None)
         if events is not None:
             self.calls.put((number, events))
@@ -178,12 +184,12 @@ class _Server:
         with self.reporting(number):
             result = call_of(self.session, name)(*arguments, **options)
         if CALLS[name].streams:
-            self.go_on(number, result)
+            self.run_stream(number, result)
         else:
             self.answer("done", number, result)
 
-    def go_on(self, number: int, events: Generator[Any, None, None]) -> None:
-        """Sends the events of a stream until its end, or until it stands aside."""
+    def run_stream(self, number: int, events: Generator[Any, None, None]) -> None:
+        """Sends the events of a stream until its end or its next pause."""
         with self.reporting(number):
             ended = self.pass_on(number, events)
         if ended:
@@ -191,25 +197,25 @@ class _Server:
 
     def pass_on(self, number: int, events: Generator[Any, None, None]) -> bool:
         """Sends the events of a stream when its caller has room for them; returns whether the stream has ended."""
-        stands_aside = False
+        is_paused = False
         try:
             self.stop_if_cancelled(number)
             for event in events:
                 self.wait_for_room(number)
                 self.stop_if_cancelled(number)
                 self.answer("event", number, event)
-                stands_aside = self.stands_aside(number, event, events)
-                if stands_aside:
+                is_paused = self.pause_if_requested(number, event, events)
+                if is_paused:
                     return False
             return True
         finally:
-            if not stands_aside:
+            if not is_paused:
                 events.close()
-                with self.pausing:
-                    self.to_pause.discard(number)
+                with self.pause_lock:
+                    self.pause_requests.discard(number)
 
-    def stands_aside(self, number: int, event: Any, events: Generator[Any, None, None]) -> bool:
-        """Puts a stream aside if it is to be paused, and returns whether it was.
+    def pause_if_requested(self, number: int, event: Any, events: Generator[Any, None, None]) -> bool:
+        """Pauses a stream if that was requested; returns whether it is paused now.
 
         That happens only between two segments of a recording, where a `Progress` comes: the model computes nothing
         then.
@@ -217,10 +223,10 @@ class _Server:
         value = event[1] if isinstance(event, tuple) else event
         if not isinstance(value, Progress) or value.done >= value.total:
             return False
-        with self.pausing:
-            if number not in self.to_pause:
+        with self.pause_lock:
+            if number not in self.pause_requests:
                 return False
-            self.to_pause.discard(number)
+            self.pause_requests.discard(number)
             self.paused[number] = events
         return True
 
@@ -233,7 +239,7 @@ class _Server:
             raise Cancelled("the call was stopped")
 
     def reporting(self, number: int) -> contextlib.AbstractContextManager[None]:
-        """Within the block, the parent hears how far a load is."""
+        """Sends what is reported within the block to the parent: the progress of a load, or of a call."""
 
         def listener(fraction: float, activity: str) -> None:
             if number:

@@ -127,8 +127,8 @@ def test_long_call_yields_to_waiting_calls_between_its_slices() -> None:
         thread.start()
         until(lambda: turn.delays_others)
         events.append("first slice")
-        turn.let_go()
-        turn.take_back(long)
+        turn.release()
+        turn.reacquire(long)
         events.append("second slice")
         assert not turn.delays_others
         thread.join(PATIENCE)
@@ -146,9 +146,9 @@ def test_new_calls_run_before_a_yielded_call_for_a_limited_time(
     def long() -> None:
         with queue.turn(long_work, "model") as turn:
             until(lambda: turn.delays_others)
-            turn.let_go()
+            turn.release()
             yielded.set()
-            turn.take_back(long_work)
+            turn.reacquire(long_work)
             served.append("a")
 
     def short(name: str, work: Callable[[], object]) -> None:
@@ -175,14 +175,14 @@ def test_long_call_yields_processors_to_short_calls_of_other_models(monkeypatch:
     queue, long, resumed = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a")), threading.Event()
 
     def resume(turn: Turn) -> None:
-        turn.take_back(long)
+        turn.reacquire(long)
         resumed.set()
 
     with ThreadPoolExecutor() as threads, queue.turn(long, "model") as turn:
         assert not turn.delays_others
         with queue.turn(Work(visitor("b")), "other"):
             assert turn.delays_others
-            turn.let_go()
+            turn.release()
             resumption = threads.submit(resume, turn)
             assert not resumed.wait(2.5 * BEAT_SECONDS) and queue.waiting == 1
         resumption.result(PATIENCE)
@@ -194,8 +194,8 @@ def test_long_call_resumes_beside_short_calls_after_its_waiting_share(monkeypatc
     queue, long = CallQueue(LOCAL, slice_seconds=0.0, processors=1), Work(visitor("a"))
     with queue.turn(long, "model") as turn, queue.turn(Work(visitor("b")), "other"):
         assert turn.delays_others
-        turn.let_go()
-        turn.take_back(long)
+        turn.release()
+        turn.reacquire(long)
         assert queue.running == 2
 
 

@@ -5,7 +5,7 @@ fewest calls run; among equals, the one who was served longest ago. So a visitor
 who sends few.
 
 A model computes a long recording segment by segment. After a slice of time, the call of a long recording lets others go
-first, between two segments (`Turn.let_go`): the calls that wait for the same model, and, if more calls work than there
+first, between two segments (`Turn.release`): the calls that wait for the same model, and, if more calls work than there
 are processors, the short calls at work. If short calls come without a pause, the long ones still get a ninth of the
 time.
 
@@ -25,7 +25,7 @@ from typing import TypeVar
 
 from workbench.core.errors import Busy
 from workbench.core.progress import OnProgress, report
-from workbench.core.visitors import Visitor, Work, spoken_seconds
+from workbench.core.visitors import Visitor, Work, seconds_in_words
 from workbench.serving.admission.limits import Limits
 from workbench.system.processors import available_processors
 
@@ -71,11 +71,11 @@ class Turn:
         """
         return self._queue.delays_others(self._entry)
 
-    def let_go(self) -> None:
-        """Gives the right to run to a waiting call; `take_back` waits for its return."""
+    def release(self) -> None:
+        """Gives the right to run to a waiting call; `reacquire` waits for its return."""
         self._queue.pause(self._entry)
 
-    def take_back(self, work: Work, on_progress: OnProgress = report) -> None:
+    def reacquire(self, work: Work, on_progress: OnProgress = report) -> None:
         """Waits until it is this call's turn again; raises what `Work.check` raises."""
         self._queue.wait(self._entry, work, on_progress)
 
@@ -237,7 +237,7 @@ class CallQueue:
             if len(self._entries) >= limits.waiting:
                 raise Busy(
                     f"{len(self._entries)} calls wait on this server, and more are not taken; try again in about "
-                    f"{spoken_seconds(self._estimate(entry))}",
+                    f"{seconds_in_words(self._estimate(entry))}",
                     self._estimate(entry),
                 )
             self._enqueue(entry)
@@ -330,7 +330,7 @@ class CallQueue:
 
     def _waiting_message(self, entry: _Entry) -> str:
         """Returns a sentence: what a call waits for, its position in the queue, and an estimate of the time."""
-        place, remaining = 1 + self._before(entry), spoken_seconds(max(self._estimate(entry), 1.0))
+        place, remaining = 1 + self._before(entry), seconds_in_words(max(self._estimate(entry), 1.0))
         worker = self._at_work.get(entry.resource)
         other_run = (
             "other runs" if worker is None else "your other run" if worker == entry.visitor else "another visitor's run"

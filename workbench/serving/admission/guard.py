@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from workbench.core.errors import BadInput, Busy, Refused
-from workbench.core.visitors import Visitor, Work, present_work, spoken_seconds, working
+from workbench.core.visitors import Visitor, Work, current_work, seconds_in_words, working
 from workbench.serving.admission.call_queue import CallQueue
 from workbench.serving.admission.limits import LOCAL as LOCAL_LIMITS
 from workbench.serving.admission.limits import PUBLIC as PUBLIC_LIMITS
@@ -174,7 +174,7 @@ class Guard:
         """Waits in the queue for work that is not a call of one model, such as a comparison, and sets its
         deadline. Work of a kind that is `alone` is done one at a time.
         """
-        work = present_work() or Work()
+        work = current_work() or Work()
         with self.queue.turn(work, kind, alone), working(_until(work, 60 * self.limits.run_minutes)) as limited:
             yield limited
 
@@ -190,7 +190,7 @@ class Guard:
         for text in texts:
             if isinstance(text, (str, list, tuple)):
                 self.check_values(text, "the text")
-        work = present_work() or Work()
+        work = current_work() or Work()
         with self.queue.turn(work, resource, alone) as turn:
             yield _until(replace(work, turn=turn), 60 * self.limits.run_minutes)
 
@@ -259,8 +259,8 @@ class Rate:
                 if len(times) >= limit:
                     wait = times[0] + self._seconds - now
                     raise Busy(
-                        f"this server takes {limit} {self._unit} of one {source} in {spoken_seconds(self._seconds)}, "
-                        f"and there were as many; try again in {spoken_seconds(max(wait, 1.0))}",
+                        f"this server takes {limit} {self._unit} of one {source} in {seconds_in_words(self._seconds)}, "
+                        f"and there were as many; try again in {seconds_in_words(max(wait, 1.0))}",
                         wait,
                     )
                 counted.append(times)

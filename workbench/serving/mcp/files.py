@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from workbench.core.errors import BadInput
-from workbench.core.visitors import present_visitor
+from workbench.core.visitors import current_visitor
 from workbench.openai_api.errors import Refusal
 from workbench.serving.kept_files import KeptFiles, no_room_error
 from workbench.serving.routes.bodies import read_form
@@ -48,7 +48,7 @@ def upload_route(service: Service, folder_of: Callable[[], KeptFiles]) -> Route:
             if form.fields:
                 raise Refusal(f"the form has the field {form.fields[0][0]:.40}; expected one file and nothing else")
             stored_files, size = folder_of(), form.path.stat().st_size
-            folder = await asyncio.to_thread(stored_files.begin, present_visitor(), size)
+            folder = await asyncio.to_thread(stored_files.begin, current_visitor(), size)
             try:
                 await asyncio.to_thread(shutil.move, form.path, folder / file_name(form.name, form.path.name))
             except BaseException as error:

@@ -17,7 +17,7 @@ from typing import Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from workbench.core.visitors import present_visitor
+from workbench.core.visitors import current_visitor
 from workbench.live.endpointing import Endpointer, SpeechSegment
 from workbench.live.transcription import Failed, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal
@@ -42,7 +42,7 @@ async def listen(service: Service, socket: WebSocket) -> None:
     async with connection.open():
         with service.figures.live("live") as recording:
             try:
-                with service.gate.live.hold(present_visitor()):
+                with service.gate.live.hold(current_visitor()):
                     first = _json_of(await connection.receive())
                     if not isinstance(first, Mapping):
                         raise Refusal("the first message is not a JSON object; reload the page")

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import Cancelled
-from workbench.core.visitors import spoken_seconds
+from workbench.core.visitors import seconds_in_words
 from workbench.live.endpointing import DEFAULT_LIMITS, EndpointingLimits
 from workbench.live.transcription import Failed, FinalText, LiveEvent, Transcribe
 from workbench.openai_api.errors import Refusal, close_code, close_reason
@@ -226,7 +226,7 @@ class Connection:
             message = await asyncio.wait_for(self._received.get(), self._idle_seconds)
         except TimeoutError:
             raise Refusal(
-                f"nothing came for {spoken_seconds(self._idle_seconds)}, so the connection was closed", status=408
+                f"nothing came for {seconds_in_words(self._idle_seconds)}, so the connection was closed", status=408
             ) from None
         self._received_bytes -= _memory(message)
         self._changed.set()

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from workbench.core.errors import BadInput
-from workbench.core.visitors import present_visitor
+from workbench.core.visitors import current_visitor
 from workbench.live.endpointing import EndpointingLimits
 from workbench.live.transcription import FinalText, LiveEvent, LiveTranscription, PartialText, SpeechStarted
 from workbench.openai_api.errors import Refusal, error_event, new_event_id
@@ -217,7 +217,7 @@ async def realtime(service: Service, socket: WebSocket) -> None:
     async with connection.open():
         with service.figures.live("realtime") as recording:
             try:
-                with service.gate.live.hold(present_visitor()):
+                with service.gate.live.hold(current_visitor()):
                     await _converse(service, connection, recording)
             except WebSocketDisconnect:
                 raise

@@ -163,10 +163,10 @@ def test_hotwords_change_some_tokens_and_a_batch_equals_one_at_a_time(directory:
     chunks = [speech(seconds) for seconds in (2.0, 5.0, 3.0)]
     options = SeacoOptions(hotwords=tuple(f"{a} {b}" for a in "abcdefgh" for b in "abcdefgh"))
     alone = [pipeline.recognise(chunk, options).ids for chunk in chunks]
-    assert [each.ids for each in pipeline.recognise_many(chunks, options)] == alone
+    assert [each.ids for each in pipeline.recognise_batch(chunks, options)] == alone
     equally_long = [speech(3.0), speech(5.0)[-len(speech(3.0)) :], 0 * speech(3.0)]
     counted = [pipeline.recognise(chunk, options).ids for chunk in equally_long]
-    assert [each.ids for each in pipeline.recognise_many(equally_long, options)] == counted
+    assert [each.ids for each in pipeline.recognise_batch(equally_long, options)] == counted
     assert len({*map(len, counted)}) > 1
     without = [pipeline.recognise(chunk, ParaformerOptions()).ids for chunk in chunks]
     assert any(a != b for a, b in zip(alone, without, strict=True))

@@ -64,7 +64,7 @@ def test_sensevoice_decoding_on_the_device_equals_decoding_in_numpy(tmp_path: Pa
         expected = [numpy_pipeline.recognise(samples, options) for samples in chunks]
         for results in (
             [device_pipeline.recognise(samples, options) for samples in chunks],
-            device_pipeline.recognise_many(chunks, options),
+            device_pipeline.recognise_batch(chunks, options),
         ):
             for actual, reference in zip(results, expected, strict=True):
                 assert actual.ids == reference.ids and actual.text == reference.text and actual.tags == reference.tags

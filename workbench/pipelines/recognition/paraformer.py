@@ -26,8 +26,13 @@ from workbench.families.sanm.paraformer import (
 from workbench.families.sanm.seaco import Hotwords
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Differentiates
+from workbench.pipelines.recognition.batches import (
+    ComputesBatches,
+    RunsInParallel,
+    max_batch_seconds,
+    recognise_parallel,
+)
 from workbench.pipelines.recognition.recogniser import Recognition
-from workbench.pipelines.recognition.side_by_side import SideBySide, each_side_by_side, seconds_side_by_side
 from workbench.pipelines.recognition.traced import traced
 from workbench.trace.recorder import Recorder, Stages
 from workbench.trace.times import RowTimes
@@ -77,15 +82,10 @@ class ParaformerNetwork(Protocol):
 
 
 @runtime_checkable
-class DecodesMany(Protocol):
+class DecodesInBatches(ComputesBatches, Protocol):
     """A network that computes several chunks in one pass."""
 
-    @property
-    def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        ...
-
-    def decode_many(
+    def decode_batch(
         self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
     ) -> list[Decoded]:
         """Returns for each chunk's features what `ParaformerNetwork.decode` gives for one."""
@@ -141,26 +141,24 @@ class ParaformerPipeline:
         return self._recognition(decoded, options, recorder)
 
     @property
-    def seconds_at_once(self) -> float:
+    def max_batch_seconds(self) -> float:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        if isinstance(self.network, SideBySide):
-            return seconds_side_by_side(self.network)
-        return self.network.seconds_at_once if isinstance(self.network, DecodesMany) else 0.0
+        return max_batch_seconds(self.network)
 
     @property
     def pads(self) -> bool:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        return not isinstance(self.network, SideBySide)
+        return not isinstance(self.network, RunsInParallel)
 
-    def recognise_many(self, chunks: Sequence[np.ndarray], options: ParaformerOptions) -> list[Recognition]:
+    def recognise_batch(self, chunks: Sequence[np.ndarray], options: ParaformerOptions) -> list[Recognition]:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        if isinstance(self.network, SideBySide):
-            return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
-        assert isinstance(self.network, DecodesMany)
+        if isinstance(self.network, RunsInParallel):
+            return recognise_parallel(self.network, lambda samples: self.recognise(samples, options), chunks)
+        assert isinstance(self.network, DecodesInBatches)
         hotwords = self._hotwords(options)
         features = self.features.of_each(chunks, options)
-        every_decoded = self.network.decode_many(features, options.cif_residual, hotwords)
-        return [self._recognition(decoded, options) for decoded in every_decoded]
+        decoded_batch = self.network.decode_batch(features, options.cif_residual, hotwords)
+        return [self._recognition(decoded, options) for decoded in decoded_batch]
 
     def _recognition(
         self, decoded: Decoded, options: ParaformerOptions, recorder: Recorder | None = None

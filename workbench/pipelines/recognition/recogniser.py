@@ -80,7 +80,7 @@ class BatchingRecogniser(Protocol):
     """A recogniser whose runtime batches by itself: it takes as many chunks as the runtime computes at once."""
 
     @property
-    def chunks_at_once(self) -> int:
+    def max_batch_size(self) -> int:
         """The number of chunks that the runtime computes at once."""
         ...
 
@@ -90,7 +90,7 @@ class PaddingRecogniser(Protocol):
     """A recogniser that computes several chunks at once, in parallel or padded to the longest, with equal results."""
 
     @property
-    def seconds_at_once(self) -> float:
+    def max_batch_seconds(self) -> float:
         """The most seconds of one pass, with the padding; 0 if the runtime takes one chunk at a time."""
         ...
 
@@ -99,7 +99,7 @@ class PaddingRecogniser(Protocol):
         """Whether padding costs time, so that chunks of similar length should share a batch."""
         ...
 
-    def recognise_many(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
+    def recognise_batch(self, chunks: Sequence[np.ndarray], options: Any) -> list[Recognition]:
         """Returns what is said in each chunk: the result of `recognise`, except for rounding."""
         ...
 

@@ -29,8 +29,13 @@ from workbench.families.sanm.sensevoice import (
 from workbench.pipelines.ctc.head import CtcHead
 from workbench.pipelines.features import Features, front_end_times
 from workbench.pipelines.gradients import Choice, Differentiates, frames_of
+from workbench.pipelines.recognition.batches import (
+    ComputesBatches,
+    RunsInParallel,
+    max_batch_seconds,
+    recognise_parallel,
+)
 from workbench.pipelines.recognition.recogniser import Recognition
-from workbench.pipelines.recognition.side_by_side import SideBySide, each_side_by_side, seconds_side_by_side
 from workbench.pipelines.recognition.traced import traced
 from workbench.session.values import Token
 from workbench.trace.recorder import Recorder, Stages
@@ -59,15 +64,10 @@ class SenseVoiceNetwork(Protocol):
 
 
 @runtime_checkable
-class ManyLogits(Protocol):
+class LogitsInBatches(ComputesBatches, Protocol):
     """A network that computes several chunks in one pass."""
 
-    @property
-    def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        ...
-
-    def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
+    def batch_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
         """Returns the logits of each chunk's features, as `SenseVoiceNetwork.logits` gives them for one."""
         ...
 
@@ -136,28 +136,26 @@ class SenseVoicePipeline:
         return self._decoded(blocks, len(features), options)
 
     @property
-    def seconds_at_once(self) -> float:
+    def max_batch_seconds(self) -> float:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        if isinstance(self.network, SideBySide):
-            return seconds_side_by_side(self.network)
-        return self.network.seconds_at_once if isinstance(self.network, ManyLogits) else 0.0
+        return max_batch_seconds(self.network)
 
     @property
     def pads(self) -> bool:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        return not isinstance(self.network, SideBySide)
+        return not isinstance(self.network, RunsInParallel)
 
-    def recognise_many(self, chunks: Sequence[np.ndarray], options: SenseVoiceOptions) -> list[Recognition]:
+    def recognise_batch(self, chunks: Sequence[np.ndarray], options: SenseVoiceOptions) -> list[Recognition]:
         """See `workbench.pipelines.recognition.recogniser.PaddingRecogniser`."""
-        if isinstance(self.network, SideBySide):
+        if isinstance(self.network, RunsInParallel):
             if options.searches:  # the language model of a search is shared
                 return [self.recognise(samples, options) for samples in chunks]
-            return each_side_by_side(self.network, lambda samples: self.recognise(samples, options), chunks)
+            return recognise_parallel(self.network, lambda samples: self.recognise(samples, options), chunks)
         features = self.features.of_each(chunks, options)
         if isinstance(self.network, FindsBestPaths) and not options.searches:
             return self._on_device(self.network, features, options)
-        assert isinstance(self.network, ManyLogits)
-        chunk_logits = self.network.many_logits(features, query_ids(options))
+        assert isinstance(self.network, LogitsInBatches)
+        chunk_logits = self.network.batch_logits(features, query_ids(options))
         return [self._decoded([logits], len(row), options) for logits, row in zip(chunk_logits, features, strict=True)]
 
     def _on_device(

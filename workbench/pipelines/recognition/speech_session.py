@@ -111,8 +111,8 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         check_detector(model_options)
         most_chunks = getattr(model_options, "batch_size", 1)
         if isinstance(recogniser, BatchingRecogniser):
-            most_chunks = max(most_chunks, recogniser.chunks_at_once)
-        elif isinstance(recogniser, PaddingRecogniser) and recogniser.seconds_at_once:
+            most_chunks = max(most_chunks, recogniser.max_batch_size)
+        elif isinstance(recogniser, PaddingRecogniser) and recogniser.max_batch_seconds:
             most_chunks = MOST_CHUNKS
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
         audios = recordings(audios)
@@ -154,7 +154,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         if isinstance(recogniser, PaddingRecogniser):
             most_padded = MOST_PADDED if recogniser.pads else math.inf
             ends = padded_batches(
-                [chunk.seconds for chunk in chunks], most_chunks, recogniser.seconds_at_once, most_padded
+                [chunk.seconds for chunk in chunks], most_chunks, recogniser.max_batch_seconds, most_padded
             )
         else:
             ends = [*range(most_chunks, len(chunks), most_chunks), len(chunks)]
@@ -329,7 +329,7 @@ def _recognise(
 ) -> Generator[tuple[int, Event], None, list[Recognition]]:
     """Returns the recognition of each chunk; yields the text so far if the model writes token by token."""
     if isinstance(recogniser, PaddingRecogniser) and len(chunks) > 1:
-        return recogniser.recognise_many([chunk.samples for chunk in chunks], model_options)
+        return recogniser.recognise_batch([chunk.samples for chunk in chunks], model_options)
     if not isinstance(recogniser, StreamingRecogniser):
         return [recogniser.recognise(chunk.samples, model_options) for chunk in chunks]
     writing = recogniser.recognise_stream([chunk.samples for chunk in chunks], model_options)

@@ -100,12 +100,12 @@ class ParaformerGraph:
 
     @property
     def lanes(self) -> int:
-        """See `workbench.pipelines.recognition.side_by_side.SideBySide`."""
+        """See `workbench.pipelines.recognition.batches.RunsInParallel`."""
         return self._engine.lanes
 
-    def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """See `workbench.pipelines.recognition.side_by_side.SideBySide`."""
-        return self._engine.side_by_side(tasks)
+    def run_parallel(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """See `workbench.pipelines.recognition.batches.RunsInParallel`."""
+        return self._engine.run_parallel(tasks)
 
     def close(self) -> None:
         """Frees the memory."""

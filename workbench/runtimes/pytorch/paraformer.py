@@ -31,7 +31,7 @@ from workbench.runtimes.pytorch.networks.cif import CifOutput, CifPredictor
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
 from workbench.runtimes.pytorch.networks.sanm_decoder import Bias, SanmDecoder
 from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
-from workbench.runtimes.pytorch.numerics.batches import padded_rows, seconds_at_once
+from workbench.runtimes.pytorch.numerics.batches import max_batch_seconds, padded_rows
 from workbench.runtimes.pytorch.numerics.device import prepare
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -124,15 +124,15 @@ class ParaformerRunner:
         return Decoded(found, array_of(cif.alphas[0]), encoded)
 
     @property
-    def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.recognition.paraformer.DecodesMany`."""
-        return seconds_at_once(self.device)
+    def max_batch_seconds(self) -> float:
+        """See `workbench.pipelines.recognition.paraformer.DecodesInBatches`."""
+        return max_batch_seconds(self.device)
 
     @torch.inference_mode()
-    def decode_many(
+    def decode_batch(
         self, features: Sequence[np.ndarray], cif_residual: bool = False, hotwords: Hotwords = ()
     ) -> list[Decoded]:
-        """See `workbench.pipelines.recognition.paraformer.DecodesMany`."""
+        """See `workbench.pipelines.recognition.paraformer.DecodesInBatches`."""
         padded, lengths = padded_rows(features, self.device, self.kind)
         with attention_in_steps(self.kind):
             logits, cif, encoded = self.network(padded, lengths, no_tap, cif_residual, self._bias(hotwords))

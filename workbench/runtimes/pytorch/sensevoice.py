@@ -27,7 +27,7 @@ from workbench.runtimes.pytorch.inner_stages.inside import looking_inside
 from workbench.runtimes.pytorch.inner_stages.layer_maps import layers_of
 from workbench.runtimes.pytorch.networks.sanm import SanmEncoder
 from workbench.runtimes.pytorch.numerics.arithmetic import array_of, attention_in_steps
-from workbench.runtimes.pytorch.numerics.batches import padded_rows, seconds_at_once
+from workbench.runtimes.pytorch.numerics.batches import max_batch_seconds, padded_rows
 from workbench.runtimes.pytorch.numerics.device import prepare
 from workbench.runtimes.pytorch.numerics.products import FLOAT32, Arithmetic, arithmetic_of
 from workbench.runtimes.pytorch.tap import Tap, no_tap, tap_into
@@ -102,13 +102,13 @@ class SenseVoiceRunner:
         yield array_of(found[0])
 
     @property
-    def seconds_at_once(self) -> float:
-        """See `workbench.pipelines.recognition.sensevoice.ManyLogits`."""
-        return seconds_at_once(self.device)
+    def max_batch_seconds(self) -> float:
+        """See `workbench.pipelines.recognition.sensevoice.LogitsInBatches`."""
+        return max_batch_seconds(self.device)
 
     @torch.inference_mode()
-    def many_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
-        """See `workbench.pipelines.recognition.sensevoice.ManyLogits`."""
+    def batch_logits(self, features: Sequence[np.ndarray], queries: tuple[int, ...]) -> list[np.ndarray]:
+        """See `workbench.pipelines.recognition.sensevoice.LogitsInBatches`."""
         found = self._padded_logits(features, queries)
         return [array_of(row[: len(queries) + len(rows)]) for row, rows in zip(found, features, strict=True)]
 

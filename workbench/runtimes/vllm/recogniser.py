@@ -75,7 +75,7 @@ class EngineRecogniser:
         return self.engine.dtype
 
     @property
-    def chunks_at_once(self) -> int:
+    def max_batch_size(self) -> int:
         """See `BatchingRecogniser`: the number that the engine has room for; it batches by itself."""
         return self.engine.requests_at_once
 

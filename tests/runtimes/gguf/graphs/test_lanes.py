@@ -42,7 +42,9 @@ def plain(transcript: Transcript) -> Any:
 
 def test_parallel_transcripts_equal_sequential_ones(sessions: tuple[Any, Any]) -> None:
     parallel, sequential = sessions
-    assert parallel.recogniser.seconds_at_once > 0 == sequential.recogniser.seconds_at_once, "one thread has no lanes"
+    assert parallel.recogniser.max_batch_seconds > 0 == sequential.recogniser.max_batch_seconds, (
+        "one thread has no lanes"
+    )
     recordings = [(each.samples, each.sample_rate) for each in SAMPLES]
     expected = [sequential.transcribe(each) for each in recordings]
     assert [*map(plain, parallel.transcribe_batch(recordings))] == [*map(plain, expected)]
@@ -61,11 +63,11 @@ def test_parallel_lanes_keep_result_order_and_raise_errors(tmp_path: Path) -> No
     def raise_error() -> np.ndarray:
         raise BadInput("no such thing")
 
-    outputs = engine.side_by_side([lambda x=x: product(x) for x in inputs])  # type: ignore[misc]
+    outputs = engine.run_parallel([lambda x=x: product(x) for x in inputs])  # type: ignore[misc]
     assert all(np.array_equal(each, product(x)) for each, x in zip(outputs, inputs, strict=True))
     with pytest.raises(BadInput, match="no such thing"):
-        engine.side_by_side([lambda: product(inputs[0]), raise_error, lambda: product(inputs[1])])
-    assert np.array_equal(engine.side_by_side([lambda: product(inputs[0])])[0], product(inputs[0]))
+        engine.run_parallel([lambda: product(inputs[0]), raise_error, lambda: product(inputs[1])])
+    assert np.array_equal(engine.run_parallel([lambda: product(inputs[0])])[0], product(inputs[0]))
     engine.close()
     with pytest.raises(BadInput, match="is closed"):
-        engine.side_by_side([lambda: product(inputs[0])] * 2)
+        engine.run_parallel([lambda: product(inputs[0])] * 2)

@@ -74,7 +74,7 @@ def test_a_layer_equals_its_definition(engine: GraphRunner, kind: str, frames: i
 def test_a_layer_is_the_same_with_any_number_of_threads(engine: GraphRunner, kind: str) -> None:
     x = random_array(1100)
     with_three_threads = engine.run(layer(kind, x))["y"]
-    with_one_thread = engine.side_by_side([lambda: engine.run(layer(kind, x))["y"]] * 2)
+    with_one_thread = engine.run_parallel([lambda: engine.run(layer(kind, x))["y"]] * 2)
     for output in with_one_thread:
         np.testing.assert_array_equal(output, with_three_threads)
 

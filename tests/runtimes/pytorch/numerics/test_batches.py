@@ -44,13 +44,13 @@ def test_batched_chunks_equal_single_chunks(session: Any) -> None:
         pipeline.features(noise(seconds, seed=number)[0], options, None) for number, seconds in enumerate(SECONDS)
     ]
     network = pipeline.network
-    if hasattr(network, "many_logits"):
+    if hasattr(network, "batch_logits"):
         queries = (0, 1, 2, 15)
         single = [np.concatenate([*network.logits(row, queries, None)]) for row in features]
-        assert all(map(is_close, network.many_logits(features, queries), single))
+        assert all(map(is_close, network.batch_logits(features, queries), single))
         return
     single = [network.decode(row, None) for row in features]
-    batched = network.decode_many(features)
+    batched = network.decode_batch(features)
     for actual, expected in zip(batched, single, strict=True):
         assert is_close(actual.logits, expected.logits) and is_close(actual.alphas, expected.alphas)
         assert is_close(actual.encoded.numpy(), expected.encoded.numpy())
@@ -65,7 +65,7 @@ def test_chunks_of_equal_length_may_have_different_numbers_of_tokens(session: An
     quiet = np.concatenate([spoken[: len(spoken) // 2], np.zeros(len(spoken) - len(spoken) // 2, np.float32)])
     chunks, options = [quiet, spoken, 0 * spoken], pipeline.options_class()
     single = [pipeline.recognise(chunk, options) for chunk in chunks]
-    assert pipeline.recognise_many(chunks, options) == single
+    assert pipeline.recognise_batch(chunks, options) == single
     if session.model == "demo paraformer":
         assert len({len(each.ids) for each in single}) == len(chunks)
 

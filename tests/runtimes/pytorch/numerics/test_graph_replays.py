@@ -93,7 +93,7 @@ def test_cuda_graph_outputs_equal_plain_kernel_outputs(tmp_path: Path, frames: i
     rng, queries = np.random.default_rng(frames), query_ids(SenseVoiceOptions())
     for _ in range(4):  # first without a graph, then recorded, then replayed
         features = rng.normal(size=(frames, 560)).astype(np.float32)
-        [actual], [expected] = (network.many_logits([features], queries) for network in (replaying, plain))
+        [actual], [expected] = (network.batch_logits([features], queries) for network in (replaying, plain))
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
         ids = [network.best_paths([features], queries, 0, None)[0].ids for network in (replaying, plain)]
         assert (ids[0] == ids[1]).mean() > 0.99  # weights are random: some frames are near ties

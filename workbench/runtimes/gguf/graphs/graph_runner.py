@@ -54,17 +54,17 @@ class GraphRunner:
 
     @property
     def lane(self) -> Lane:
-        """The lane of this thread: with all threads, or with one thread inside `side_by_side`."""
+        """The lane of this thread: with all threads, or with one thread inside `run_parallel`."""
         found = self._lanes.current or self._main_lane
         assert found is not None, "closed"
         return found
 
     @property
     def lanes(self) -> int:
-        """How many graphs `side_by_side` computes at a time."""
+        """How many graphs `run_parallel` computes at a time."""
         return self._lanes.count
 
-    def side_by_side(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+    def run_parallel(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Calls functions that compute graphs here, as many at a time as there are threads, each with one thread.
 
         Every tensor must have been in a graph before (see `check`). Returns the results in the functions' order, equal

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from workbench.pipelines.recognition.side_by_side import MOST_LANES
+from workbench.pipelines.recognition.batches import MOST_LANES
 from workbench.runtimes.gguf.graphs.ggml import Library
 
 Result = TypeVar("Result")
@@ -53,7 +53,7 @@ class Lanes:
         return getattr(self._thread_local, "lane", None)
 
     def call(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """See `workbench.runtimes.gguf.graphs.graph_runner.GraphRunner.side_by_side`."""
+        """See `workbench.runtimes.gguf.graphs.graph_runner.GraphRunner.run_parallel`."""
         count = min(self.count, len(tasks))
         if count < 2:
             return [task() for task in tasks]

@@ -15,7 +15,7 @@ ON_CPU = 60.0  # seconds: hundreds of rows already fill the kernels, and the val
 ON_GPU = 600.0
 
 
-def seconds_at_once(device: torch.device) -> float:
+def max_batch_seconds(device: torch.device) -> float:
     """Returns how many seconds of speech a pass should have at most, with their padding."""
     return ON_CPU if device.type == "cpu" else ON_GPU
 

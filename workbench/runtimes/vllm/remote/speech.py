@@ -53,7 +53,7 @@ class RemoteRecogniser:
 
     dtype = "as the server has it"
     # As in `workbench.pipelines.recognition.recogniser.BatchingRecogniser`: the server batches by itself.
-    chunks_at_once = 32
+    max_batch_size = 32
 
     def __init__(self, client: Client, service: Service, wording: Wording):
         if not service.routes & {CHAT, TRANSCRIPTIONS}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,3 +86,11 @@ def decoding_of(options: GenerationOptions, stop_ids: tuple[int, ...], **fields:
         "seed": options.seed,
     }
     return Decoding(stop_ids, **{**chosen, **fields})  # type: ignore[arg-type]
+
+
+def padded_ids(rows: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+    """Returns at least one row of ids as an array, int64 [rows, longest], padded with `ENDED`."""
+    table = np.full((len(rows), max(map(len, rows))), ENDED, dtype=np.int64)
+    for padded_row, row in zip(table, rows, strict=True):
+        padded_row[: len(row)] = row
+    return table

@@ -18,7 +18,7 @@ from workbench.decoding.alternatives import Watch, check_alternatives, likeliest
 from workbench.decoding.beams import BeamSearch, Continuation
 from workbench.decoding.choosing import TokenSampler
 from workbench.decoding.forced_beams import ForcedBeamSearch
-from workbench.decoding.generation import ENDED, Decoding
+from workbench.decoding.generation import ENDED, Decoding, padded_ids
 from workbench.embeddings.merge import Merged
 from workbench.families.gguf_files import contains_language_model
 from workbench.families.language.directory import LanguageConfig
@@ -231,7 +231,7 @@ class LanguageModel:
                 context.clear()
                 for _ in search_passes(context, prompt.embeddings[row][prompt.attention_mask[row]], beams, choose):
                     hypotheses[row] = search.best
-                    yield _table(hypotheses)
+                    yield padded_ids(hypotheses)
         finally:
             self._give_back(context)
 
@@ -340,14 +340,6 @@ class LanguageModel:
 def _prompt_of(rows: np.ndarray) -> Merged[np.ndarray]:
     """Returns embeddings [positions, hidden] as a prompt of one row."""
     return Merged(rows[None], np.ones((1, len(rows)), bool), np.arange(len(rows))[None])
-
-
-def _table(rows: list[list[int]]) -> np.ndarray:
-    """Returns rows of ids [rows, tokens], padded with `ENDED`."""
-    table = np.full((len(rows), max(map(len, rows))), ENDED, dtype=np.int64)
-    for place, row in zip(table, rows, strict=True):
-        place[: len(row)] = row
-    return table
 
 
 def open_language(

@@ -29,7 +29,7 @@ from transformers import (
 
 from workbench.core.finite import check_logits
 from workbench.decoding.forced_beams import ForcedBeamSearch
-from workbench.decoding.generation import ENDED, Decoding
+from workbench.decoding.generation import Decoding, padded_ids
 from workbench.embeddings.merge import Merged
 from workbench.runtimes.pytorch.language_models.decoding_steps import looking_at_pass
 from workbench.runtimes.pytorch.numerics.arithmetic import keeping_float64
@@ -57,7 +57,7 @@ def beam_search(network: Any, prompt: Merged[Tensor], decoding: Decoding) -> Gen
         with contextlib.closing(_search(network, _row(prompt, row), decoding, int(limits[row]))) as steps:
             for tokens in steps:
                 hypotheses[row] = tokens[0]
-                yield _table(hypotheses)
+                yield padded_ids(hypotheses)
 
 
 def _row(prompt: Merged[Tensor], row: int) -> Merged[Tensor]:
@@ -123,7 +123,7 @@ def _search(
                 raise tokens
             if tokens is None:
                 return
-            yield _table([_until_stop(row, decoding.stop_ids) for row in tokens])
+            yield padded_ids([_until_stop(row, decoding.stop_ids) for row in tokens])
             exchange.demand.release()
     finally:
         exchange.abandoned = True
@@ -216,10 +216,3 @@ def _until_stop(row: np.ndarray, stop_ids: tuple[int, ...]) -> np.ndarray:
     """Returns a hypothesis up to its stop id, without the padding after it."""
     ends = np.flatnonzero(np.isin(row, stop_ids))
     return row[: ends[0] + 1] if len(ends) else row
-
-
-def _table(rows: list[np.ndarray]) -> np.ndarray:
-    table = np.full((len(rows), max(map(len, rows))), ENDED, dtype=np.int64)
-    for place, row in zip(table, rows, strict=True):
-        place[: len(row)] = row
-    return table

@@ -17,9 +17,7 @@ from panels.widgets.model_chooser import vocabulary_note
 from panels.widgets.templates import render
 from workbench.core.errors import BadInput, WorkbenchError
 from workbench.core.runtimes import RUNTIMES
-from workbench.families import FAMILIES
-from workbench.registry.cards import BadCard, Card
-from workbench.registry.domains import domain_name
+from workbench.registry.cards import Card
 from workbench.registry.registry import Registry, Residency
 from workbench.system.memory import size
 
@@ -178,40 +176,3 @@ def _runtime(registry: Registry, card: Card, runtime: str) -> tuple[Any, ...]:
         ("ready", "✓", "ready") if state.ready else ("fetch", "↓", "") if state.fetches else ("not", "–", "")
     )
     return css, mark, runtime_title(runtime), state.reason or word, registry.weights(card, runtime)
-
-
-def models_list(registry: Registry) -> list[dict[str, Any]]:
-    """Returns all cards as plain values: id, name, family, languages, tasks, licence, and the state of each runtime.
-
-    A runtime's state says whether it is ready and, if it opens GGUF files, which quantisations can be asked for. A
-    user's card that cannot be used is ready on no runtime, and says why.
-    """
-    listed: list[dict[str, Any]] = [
-        {
-            "id": card.id,
-            "name": card.name,
-            "family": FAMILIES[card.family].title if card.family in FAMILIES else card.family,
-            "languages": list(card.languages),
-            "domain": domain_name(card),
-            "tasks": list(card.tasks),
-            "licence": card.licence,
-            "runtimes": {runtime: _state(registry, card, runtime) for runtime in RUNTIMES},
-        }
-        for card in registry.cards()
-    ]
-    return listed + [_unusable(each) for each in registry.bad_cards() if each.id]
-
-
-def _unusable(card: BadCard) -> dict[str, Any]:
-    found = card.to_dict()
-    del found["source"]
-    found["runtimes"] = {name: {**state, "downloads": False} for name, state in found["runtimes"].items()}
-    return found
-
-
-def _state(registry: Registry, card: Card, runtime: str) -> dict[str, Any]:
-    state = registry.availability(card, runtime)
-    found: dict[str, Any] = {"ready": state.ready, "reason": state.reason, "downloads": state.fetches}
-    if RUNTIMES[runtime].opens_gguf:
-        found["quantizations"] = [each.to_dict() for each in registry.weights(card, runtime)]
-    return found

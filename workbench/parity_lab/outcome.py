@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -132,6 +132,16 @@ class LayerOutcome:
         return (f"Inside {self.layer}: {first}", *other_sentences)
 
 
+def exit_status(statuses: Iterable[str]) -> int:
+    """Returns the exit status of a command, from the status of each candidate (see `ParityRun.status`)."""
+    found = set(statuses)
+    if "beyond" in found:
+        return EXIT_BEYOND
+    if "unusable" in found:
+        return BadInput.exit_status
+    return EXIT_WITHIN if "within" in found else Unavailable.exit_status
+
+
 class ParityRun:
     """The outcomes of a run. The traces stay in files until `close`, or permanently if the user wants to keep them.
 
@@ -213,12 +223,7 @@ class ParityRun:
         It is 1 if a candidate is beyond tolerance, else 2 if one could not be used, else 0 if one is within tolerance,
         else 3, because no candidate is available.
         """
-        statuses = {each.status for each in self.outcomes}
-        if "beyond" in statuses:
-            return EXIT_BEYOND
-        if "unusable" in statuses:
-            return BadInput.exit_status
-        return EXIT_WITHIN if "within" in statuses else Unavailable.exit_status
+        return exit_status(each.status for each in self.outcomes)
 
     def to_dict(self, profiles: bool = False) -> dict[str, Any]:
         """Returns the run as plain JSON values, without arrays.

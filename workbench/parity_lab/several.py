@@ -17,14 +17,13 @@ from typing import Any
 from workbench.compare.noise.consistency import Consistency, Measurement, consistency
 from workbench.compare.weights.report import WeightReport
 from workbench.core.caller import Caller, call_directly
-from workbench.core.errors import BadInput, Unavailable
 from workbench.core.progress import OnProgress
 from workbench.core.sides import Side, read_sides
 from workbench.parity_lab.inputs import Input, with_dump
 from workbench.parity_lab.judgement.clean_spread import check_precision
 from workbench.parity_lab.kept_sessions import KeptSessions
 from workbench.parity_lab.options import USUAL, ParityOptions
-from workbench.parity_lab.outcome import EXIT_BEYOND, EXIT_WITHIN, FORMAT, Outcome, ParityRun, Status
+from workbench.parity_lab.outcome import FORMAT, Outcome, ParityRun, Status, exit_status
 from workbench.parity_lab.run import run_parity
 from workbench.parity_lab.weights import WeightChecks
 from workbench.registry.registry import Registry
@@ -150,12 +149,7 @@ class ParityRuns:
     @property
     def status(self) -> int:
         """The exit status of the command, as for one input (`ParityRun.status`)."""
-        statuses = {each.status for each in self.candidates}
-        if "beyond" in statuses:
-            return EXIT_BEYOND
-        if "unusable" in statuses:
-            return BadInput.exit_status
-        return EXIT_WITHIN if "within" in statuses else Unavailable.exit_status
+        return exit_status(each.status for each in self.candidates)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain JSON values, with the results of each input."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.compare.weights.report import WeightReport
 from workbench.compare.weights.tensor import WeightDifference, weight_difference
-from workbench.compare.weights.token_table import RowReader, Table, table_difference
+from workbench.compare.weights.token_table import Table, table_difference
 from workbench.conversion import LAYOUTS
 from workbench.conversion.checkpoint import plans_of
 from workbench.conversion.plan import Plan, PlannedTensor, Value
@@ -82,9 +82,7 @@ def _tensor_difference(
         return _large_difference(tensor, file, planned)
 
     def other_tensors() -> Iterator[tuple[str, np.ndarray]]:
-        for each in planned.values():
-            if each.shape == tensor.shape and each.name != tensor.name:
-                yield each.name, _values(each)
+        return ((each.name, _values(each)) for each in _others_of_shape(tensor, planned))
 
     stored = file.array(tensor.name).reshape(shape)
     difference = weight_difference(tensor.name, _values(tensor), stored, info.type, other_tensors)
@@ -103,13 +101,14 @@ def _large_difference(
         file.let_go(info.offset, info.nbytes)
         return rows
 
-    def others() -> Iterator[tuple[str, RowReader]]:
-        for each in planned.values():
-            if each.shape == tensor.shape and each.name != tensor.name:
-                yield each.name, each.rows
-
     rows, width = tensor.shape
-    return table_difference(Table(tensor.name, (rows, width), tensor.rows, stored, info.type), others())
+    others = ((each.name, each.rows) for each in _others_of_shape(tensor, planned))
+    return table_difference(Table(tensor.name, (rows, width), tensor.rows, stored, info.type), others)
+
+
+def _others_of_shape(tensor: PlannedTensor, planned: Mapping[str, PlannedTensor]) -> Iterator[PlannedTensor]:
+    """Yields the other tensors of the same shape, with which a converter may have exchanged this one."""
+    return (each for each in planned.values() if each.shape == tensor.shape and each.name != tensor.name)
 
 
 def _values(tensor: PlannedTensor) -> np.ndarray:

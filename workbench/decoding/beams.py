@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.core.softmax import log_softmax
 from workbench.decoding.choosing import forbid, penalise
 from workbench.decoding.generation import Decoding
 
@@ -95,10 +96,7 @@ class BeamSearch:
 
     def _next_scores(self, logits: np.ndarray) -> np.ndarray:
         """Returns the scores of all continuations [beams, vocabulary]."""
-        exact = logits.astype(np.float64)
-        exact -= exact.max(axis=1, keepdims=True)
-        exact -= np.log(np.exp(exact).sum(axis=1, keepdims=True))
-        scores = exact.astype(np.float32)
+        scores = log_softmax(logits.astype(np.float64)).astype(np.float32)
         if self.decoding.repetition_penalty != 1.0:
             penalise(scores, self._tokens, self.decoding.repetition_penalty)
         if self._tokens.shape[1] < self.decoding.min_new_tokens:

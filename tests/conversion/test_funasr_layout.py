@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-import yaml
 
 pytest.importorskip("onnx", reason="needs the onnx package")
 
 from tests.conversion.reading import Read, assert_holds, converted_file, flat
 from tests.conversion.test_fsmn_vad import funasr_directory
 from tests.runtimes.pytorch.test_fsmn_vad import SMALL
+from tests.support.tiny_checkpoints import change_config
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion.checkpoint import plans_of
 from workbench.core.errors import BadInput
@@ -155,11 +156,13 @@ def test_model_that_the_funasr_runtime_cannot_run_gets_a_note(tmp_path: Path) ->
     assert "other times and thresholds" in notes(funasr_directory(tmp_path / "vad"), "fsmn_vad")
     tiny = tiny_funasr_nano(tmp_path / "tiny")
     assert notes(tiny, "funasr_nano") == ""
-    config = yaml.safe_load((tiny / "config.yaml").read_text())
-    config["audio_encoder_conf"]["kernel_size"] = 4
-    config["dataset_conf"] = {"do_think": False}
-    config["frontend_conf"] |= {"snip_edges": False, "upsacle_samples": False}
-    (tiny / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def change(config: dict[str, Any]) -> None:
+        config["audio_encoder_conf"]["kernel_size"] = 4
+        config["dataset_conf"] = {"do_think": False}
+        config["frontend_conf"] |= {"snip_edges": False, "upsacle_samples": False}
+
+    change_config(tiny, change)
     tensors = torch.load(tiny / "model.pt", weights_only=True)
     torch.save({n: v[..., :4] if "fsmn_block" in n else v for n, v in tensors.items()}, tiny / "model.pt")
     note = notes(tiny, "funasr_nano")

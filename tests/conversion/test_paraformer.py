@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from tests.conversion.reading import assert_holds, converted_file, flat
-from tests.support.tiny_checkpoints import drawn_tensors, tiny_paraformer
+from tests.support.tiny_checkpoints import change_config, drawn_tensors, tiny_paraformer
 from workbench.audio.cmvn import read_am_mvn
 from workbench.families.sanm.paraformer import read_paraformer
 from workbench.formats.quantization import TYPES
@@ -20,10 +19,12 @@ from workbench.runtimes.pytorch.paraformer import ParaformerNetwork
 
 def write_changed(directory: Path, **changes: Any) -> Path:
     """The tiny checkpoint with another configuration, and weights for it."""
-    config = yaml.safe_load((tiny_paraformer(directory) / "config.yaml").read_text())
-    for name, value in changes.items():
-        config[name] = {**config[name], **value} if isinstance(value, dict) else value
-    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+
+    def change(config: dict[str, Any]) -> None:
+        for name, value in changes.items():
+            config[name] = {**config[name], **value} if isinstance(value, dict) else value
+
+    change_config(tiny_paraformer(directory), change)
     model = read_paraformer(directory)
     network = ParaformerNetwork(model.encoder, model.predictor, model.decoder, len(model.vocabulary))
     torch.save(drawn_tensors(network, 1), directory / "model.pt")

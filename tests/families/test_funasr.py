@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.support.tiny_checkpoints import tiny_paraformer, tiny_sensevoice
+from tests.support.tiny_checkpoints import change_config, tiny_paraformer, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.families import family_of
 from workbench.families.funasr import is_funasr_directory, read_checkpoint
@@ -22,14 +21,6 @@ Config = dict[str, Any]
 FAMILIES = pytest.mark.parametrize(
     ("write", "read"), [(tiny_sensevoice, read_sensevoice), (tiny_paraformer, read_paraformer)]
 )
-
-
-def edit(directory: Path, change: Callable[[Config], object]) -> None:
-    """Changes config.yaml."""
-    path = directory / "config.yaml"
-    config = yaml.safe_load(path.read_text())
-    change(config)
-    path.write_text(yaml.safe_dump(config))
 
 
 def configuration(directory: Path, metas: Any) -> None:
@@ -62,7 +53,7 @@ def test_default_file_names_are_used_without_configuration_json(directory: Path)
 
 
 def test_configuration_json_takes_precedence_over_yaml_and_default_names(directory: Path) -> None:
-    edit(directory, lambda config: config["frontend_conf"].update(cmvn_file=None, dither=0.5))
+    change_config(directory, lambda config: config["frontend_conf"].update(cmvn_file=None, dither=0.5))
     for name in ("am.mvn", "other.mvn", "other.pt"):
         (directory / name).touch()
     configuration(
@@ -106,7 +97,7 @@ def test_configuration_json_stays_inside_the_directory(name: str, key: str, dire
 def test_training_output_uses_the_cmvn_file_of_its_yaml(directory: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "published.mvn"
     elsewhere.touch()
-    edit(directory, lambda config: config["frontend_conf"].update(cmvn_file=str(elsewhere)))
+    change_config(directory, lambda config: config["frontend_conf"].update(cmvn_file=str(elsewhere)))
     configuration(directory, {"config": "config.yaml", "frontend_conf": {"cmvn_file": "am.mvn"}})
     assert read_checkpoint(directory).file("frontend_conf", "cmvn_file") == elsewhere
 
@@ -139,7 +130,7 @@ def test_configuration_json_without_files_uses_default_names(metas: Any, directo
 
 
 def test_unknown_weights_path_falls_back_to_model_pt(directory: Path) -> None:
-    edit(directory, lambda config: config.update(init_param="/nfs/training/exp/model.pt.best"))
+    change_config(directory, lambda config: config.update(init_param="/nfs/training/exp/model.pt.best"))
     configuration(directory, {"config": "config.yaml"})
     assert read_checkpoint(directory).weights == directory / "model.pt"
 
@@ -147,7 +138,7 @@ def test_unknown_weights_path_falls_back_to_model_pt(directory: Path) -> None:
 def test_training_output_has_its_own_weights_not_those_that_it_began_with(directory: Path, tmp_path: Path) -> None:
     elsewhere, best = tmp_path / "base.pt", directory / "model.pt.best"
     elsewhere.touch()
-    edit(directory, lambda config: config.update(init_param=str(elsewhere)))
+    change_config(directory, lambda config: config.update(init_param=str(elsewhere)))
     assert read_checkpoint(directory).weights == directory / "model.pt"
     (directory / "model.pt").unlink()
     assert read_checkpoint(directory).weights == elsewhere
@@ -156,7 +147,7 @@ def test_training_output_has_its_own_weights_not_those_that_it_began_with(direct
     with pytest.raises(BadInput) as error:
         read_checkpoint(directory)
     assert sentence(error).endswith("model.safetensors in it; rename one of model.pt.best, model.pt.ep1")
-    edit(directory, lambda config: config.update(init_param=str(best)))
+    change_config(directory, lambda config: config.update(init_param=str(best)))
     assert read_checkpoint(directory).weights == best
 
 
@@ -222,9 +213,9 @@ def test_damaged_configuration_json_is_refused(content: str, directory: Path) ->
 
 
 def test_names_too_long_for_a_file_are_those_of_missing_files(directory: Path) -> None:
-    edit(directory, lambda config: config.update({"init_param": "w" * 400}))
+    change_config(directory, lambda config: config.update({"init_param": "w" * 400}))
     assert read_checkpoint(directory).weights.name == "model.pt"
-    edit(directory, lambda config: config["frontend_conf"].update({"cmvn_file": "c" * 400}))
+    change_config(directory, lambda config: config["frontend_conf"].update({"cmvn_file": "c" * 400}))
     (directory / "am.mvn").unlink(missing_ok=True)
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
@@ -250,7 +241,7 @@ def test_weights_may_be_a_safetensors_file(directory: Path) -> None:
 
 
 def test_missing_cmvn_file_named_in_config_yaml_is_refused(directory: Path) -> None:
-    edit(directory, lambda config: config["frontend_conf"].update(cmvn_file="gone.mvn"))
+    change_config(directory, lambda config: config["frontend_conf"].update(cmvn_file="gone.mvn"))
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
     assert "names frontend_conf.cmvn_file = gone.mvn, and there is no such file" in sentence(error)
@@ -258,7 +249,7 @@ def test_missing_cmvn_file_named_in_config_yaml_is_refused(directory: Path) -> N
 
 @pytest.mark.parametrize("section", ["encoder_conf", "frontend_conf", "model_conf", "tokenizer_conf"])
 def test_config_sections_that_are_not_mappings_are_refused(section: str, directory: Path) -> None:
-    edit(directory, lambda config: config.update({section: "none"}))
+    change_config(directory, lambda config: config.update({section: "none"}))
     configuration(directory, {"config": "config.yaml"})
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
@@ -291,7 +282,7 @@ def test_invalid_encoder_values_are_refused(
     key: str, value: Any, message: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     checkpoint = write(tmp_path / "it")
-    edit(checkpoint, lambda config: config["encoder_conf"].update({key: value}))
+    change_config(checkpoint, lambda config: config["encoder_conf"].update({key: value}))
     with pytest.raises(BadInput) as error:
         read(checkpoint)
     assert message in sentence(error)
@@ -299,7 +290,7 @@ def test_invalid_encoder_values_are_refused(
 
 @pytest.mark.parametrize("key", ["output_size", "attention_heads", "linear_units", "num_blocks"])
 def test_missing_encoder_dimensions_are_refused(key: str, directory: Path) -> None:
-    edit(directory, lambda config: config["encoder_conf"].pop(key))
+    change_config(directory, lambda config: config["encoder_conf"].pop(key))
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
     assert f"encoder_conf.{key} in config.yaml is missing; expected a whole number" in sentence(error)
@@ -311,14 +302,14 @@ def test_frames_that_leave_no_room_for_positions_are_refused(
     bands: int, stacked: int, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     it = write(tmp_path / "it")
-    edit(it, lambda config: config["frontend_conf"].update({"n_mels": bands, "lfr_m": stacked}))
+    change_config(it, lambda config: config["frontend_conf"].update({"n_mels": bands, "lfr_m": stacked}))
     with pytest.raises(BadInput) as error:
         read(it)
     assert f"n_mels and lfr_m in config.yaml give {bands * stacked} values per frame" in sentence(error)
 
 
 def test_memory_with_an_even_kernel_may_look_back_only(directory: Path) -> None:
-    edit(directory, lambda config: config["encoder_conf"].update({"kernel_size": 6, "sanm_shfit": 3}))
+    change_config(directory, lambda config: config["encoder_conf"].update({"kernel_size": 6, "sanm_shfit": 3}))
     assert read_sensevoice(directory).encoder.sanm_shift == 3
 
 
@@ -329,10 +320,10 @@ def test_tokens_may_be_listed_in_the_configuration(
     it = write(tmp_path / "it")
     pieces = list(read(it).vocabulary.pieces)
     (it / "tokens.json").unlink()
-    edit(it, lambda config: config.update({"tokenizer_conf": {"token_list": pieces}}))
+    change_config(it, lambda config: config.update({"tokenizer_conf": {"token_list": pieces}}))
     assert list(read(it).vocabulary.pieces) == pieces
     for value, says in (([1, 2], "token_list in it/config.yaml is not a list of tokens"), ({}, "is {}; expected the")):
-        edit(it, lambda config, value=value: config.update({"tokenizer_conf": {"token_list": value}}))
+        change_config(it, lambda config, value=value: config.update({"tokenizer_conf": {"token_list": value}}))
         with pytest.raises(BadInput) as error:
             read(it)
         assert says in sentence(error)
@@ -340,7 +331,7 @@ def test_tokens_may_be_listed_in_the_configuration(
 
 @pytest.mark.parametrize("name", [None, "WavFrontend", "wav_frontend", "WavFrontendOnline"])
 def test_known_frontend_names_are_accepted(name: str | None, directory: Path) -> None:
-    edit(directory, lambda config: config.update(frontend=name, normalize=None))
+    change_config(directory, lambda config: config.update(frontend=name, normalize=None))
     assert read_sensevoice(directory).frontend.width == 560
 
 
@@ -361,14 +352,14 @@ def test_unsupported_frontend_settings_are_refused(
     key: str, value: Any, message: str, write: Callable[[Path], Path], read: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     checkpoint = write(tmp_path / "it")
-    edit(checkpoint, lambda config: config.update({key: value}))
+    change_config(checkpoint, lambda config: config.update({key: value}))
     with pytest.raises(BadInput) as error:
         read(checkpoint)
     assert message in sentence(error)
 
 
 def test_config_of_another_model_is_refused(directory: Path) -> None:
-    edit(directory, lambda config: config.update(model="Whisper"))
+    change_config(directory, lambda config: config.update(model="Whisper"))
     with pytest.raises(BadInput) as error:
         read_sensevoice(directory)
     assert "is for model 'Whisper'; expected SenseVoiceSmall" in sentence(error)
@@ -378,7 +369,7 @@ def test_config_of_another_model_is_refused(directory: Path) -> None:
 
 @pytest.mark.parametrize("model", [None, 7, ["SenseVoiceSmall"], {"a": 1}])
 def test_model_name_that_is_not_a_known_string_is_refused(model: Any, directory: Path) -> None:
-    edit(directory, lambda config: config.update(model=model))
+    change_config(directory, lambda config: config.update(model=model))
     assert not is_funasr_directory(directory, ("SenseVoiceSmall", "Paraformer"))
     with pytest.raises(BadInput):
         family_of(directory)

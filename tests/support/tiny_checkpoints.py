@@ -6,7 +6,7 @@ What such a model hears is nonsense, but the same nonsense every time.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +129,14 @@ def claiming_checkpoints(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         add_weight_bytes(tiny_sensevoice(folder / name), 1 << 30)
     monkeypatch.chdir(folder)
     return names
+
+
+def change_config(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Changes `config.yaml`: `change` gets its content."""
+    path = directory / "config.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    change(config)
+    path.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
 
 
 def noise(seconds: float, rate: int = 16000, seed: int = 1) -> tuple[np.ndarray, int]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from tests.reference.checkpoints import ODD_PARAFORMER, write_paraformer
-from tests.support.tiny_checkpoints import noise, tiny_paraformer
+from tests.support.tiny_checkpoints import change_config, noise, tiny_paraformer
 from workbench.core.errors import BadInput
 from workbench.families.sanm.paraformer import (
     LONGEST_TOKEN_FRAMES,
@@ -117,13 +115,6 @@ def open_pipeline(directory: Path) -> ParaformerPipeline:
     return open_paraformer(read_paraformer(directory), CPU)
 
 
-def edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    path = directory / "config.yaml"
-    config = yaml.safe_load(path.read_text())
-    change(config)
-    path.write_text(yaml.safe_dump(config))
-
-
 @pytest.mark.parametrize(
     ("section", "key", "value", "message"),
     [
@@ -166,7 +157,7 @@ def test_invalid_configuration_values_are_refused(
     section: str | None, key: str, value: Any, message: str, tmp_path: Path
 ) -> None:
     directory = tiny_paraformer(tmp_path / "it")
-    edit(directory, lambda config: (config[section] if section else config).update({key: value}))
+    change_config(directory, lambda config: (config[section] if section else config).update({key: value}))
     with pytest.raises(BadInput) as error:
         read_paraformer(directory)
     assert message in str(error.value) and "\n" not in str(error.value)
@@ -184,14 +175,14 @@ def test_markers_are_known_by_their_ids(model_conf: dict[str, Any], written: lis
     directory = tiny_paraformer(tmp_path / "it")
     names = ["<blk>", "<sos>", "<eos>", "three", "four", "five", "<unk>", "<sos/eos>"]
     (directory / "tokens.json").write_text(json.dumps(names))
-    edit(directory, lambda config: config.update({"model_conf": model_conf}))
+    change_config(directory, lambda config: config.update({"model_conf": model_conf}))
     vocabulary = read_paraformer(directory).vocabulary
     assert [token.text for token in timed_tokens(range(len(names)), vocabulary, None)] == written
 
 
 def test_missing_input_layer_means_convolutions_and_is_refused(tmp_path: Path) -> None:
     directory = tiny_paraformer(tmp_path / "it")
-    edit(directory, lambda config: config["encoder_conf"].pop("input_layer"))
+    change_config(directory, lambda config: config["encoder_conf"].pop("input_layer"))
     with pytest.raises(BadInput, match=r"encoder_conf.input_layer in config.yaml is missing.*only 'pe' is supported"):
         read_paraformer(directory)
 
@@ -199,7 +190,7 @@ def test_missing_input_layer_means_convolutions_and_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize("change", [{"upsample_type": "cnn_attn"}, {"upsample_times": 0}, {"smooth_factor2": None}])
 def test_invalid_cif_v3_timestamp_head_values_are_refused(change: dict[str, Any], tmp_path: Path) -> None:
     directory = write_paraformer(tmp_path / "it", ODD_PARAFORMER, predictor="CifPredictorV3")
-    edit(directory, lambda config: config["predictor_conf"].update(change))
+    change_config(directory, lambda config: config["predictor_conf"].update(change))
     with pytest.raises(BadInput, match=rf"predictor_conf\.{next(iter(change))} in config\.yaml is"):
         read_paraformer(directory)
 
@@ -224,7 +215,7 @@ def test_training_tensors_are_ignored_and_hotword_tensors_only_for_seaco(tmp_pat
     torch.save(state, directory / "model.pt")
     with pytest.raises(BadInput, match=r"has tensor bias_encoder\.weight_ih_l0"):
         open_pipeline(directory)
-    edit(directory, lambda config: config.update(model="SeacoParaformer"))
+    change_config(directory, lambda config: config.update(model="SeacoParaformer"))
     open_pipeline(directory)
 
 

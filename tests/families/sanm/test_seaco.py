@@ -12,6 +12,7 @@ import torch
 import yaml
 
 from tests.reference.checkpoints import SMALL_PARAFORMER, write_paraformer
+from tests.support.tiny_checkpoints import change_config
 from workbench.core.errors import BadInput
 from workbench.families import FAMILIES
 from workbench.families.sanm.decoder import DecoderConfig
@@ -179,9 +180,10 @@ def test_only_hotwords_need_the_file_of_segments(content: bytes | None, tmp_path
     directory = write_paraformer(tmp_path / "it", SMALL_PARAFORMER, seaco={})
     (directory / "configuration.json").unlink()
     (directory / "seg_dict").unlink()
-    config = yaml.safe_load((directory / "config.yaml").read_text())
-    config["tokenizer_conf"] = {**(config.get("tokenizer_conf") or {}), "seg_dict_file": "pieces"}
-    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    tokenizer_conf = {"seg_dict_file": "pieces"}
+    change_config(
+        directory, lambda config: config.update(tokenizer_conf=(config.get("tokenizer_conf") or {}) | tokenizer_conf)
+    )
     if content is not None:
         (directory / "pieces").write_bytes(content)
     model = read_paraformer(directory)

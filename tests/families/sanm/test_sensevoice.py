@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reference.checkpoints import am_mvn
 from tests.reference.vocabularies import trained_pieces
-from tests.support.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.tiny_checkpoints import change_config, noise, tiny_sensevoice
 from workbench.core.errors import BadInput
 from workbench.decoding.ctc import CtcToken, collapse
 from workbench.families.sanm.sensevoice import (
@@ -127,8 +126,7 @@ def test_two_sentencepiece_models_need_a_configuration_that_names_one(tmp_path: 
         BadInput, match=r"it has several SentencePiece models, one\.bpe\.model and two\.bpe\.model; exp"
     ):
         read_sensevoice(directory)
-    config = yaml.safe_load((directory / "config.yaml").read_text())
-    (directory / "config.yaml").write_text(yaml.safe_dump({**config, "tokenizer_conf": {"bpemodel": "two.bpe.model"}}))
+    change_config(directory, lambda config: config.update(tokenizer_conf={"bpemodel": "two.bpe.model"}))
     assert len(read_sensevoice(directory).vocabulary) == 421
 
 
@@ -150,9 +148,7 @@ def test_vocabulary_of_wrong_size_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("blank", [-1, 10**6, "0", 0.5])
 def test_blank_id_outside_the_vocabulary_is_refused(blank: object, tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
-    config = yaml.safe_load((directory / "config.yaml").read_text())
-    config["model_conf"] = {"blank_id": blank}
-    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    change_config(directory, lambda config: config.update(model_conf={"blank_id": blank}))
     with pytest.raises(BadInput, match=r"model_conf\.blank_id in config\.yaml is"):
         read_sensevoice(directory)
 

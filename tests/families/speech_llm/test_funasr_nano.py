@@ -14,6 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.tiny_checkpoints import change_config
 from tests.support.tiny_funasr_nano import LANGUAGE_DIRECTORY, STOPS, add_ctc_branch, tiny_funasr_nano
 from tests.support.tiny_language import change_json
 from workbench.core.errors import BadInput
@@ -143,18 +144,17 @@ def test_a_checkpoint_is_recognised_and_read(directory: Path, model: FunasrNanoM
 
 def test_language_model_path_of_another_machine_is_resolved_in_the_checkpoint(tmp_path: Path) -> None:
     tiny_funasr_nano(tmp_path / "m")
-    edit(tmp_path / "m", "llm_conf", init_param_path=f"/home/somebody/models/{LANGUAGE_DIRECTORY}")
+    edit_section(tmp_path / "m", "llm_conf", init_param_path=f"/home/somebody/models/{LANGUAGE_DIRECTORY}")
     assert read_funasr_nano(tmp_path / "m").language.directory == tmp_path / "m" / LANGUAGE_DIRECTORY
 
 
-def edit(directory: Path, section: str, **changes: Any) -> None:
+def edit_section(directory: Path, section: str, **changes: Any) -> None:
     """Changes a section of `config.yaml`; None removes an entry."""
-    import yaml
 
-    path = directory / "config.yaml"
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    config[section] = {key: value for key, value in {**config[section], **changes}.items() if value is not None}
-    path.write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+    def change(config: dict[str, Any]) -> None:
+        config[section] = {key: value for key, value in {**config[section], **changes}.items() if value is not None}
+
+    change_config(directory, change)
 
 
 def without_language(directory: Path) -> None:
@@ -181,28 +181,28 @@ def model_name(directory: Path) -> None:
             r"configuration and the tokenizer",
         ),
         (
-            lambda path: edit(path, "llm_conf", init_param_path=None),
+            lambda path: edit_section(path, "llm_conf", init_param_path=None),
             r"llm_conf\.init_param_path in m/config\.yaml names no language model directory",
         ),
         (
-            lambda path: edit(path, "audio_adaptor_conf", encoder_dim=512),
+            lambda path: edit_section(path, "audio_adaptor_conf", encoder_dim=512),
             r"audio_adaptor_conf\.encoder_dim is 512 and the encoder is 16 wide; expected the same",
         ),
         (
-            lambda path: edit(path, "audio_adaptor_conf", llm_dim=1024),
+            lambda path: edit_section(path, "audio_adaptor_conf", llm_dim=1024),
             r"audio_adaptor_conf\.llm_dim is 1024 and the language model in Qwen3-tiny is 32 wide; expected the same",
         ),
         (
-            lambda path: edit(path, "audio_adaptor_conf", attention_heads=5),
+            lambda path: edit_section(path, "audio_adaptor_conf", attention_heads=5),
             r"audio_adaptor_conf\.llm_dim 32 is not a multiple of 5 attention heads",
         ),
         (
-            lambda path: edit(path, "audio_adaptor_conf", downsample_rate=2, use_low_frame_rate=False),
+            lambda path: edit_section(path, "audio_adaptor_conf", downsample_rate=2, use_low_frame_rate=False),
             r"audio_adaptor_conf\.downsample_rate in m/config\.yaml is 2 without use_low_frame_rate; expected 1, as "
             r"FunASR's prompt has more positions for speech than this adaptor has rows",
         ),
         (
-            lambda path: edit(path, "audio_adaptor_conf", downsample_rate=9),
+            lambda path: edit_section(path, "audio_adaptor_conf", downsample_rate=9),
             r"audio_adaptor_conf\.downsample_rate in m/config\.yaml is 9 with use_low_frame_rate; expected at most 8, ",
         ),
         (without_end, r"the tokenizer in Qwen3-tiny has no token <\|im_end\|>, which ends a transcript"),

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from tests.reference.checkpoints import EncoderSize, SenseVoiceSize, write_sensevoice
 from tests.support.gguf_encoders import cosine
 from tests.support.gguf_files import funasr_sensevoice, random_cmvn
-from tests.support.tiny_checkpoints import noise, tiny_sensevoice
+from tests.support.tiny_checkpoints import change_config, noise, tiny_sensevoice
 from workbench.audio.read import read
 from workbench.conversion import sensevoice, writer
 from workbench.core.errors import BadInput
@@ -158,9 +157,7 @@ def test_published_width_matches_pytorch_on_44_seconds_of_speech(tmp_path: Path)
 
 def test_encoder_without_second_stage_keeps_the_norm_of_that_stage(tmp_path: Path) -> None:
     directory = tiny_sensevoice(tmp_path / "it")
-    config = yaml.safe_load((directory / "config.yaml").read_text())
-    config["encoder_conf"]["tp_blocks"] = 0
-    (directory / "config.yaml").write_text(yaml.safe_dump(config))
+    change_config(directory, lambda config: config["encoder_conf"].update(tp_blocks=0))
     tensors = torch.load(directory / "model.pt", weights_only=True)
     tensors_without_stage = {name: value for name, value in tensors.items() if "tp_encoders" not in name}
     torch.save(tensors_without_stage, directory / "model.pt")

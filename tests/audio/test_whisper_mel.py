@@ -6,20 +6,15 @@ import numpy as np
 import pytest
 import transformers
 
+from tests.support.sound_files import wavering_noise
 from workbench.audio.whisper_mel import WhisperMel, mel_bank
-
-
-def recording(count: int) -> np.ndarray:
-    """Noise with a slow loudness curve and an offset."""
-    loud = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
-    return (np.random.default_rng(count).normal(0, 1, count) * loud + 0.01).astype(np.float32)
 
 
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize(("count", "bins"), [(201, 80), (4960, 128), (16_001, 40), (480_000, 80)])
 def test_whisper_mel_equals_transformers_features(count: int, bins: int, normalise: bool) -> None:
     extractor = transformers.WhisperFeatureExtractor(feature_size=bins)
-    samples = recording(count)
+    samples = wavering_noise(count)
     options = {"padding": "longest", "truncation": False, "do_normalize": normalise, "return_tensors": "np"}
     expected = extractor(samples, sampling_rate=16000, **options)["input_features"][0].T
     features = WhisperMel(bins, 160, 400, normalise)(samples)
@@ -29,7 +24,7 @@ def test_whisper_mel_equals_transformers_features(count: int, bins: int, normali
 
 def test_whisper_mel_equals_transformers_with_another_hop_and_fft_size() -> None:
     extractor = transformers.WhisperFeatureExtractor(feature_size=20, hop_length=100, n_fft=512)
-    samples = recording(5000)
+    samples = wavering_noise(5000)
     expected = extractor(samples, sampling_rate=16000, padding="longest", truncation=False, return_tensors="np")
     np.testing.assert_allclose(WhisperMel(20, 100, 512, False)(samples), expected["input_features"][0].T, atol=2e-5)
 

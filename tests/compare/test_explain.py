@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.layers import HEAD, HEADS, WIDTH, rms, softmax, stages, turned
+from tests.support.layers import HEAD, HEADS, WIDTH, attention_weights, rms, stages, turned
 from workbench.compare import Tolerances, compare, find_preset, judge, noise_or_bug, to_dict
 from workbench.compare.explain import explain, with_hints
 from workbench.compare.guesses.functions import ACTIVATIONS
@@ -134,13 +134,17 @@ def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: st
     "weights, kind, sentence",
     [
         (
-            lambda q, k: _weights(q, k, scale=1.0),
+            lambda q, k: attention_weights(q, k, scale=1.0),
             "scale of scores",
             "the scores are 2.8284 times the reference's, as w",
         ),
-        (lambda q, k: _weights(q, k, sees=1), "mask", "sees 19 pairs of query and key that the reference hides"),
         (
-            lambda q, k: _weights(q, k)[[1, 0, 2, 3]],
+            lambda q, k: attention_weights(q, k, sees=1),
+            "mask",
+            "sees 19 pairs of query and key that the reference hides",
+        ),
+        (
+            lambda q, k: attention_weights(q, k)[[1, 0, 2, 3]],
             "rows permuted",
             "heads 0, 1 hold what the reference has in heads 1",
         ),
@@ -149,11 +153,6 @@ def test_a_wrong_step_inside_a_layer_is_explained(step: str, does: Any, part: st
 def test_wrong_attention_weights_are_explained(weights: Any, kind: str, sentence: str) -> None:
     hint = hint_of(stages(noise=1e-7, attention__weights=weights))
     assert hint is not None and hint.kind == kind and sentence in hint.sentence
-
-
-def _weights(q: np.ndarray, k: np.ndarray, scale: float = HEAD**-0.5, sees: int = 0) -> np.ndarray:
-    scores = np.einsum("qhd,khd->hqk", q, k) * scale
-    return softmax(np.where(np.tril(np.ones(scores.shape[1:], bool), sees), scores, -np.inf))
 
 
 def test_stages_one_too_late_are_distinguished_from_a_missing_layer() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from workbench.formats.gguf_file import GgufFile, read_gguf
+from workbench.trace.trace import Trace
 
 EXACT = ("norm", "fsmn_block", "depthwise_conv", "pos_bias")  # parts of names; matrices beside them are quantised
 
@@ -43,3 +44,14 @@ def cosine(x: np.ndarray, y: np.ndarray) -> float:
     assert x.shape == y.shape
     a, b = (np.asarray(values, dtype=np.float64).ravel() for values in (x, y))
     return float(a @ b / np.sqrt((a @ a) * (b @ b)))
+
+
+def assert_traces_agree(trace: Trace, expected: Trace) -> None:
+    """The same stages, ids and texts, and values that differ by rounding."""
+    assert list(trace) == list(expected)
+    for stage in expected:
+        if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens", "prompt.text"):
+            np.testing.assert_array_equal(trace[stage], expected[stage])
+        else:
+            tolerance = 1e-3 * np.abs(expected[stage]).max()
+            np.testing.assert_allclose(trace[stage], expected[stage], rtol=1e-3, atol=tolerance, err_msg=stage)

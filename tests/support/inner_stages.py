@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from tests.support.tiny_checkpoints import noise, tiny_paraformer, tiny_sensevoice
@@ -78,3 +79,9 @@ def layers_of(session: Any) -> dict[str, tuple[nn.Module, LayerMap]]:
     return {
         f"{stack}.{number}": (layer, places) for stack, layers, places in stacks for number, layer in enumerate(layers)
     }
+
+
+def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference, relative to the largest magnitude where that is above 1."""
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).max() / max(1.0, np.abs(expected).max()))

@@ -36,7 +36,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return np.asarray(found / found.sum(axis=-1, keepdims=True))
 
 
-def attended(q: np.ndarray, k: np.ndarray, scale: float = HEAD**-0.5, sees: int = 0) -> np.ndarray:
+def attention_weights(q: np.ndarray, k: np.ndarray, scale: float = HEAD**-0.5, sees: int = 0) -> np.ndarray:
     """Weights [heads, queries, keys]; `sees` more keys than the causal mask shows."""
     scores = np.einsum("qhd,khd->hqk", q, k) * scale
     return softmax(np.where(np.tril(np.ones(scores.shape[1:], bool), sees), scores, -np.inf))
@@ -47,7 +47,7 @@ STEPS: Mapping[str, Callable[..., np.ndarray]] = {
     "attention.query": lambda x, weight: (x @ weight).reshape(len(x), HEADS, HEAD),
     "attention.query_norm": lambda x, weight: rms(x) * weight,
     "attention.query_rope": turned,
-    "attention.weights": attended,
+    "attention.weights": attention_weights,
     "mlp_norm": lambda x, weight: rms(x) * weight,
     "mlp.activation": lambda gate, up: silu(gate) * up,
     "layer": lambda x, down: x + down,

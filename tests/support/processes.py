@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import pytest
@@ -27,37 +27,29 @@ PATIENCE = 60.0  # seconds; a busy machine is slow, a deadlock takes for ever
 FAKE_CHILD = ("-P", "-m", "tests.support.fake_worker")
 FakeMaker = Callable[..., ProcessSession]
 ParallelFakeMaker = Callable[..., ParallelSession]
+Fake = TypeVar("Fake", ProcessSession, ParallelSession)
 
 
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMaker]:
     """Yields a maker of sessions of `tests.support.fake_worker`, and closes them in the end."""
-    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
-    made: list[ProcessSession] = []
-
-    def make(
-        name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None
-    ) -> ProcessSession:
-        made.append(ProcessSession(SessionSpec(name, "fake", "fake", Path("/")), admitted))
-        return made[-1]
-
-    yield make
-    for session in made:
-        session.close()
+    yield from _makers(ProcessSession, monkeypatch)
 
 
 def parallel_fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[ParallelFakeMaker]:
     """As `fakes`, of sessions that take several calls at once."""
-    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
-    made: list[ParallelSession] = []
+    yield from _makers(ParallelSession, monkeypatch)
 
-    def make(
-        name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None
-    ) -> ParallelSession:
-        made.append(ParallelSession(SessionSpec(name, "fake", "fake", Path("/")), admitted))
-        return made[-1]
+
+def _makers(session_class: type[Fake], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Fake]]:
+    monkeypatch.setattr(serial, "CHILD", FAKE_CHILD)
+    sessions: list[Fake] = []
+
+    def make(name: str = "fake", admitted: Callable[[Any], AbstractContextManager[None]] | None = None) -> Fake:
+        sessions.append(session_class(SessionSpec(name, "fake", "fake", Path("/")), admitted))
+        return sessions[-1]
 
     yield make
-    for session in made:
+    for session in sessions:
         session.close()
 
 

@@ -19,6 +19,18 @@ def tone(seconds: float, rate: int = RATE, hertz: float = 440.0, level: float = 
     return (level * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
 
 
+def white_noise(seconds: float, seed: int = 0) -> tuple[np.ndarray, int]:
+    """Samples, and their rate."""
+    return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).astype(np.float32), RATE
+
+
+def wavering_noise(count: int, seed: int | None = None) -> np.ndarray:
+    """Samples of noise with a slow loudness curve and an offset; without a seed, their number is the seed."""
+    loudness = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
+    noise = np.random.default_rng(count if seed is None else seed).normal(0, 1, count)
+    return (noise * loudness + 0.01).astype(np.float32)
+
+
 def wav_bytes(samples: np.ndarray, rate: int = RATE, subtype: str = "PCM_16") -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, rate, subtype=subtype, format="WAV")

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
+from tests.support.gguf_encoders import assert_traces_agree
+from tests.support.sound_files import white_noise
 from tests.support.tiny_fireredasr import tiny_fireredasr
 from workbench.conversion import fireredasr, writer
 from workbench.core.errors import BadInput
@@ -19,13 +20,8 @@ from workbench.runtimes.gguf.fireredasr import open_session, read_arguments
 from workbench.runtimes.pytorch import fireredasr as pytorch
 from workbench.session.protocols import Session
 
-RATE = 16000
 SETTINGS = Settings(threads=1)
 OPTIONS: dict[str, Any] = {"max_new_tokens": 10, "dither": 0.0}
-
-
-def noise(seconds: float, seed: int = 0) -> tuple[np.ndarray, int]:
-    return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).astype(np.float32), RATE
 
 
 def converted_file(checkpoint: Path, path: Path, quantization: str = "f32") -> Path:
@@ -55,19 +51,13 @@ def session(checkpoint: Path) -> Iterator[Session]:
 @pytest.mark.parametrize("rule", ["release", "head"])
 @pytest.mark.parametrize("seconds", [0.025, 0.06, 0.4, 6.0])
 def test_traces_equal_those_of_pytorch(session: Session, reference: Session, seconds: float, rule: str) -> None:
-    trace, expected = (each.trace(noise(seconds), length_rule=rule, **OPTIONS) for each in (session, reference))
-    assert list(trace) == list(expected)
-    for stage in expected:
-        if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens", "prompt.text"):
-            np.testing.assert_array_equal(trace[stage], expected[stage])
-        else:
-            tolerance = 1e-3 * np.abs(expected[stage]).max()
-            np.testing.assert_allclose(trace[stage], expected[stage], rtol=1e-3, atol=tolerance, err_msg=stage)
+    trace, expected = (each.trace(white_noise(seconds), length_rule=rule, **OPTIONS) for each in (session, reference))
+    assert_traces_agree(trace, expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 3}, {"batch_size": 3, "length_rule": "head"}])
 def test_transcripts_equal_those_of_pytorch(session: Session, reference: Session, options: dict[str, object]) -> None:
-    recordings = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 0.05))]
+    recordings = [white_noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 0.05))]
     transcripts, expected = (each.transcribe_batch(recordings, **OPTIONS, **options) for each in (session, reference))
     assert [transcript.tokens for transcript in transcripts] == [transcript.tokens for transcript in expected]
     assert [transcript.text for transcript in transcripts] == [transcript.text for transcript in expected]
@@ -77,8 +67,8 @@ def test_recording_beyond_the_position_table_raises_one_line_error(tmp_path: Pat
     checkpoint = tiny_fireredasr(tmp_path, pe_maxlen=50)
     short_session = open_session(converted_file(checkpoint, tmp_path / "it.gguf", "f16"), "m", SETTINGS)
     with pytest.raises(BadInput, match="2 seconds that the positions"):
-        short_session.trace(noise(2.5), **OPTIONS)
-    assert short_session.transcribe(noise(1.9), **OPTIONS).audio_seconds == pytest.approx(1.9)
+        short_session.trace(white_noise(2.5), **OPTIONS)
+    assert short_session.transcribe(white_noise(1.9), **OPTIONS).audio_seconds == pytest.approx(1.9)
     short_session.close()
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.gguf_encoders import assert_traces_agree
 from tests.support.gguf_files import funasr_nano_encoder
+from tests.support.sound_files import white_noise
 from tests.support.tiny_funasr_nano import tiny_funasr_nano
 from workbench.conversion import funasr_nano, writer
 from workbench.core.errors import BadInput
@@ -25,13 +27,8 @@ from workbench.runtimes.pytorch import funasr_nano as pytorch
 from workbench.session.protocols import Session
 from workbench.trace.trace import Trace
 
-RATE = 16000
 SETTINGS = Settings(threads=1)
 GENERATION = {"max_new_tokens": 12, "dither": 0.0}
-
-
-def noise(seconds: float, seed: int = 0) -> tuple[np.ndarray, int]:
-    return np.random.default_rng(seed).normal(0, 0.1, round(seconds * RATE)).astype(np.float32), RATE
 
 
 @pytest.fixture(scope="module")
@@ -63,25 +60,15 @@ def pair(checkpoint: Path, tmp_path: Path) -> tuple[Path, Path]:
     return funasr_nano_encoder(checkpoint, tmp_path / "encoder.gguf"), language
 
 
-def assert_traces_agree(trace: Trace, expected: Trace) -> None:
-    assert list(trace) == list(expected)
-    for stage in expected:
-        if stage in ("tokens", "tokens.alternatives", "text", "prompt.tokens", "prompt.text"):
-            np.testing.assert_array_equal(trace[stage], expected[stage])
-        else:
-            tolerance = 1e-3 * np.abs(expected[stage]).max()
-            np.testing.assert_allclose(trace[stage], expected[stage], rtol=1e-3, atol=tolerance, err_msg=stage)
-
-
 @pytest.mark.parametrize("seconds", [0.001, 0.025, 0.4, 3.0])
 def test_traces_equal_those_of_pytorch(session: Session, reference: Session, seconds: float) -> None:
-    recording = noise(seconds)
+    recording = white_noise(seconds)
     assert_traces_agree(session.trace(recording, **GENERATION), reference.trace(recording, **GENERATION))
 
 
 @pytest.mark.parametrize("options", [{}, {"hotwords": ("nine",), "language": "en"}, {"itn": False, "batch_size": 3}])
 def test_transcripts_equal_those_of_pytorch(session: Session, reference: Session, options: dict[str, object]) -> None:
-    recordings = [noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 1.4))]
+    recordings = [white_noise(seconds, seed) for seed, seconds in enumerate((0.9, 2.5, 1.4))]
     transcripts, expected = (
         each.transcribe_batch(recordings, **GENERATION, **options) for each in (session, reference)
     )
@@ -94,7 +81,7 @@ def test_funasr_encoder_and_language_files_give_the_stages_of_pytorch(
 ) -> None:
     encoder, language = pair
     pair_session = open_session(encoder, "m", Settings(threads=1, language_file=language))
-    stages, expected = (each.trace(noise(1.7), "*", **GENERATION) for each in (pair_session, reference))
+    stages, expected = (each.trace(white_noise(1.7), "*", **GENERATION) for each in (pair_session, reference))
     assert_traces_agree(*(Trace(_without_text(trace), {}) for trace in (stages, expected)))
     pair_session.close()
 
@@ -110,7 +97,7 @@ def test_language_file_next_to_the_encoder_file_is_found(pair: tuple[Path, Path]
         open_session(encoder, "m", SETTINGS)
     language.rename(encoder.with_name(language.name))
     pair_session = open_session(encoder, "m", SETTINGS)
-    assert pair_session.transcribe(noise(1.0), **GENERATION).tokens
+    assert pair_session.transcribe(white_noise(1.0), **GENERATION).tokens
     pair_session.close()
 
 
@@ -119,7 +106,7 @@ def test_note_of_the_language_model_is_in_the_transcript(
 ) -> None:
     monkeypatch.setattr("workbench.runtimes.gguf.llama_cpp.llama.amx_fault", lambda: "the units fail")
     pair_session = open_session(pair[0], "m", Settings(threads=1, language_file=pair[1]))
-    assert "the units fail" in pair_session.transcribe(noise(1.0), **GENERATION).notes
+    assert "the units fail" in pair_session.transcribe(white_noise(1.0), **GENERATION).notes
     pair_session.close()
 
 
@@ -143,15 +130,15 @@ def test_session_closed_during_generation_raises_an_error(checkpoint: Path, tmp_
     [path] = writer.write(funasr_nano.plans(checkpoint, "workbench"), "f16", tmp_path / "it.gguf")
     closed_session: SpeechSession = open_session(path, "m", SETTINGS)
     pipeline = closed_session.recogniser
-    stream = pipeline.recognise_stream([noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
+    stream = pipeline.recognise_stream([white_noise(1.0)[0]], FunasrNanoOptions())  # type: ignore[attr-defined]
     next(stream)
     closed_session.close()
     with pytest.raises(BadInput, match="closed"):
         list(stream)
     with pytest.raises(BadInput, match="closed"):
-        closed_session.transcribe(noise(1.0))
+        closed_session.transcribe(white_noise(1.0))
     with pytest.raises(BadInput, match="closed"):
-        pipeline.recognise(noise(1.0)[0], FunasrNanoOptions())
+        pipeline.recognise(white_noise(1.0)[0], FunasrNanoOptions())
 
 
 def test_weights_that_contradict_the_configuration_are_refused(checkpoint: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeAudioEncoder
 
+from tests.support.sound_files import wavering_noise
 from tests.support.speechlm_reference import heard_in_chunks
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.core.errors import BadInput
@@ -66,10 +67,7 @@ def encoder() -> AudioEncoder:
 
 
 def recording(seconds: float, seed: int = 0) -> np.ndarray:
-    """Noise with a slow loudness curve and an offset."""
-    count = round(16000 * seconds)
-    loudness = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
-    return (np.random.default_rng(seed).normal(0, 1, count) * loudness + 0.01).astype(np.float32)
+    return wavering_noise(round(16000 * seconds), seed)
 
 
 def mel_of(samples: np.ndarray, normalise: bool) -> Tensor:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from tests.support.inner_stages import DEMOS, layers_of, opened, traced
+from tests.support.inner_stages import DEMOS, layers_of, opened, relative_error, traced
+from tests.support.layers import softmax
 from tests.support.tiny_gguf import tiny_gguf
 from workbench.compare import compare
 from workbench.conversion import writer
@@ -65,27 +66,22 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     both_runtimes.session.close()
 
 
-def error(values: np.ndarray, expected: np.ndarray) -> float:
-    assert values.shape == expected.shape
-    return float(np.abs(values - expected).max() / max(1.0, np.abs(expected).max()))
-
-
 def test_attention_weights_times_values_give_context_and_output(both: Both) -> None:
     count = 0
     for stage in filter(lambda stage: stage.endswith("attention.weights"), both.trace):
         prefix = stage.removesuffix(".weights")
         weights, values = both.part(stage), both.part(f"{prefix}.value")
         assert weights.shape[1:] == (len(both.part(f"{prefix}.query")), len(values))
-        assert weights.min() >= 0 and error(weights.sum(axis=2), np.ones(weights.shape[:2])) < TOLERANCE
+        assert weights.min() >= 0 and relative_error(weights.sum(axis=2), np.ones(weights.shape[:2])) < TOLERANCE
         values = np.repeat(values, len(weights) // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(both.part(f"{prefix}.context"), context) < TOLERANCE
+        assert relative_error(both.part(f"{prefix}.context"), context) < TOLERANCE
         layer, places = both.layers[prefix.rpartition(".")[0]]
         projection: Any = layer.get_submodule(places.places[f"{prefix.rpartition('.')[2]}.output"].module)
         matrix = projection.weight.detach()
         matrix = (matrix.to_dense() if matrix.is_mkldnn else matrix).double().numpy()
         bias = 0 if projection.bias is None else projection.bias.detach().double().numpy()
-        assert error(both.part(f"{prefix}.output"), context @ matrix.T + bias) < TOLERANCE
+        assert relative_error(both.part(f"{prefix}.output"), context @ matrix.T + bias) < TOLERANCE
         count += 1
     assert (
         count == sum(len(places.attention) for _, places in both.layers.values()) or "decoder.layers.0" in both.layers
@@ -148,10 +144,10 @@ def test_quantised_files_have_the_same_stages_within_tolerance(both: Both, tmp_p
         for stage, values in trace.items():
             exact = both.part(stage)
             if stage.endswith(".weights"):
-                assert error(values.sum(axis=2), exact.sum(axis=2)) < TOLERANCE
+                assert relative_error(values.sum(axis=2), exact.sum(axis=2)) < TOLERANCE
             elif stage.startswith(first):
-                relative_error = np.linalg.norm(values - exact) / np.linalg.norm(exact)
-                assert relative_error <= QUANTISED_TOLERANCES[kind], (stage, kind)
+                relative_l2 = np.linalg.norm(values - exact) / np.linalg.norm(exact)
+                assert relative_l2 <= QUANTISED_TOLERANCES[kind], (stage, kind)
 
 
 def test_quantised_kv_cache_has_no_attention_weights_stage(tmp_path: Path) -> None:
@@ -170,11 +166,6 @@ def test_quantised_kv_cache_has_no_attention_weights_stage(tmp_path: Path) -> No
         np.testing.assert_allclose(traces["f16"][stage].sum(axis=2), 1, atol=1e-5)
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
-
-
 def test_values_substituted_inside_a_layer_are_used_by_later_stages(tmp_path: Path) -> None:
     """SenseVoice's graph has one matrix for queries, keys and values; Fun-ASR-Nano's layers run on llama.cpp."""
     rng = np.random.default_rng(3)
@@ -190,16 +181,16 @@ def test_values_substituted_inside_a_layer_are_used_by_later_stages(tmp_path: Pa
         session.close()
         for part in substitutes:  # the recorded values are those that the pass computes itself
             before = f"{stage}.{part}"
-            assert error(trace[before], original[before]) < TOLERANCE or part == "mlp.up"
+            assert relative_error(trace[before], original[before]) < TOLERANCE or part == "mlp.up"
         weights, values = trace[f"{stage}.attention.weights"], substitutes["attention.value"]
-        assert error(weights, original[f"{stage}.attention.weights"]) > 0.01
+        assert relative_error(weights, original[f"{stage}.attention.weights"]) > 0.01
         values = np.repeat(values, len(weights) // values.shape[1], axis=1)
         context = np.einsum("hqk,khd->qhd", weights, values).reshape(weights.shape[1], -1)
-        assert error(trace[f"{stage}.attention.context"], context) < TOLERANCE
+        assert relative_error(trace[f"{stage}.attention.context"], context) < TOLERANCE
         up = substitutes["mlp.up"]
         gate = trace.get(f"{stage}.mlp.gate")
         expected = np.maximum(up, 0) if gate is None else up * gate / (1 + np.exp(-gate))
-        assert error(trace[f"{stage}.mlp.activation"], expected) < TOLERANCE
+        assert relative_error(trace[f"{stage}.mlp.activation"], expected) < TOLERANCE
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
@@ -216,15 +207,15 @@ def test_stages_of_a_long_prompt_follow_the_layer_formulas_in_checkpoint_order(t
     for name in ("query", "key", "value"):
         weight = getattr(layer.self_attn, f"{name[0]}_proj").weight.detach().double().numpy()
         projected = (stages["input_norm"] @ weight.T).reshape(stages[f"attention.{name}"].shape)
-        assert error(stages[f"attention.{name}"], projected) < TOLERANCE
+        assert relative_error(stages[f"attention.{name}"], projected) < TOLERANCE
     query, key = (stages[f"attention.{name}_rope"].astype(np.float64) for name in ("query", "key"))
     cos, sin = network.model.rotary_emb(torch.zeros(1), torch.arange(600)[None])
     before = stages["attention.query" if kind == "llama" else "attention.query_norm"]
     rotated = apply_rotary_pos_emb(*(torch.from_numpy(before)[None].transpose(1, 2),) * 2, cos, sin)[0]
-    assert error(query, rotated[0].transpose(0, 1).numpy()) < 1e-4
+    assert relative_error(query, rotated[0].transpose(0, 1).numpy()) < 1e-4
     key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
     scores = np.einsum("qhd,khd->hqk", query, key) / query.shape[2] ** 0.5
     scores[:, np.triu(np.ones((600, 600), bool), 1)] = -np.inf
-    assert error(stages["attention.weights"], softmax(scores)) < TOLERANCE
+    assert relative_error(stages["attention.weights"], softmax(scores)) < TOLERANCE
     context = stages["attention.context"] @ layer.self_attn.o_proj.weight.detach().numpy().T
-    assert error(stages["attention.output"], context) < TOLERANCE
+    assert relative_error(stages["attention.output"], context) < TOLERANCE

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.gguf_audio import write_part
 from tests.support.gguf_encoders import cosine
+from tests.support.sound_files import wavering_noise
 from tests.support.tiny_speechlm import TOWER, TOWER_PREFIX
 from workbench.conversion.speechlm_audio import plan_tower
 from workbench.core.errors import BadInput
@@ -77,12 +78,6 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Pair]]
         pair.ggml_tower.close()
 
 
-def recording(count: int) -> np.ndarray:
-    """Noise with a slow loudness curve and an offset."""
-    loudness = 0.05 * (1.1 + np.sin(np.arange(count) / 5000))
-    return (np.random.default_rng(count).normal(0, 1, count) * loudness + 0.01).astype(np.float32)
-
-
 def assert_same(pair: Pair, samples: np.ndarray) -> None:
     stages, expected = pair.stages(samples)
     assert list(stages) == list(expected)
@@ -94,19 +89,19 @@ def assert_same(pair: Pair, samples: np.ndarray) -> None:
 @settings(max_examples=25)
 @given(name=st.sampled_from(sorted(SETTINGS)), count=st.integers(201, 60_000))
 def test_every_tower_stage_equals_pytorch_for_any_length(pairs: dict[str, Pair], name: str, count: int) -> None:
-    assert_same(pairs[name], recording(count))
+    assert_same(pairs[name], wavering_noise(count))
 
 
 @pytest.mark.parametrize("name", sorted(SETTINGS))
 @pytest.mark.parametrize("seconds", [0.3, 8.0, 30.0])
 def test_recordings_of_up_to_30_seconds_equal_pytorch(pairs: dict[str, Pair], name: str, seconds: float) -> None:
-    assert_same(pairs[name], recording(round(16_000 * seconds)))
+    assert_same(pairs[name], wavering_noise(round(16_000 * seconds)))
 
 
 @pytest.mark.parametrize(("quantization", "min_cosine"), [("f16", 0.9995), ("q8_0", 0.999), ("q4_0", 0.95)])
 def test_quantised_weights_give_stages_close_to_pytorch(tmp_path: Path, quantization: str, min_cosine: float) -> None:
     pair = Pair(tmp_path / "it.gguf", WIDE, quantization)
-    stages, expected = pair.stages(recording(40_000))
+    stages, expected = pair.stages(wavering_noise(40_000))
     similarities = {stage: cosine(stages[stage], values) for stage, values in expected.items()}
     assert min(similarities.values()) >= min_cosine, similarities
     assert max(similarities["adaptor.output"], similarities["tower.output"]) < 1  # the type is used
@@ -115,10 +110,10 @@ def test_quantised_weights_give_stages_close_to_pytorch(tmp_path: Path, quantiza
 
 def test_substituted_layer_output_is_used_by_later_stages(pairs: dict[str, Pair]) -> None:
     pair = pairs["short windows"]
-    stages, _ = pair.stages(recording(16_000))
+    stages, _ = pair.stages(wavering_noise(16_000))
     substitutes = {"tower.layers.0": stages["tower.layers.0"]}
     recorder = Recorder(lambda name: name == "adaptor.output", given=substitutes)
-    pair.ggml_tower.embed_audio(recording(16_001), recorder)
+    pair.ggml_tower.embed_audio(wavering_noise(16_001), recorder)
     np.testing.assert_allclose(recorder.stages["adaptor.output"], stages["adaptor.output"], atol=1e-5)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.support.inner_stages import MODELS, layers_of, opened, traced
+from tests.support.inner_stages import MODELS, layers_of, opened, relative_error, traced
 from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.inner_stages.layer_maps import CONFORMER, LANGUAGE, SANM_DECODER, LayerMap
 from workbench.runtimes.pytorch.networks.conformer import ConformerBlock
@@ -53,11 +53,6 @@ def inspected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     instance = InspectedModel(request.param, tmp_path_factory.mktemp("inside"))
     yield instance
     instance.session.close()
-
-
-def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
-    assert actual.shape == expected.shape
-    return float(np.abs(actual - expected).max() / max(1.0, np.abs(expected).max()))
 
 
 def apply_module(module: Any, rows: np.ndarray) -> np.ndarray:

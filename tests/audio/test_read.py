@@ -353,34 +353,6 @@ def test_real_speech_recordings_are_read() -> None:
     assert (digit.source_rate, digit.sample_rate) == (8_000, RATE)
 
 
-# --- out again ---
-
-
-def test_int16_is_rounded_and_clipped_never_normalised() -> None:
-    samples = np.array([0.0, 0.5, 1.0, -1.0, 1.5, -1.5, 0.4 / 32768, 0.6 / 32768], dtype=np.float32)
-    assert samples_to_int16(samples).tolist() == [0, 16384, 32767, -32768, 32767, -32768, 0, 1]
-    with pytest.raises(BadInput):
-        samples_to_int16(np.array([np.nan], dtype=np.float32))
-
-
-def test_int16_files_survive_a_round_trip(tmp_path: Path) -> None:
-    original = np.random.default_rng(0).integers(-32768, 32768, 5000).astype(np.int16)
-    soundfile.write(tmp_path / "a.wav", original, RATE)
-    write_wav(tmp_path / "b.wav", read(tmp_path / "a.wav").samples)
-    np.testing.assert_array_equal(soundfile.read(tmp_path / "b.wav", dtype="int16")[0], original)
-
-
-def test_write_wav_writes_only_the_requested_part(tmp_path: Path) -> None:
-    samples = tone(2.0)
-    write_wav(tmp_path / "part.wav", samples, start=0.5, end=1.25)
-    np.testing.assert_allclose(read(tmp_path / "part.wav").samples, samples[8_000:20_000], atol=2e-5)
-    write_wav(tmp_path / "tail.wav", samples, start=1.5, end=99.0)
-    assert read(tmp_path / "tail.wav").seconds == 0.5
-    for start, end in ((1.0, 1.0), (1.5, 1.0), (-1.0, 1.0), (2.0, 3.0)):
-        with pytest.raises(BadInput):
-            write_wav(tmp_path / "none.wav", samples, start=start, end=end)
-
-
 # --- length ---
 
 

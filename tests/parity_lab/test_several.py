@@ -19,11 +19,6 @@ from workbench.parity_lab.several import ParityRuns, run_parity_on_inputs
 INPUTS = [Input(name, f"{name}.wav") for name in ("one", "two", "three", "four", "five", "six")]
 
 
-@pytest.fixture
-def fakes() -> FakeRegistry:
-    return FakeRegistry()
-
-
 def parity(fakes: FakeRegistry, *candidates: str, **how: Any) -> ParityRuns:
     return run_parity_on_inputs(fakes, "tiny", INPUTS, candidates=candidates, **how)  # type: ignore[arg-type]
 

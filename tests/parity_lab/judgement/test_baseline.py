@@ -27,11 +27,6 @@ BROKEN = "encoder.layers.3"
 
 
 @pytest.fixture
-def fakes() -> FakeRegistry:
-    return FakeRegistry()
-
-
-@pytest.fixture
 def known(fakes: FakeRegistry) -> Iterator[ParityRun]:
     """A baseline run with a known fault."""
     fakes.faults["gguf"] = {BROKEN: lambda x: 1.01 * x}

@@ -24,11 +24,6 @@ PEER = {"dtype": "bfloat16", "stepwise": True, "summation": 1}
 
 
 @pytest.fixture
-def fakes() -> FakeRegistry:
-    return FakeRegistry()
-
-
-@pytest.fixture
 def port(tmp_path: Path) -> str:
     """A correct port in bfloat16."""
     return str(computed("bfloat16", reverse=True).save(tmp_path / "port.safetensors"))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from tests.support.fake_lab import FakeRegistry
 from tests.support.networks import computed
@@ -46,11 +45,6 @@ def dump(folder: Path, dtype: str = "float32", meta: dict[str, Any] | None = Non
 
 def parity(fakes: FakeRegistry, *candidates: str, **options: Any) -> ParityRun:
     return run_parity(fakes, "tiny", "talk.wav", candidates=candidates, isolated=True, **options)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def fakes() -> FakeRegistry:
-    return FakeRegistry()
 
 
 def test_simultaneous_faults_in_a_dump_are_named_exactly(fakes: FakeRegistry, tmp_path: Path) -> None:

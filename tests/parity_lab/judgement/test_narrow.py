@@ -26,11 +26,6 @@ from workbench.runtimes.pytorch import sensevoice
 
 
 @pytest.fixture
-def fakes() -> FakeRegistry:
-    return FakeRegistry()
-
-
-@pytest.fixture
 def registry() -> Iterator[Registry]:
     """A registry with all sessions in this process, where the test can alter their code."""
     with Registry(isolate=False) as registry:

@@ -1,4 +1,4 @@
-"""The FSMN-VAD network: a numpy reference, weights from ONNX and model.pt, and the published results."""
+"""The FSMN-VAD network: a numpy reference, and weights from ONNX and model.pt."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +13,9 @@ onnx = pytest.importorskip("onnx", reason="needs the onnx package")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from tests.families.voice_activity.test_fsmn_vad import CONFIG, ENCODER  # noqa: E402
-from tests.support.shared_data import SHARED, shared  # noqa: E402
-from workbench.audio.read import read  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 from workbench.core.settings import Settings  # noqa: E402
-from workbench.families.voice_activity.fsmn_vad import FsmnConfig, FsmnVadOptions  # noqa: E402
+from workbench.families.voice_activity.fsmn_vad import FsmnConfig  # noqa: E402
 from workbench.families.voice_activity.fsmn_vad_onnx import expected_shapes, read_onnx_weights  # noqa: E402
 from workbench.pipelines.detection import fsmn_vad  # noqa: E402
 from workbench.pipelines.detection.fsmn_vad import FsmnVad  # noqa: E402
@@ -145,11 +143,6 @@ def pair(path: Path, weights: Arrays | None = None, **options: Any) -> Path:
     write_onnx(path / "vad.onnx", random_weights() if weights is None else weights, **options)
     write_mvn(path / "am.mvn")
     return path
-
-
-def milliseconds(detector: FsmnVad, samples: np.ndarray, **options: Any) -> list[tuple[int, int]]:
-    spans = detector.spans(samples, options=FsmnVadOptions(**options))
-    return [(round(span.start * 1000), round(span.end * 1000)) for span in spans]
 
 
 def inner(detector: FsmnVad) -> FsmnNetwork:
@@ -361,57 +354,3 @@ def test_empty_and_very_short_recordings_have_no_speech_segments(tmp_path: Path)
         sound = np.zeros(samples, dtype=np.float32)
         assert detector.spans(sound) == []
         assert len(detector.scores(sound)) == (0 if samples == 0 else 1 + max(0, samples - 400) // 160)
-
-
-# --- the published weights ---
-
-
-@pytest.fixture(scope="module")
-def published() -> FsmnVad:
-    return open_fsmn_vad(shared("fsmn-vad"))
-
-
-def test_published_weights_have_the_published_dimensions(published: FsmnVad) -> None:
-    expected = {name: value for name, value in ENCODER.items() if name not in ("rorder", "rstride")}
-    network = inner(published)
-    assert vars(network.config) == expected
-    assert sum(parameter.numel() for parameter in network.parameters()) == 428_738
-
-
-def test_published_weights_give_the_scores_of_the_onnx_file(published: FsmnVad) -> None:
-    from onnx.reference import ReferenceEvaluator
-
-    evaluator = ReferenceEvaluator(str(shared("fsmn-vad/fsmnvad-offline.onnx")))
-    samples = read(shared("speech/funasr_sample.wav")).samples
-    features = published.frontend(samples).features
-    (expected,) = evaluator.run(None, {"speech": features[None]})
-    assert expected.shape == (1, 598, 248)
-    assert np.abs(published.scores(samples) - expected[0]).max() <= 1e-4
-
-
-def test_published_sample_has_one_speech_segment_and_silence_has_none(published: FsmnVad) -> None:
-    # 770-5980 ms is what the original's own runtime records for this file.
-    samples = read(shared("speech/funasr_sample.wav")).samples
-    assert milliseconds(published, samples) == [(770, 5980)]
-    assert milliseconds(published, np.zeros(30 * 16_000, dtype=np.float32)) == []
-
-
-def test_segments_of_the_example_equal_those_of_the_original_package(published: FsmnVad) -> None:
-    # Of the original package with the same weights, with its schedule and with max_end_silence_time=800.
-    samples = read(shared("fsmn-vad/vad_example.wav")).samples
-    assert milliseconds(published, samples)[:3] == [(70, 59970), (59970, 60950), (60950, 62250)]
-    talk = milliseconds(published, samples, end_silence_ms=800)
-    assert talk[:6] == [(70, 2340), (2620, 6200), (6480, 23670), (23950, 26250), (26780, 28990), (29950, 31430)]
-    assert talk[6:] == [(31750, 37600), (38210, 46900), (47310, 49630), (49910, 56460), (56740, 59540), (59820, 70450)]
-
-
-def test_segments_of_short_recordings_equal_those_of_the_original_package(published: FsmnVad) -> None:
-    expected = {
-        "BAC009S0764W0121.wav": [(150, 4180)],
-        "IT0011W0001.wav": [(40, 1970)],
-        "librivox_austen_0880.wav": [(0, 2970)],
-        "librivox_austen_0890.wav": [(0, 5280)],
-    }
-    shared("speech")
-    for name, spans in expected.items():
-        assert milliseconds(published, read(SHARED / "speech" / name).samples) == spans

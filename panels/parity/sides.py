@@ -12,7 +12,7 @@ from pathlib import Path
 from panels.running.choices import runtime_title, vad_choices
 from workbench.core.errors import BadInput
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.sides import DTYPES, GGUF_SUFFIX, Side, read_side
+from workbench.core.sides import DTYPES_BY_SHORT_NAME, GGUF_SUFFIX, Side, read_side
 from workbench.families import FAMILIES
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
@@ -80,7 +80,7 @@ def _offered(registry: Registry, card: Card, runtime: str) -> SideChoice:
             for each in weights
         )
     else:
-        types = [short for short, dtype in DTYPES.items() if dtype in RUNTIMES[runtime].dtypes]
+        types = [short for short, dtype in DTYPES_BY_SHORT_NAME.items() if dtype in RUNTIMES[runtime].dtypes]
         if not FAMILIES[card.family].has_language_model:
             # The other types are for language models only.
             types = [short for short in types if short in ("f32", "f64")]

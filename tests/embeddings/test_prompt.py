@@ -15,7 +15,7 @@ from tests.support.tiny_language import CONTEXT, change_json, tiny_language
 from workbench.core.errors import BadInput
 from workbench.core.settings import SessionSpec, Settings
 from workbench.embeddings import Embedding, embedding_of, write_embedding
-from workbench.embeddings.prompt import TokenPrompt, check_placeholders, embeddings_given, injected
+from workbench.embeddings.prompt import TokenPrompt, check_placeholders, injected, read_embeddings
 from workbench.families.language.causal_lm import CausalLmModel, CausalLmOptions, read_causal_lm, token_prompt
 from workbench.families.language.directory import PLACEHOLDER
 from workbench.isolation.loader import open_here
@@ -63,9 +63,9 @@ def test_every_input_form_becomes_the_same_embedding(tmp_path: Path) -> None:
         content,
         base64.b64encode(content).decode(),
     ):
-        [read] = embeddings_given([source])
+        [read] = read_embeddings([source])
         assert read.digest == embedding.digest
-    assert embeddings_given(()) == ()
+    assert read_embeddings(()) == ()
 
 
 @pytest.mark.parametrize("invalid", [np.ones((2, 3)), Path("e.npy"), "e.npy", {"a": 1}, 5, None])
@@ -73,7 +73,7 @@ def test_one_embedding_without_a_list_is_refused(invalid: Any) -> None:
     with pytest.raises(
         BadInput, match=r"^embeddings is of type .*; expected a list of them, one for each placeholder$"
     ):
-        embeddings_given(invalid)
+        read_embeddings(invalid)
 
 
 def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
@@ -87,10 +87,10 @@ def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
         torch.nn.Parameter(values.t()),
         values[:, ::2],
     ):
-        [embedding] = embeddings_given([tensor])  # type: ignore[list-item]
+        [embedding] = read_embeddings([tensor])  # type: ignore[list-item]
         np.testing.assert_array_equal(embedding.values, tensor.detach().numpy().reshape(tensor.shape[-2:]))
     for dtype in (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float64):
-        [embedding] = embeddings_given([values.to(dtype)])  # type: ignore[list-item]
+        [embedding] = read_embeddings([values.to(dtype)])  # type: ignore[list-item]
         np.testing.assert_array_equal(embedding.values, values.to(dtype).float().numpy())
     for invalid, reason in (
         (values.to_sparse(), "embedding 1 is a tensor that is not an array: .*; expected a dense one"),
@@ -99,15 +99,15 @@ def test_torch_tensor_gives_the_embedding_of_its_array() -> None:
         (values[0], r"embedding 1 has the shape \(6,\); expected"),
     ):
         with pytest.raises(BadInput, match=f"^{reason}") as raised:
-            embeddings_given([invalid])  # type: ignore[list-item]
+            read_embeddings([invalid])  # type: ignore[list-item]
         assert "\n" not in str(raised.value)
 
 
 def test_invalid_embedding_inputs_are_refused() -> None:
     with pytest.raises(BadInput, match=r"^embedding 2 is of type list; expected an array"):
-        embeddings_given([np.ones((2, 3)), [[1.0]]])  # type: ignore[list-item]
+        read_embeddings([np.ones((2, 3)), [[1.0]]])  # type: ignore[list-item]
     with pytest.raises(BadInput, match=r"^embedding 1 has the shape \(3,\)"):
-        embeddings_given([np.ones(3)])
+        read_embeddings([np.ones(3)])
 
 
 # Placeholders.

@@ -51,7 +51,8 @@ def option(
 LONGEST_SEGMENT_SECONDS = 600.0  # attention over ten minutes takes gigabytes, and grows with the square of the time
 FULL_SCALE = 32768.0  # of int16 samples; a larger dither drowns the recording
 LONGEST_SILENCE_MS = 60_000  # a minute; a longer silence would hardly ever end a segment
-MOST_SIDE_BY_SIDE = 512  # segments in one batch; more fill the memory before they fill any processor
+MAX_BATCH_SIZE = 512  # segments in one batch; more fill the memory before they fill any processor
+MOST_TOKENS = 1 << 20  # longer than the context of any model here; each model checks its own context as well
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,3 @@ def _fitted(kind: type, value: Any) -> Any:
         return value if isinstance(value, str) else None
     texts = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
     return tuple(value) if texts else None
-
-
-MOST_TOKENS = 1 << 20  # longer than the context of any model here; each model checks its own context as well

@@ -16,7 +16,7 @@ from workbench.core.options import OptionSpec, build_options, option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import SETTINGS, check_setting
 
-DTYPES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
+DTYPES_BY_SHORT_NAME = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16"}
 """Types of arithmetic by their short names."""
 GGUF_SUFFIX = ".gguf"
 _BOOLEANS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
@@ -81,7 +81,7 @@ def read_side(text: str | Side, options_class: type, model: str, gguf_files: boo
     options: dict[str, Any] = {}
     if colon:
         name = "quantization" if "quantization" in RUNTIMES[runtime].settings else "dtype"
-        value = kind if name == "quantization" else DTYPES.get(kind, kind)
+        value = kind if name == "quantization" else DTYPES_BY_SHORT_NAME.get(kind, kind)
         settings[name] = check_setting(name, value, f"the type in {text!r:.80} is {kind!r:.40}")
     specs = {spec.name: spec for spec in option_specs(options_class)}
     for change in changes:

@@ -72,7 +72,7 @@ class TokenPrompt:
         return changed
 
 
-def embeddings_given(embeddings: Sequence[Injected]) -> tuple[Embedding, ...]:
+def read_embeddings(embeddings: Sequence[Injected]) -> tuple[Embedding, ...]:
     """Returns the user's embeddings, read and checked; raises `BadInput` if one is invalid."""
     if isinstance(embeddings, (np.ndarray, Embedding, Path, bytes, str)) or not isinstance(embeddings, Sequence):
         raise BadInput(

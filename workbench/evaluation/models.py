@@ -15,7 +15,7 @@ from workbench.core.options import OptionSpec, option_specs
 from workbench.core.progress import OnProgress, report
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import Server, SessionSpec
-from workbench.core.sides import DTYPES
+from workbench.core.sides import DTYPES_BY_SHORT_NAME
 from workbench.evaluation.store import Model
 from workbench.families import FAMILIES
 from workbench.registry.availability import default_runtime
@@ -124,7 +124,7 @@ def _chosen(
     if len(details) == 2 and details[1].strip():
         kind = details[1].strip()
         which = "quantization" if "quantization" in has else "dtype"
-        model_settings[which] = kind if which == "quantization" else DTYPES.get(kind, kind)
+        model_settings[which] = kind if which == "quantization" else DTYPES_BY_SHORT_NAME.get(kind, kind)
     spec = resolve(card, runtime, model_settings, options, on_progress)
     quantization = quantization_of(spec)
     kind = quantization or ("" if spec.settings.dtype == DEFAULT_DTYPE else spec.settings.dtype)

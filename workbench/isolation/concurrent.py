@@ -121,7 +121,7 @@ class ParallelSession(IsolatedSession):
         return self._run_call(call, payload, self)
 
     def _run_call(self, request: Call, payload: bytes, user: object) -> Generator[Any, None, None]:
-        doing = request.capability.doing
+        doing = request.capability.activity
         while True:
             with self._join_worker(user) as (worker, call, fresh):
                 accepted, consumed, call.sent = False, 0, True

@@ -220,7 +220,7 @@ class ProcessSession(IsolatedSession):
                     return
                 except ConnectionLost:
                     finished = True
-                    error = self._connection_error(channel, call.capability.doing, number)
+                    error = self._connection_error(channel, call.capability.activity, number)
                     # A process that ended before it took the call was killed between calls: nothing is lost yet.
                     if accepted or fresh or isinstance(error, Cancelled):
                         raise error from None

@@ -13,7 +13,7 @@ from workbench.core.caller import Caller
 from workbench.core.errors import BadInput
 from workbench.core.options import build_options
 from workbench.core.sides import Side, read_side, read_sides
-from workbench.embeddings.prompt import embeddings_given
+from workbench.embeddings.prompt import read_embeddings
 from workbench.families import FAMILIES
 from workbench.parity_lab.judgement.clean_spread import check_precision, precisions_of
 from workbench.parity_lab.judgement.dumps import is_dump
@@ -84,7 +84,7 @@ def plan_run(
     if how.embeddings:
         if not family.reads_text:
             raise BadInput(f"{card.id} takes a recording; expected a language model and a prompt for the embeddings")
-        options["embeddings"] = embeddings_given(how.embeddings)
+        options["embeddings"] = read_embeddings(how.embeddings)
     if how.narrow and how.isolated:
         raise BadInput("a layer is looked into end to end; expected narrow or isolated, not both")
     read_steps(how.steps)

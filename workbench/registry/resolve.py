@@ -43,7 +43,7 @@ def resolve(
         runtime: by default the model's own default runtime.
         settings: by name, see `workbench.core.settings.Settings`; the card has the value of a missing setting.
         options: by name, of the calls that will follow; they are checked before any download.
-        on_progress: told of a download and a conversion, and may raise to stop it.
+        on_progress: receives the progress of a download and a conversion, and may raise to stop it.
 
     Raises `BadInput` for an unknown model, setting or option, or a bad checkpoint, and `Unavailable` if the runtime
     or the source is missing.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
 from workbench.core.errors import BadInput
-from workbench.embeddings.prompt import embeddings_given
+from workbench.embeddings.prompt import read_embeddings
 from workbench.session.messages import check_messages
 from workbench.session.protocols import (
     Converses,
@@ -25,8 +25,8 @@ from workbench.session.protocols import (
     ScoresTexts,
     Traces,
     Transcribes,
-    recordings,
-    texts_given,
+    checked_recordings,
+    checked_texts,
 )
 from workbench.session.values import CONVERSATION, RECORDING, AudioSource
 from workbench.trace.write import discard_partial, trace_place
@@ -40,9 +40,9 @@ class Capability:
 
     protocol: type[Any]
     calls: tuple[str, ...]  # methods of the protocol that sessions define; its other methods only use these
-    doing: str  # the activity while a call runs, for messages
-    does: str  # the predicate after a model's name, in messages about another capability
-    absent: str  # the message for a model without it, with {model} for its id and {does} for what it does instead
+    activity: str  # the activity while a call runs, for messages
+    predicate: str  # the predicate after a model's name, in messages about another capability
+    missing_message: str  # for a model without it: {model} is its id, {does} what it does instead
 
     def held_by(self, session: object) -> bool:
         """Returns whether a session has all the calls."""
@@ -145,7 +145,7 @@ class Call:
             for name in ("steps", "follow"):  # models that take no steps do not know the names
                 bound.arguments.pop(name, None)
         for mapping in (bound.arguments, bound.arguments.get("options", {})):
-            if "embeddings" in mapping and not _read_embeddings(mapping):
+            if "embeddings" in mapping and not _replace_embeddings(mapping):
                 del mapping["embeddings"]  # models that take none do not know the name
         return bound
 
@@ -183,8 +183,8 @@ def call_of(session: Any, name: str) -> Callable[..., Any]:
     """Returns a session's method; if it has none, raises `BadInput` that says what the model does instead."""
     method: Callable[..., Any] | None = getattr(session, name, None)
     if method is None:
-        does = next((each.does for each in CAPABILITIES if each.held_by(session)), "does something else")
-        raise BadInput(CALLS[name].capability.absent.format(model=session.model, does=does))
+        does = next((each.predicate for each in CAPABILITIES if each.held_by(session)), "does something else")
+        raise BadInput(CALLS[name].capability.missing_message.format(model=session.model, does=does))
     return method
 
 
@@ -197,12 +197,12 @@ def _absolute_path(audio: AudioSource) -> AudioSource:
 
 
 def _absolute_paths(audios: Any) -> list[AudioSource]:
-    return [_absolute_path(audio) for audio in recordings(audios)]
+    return [_absolute_path(audio) for audio in checked_recordings(audios)]
 
 
-def _read_embeddings(mapping: dict[str, Any]) -> bool:
+def _replace_embeddings(mapping: dict[str, Any]) -> bool:
     """Replaces embeddings, which may be files, by arrays; returns whether the call has any."""
-    mapping["embeddings"] = embeddings_given(mapping["embeddings"])
+    mapping["embeddings"] = read_embeddings(mapping["embeddings"])
     return bool(mapping["embeddings"])
 
 
@@ -214,7 +214,7 @@ PREPARE: Mapping[str, Callable[[Any], Any]] = {
     "audio": _absolute_path,
     "audios": _absolute_paths,
     "messages": check_messages,
-    "texts": texts_given,
+    "texts": checked_texts,
     "given": _absolute_path,
     "follow": _absolute_path,
     "out": _place,

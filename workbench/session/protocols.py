@@ -228,7 +228,7 @@ class Capabilities(Detects, Generates, Converses, Traces, FindsNeighbours, Names
     """
 
 
-def recordings(audios: Any) -> list[AudioSource]:
+def checked_recordings(audios: Any) -> list[AudioSource]:
     """Returns the recordings of a batch as a list; raises `BadInput` for a single recording."""
     is_single = isinstance(audios, (str, Path)) or (isinstance(audios, tuple) and isinstance(audios[0], np.ndarray))
     if is_single or not isinstance(audios, Sequence):
@@ -236,7 +236,7 @@ def recordings(audios: Any) -> list[AudioSource]:
     return list(audios)
 
 
-def texts_given(texts: Any) -> list[str]:
+def checked_texts(texts: Any) -> list[str]:
     """Returns the texts of a batch as a list; raises `BadInput` for a single text, or a member that is not a text."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise BadInput(f"{str(texts)[:80]!r} is not a list of texts; expected a list, even for one text")

@@ -15,7 +15,7 @@ from safetensors import safe_open  # noqa: E402
 from safetensors.torch import load  # noqa: E402
 
 from workbench.conversion.vllm_checkpoint import tensors  # noqa: E402
-from workbench.conversion.vllm_checkpoint.tensors import DTYPES, stored_tensor, write_safetensors  # noqa: E402
+from workbench.conversion.vllm_checkpoint.tensors import SAFETENSORS_NAMES, stored_tensor, write_safetensors  # noqa: E402
 from workbench.core.errors import BadInput  # noqa: E402
 
 SHAPES = st.lists(st.lists(st.integers(1, 7), min_size=1, max_size=3), max_size=4)
@@ -29,7 +29,7 @@ def test_written_tensors_are_read_back_unchanged(
     draw = torch.Generator().manual_seed(1)
     values = {}
     for number, shape in enumerate(shapes):
-        dtype = dtypes.draw(st.sampled_from(sorted(DTYPES, key=str)))
+        dtype = dtypes.draw(st.sampled_from(sorted(SAFETENSORS_NAMES, key=str)))
         values[f"tensor {number} ä"] = torch.randn(shape, generator=draw).to(dtype).transpose(0, -1)
     progress = []
     path = tmp_path_factory.getbasetemp() / "it.safetensors"

@@ -20,7 +20,7 @@ from torch import Tensor
 from workbench.core.errors import BadInput
 from workbench.runtimes.pytorch.checkpoints.mapped import give_back
 
-DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+SAFETENSORS_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 CHUNK_VALUES = 1 << 22  # values that are checked and written at a time
 ALIGNED = 8  # bytes: alignment of the values
 
@@ -54,8 +54,8 @@ def stored_tensor(name: str, tensor: Tensor, regions: Sequence[tuple[int, int]] 
 
     Raises `BadInput` for a dtype that weights cannot have.
     """
-    if tensor.dtype not in DTYPES:
-        kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in DTYPES)
+    if tensor.dtype not in SAFETENSORS_NAMES:
+        kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in SAFETENSORS_NAMES)
         raise BadInput(f"{where}: tensor {name} holds {tensor.dtype}; expected one of {kinds}")
 
     def rows(first: int, last: int) -> Tensor:
@@ -91,7 +91,11 @@ def _header(tensors: Sequence[StoredTensor]) -> bytes:
     at = 0
     for tensor in tensors:
         place = [at, at + tensor.nbytes]
-        entries[tensor.name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": place}
+        entries[tensor.name] = {
+            "dtype": SAFETENSORS_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": place,
+        }
         at += tensor.nbytes
     content = json.dumps(entries, separators=(",", ":")).encode()
     return content + b" " * (-len(content) % ALIGNED)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.characters import check_characters
+from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput, message_of
 from workbench.families.vocabularies.byte_level import bytes_of, spell
 
@@ -335,8 +336,4 @@ def _numbers(value: Any) -> list[int]:
 
 
 def _size(config: Mapping[str, Any], key: str, directory: Path) -> int:
-    value = config.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        description = repr(value) if key in config else "missing"
-        raise BadInput(f"{key} in {directory.name}/config.json is {description}; expected a whole number of at least 1")
-    return value
+    return whole_number(config, key, f"{key} in {directory.name}/config.json")

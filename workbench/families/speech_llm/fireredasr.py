@@ -19,7 +19,7 @@ from workbench.audio.constants import NUM_MELS, SAMPLE_RATE
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_SIDE_BY_SIDE, MOST_TOKENS, ListeningOptions, option
+from workbench.core.options import MAX_BATCH_SIZE, MOST_TOKENS, ListeningOptions, option
 from workbench.decoding.generation import MOST_BEAMS, MOST_PENALTY, GenerationOptions
 from workbench.families.language.directory import (
     AUDIO,
@@ -97,7 +97,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
         "(the first project's latest code); checkpoint, as its files say, else release",
         ("checkpoint", *LENGTH_RULES),
     )
-    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MOST_SIDE_BY_SIDE)
+    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MAX_BATCH_SIZE)
 
     def __post_init__(self) -> None:
         if self.beam_size > 1 and self.temperature > 0:

@@ -18,7 +18,7 @@ import numpy as np
 from workbench.audio.frontend import FrontendConfig
 from workbench.core.config_values import whole_number
 from workbench.core.errors import BadInput
-from workbench.core.options import MOST_SIDE_BY_SIDE, ListeningOptions, option, option_specs
+from workbench.core.options import MAX_BATCH_SIZE, ListeningOptions, option, option_specs
 from workbench.decoding.ctc_options import CtcHeadOptions
 from workbench.decoding.generation import GenerationOptions
 from workbench.families.funasr import FunasrCheckpoint, is_funasr_directory, read_checkpoint
@@ -89,7 +89,7 @@ class FunasrNanoWriting(GenerationOptions, ListeningOptions):
     language: str = option("auto", "the language spoken, or auto", ("auto", *LANGUAGES))
     itn: bool = option(True, "inverse text normalisation: figures where numbers are spoken")
     hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
-    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MOST_SIDE_BY_SIDE)
+    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MAX_BATCH_SIZE)
 
 
 @dataclass(frozen=True)

@@ -48,16 +48,16 @@ def read_recording(
     return recording
 
 
-def checked_messages(messages: Sequence[Any], hears: bool, model: str) -> list[Message]:
+def checked_messages(messages: Sequence[Any], accepts_audio: bool, model: str) -> list[Message]:
     """Returns the messages of a conversation, checked as far as possible without the model.
 
     Args:
-        hears: whether the model takes recordings.
+        accepts_audio: whether the model takes recordings.
         model: its name.
 
     Raises `BadInput` for a malformed conversation, and for a recording that no model or that this one cannot hear.
     """
-    if not hears:
+    if not accepts_audio:
         return list(check_text(list(messages), model))
     found = check_messages(list(messages))
     check_recordings(found)

@@ -16,7 +16,7 @@ from workbench.families.voice_activity.fsmn_vad import FsmnVadOptions
 from workbench.pipelines.detection.fsmn_vad import FsmnVad
 from workbench.pipelines.features import front_end_times
 from workbench.pipelines.tracing import place_of, trace_of
-from workbench.session.protocols import Detects, Session, Traces, recordings
+from workbench.session.protocols import Detects, Session, Traces, checked_recordings
 from workbench.session.values import AudioSource, Event, Progress, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.times import RowTimes, described_times
@@ -83,7 +83,7 @@ class DetectionSession(Session, Detects, Traces):
     ) -> Generator[tuple[int, Event | BadInput], None, None]:
         """See `Transcribes.stream_batch`; processes one recording after another."""
         build_options(FsmnVadOptions, options, self.model)
-        for number, audio in enumerate(recordings(audios)):
+        for number, audio in enumerate(checked_recordings(audios)):
             try:
                 for event in self.stream(audio, **options):
                     yield number, event

@@ -45,7 +45,7 @@ from workbench.session.protocols import (
     TakesSegments,
     Traces,
     Transcribes,
-    recordings,
+    checked_recordings,
 )
 from workbench.session.values import (
     AudioSource,
@@ -115,7 +115,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         elif isinstance(recogniser, PaddingRecogniser) and recogniser.max_batch_seconds:
             most_chunks = MOST_CHUNKS
         # With several recordings, chunks of similar length share a batch, so that a batch has less padding.
-        audios = recordings(audios)
+        audios = checked_recordings(audios)
         pool = most_chunks * POOLED_BATCHES if most_chunks > 1 and len(audios) > 1 else most_chunks
         waiting: list[_Chunk] = []
         for number, audio in enumerate(audios):

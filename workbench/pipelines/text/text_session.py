@@ -19,7 +19,7 @@ from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import WritingOptions, decoding_of
 from workbench.embeddings import Embedding
-from workbench.embeddings.prompt import Injected, TokenPrompt, embeddings_given
+from workbench.embeddings.prompt import Injected, TokenPrompt, read_embeddings
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.decoding_steps import RequestedSteps
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
@@ -34,8 +34,8 @@ from workbench.session.protocols import (
     ScoresTexts,
     Session,
     Traces,
+    checked_texts,
     last_generation,
-    texts_given,
 )
 from workbench.session.values import Alternative, Generation, Neighbours, Piece, Prompt, TextScore
 from workbench.system.memory import peak_resident_bytes
@@ -154,7 +154,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         """Yields the same as `generate_stream`, for options that are checked."""
         clock = WorkClock()
         with clock:
-            token_prompt = self.writer.prompt(prompt, model_options, embeddings_given(embeddings))
+            token_prompt = self.writer.prompt(prompt, model_options, read_embeddings(embeddings))
         yield from self._written(token_prompt, model_options, clock, model_options.alternatives, AlternativesRecorder())
 
     def _written(
@@ -224,7 +224,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
         writer = self.writer
         model_options = build_options(writer.options_class, options, self.model)
         requested_stages, place = StageFilter(stages), place_of(out)
-        prompt = writer.prompt(source, model_options, embeddings_given(embeddings))
+        prompt = writer.prompt(source, model_options, read_embeddings(embeddings))
         digest = prompt.digest
         substituted = substituted_stages(given, digest)
         requested_steps = RequestedSteps(steps, follow, substituted)
@@ -273,7 +273,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
 
     def score_texts(self, texts: Sequence[str], *, end: bool = True) -> list[TextScore]:
         """See `ScoresTexts.score_texts`."""
-        return self.writer.score(texts_given(texts), end)
+        return self.writer.score(checked_texts(texts), end)
 
     def close(self) -> None:
         """Drops the model and frees it."""

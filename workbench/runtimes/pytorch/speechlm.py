@@ -16,7 +16,7 @@ from workbench.families.speechlm.model import SpeechLmModel, read_speechlm
 from workbench.pipelines.conversation.conversation_session import ConversationSession
 from workbench.runtimes.pytorch.checkpoints.speechlm_weights import STREAM_TABLE, SpeechLmTensors, read_tensors
 from workbench.runtimes.pytorch.checkpoints.weights import read_safetensors
-from workbench.runtimes.pytorch.language_models.language import DTYPES, LanguageModel, open_language
+from workbench.runtimes.pytorch.language_models.language import TORCH_DTYPES, LanguageModel, open_language
 from workbench.runtimes.pytorch.language_models.speechlm_network import SpeechLmNetwork
 from workbench.runtimes.pytorch.networks.xcodec import Xcodec
 from workbench.runtimes.pytorch.numerics.device import prepare
@@ -77,7 +77,7 @@ def _language_dtype(parts: SpeechLmTensors, settings: Settings) -> str:
     if settings.dtype != "auto":
         return settings.dtype
     stored = {str(value.dtype).removeprefix("torch.") for value in parts.language.values()}
-    return stored.pop() if len(stored) == 1 and stored <= set(DTYPES) - {"float64"} else "float32"
+    return stored.pop() if len(stored) == 1 and stored <= set(TORCH_DTYPES) - {"float64"} else "float32"
 
 
 def architecture(model: SpeechLmModel, where: str) -> Any:

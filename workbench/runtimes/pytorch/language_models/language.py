@@ -40,7 +40,7 @@ from workbench.trace.ancestry import Ancestry
 from workbench.trace.recorder import Recorder
 from workbench.trace.steps import ForcedDecoding
 
-DTYPES = {
+TORCH_DTYPES = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
@@ -306,8 +306,8 @@ def open_language(
     """
     import transformers
 
-    if dtype not in DTYPES:
-        raise BadInput(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
+    if dtype not in TORCH_DTYPES:
+        raise BadInput(f"dtype is {dtype!r}; expected one of {', '.join(TORCH_DTYPES)}")
     directory = config.directory
     where = where or directory.name
     for path in weight_files(directory) if tensors is None else ():
@@ -322,7 +322,7 @@ def open_language(
                 None if tensors is not None else str(directory),
                 config=full,
                 state_dict=dict(tensors) if tensors is not None else None,
-                dtype=DTYPES[dtype],
+                dtype=TORCH_DTYPES[dtype],
                 attn_implementation="eager" if stepwise else None,
                 local_files_only=True,
                 output_loading_info=True,
@@ -383,4 +383,4 @@ def language_dtype(directory: Path, requested: str) -> str:
 
     content = json.loads((directory / "config.json").read_text(encoding="utf-8"))
     dtype = str(content.get("dtype") or content.get("torch_dtype") or "float32")
-    return dtype if dtype in DTYPES and dtype != "float64" else "float32"
+    return dtype if dtype in TORCH_DTYPES and dtype != "float64" else "float32"

@@ -15,7 +15,7 @@ import numpy as np
 from workbench.core.errors import BadInput, Unavailable
 from workbench.core.options import build_options, conversing
 from workbench.embeddings import Embedding
-from workbench.embeddings.prompt import Injected, check_placeholders, embeddings_given, with_own_placeholder
+from workbench.embeddings.prompt import Injected, check_placeholders, read_embeddings, with_own_placeholder
 from workbench.embeddings.torch_writing import saved_tensor
 from workbench.families.language.causal_lm import CausalLmOptions, conversation
 from workbench.families.language.directory import PLACEHOLDER
@@ -83,7 +83,7 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
         """Yields the same as `generate_stream`, for options that are checked."""
         client = self.client
         messages = conversation(prompt, checked_options, self._service.has_chat_template, self.model)
-        if arrays := embeddings_given(embeddings):
+        if arrays := read_embeddings(embeddings):
             prompt_fields: dict[str, Any] = {"messages": self._with_embeddings(client, messages, arrays)}
         else:
             prompt_fields = (

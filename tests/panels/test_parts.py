@@ -14,7 +14,7 @@ import gradio as gr
 import pytest
 
 from panels.models.endpoint import models_list
-from panels.models.layout import cards_html, residents_html
+from panels.models.view import cards_html, residents_html
 from panels.running.choices import ModelOnRuntime, options_for
 from panels.running.error_boundary import FAULT, with_error_boundary
 from panels.transcribe.endpoint import transcripts

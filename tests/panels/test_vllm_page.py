@@ -13,7 +13,7 @@ import gradio as gr
 import psutil
 import pytest
 
-from panels.models.layout import log_html, residents_html
+from panels.models.view import log_html, residents_html
 from panels.running.choices import offers
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import RunState, prepare, run

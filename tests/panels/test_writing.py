@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from panels.models.layout import cards_html
+from panels.models.view import cards_html
 from panels.running.choices import offers
 from panels.running.progress import SHOW_SECONDS
 from panels.transcribe.run import RunState, prepare, run

@@ -100,8 +100,8 @@ NUMBERS_AND_TEXTS: list[Any] = [{"x": 1}, [], [None], 5, True]
 @pytest.mark.parametrize(
     ("name", "values", "event"),
     [
-        ("selected", [None], {}),
-        ("measured", [None], {"value": []}),
+        ("select_tab", [None], {}),
+        ("measure_files", [None], {"value": []}),
         ("look_at_last", [None], None),
         ("start", NUMBERS_AND_TEXTS, None),
         ("experiments", NUMBERS_AND_TEXTS, None),

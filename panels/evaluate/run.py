@@ -112,80 +112,106 @@ def run(
     With a guard, the run waits in the queue of the server and stops at its deadline. Raises the errors of the run. If
     the caller leaves, the run is stopped. Without results, the folder of the job is removed.
     """
-    start = time.monotonic()
-    state = Step()
-    found: list[Results] = []
-    failed: list[Exception] = []
-    out = job.folder / "results"
+    work = _Work(registry, job, stop, compute, guard)
+    with stoppable(stop):
+        thread = threading.Thread(target=bound(work.run), daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(BEAT)
+            if thread.is_alive():
+                yield replace(work.state, stopped=False, stopping=stop.is_set(), seconds=work.seconds)
+    finally:
+        work.caller_gone.set()
+        stop.set()
+    if work.error is not None:
+        raise work.error
+    yield replace(work.state, seconds=work.seconds, results=work.results)
 
-    def show_progress(share: float, activity: str) -> None:
-        nonlocal state
-        state = replace(state, share=share, activity=activity)
-        if stop.is_set():
+
+class _Work:
+    """The work of a run, which goes on in a thread of its own.
+
+    Args: as `run`'s.
+    """
+
+    def __init__(
+        self, registry: Registry, job: Job, stop: threading.Event, compute: Compute, guard: Guard | None
+    ) -> None:
+        self._registry = registry
+        self._job = job
+        self._stop = stop
+        self._compute = compute
+        self._guard = guard
+        self._out = job.folder / "results"
+        self._start_time = time.monotonic()
+        self.state = Step()
+        self.results: Results | None = None
+        self.error: Exception | None = None
+        self.caller_gone = threading.Event()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start."""
+        return time.monotonic() - self._start_time
+
+    def run(self) -> None:
+        """Computes the job, then sets `results`, or `error`; after a stop, `results` if there are any."""
+        try:
+            try:
+                self._evaluate()
+            except Cancelled:
+                self._set_stopped()
+            else:
+                self.state = replace(self.state, share=1.0, activity="writing the report")
+                self._open_results()
+        except Exception as error:
+            self.error = error
+        finally:
+            if self.results is None or self.caller_gone.is_set():  # nobody will close the results
+                shutil.rmtree(self._job.folder, ignore_errors=True)
+
+    def _evaluate(self) -> None:
+        turn = self._guard.turn(EVALUATION, alone=False) if self._guard else nullcontext()
+        with listening(self._show_progress), turn:
+            self._compute(
+                self._job.manifest,
+                self._job.models,
+                self._out,
+                normaliser=self._job.normaliser,
+                limit=self._job.limit,
+                registry=self._registry,
+                on_progress=self._show_progress,
+                on_skipped=self._count_skipped,
+            )
+
+    def _set_stopped(self) -> None:
+        self.state = replace(self.state, stopped=True)
+        if not self.caller_gone.is_set() and _has_results(self._out):
+            self._open_results()
+        elif self.state.time_limit:
+            raise BadInput(
+                f"no recording was finished in the {self.state.time_limit} that one run may take here; evaluate fewer "
+                "models or shorter recordings"
+            ) from None
+
+    def _open_results(self) -> None:
+        self.results = opened(read(self._out), self._job.folder, self.seconds)
+
+    def _show_progress(self, share: float, activity: str) -> None:
+        self.state = replace(self.state, share=share, activity=activity)
+        if self._stop.is_set():
             raise Cancelled("the evaluation was stopped")
         try:
             check_work()
         except BadInput as over_time:
             limited = current_work()
             assert limited is not None
-            state = replace(state, time_limit=seconds_in_words(limited.allowed_seconds))
+            self.state = replace(self.state, time_limit=seconds_in_words(limited.allowed_seconds))
             raise Cancelled(str(over_time)) from over_time
 
-    def in_turn(*arguments: Any, **settings: Any) -> None:
-        with listening(show_progress), guard.turn(EVALUATION, alone=False) if guard else nullcontext():
-            compute(*arguments, **settings)
-
-    def skipped(row: object) -> None:
-        nonlocal state
-        state = replace(state, skipped=state.skipped + 1)
-
-    def work() -> None:
-        nonlocal state
-        try:
-            try:
-                in_turn(
-                    job.manifest,
-                    job.models,
-                    out,
-                    normaliser=job.normaliser,
-                    limit=job.limit,
-                    registry=registry,
-                    on_progress=show_progress,
-                    on_skipped=skipped,
-                )
-            except Cancelled:
-                state = replace(state, stopped=True)
-                if not caller_gone.is_set() and _has_results(out):
-                    found.append(opened(read(out), job.folder, time.monotonic() - start))
-                elif state.time_limit:
-                    raise BadInput(
-                        f"no recording was finished in the {state.time_limit} that one run may take here; evaluate "
-                        "fewer models or shorter recordings"
-                    ) from None
-                return
-            state = replace(state, share=1.0, activity="writing the report")
-            found.append(opened(read(out), job.folder, time.monotonic() - start))
-        except Exception as error:
-            failed.append(error)
-        finally:
-            if not found or caller_gone.is_set():  # nobody will close the results
-                shutil.rmtree(job.folder, ignore_errors=True)
-
-    caller_gone = threading.Event()  # set when the caller has left
-    with stoppable(stop):
-        thread = threading.Thread(target=bound(work), daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(BEAT)
-            if thread.is_alive():
-                yield replace(state, stopped=False, stopping=stop.is_set(), seconds=time.monotonic() - start)
-    finally:
-        caller_gone.set()
-        stop.set()
-    if failed:
-        raise failed[0]
-    yield replace(state, seconds=time.monotonic() - start, results=found[0] if found else None)
+    def _count_skipped(self, row: object) -> None:
+        self.state = replace(self.state, skipped=self.state.skipped + 1)
 
 
 def _has_results(directory: Path) -> bool:

@@ -32,67 +32,82 @@ LINE_SECONDS = 15.0  # between two lines of progress where stderr is not a termi
 
 def evaluate(parsed: argparse.Namespace, say: Callable[[str], None]) -> int:
     """Runs the command; returns its exit status."""
-    skipped = 0
-
-    def on_skipped(row: Bad) -> None:
-        nonlocal skipped
-        skipped += 1
-        if skipped <= MOST_SHOWN:
-            say(f"workbench: {row.where}: {row.reason}")
-
+    skipped = _SkippedRows(say)
     progress = _Progress()
     try:
-        with _stop_once() as stop:
-
-            def on_progress(fraction: float, activity: str) -> None:
-                if stop.is_set():
-                    raise KeyboardInterrupt
-                progress.show(fraction, activity)
-
-            try:
-                outcome = run(
-                    parsed.manifest,
-                    list(split_models(parsed.model)),
-                    parsed.out,
-                    workers=parsed.workers,
-                    batch_size=parsed.batch_size,
-                    limit=parsed.limit,
-                    normaliser=parsed.normaliser,
-                    address=parsed.address,
-                    settings=chosen_settings(parsed),
-                    options=chosen_options(parsed),
-                    servers=parsed.server,
-                    retry_failed=parsed.retry_failed,
-                    on_progress=on_progress,
-                    on_skipped=on_skipped,
-                )
-            finally:
-                progress.clear()
+        outcome = _run(parsed, progress, skipped.add)
     except KeyboardInterrupt:
         say(f"workbench: stopped; {_counts(parsed.out)}, and the same command continues the run")
         return stopped_status()
-    if skipped > MOST_SHOWN:
-        omitted = counted(skipped - MOST_SHOWN, "more row")
-        say(f"workbench: {omitted} cannot be used; skipped.jsonl in {parsed.out} has them all")
+    skipped.say_rest(parsed.out)
     if outcome.torn:
         say(f"workbench: computed {counted(outcome.torn, 'damaged row')} of an earlier run again")
     progress.show(1.0, "writing the report")
     try:
-        found = make_report(outcome.evaluation)
+        figures = make_report(outcome.evaluation)
     finally:
         progress.clear()
     for line in failures(outcome):
         say(f"workbench: {line}")
     if not outcome.computed and any(each.failed for each in outcome.models):
         say("workbench: these are errors of an earlier run; --retry-failed computes their recordings again")
-    status = int(any(each.failed and each.failed == each.recordings for each in outcome.models))
     if parsed.json:
-        print(json.dumps({**outcome.to_dict(), "report": found.to_dict()}, ensure_ascii=False))
-        return status
-    for line in (*lines(outcome, found), *(pair.sentence for pair in found.pairs)):
-        print(line)
-    print(f"the report is {outcome.evaluation.path / REPORT}")
-    return status
+        print(json.dumps({**outcome.to_dict(), "report": figures.to_dict()}, ensure_ascii=False))
+    else:
+        for line in (*lines(outcome, figures), *(pair.sentence for pair in figures.pairs)):
+            print(line)
+        print(f"the report is {outcome.evaluation.path / REPORT}")
+    return int(any(each.failed and each.failed == each.recordings for each in outcome.models))
+
+
+def _run(parsed: argparse.Namespace, progress: _Progress, on_skipped: Callable[[Bad], None]) -> Outcome:
+    """Computes the results; raises `KeyboardInterrupt` after a signal that stops the command."""
+    with _stop_once() as stop:
+
+        def on_progress(fraction: float, activity: str) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            progress.show(fraction, activity)
+
+        try:
+            return run(
+                parsed.manifest,
+                list(split_models(parsed.model)),
+                parsed.out,
+                workers=parsed.workers,
+                batch_size=parsed.batch_size,
+                limit=parsed.limit,
+                normaliser=parsed.normaliser,
+                address=parsed.address,
+                settings=chosen_settings(parsed),
+                options=chosen_options(parsed),
+                servers=parsed.server,
+                retry_failed=parsed.retry_failed,
+                on_progress=on_progress,
+                on_skipped=on_skipped,
+            )
+        finally:
+            progress.clear()
+
+
+class _SkippedRows:
+    """Says which rows of the manifest cannot be used: the first few one by one, the others as a number."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._count = 0
+
+    def add(self, row: Bad) -> None:
+        """Counts a row."""
+        self._count += 1
+        if self._count <= MOST_SHOWN:
+            self._say(f"workbench: {row.where}: {row.reason}")
+
+    def say_rest(self, out: Path) -> None:
+        """Says how many rows were not named."""
+        if self._count > MOST_SHOWN:
+            omitted = counted(self._count - MOST_SHOWN, "more row")
+            self._say(f"workbench: {omitted} cannot be used; skipped.jsonl in {out} has them all")
 
 
 def failures(outcome: Outcome) -> Iterator[str]:

@@ -89,8 +89,8 @@ class Work:
             raise Cancelled("the run was stopped")
         if self.deadline is not None and time.monotonic() - sum(self.paused) > self.deadline:
             raise BadInput(
-                f"the run took longer than the {seconds_in_words(self.allowed_seconds)} that one may take here, and was "
-                "ended; take a shorter recording, or ask for fewer tokens"
+                f"the run took longer than the {seconds_in_words(self.allowed_seconds)} that one may take here, and "
+                "was ended; take a shorter recording, or ask for fewer tokens"
             )
 
 

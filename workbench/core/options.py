@@ -137,10 +137,15 @@ class OptionSpec:
 
     @property
     def help_with_limits(self) -> str:
-        """The help text with the limits of a number, inside the parentheses at its end if it has some."""
-        if not self.limits:
+        """The help text with the limits of a number."""
+        return self.help_with(self.limits)
+
+    def help_with(self, *notes: str) -> str:
+        """Returns the help text with the non-empty notes, inside the parentheses at its end if it has some."""
+        text = "; ".join(filter(None, notes))
+        if not text:
             return self.help
-        return f"{self.help[:-1]}; {self.limits})" if self.help.endswith(")") else f"{self.help} ({self.limits})"
+        return f"{self.help[:-1]}; {text})" if self.help.endswith(")") else f"{self.help} ({text})"
 
     def allows(self, number: float) -> bool:
         """Returns whether a number is within the limits."""

@@ -133,8 +133,7 @@ def words(text: str) -> list[str]:
 def help_of(spec: OptionSpec) -> str:
     """Returns the help text of an option, with its limits and its default in brackets."""
     usual = "" if spec.default is None or spec.default in ("", ()) else f"default: {_default_text(spec.default)}"
-    notes = "; ".join(filter(None, (spec.limits, usual)))
-    return spec.help + (f" ({notes})" if notes else "")
+    return spec.help_with(spec.limits, usual)
 
 
 def _default_text(default: Any) -> str:
@@ -144,7 +143,9 @@ def _default_text(default: Any) -> str:
 
 
 def _metavar(spec: OptionSpec) -> str:
-    return "{" + ",".join(spec.choices) + "}" if spec.choices else spec.name.split("_")[-1].upper()
+    if spec.choices:
+        return "{" + ",".join(spec.choices) + "}"
+    return "FILE" if spec.file else spec.name.partition("_per_")[0].split("_")[-1].upper()
 
 
 def _specs(classes: Sequence[type[Any]]) -> list[OptionSpec]:

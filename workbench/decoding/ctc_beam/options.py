@@ -48,7 +48,7 @@ class SearchOptions:
     )
     threshold: float | None = option(
         None,
-        "drop hypotheses whose score is lower than the best by more than this (default: keep)",
+        "drop hypotheses whose score is lower than the best by more than this (default: keep all)",
         minimum=0.0,
         maximum=LARGEST_WEIGHT,
     )

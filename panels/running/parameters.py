@@ -48,7 +48,7 @@ class Parameter:
 def read_text(value: Any, name: str) -> str:
     """Reads a text; None becomes an empty text."""
     if value is not None and not isinstance(value, str):
-        raise BadInput(f"{name} is {_described(value)}; expected a text")
+        raise BadInput(f"{name} is {_kind_of(value)}; expected a text")
     return value or ""
 
 
@@ -56,7 +56,7 @@ def read_texts(value: Any, name: str) -> list[str]:
     """Reads one text, or a list of them, as a list."""
     listed = [value] if isinstance(value, str) else value or []
     if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-        raise BadInput(f"{name} is {_described(value)}; expected a text or a list of texts")
+        raise BadInput(f"{name} is {_kind_of(value)}; expected a text or a list of texts")
     return [each for each in listed if each]
 
 
@@ -69,7 +69,7 @@ def read_object(value: Any, name: str) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise BadInput(f"{name} is not JSON ({error!s:.100}); expected an object, or JSON text of one") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{name} is {_described(value)}; expected a JSON object")
+        raise BadInput(f"{name} is {_kind_of(value)}; expected a JSON object")
     return found
 
 
@@ -79,14 +79,14 @@ def read_messages(value: Any, name: str) -> str | list[Any]:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(value)
     if not value or not isinstance(value, (str, list)):
-        raise BadInput(f"{name} is {_described(value)}; expected a text or a list of messages")
+        raise BadInput(f"{name} is {_kind_of(value)}; expected a text or a list of messages")
     return value
 
 
 def read_switch(value: Any, name: str) -> bool:
     """Reads true or false; None becomes false."""
     if value is not None and not isinstance(value, bool):
-        raise BadInput(f"{name} is {_described(value)}; expected true or false")
+        raise BadInput(f"{name} is {_kind_of(value)}; expected true or false")
     return bool(value)
 
 
@@ -96,7 +96,7 @@ def read_files(value: Any, name: str) -> list[str]:
     for each in listed:
         # For such objects, Gradio has checked that the file was uploaded to this page.
         if not is_file_obj_with_meta(each):
-            raise BadInput(f"{name} is {_described(each)}; expected an uploaded file, {UPLOAD}")
+            raise BadInput(f"{name} is {_kind_of(each)}; expected an uploaded file, {UPLOAD}")
     return [str(each["path"]) for each in listed]
 
 
@@ -108,7 +108,7 @@ def read_file(value: Any, name: str) -> str | None:
     return paths[0] if paths else None
 
 
-def _described(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     return f"{json.dumps(value, ensure_ascii=False, default=str):.60}"
 
 

@@ -44,11 +44,11 @@ def describe(request: Request) -> JSONResponse:
     """Returns the endpoints with their parameters as Gradio describes them, with this project's programs."""
     page: Page = request.app.get_blocks()
     everything = bool(request.query_params.get("all_endpoints"))
-    described: dict[str, Any] = copy.deepcopy(dict(page.get_api_info(all_endpoints=everything)))
+    api_info: dict[str, Any] = copy.deepcopy(dict(page.get_api_info(all_endpoints=everything)))
     root = get_root_url(request, INFO, request.app.root_path)
-    for name, endpoint in described["named_endpoints"].items():
+    for name, endpoint in api_info["named_endpoints"].items():
         endpoint["code_snippets"] = snippets(root, name, page.examples.get(name.removeprefix("/"), {}))
-    return JSONResponse(described)
+    return JSONResponse(api_info)
 
 
 def snippets(root: str, endpoint: str, call: Mapping[str, Any]) -> dict[str, str]:

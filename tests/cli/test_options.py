@@ -10,7 +10,7 @@ import pytest
 
 from workbench.cli.arguments.parser import parser
 from workbench.cli.commands import main
-from workbench.cli.options import described
+from workbench.cli.options import describe_options
 from workbench.core.options import option_specs
 from workbench.core.runtimes import RUNTIMES
 from workbench.core.settings import settings_of
@@ -25,7 +25,7 @@ def card(family: str, kind: str = "directory", **fields: Any) -> Card:
 
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_every_option_and_setting_is_listed_with_an_existing_flag(family: str) -> None:
-    description = described(card(family))
+    description = describe_options(card(family))
     assert [each["name"] for each in description["options"]] == [
         spec.name for spec in option_specs(FAMILIES[family].options_class)
     ]
@@ -44,15 +44,15 @@ def test_every_option_and_setting_is_listed_with_an_existing_flag(family: str) -
 
 
 def test_model_card_limits_runtimes_and_settings() -> None:
-    assert described(card("sensevoice", "gguf"))["runtimes"] == ["gguf"]
-    assert [each["name"] for each in described(card("sensevoice", "gguf"))["settings"]] == ["threads"]
-    assert described(card("causal_lm", "server"))["runtimes"] == ["vllm"]
-    assert described(card("causal_lm", "server"))["settings"] == []
-    limited = described(card("causal_lm", runtimes={"gguf": "no"}, settings={"vllm": {"dtype": "bfloat16"}}))
+    assert describe_options(card("sensevoice", "gguf"))["runtimes"] == ["gguf"]
+    assert [each["name"] for each in describe_options(card("sensevoice", "gguf"))["settings"]] == ["threads"]
+    assert describe_options(card("causal_lm", "server"))["runtimes"] == ["vllm"]
+    assert describe_options(card("causal_lm", "server"))["settings"] == []
+    limited = describe_options(card("causal_lm", runtimes={"gguf": "no"}, settings={"vllm": {"dtype": "bfloat16"}}))
     assert limited["runtimes"] == ["pytorch", "vllm"]
     [dtype] = [each for each in limited["settings"] if each["name"] == "dtype"]
     assert dtype["defaults"] == {"pytorch": "float32", "vllm": "bfloat16"}
-    [dtype] = [each for each in described(card("sensevoice"))["settings"] if each["name"] == "dtype"]
+    [dtype] = [each for each in describe_options(card("sensevoice"))["settings"] if each["name"] == "dtype"]
     assert dtype["choices"] == ["auto", "float32", "bfloat16", "float16", "float64"]
 
 
@@ -70,14 +70,18 @@ def test_options_are_printed_one_per_line(capsys: pytest.CaptureFixture[str]) ->
 def test_options_json_matches_the_description(capsys: pytest.CaptureFixture[str], registry: Registry) -> None:
     assert main(["options", "demo/qwen3", "--json"]) == 0
     description = json.loads(capsys.readouterr().out)
-    assert description == json.loads(json.dumps(described(registry.card("demo/qwen3"))))
+    assert description == json.loads(json.dumps(describe_options(registry.card("demo/qwen3"))))
     assert description["calls"] == ["generate", "inject", "chat", "trace"]
 
 
 def test_funasr_nano_beam_search_options_exclude_vllm() -> None:
-    runtimes = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/funasr-nano"))["options"]}
+    runtimes = {
+        each["name"]: each["runtimes"] for each in describe_options(Registry().card("demo/funasr-nano"))["options"]
+    }
     assert runtimes["beam_size"] == runtimes["lm"] == ["pytorch", "gguf"] and "vllm" in runtimes["hotwords"]
-    runtimes = {each["name"]: each["runtimes"] for each in described(Registry().card("demo/sensevoice"))["options"]}
+    runtimes = {
+        each["name"]: each["runtimes"] for each in describe_options(Registry().card("demo/sensevoice"))["options"]
+    }
     assert runtimes["beam_size"] == ["pytorch", "gguf"]
 
 
@@ -89,8 +93,8 @@ def test_an_unknown_model_is_bad_input(capsys: pytest.CaptureFixture[str], tmp_p
 def test_missing_inner_stages_of_a_runtime_are_listed_with_the_reason(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "attention.weights" in described(card("funasr_nano"))["not_inside"]["vllm"]
-    assert not described(card("sensevoice"))["not_inside"]
+    assert "attention.weights" in describe_options(card("funasr_nano"))["not_inside"]["vllm"]
+    assert not describe_options(card("sensevoice"))["not_inside"]
     assert main(["options", "demo/funasr-nano"]) == 0
     note = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("  vllm: no attention"))
     assert note.endswith("trace them on pytorch or gguf")

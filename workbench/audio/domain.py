@@ -145,20 +145,20 @@ def read_domain(path: Path) -> Domain:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            described = json.loads((file.metadata() or {})["domain"])
+            metadata = json.loads((file.metadata() or {})["domain"])
             layers = tuple(
                 (
                     file.get_tensor(f"{number}.weight").astype(np.float32),
                     file.get_tensor(f"{number}.bias").astype(np.float32),
                     int(stride),
                 )
-                for number, stride in enumerate(described["strides"])
+                for number, stride in enumerate(metadata["strides"])
             )
-            limits = tuple((float(seconds), float(limit)) for seconds, limit in described["limits"])
+            limits = tuple((float(seconds), float(limit)) for seconds, limit in metadata["limits"])
             if not limits or limits[0][0] > 0 or not layers:
                 raise ValueError("it has no limit for the shortest recordings, or no layers")
-            unknown, sure, confidence = (float(described[key]) for key in ("unknown", "sure", "confidence"))
-            return Domain(str(described["name"]), limits, unknown, sure, confidence, layers)
+            unknown, sure, confidence = (float(metadata[key]) for key in ("unknown", "sure", "confidence"))
+            return Domain(str(metadata["name"]), limits, unknown, sure, confidence, layers)
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise BadInput(f"{path} does not describe what a model was made for: {error!s:.200}") from error
 

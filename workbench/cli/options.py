@@ -27,7 +27,7 @@ COLUMNS = ("flag", "type", "default", "runtimes")
 def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[str]:
     """Returns the lines to print; raises `BadInput` for an unknown model."""
     card = registry.card(model)
-    found = described(card)
+    found = describe_options(card)
     if as_json:
         return [json.dumps(found, indent=1, ensure_ascii=False)]
     lines = [f"{card.id}: {FAMILIES[card.family].title}, on {', '.join(found['runtimes'])}"]
@@ -49,7 +49,7 @@ def option_lines(registry: Registry, model: str, as_json: bool = False) -> list[
     return lines
 
 
-def described(card: Card) -> dict[str, Any]:
+def describe_options(card: Card) -> dict[str, Any]:
     """Returns the options and settings of a model as plain JSON values.
 
     `calls` are the commands that take the options; `chat` takes `chat_options` too. `runtimes` are those that can run

@@ -45,11 +45,11 @@ def open_pt(archive: Archive) -> Content:
     order = archive.read(f"{root}byteorder", 10) if f"{root}byteorder" in archive else b"little"
     if order not in _ORDERS:
         raise BadInput(f"{where} says that its bytes are in the order {order!r}; expected little or big")
-    described = describe(archive.read(f"{root}data.pkl", LONGEST + 1), where)
-    if isinstance(described, DescribedTensor):
-        return Content("pt", {NAMELESS: _tensor(archive, root, described, _ORDERS[order], where)})
+    content = describe(archive.read(f"{root}data.pkl", LONGEST + 1), where)
+    if isinstance(content, DescribedTensor):
+        return Content("pt", {NAMELESS: _tensor(archive, root, content, _ORDERS[order], where)})
     tensors, ignored = {}, []
-    for key, value in described.items():
+    for key, value in content.items():
         if isinstance(value, DescribedTensor):
             tensors[str(key)] = _tensor(archive, root, value, _ORDERS[order], f"{shown(str(key))} in {where}")
         else:

@@ -327,8 +327,8 @@ def _tensor(cursor: _Cursor, number: int, alignment: int) -> TensorInfo:
     dimensions = cursor.number(_U32, f"the number of dimensions of {what}")
     if dimensions > MOST_DIMENSIONS:
         raise BadInput(f"{what} in {file} states that it has {dimensions} dimensions; expected at most 4")
-    described = struct.Struct(f"<{dimensions}QIQ")
-    *sizes, number_of_type, offset = described.unpack(cursor.take(described.size, f"the description of {what}"))
+    entry = struct.Struct(f"<{dimensions}QIQ")
+    *sizes, number_of_type, offset = entry.unpack(cursor.take(entry.size, f"the description of {what}"))
     shape, kind = tuple(reversed(sizes)), TENSOR_TYPES.get(number_of_type)
     if 0 in shape:
         raise BadInput(f"{what} in {file} has the shape {shape}; expected no dimension of 0")

@@ -19,7 +19,7 @@ from workbench.parity_lab.judgement.clean_spread import check_precision, precisi
 from workbench.parity_lab.judgement.dumps import is_dump
 from workbench.parity_lab.judgement.judging import Judge
 from workbench.parity_lab.options import ParityOptions
-from workbench.parity_lab.source_name import described
+from workbench.parity_lab.source_name import source_name
 from workbench.parity_lab.tracer import TraceRequest
 from workbench.registry.cards import Card
 from workbench.registry.registry import Registry
@@ -109,7 +109,7 @@ def plan_run(
     from_stages = how.isolated and reference_side.path is None
     return Plan(
         card,
-        described(source, family.reads_text),
+        source_name(source, family.reads_text),
         TraceRequest(model, source, how.stages, options, how.mapping, how.steps),
         how,
         reference_side,

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.text.scripts import clipped
 
 
-def described(source: Any, reads_text: bool) -> str:
+def source_name(source: Any, reads_text: bool) -> str:
     """Returns a recording's file name, or the beginning of a prompt; the model decides which of them a text is."""
     if isinstance(source, (str, Path)) and not reads_text:
         return Path(source).name

@@ -30,13 +30,15 @@ KINDS = {str: "text", bool: "true or false", int: "whole number", float: "number
 @functools.cache
 def session_class(base: type[Any], family: str) -> type[Any]:
     """Returns a class like `base` whose calls have the options of a family as documented parameters."""
-    described = FAMILIES[family]
-    calls = CALLS_FOR[described.input]
-    also = FINDING if "vad" in described.tasks else ()
-    talks = CONVERSING if CONVERSE in described.tasks else ()
-    methods = {name: _described(base, name, family) for name in dict.fromkeys((*calls, *also, *talks, "trace"))}
+    family_entry = FAMILIES[family]
+    calls = CALLS_FOR[family_entry.input]
+    also = FINDING if "vad" in family_entry.tasks else ()
+    talks = CONVERSING if CONVERSE in family_entry.tasks else ()
+    methods = {name: _with_options(base, name, family) for name in dict.fromkeys((*calls, *also, *talks, "trace"))}
     refused_names = [name for name in (*HEARING, *WRITING, *CONVERSING, *FINDING) if name not in methods]
-    methods |= {name: _refused(base, name, described.title, METHOD_FOR[described.input]) for name in refused_names}
+    methods |= {
+        name: _refused(base, name, family_entry.title, METHOD_FOR[family_entry.input]) for name in refused_names
+    }
     return type(base.__name__, (base,), {**methods, "__module__": base.__module__, "__doc__": base.__doc__})
 
 
@@ -54,10 +56,10 @@ def range_of(spec: OptionSpec) -> str:
     return spec.limits
 
 
-def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
+def _with_options(base: type[Any], name: str, family: str) -> Callable[..., Any]:
     """Returns a call of `base` whose signature and docstring list its options."""
-    described = FAMILIES[family]
-    options_class: Any = described.chat_options_class if name in CONVERSING else described.options_class
+    family_entry = FAMILIES[family]
+    options_class: Any = family_entry.chat_options_class if name in CONVERSING else family_entry.options_class
     specs, hints = option_specs(options_class), get_type_hints(options_class)
     method = _passing_on(getattr(base, name))
     signature = inspect.signature(getattr(base, name))
@@ -68,13 +70,13 @@ def _described(base: type[Any], name: str, family: str) -> Callable[..., Any]:
         inspect.Parameter(spec.name, inspect.Parameter.KEYWORD_ONLY, default=spec.default, annotation=hints[spec.name])
         for spec in specs
     ]
-    if name == "trace" and described.input == PROMPT:
+    if name == "trace" and family_entry.input == PROMPT:
         parameters.insert(
             0, inspect.Parameter("embeddings", inspect.Parameter.KEYWORD_ONLY, default=(), annotation=Sequence[Any])
         )
     method.__signature__ = signature.replace(parameters=[*named_parameters, *parameters])  # type: ignore[attr-defined]
     lines = [_line(spec, family) for spec in specs]
-    method.__doc__ = "\n".join([_doc(name), "", f"Options of {described.title}:", *lines])
+    method.__doc__ = "\n".join([_doc(name), "", f"Options of {family_entry.title}:", *lines])
     return method
 
 

@@ -31,7 +31,7 @@ class TimesRows(Protocol):
         ...
 
 
-def described_times(part: object) -> dict[str, Any]:
+def times_meta(part: object) -> dict[str, Any]:
     """Returns the entry for a trace's metadata about the times of its rows; empty if `part` does not know them."""
     return {META: {glob: list(times) for glob, times in part.row_times.items()}} if isinstance(part, TimesRows) else {}
 

@@ -47,7 +47,7 @@ from workbench.speech.plan import AnswerPlan
 from workbench.speech.streaming import AudioChunks
 from workbench.system.memory import peak_resident_bytes
 from workbench.trace.recorder import Recorder
-from workbench.trace.times import RowTimes, described_times
+from workbench.trace.times import RowTimes, times_meta
 from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 TRAINED_SECONDS = 30.0  # the longest recordings that the published models were trained with
@@ -67,7 +67,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
     """A language model over text and codec streams as a session (see `workbench.session.protocols`).
 
     Args:
-        described: the checkpoint without its weights.
+        checkpoint: the checkpoint without its weights.
         codec: None if the checkpoint does not speak.
         audio_notes: sentences on how the model hears recordings. Answers to conversations with recordings have them.
         steps: generates an answer with the network; takes and returns the same as `answer_steps`.
@@ -77,7 +77,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         self,
         model: str,
         runtime: str,
-        described: SpeechLmModel,
+        checkpoint: SpeechLmModel,
         network: SpeechModel,
         codec: Codec | None,
         audio_notes: tuple[str, ...] = (),
@@ -86,7 +86,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         self.model = model
         self.runtime = runtime
         self.load_seconds = 0.0  # set by the code that opens the session
-        self.described = described
+        self.checkpoint = checkpoint
         self._network: SpeechModel | None = network
         self._codec = codec
         self._audio_notes = audio_notes
@@ -102,7 +102,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
     @property
     def row_times(self) -> Mapping[str, RowTimes]:
         """See `workbench.trace.times.TimesRows`; the codec's frames are at seconds of the answer's audio."""
-        tower, codec = self.described.tower, self._codec
+        tower, codec = self.checkpoint.tower, self._codec
         tower_rows = tower_times(tower) if tower else {}
         frame = codec.hop / codec.sample_rate if codec else 0.0
         return {**tower_rows, **{name: RowTimes(0.0, frame) for name in ("codec.codes", "codec.latents") if codec}}
@@ -111,7 +111,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         """See `Converses.converse_stream`. Each position of the answer yields an event with its ids."""
         network = self.network
         model_options = build_options(SpeechLmOptions, options, self.model)
-        plan = answer_plan(self.described, model_options)
+        plan = answer_plan(self.checkpoint, model_options)
         clock = WorkClock()
         settings = _settings(model_options, plan)
         partial_answer = AnswerSoFar(self.model, self.runtime, settings, clock.passed)
@@ -139,7 +139,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
             positions: gets every position of the answer, if given.
         """
         network = self.network
-        writing = _AnswerStream(self.described, self._codec, network)
+        writing = _AnswerStream(self.checkpoint, self._codec, network)
         probabilities: list[np.ndarray] = []
         finish = ""
         try:
@@ -194,7 +194,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                 "answer.norm and answer.logprobs, which every trace has"
             )
         model_options = build_options(SpeechLmOptions, options, self.model)
-        plan = answer_plan(self.described, model_options)
+        plan = answer_plan(self.checkpoint, model_options)
         requested_stages, place = StageFilter(stages), place_of(out)
         prompt = self._prompt(check_messages(source))
         substituted = substituted_stages(given, prompt.digest)
@@ -202,15 +202,15 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
         recorded = max((n for n, part in enumerate(prompt.parts) if isinstance(part, Recording)), default=-1)
         parts = [self._embedded(part, recorder if n == recorded else None) for n, part in enumerate(prompt.parts)]
         network.trace(parts, recorder)
-        described: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
+        meta: dict[str, Any] = {"input_digest": prompt.digest, "layout": asdict(network.layout)}
         if substituted is not None:
             self._decode_given(substituted, recorder)
         elif any(map(requested_stages, OF_THE_ANSWER)):
-            described["answer"] = _settings(model_options, plan)
+            meta["answer"] = _settings(model_options, plan)
             with contextlib.suppress(NotFinite):  # then there is no answer, and the stages of the prompt show why
                 self._record_answer(parts, prompt, plan, recorder)
-        described |= {**substitution_meta(substituted), **described_times(self)}
-        return trace_of(self, recorder.stages, stages, network.dtype, options, place, **described)
+        meta |= {**substitution_meta(substituted), **times_meta(self)}
+        return trace_of(self, recorder.stages, stages, network.dtype, options, place, **meta)
 
     def _record_answer(self, parts: Sequence[Any], prompt: _Prompt, plan: AnswerPlan, recorder: Recorder) -> None:
         """Generates an answer and records its stages, in the order of the computation."""
@@ -248,7 +248,7 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `NamesTokens.token_texts`; codec tokens are written as `stream:code`."""
-        return tuple(map(self.described.tokenizer.piece, ids))
+        return tuple(map(self.checkpoint.tokenizer.piece, ids))
 
     def close(self) -> None:
         """Drops the model and frees it."""
@@ -282,13 +282,13 @@ class ConversationSession(Session, Converses, Traces, NamesTokens):
                     sound: Any = turn.samples if turn.rows is None else turn.rows
                     digest.update(np.ascontiguousarray(sound).tobytes())
                 turns.append(turn)
-        described, codec = self.described, self._codec
+        checkpoint, codec = self.checkpoint, self._codec
         parts = prompt_parts(
             turns,
             self.network.layout,
-            described.tokenizer.ids,
+            checkpoint.tokenizer.ids,
             self.network.context,
-            described.tower.rows if described.tower else None,
+            checkpoint.tower.rows if checkpoint.tower else None,
             codec.encode if codec else None,
         )
         if any(isinstance(part, Recording) for part in parts):
@@ -327,8 +327,8 @@ class _Prompt:
 class _AnswerStream:
     """Turns the positions of an answer into events; text never splits a character, samples come in chunks."""
 
-    def __init__(self, described: SpeechLmModel, codec: Codec | None, network: SpeechModel):
-        self._text = IncrementalDetokenizer(described.tokenizer.text)
+    def __init__(self, checkpoint: SpeechLmModel, codec: Codec | None, network: SpeechModel):
+        self._text = IncrementalDetokenizer(checkpoint.tokenizer.text)
         self._chunks = AudioChunks(codec, network.layout) if codec else None
         self._rate = codec.sample_rate if codec else 0
         self._rows = 0

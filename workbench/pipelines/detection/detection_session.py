@@ -19,7 +19,7 @@ from workbench.pipelines.tracing import place_of, trace_of
 from workbench.session.protocols import Detects, Session, Traces, checked_recordings
 from workbench.session.values import AudioSource, Event, Progress, Segment, Transcript
 from workbench.system.memory import peak_resident_bytes
-from workbench.trace.times import RowTimes, described_times
+from workbench.trace.times import RowTimes, times_meta
 from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 NO_SPEECH = "FSMN-VAD found no speech in the recording"
@@ -113,8 +113,8 @@ class DetectionSession(Session, Detects, Traces):
         spans = detector.spans(recording.samples, options=model_options)
         arrays["vad.spans"] = np.array([(span.start, span.end) for span in spans], dtype=np.float64).reshape(-1, 2)
         recorded = {stage: array for stage, array in arrays.items() if requested_stages(stage)}
-        described = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **described_times(self)}
-        return trace_of(self, recorded, stages, detector.network.dtype, options, place, **described)
+        meta = {"input_digest": recording.digest, "audio_seconds": recording.seconds, **times_meta(self)}
+        return trace_of(self, recorded, stages, detector.network.dtype, options, place, **meta)
 
     def close(self) -> None:
         """Drops the model and frees it."""

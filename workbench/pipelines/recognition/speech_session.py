@@ -60,7 +60,7 @@ from workbench.system.memory import peak_resident_bytes
 from workbench.text.scripts import join_texts
 from workbench.trace.ancestry import Ancestry
 from workbench.trace.steps import Follow
-from workbench.trace.times import described_times
+from workbench.trace.times import times_meta
 from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
 # The chunks of this many batches are sorted by length together.
@@ -227,7 +227,7 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
         if requested_steps.choice is not None and stepwise is None:
             raise BadInput(f"decoding steps are requested, but {self.model} computes all its tokens in one pass")
         arrays = recogniser.trace(recording.samples, model_options, requested_stages, substituted)
-        described: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
+        meta: dict[str, Any] = {"input_digest": recording.digest, "audio_seconds": recording.seconds}
         if stepwise is not None and requested_steps.choice is not None:
             ids: Sequence[int] | Ancestry = ()
             if requested_steps.needs_ids:
@@ -244,9 +244,9 @@ class SpeechSession(Session, Transcribes, Traces, NamesTokens, Doubts, TakesSegm
             stepped, steps_meta = requested_steps.traced(ids, requested_stages, go_on, self.model)
             outputs = {stage: array for stage, array in arrays.items() if stage in WRITTEN}
             arrays = {stage: array for stage, array in arrays.items() if stage not in WRITTEN} | stepped | outputs
-            described |= steps_meta
-        described |= {**substitution_meta(substituted), **described_times(recogniser)}
-        return trace_of(self, arrays, stages, recogniser.dtype, options, place, **described)
+            meta |= steps_meta
+        meta |= {**substitution_meta(substituted), **times_meta(recogniser)}
+        return trace_of(self, arrays, stages, recogniser.dtype, options, place, **meta)
 
     def token_texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """See `NamesTokens.token_texts`."""

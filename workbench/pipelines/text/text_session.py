@@ -252,12 +252,12 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
                     outputs |= watched.stages() if alternatives else {}
                 if requested_stages("text"):
                     outputs["text"] = np.array(generation.text)
-        stepped, described = requested_steps.traced(
+        stepped, meta = requested_steps.traced(
             tokens, requested_stages, lambda forced: writer.follow(prompt, forced), self.model
         )
         arrays |= stepped | outputs
-        described |= {"input_digest": digest, **prompt.named, **substitution_meta(substituted)}
-        return trace_of(self, arrays, stages, writer.dtype, options, place, **described)
+        meta |= {"input_digest": digest, **prompt.named, **substitution_meta(substituted)}
+        return trace_of(self, arrays, stages, writer.dtype, options, place, **meta)
 
     def neighbours(self, values: np.ndarray, count: int = 5) -> Neighbours:
         """See `FindsNeighbours.neighbours`."""

@@ -21,7 +21,7 @@ from panels.chat.wire import chunk, unpack
 from panels.running.sessions import SessionPool
 from panels.transcribe.run import sentence_of
 from workbench.core.errors import BadInput
-from workbench.core.visitors import bound
+from workbench.core.visitors import in_current_context
 from workbench.session.conversation import AudioPiece
 
 ROWS_SECONDS = 0.1  # the shortest time between two reports of rows without samples
@@ -52,7 +52,9 @@ async def live(pool: SessionPool, slots: threading.Semaphore, socket: WebSocket)
             await socket.close()
             return
         stops += [threading.Event() for _ in columns]
-        threading.Thread(target=bound(_work), args=(pool, slots, columns, stops, send), daemon=True).start()
+        threading.Thread(
+            target=in_current_context(_work), args=(pool, slots, columns, stops, send), daemon=True
+        ).start()
         await _carry(socket, queue, stops)
         await socket.close()
     except (WebSocketDisconnect, KeyError, RuntimeError):  # the visitor left, or the message is invalid

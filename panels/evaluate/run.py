@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.core.errors import BadInput, Cancelled
 from workbench.core.progress import listening
-from workbench.core.visitors import bound, check_work, current_work, seconds_in_words, stoppable
+from workbench.core.visitors import check_work, current_work, in_current_context, seconds_in_words, stoppable
 from workbench.evaluation.places import Recordings
 from workbench.evaluation.report import REPORT, Columns, page, read_columns
 from workbench.evaluation.report.overview import Overview, overview
@@ -114,7 +114,7 @@ def run(
     """
     work = _Work(registry, job, stop, compute, guard)
     with stoppable(stop):
-        thread = threading.Thread(target=bound(work.run), daemon=True)
+        thread = threading.Thread(target=in_current_context(work.run), daemon=True)
     thread.start()
     try:
         while thread.is_alive():

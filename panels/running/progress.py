@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from workbench.core.visitors import bound, stoppable
+from workbench.core.visitors import in_current_context, stoppable
 
 POLL_SECONDS = 0.1  # delay until a stop takes effect
 SHOW_SECONDS = 0.1  # the shortest time between two updates, as a model may write hundreds of tokens a second
@@ -94,7 +94,7 @@ def changes(
             reported.put(None)
 
     with stoppable(stop):
-        thread = threading.Thread(target=bound(report_all), daemon=True)
+        thread = threading.Thread(target=in_current_context(report_all), daemon=True)
     thread.start()
     last_update = time.perf_counter()
     ended = unseen = False

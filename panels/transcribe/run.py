@@ -25,8 +25,8 @@ from workbench.audio.check import refusals
 from workbench.core.errors import BadInput, Cancelled, WorkbenchError
 from workbench.core.progress import listening
 from workbench.core.runtimes import RUNTIMES
-from workbench.core.visitors import bound
-from workbench.registry.domains import instead_of
+from workbench.core.visitors import in_current_context
+from workbench.registry.domains import alternative_model
 from workbench.registry.handle import OpenSession
 from workbench.registry.registry import Registry
 from workbench.serving.work import follower, opened
@@ -147,7 +147,7 @@ def instead_of_all(chosen: Sequence[RuntimeOffer], known: Sequence[RuntimeOffer]
     if not all(offer.card.domain for offer in chosen):
         return None
     possible = [offer for offer in known if offer.possible and not offer.elsewhere]
-    alternative = instead_of(chosen[0].card, [offer.card for offer in possible])
+    alternative = alternative_model(chosen[0].card, [offer.card for offer in possible])
     if alternative is None:
         return None
     offer = next(each for each in possible if each.card.id == alternative.id)
@@ -350,7 +350,9 @@ def _each(rows: Sequence[Row], work: Callable[[Row], None], at_once: int, stop: 
                 return
             work(row)
 
-    threads = [threading.Thread(target=bound(take), daemon=True) for _ in range(min(at_once, len(rows)) - 1)]
+    threads = [
+        threading.Thread(target=in_current_context(take), daemon=True) for _ in range(min(at_once, len(rows)) - 1)
+    ]
     for thread in threads:
         thread.start()
     take()

@@ -12,7 +12,7 @@ from workbench.audio.domain import KINDS, SILENCE, SOUND, SPEECH, doubt_about, f
 from workbench.audio.read import read
 from workbench.core.errors import BadInput
 from workbench.registry.catalogue import find_card, read_catalogue
-from workbench.registry.domains import domain_file, domain_name, instead_of
+from workbench.registry.domains import alternative_model, domain_file, domain_name
 from workbench.registry.sources import assets
 
 RNG = np.random.default_rng(3)
@@ -36,9 +36,11 @@ def test_model_card_gives_its_domain_and_a_general_model_is_suggested() -> None:
     catalogue = read_catalogue()
     demo, general = (find_card(name, catalogue) for name in ("demo/sensevoice", "sensevoice-small"))
     assert domain_name(demo) == "English digits" and domain_name(general) == ""
-    suggestion = instead_of(demo, catalogue.cards)
+    suggestion = alternative_model(demo, catalogue.cards)
     assert (
-        suggestion is not None and suggestion.id == "sensevoice-small" and instead_of(general, catalogue.cards) is None
+        suggestion is not None
+        and suggestion.id == "sensevoice-small"
+        and alternative_model(general, catalogue.cards) is None
     )
     assert domain_file(general) is None
     with pytest.raises(BadInput, match=r"domain = 'songs'; expected one of english-digits, or the path of"):

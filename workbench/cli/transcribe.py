@@ -20,7 +20,7 @@ from workbench.audio.check import check_sound
 from workbench.audio.domain import SILENCE
 from workbench.core.errors import BadInput, SessionDied, WorkbenchError
 from workbench.registry.catalogue import find_card, read_catalogue
-from workbench.registry.domains import instead_of
+from workbench.registry.domains import alternative_model
 from workbench.registry.handle import OpenSession
 from workbench.session.values import Event, Partial, Progress, Transcript
 from workbench.text.scripts import clipped, display_width
@@ -111,7 +111,7 @@ def doubts(transcript: Transcript, model: str) -> list[str]:
     if transcript.doubt.kind == SILENCE:
         return [transcript.doubt.sentence]
     catalogue = read_catalogue()
-    suggestion = instead_of(find_card(model, catalogue), catalogue.cards)
+    suggestion = alternative_model(find_card(model, catalogue), catalogue.cards)
     download = (
         f" (downloads {suggestion.megabytes} MB)"
         if suggestion and suggestion.kind == "hub" and suggestion.megabytes

@@ -198,7 +198,7 @@ def _kind(hint: Any) -> type:
 Options = TypeVar("Options")
 
 
-def conversing(options_class: type[Any]) -> type[Any]:
+def conversation_options_class(options_class: type[Any]) -> type[Any]:
     """Returns the options class for conversations with a family: its own options and those of every conversation.
 
     If not all its own options are for conversations, its attribute `CONVERSING` is a class of those that are.

@@ -1,7 +1,7 @@
 """Who the current work is for, and its time limit. A server sets them when a request arrives; sessions read them.
 
-The value belongs to the context of a thread (`contextvars`); `bound` takes it into another thread. Work without a
-server, in a shell or a notebook, has the visitor `NOBODY` and no time limit.
+The value belongs to the context of a thread (`contextvars`); `in_current_context` takes it into another thread. Work
+without a server, in a shell or a notebook, has the visitor `NOBODY` and no time limit.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def stoppable(stop: threading.Event, seconds: float | None = None) -> Iterator[W
         yield work
 
 
-def bound(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def in_current_context(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Returns a function that another thread can call; it works for the visitor of this thread."""
     context = contextvars.copy_context()
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from workbench.core.options import conversing
+from workbench.core.options import conversation_options_class
 from workbench.decoding.generation import GenerationOptions
 from workbench.session.values import CONVERSATION, RECORDING
 
@@ -127,7 +127,7 @@ class Family:
     @property
     def chat_options_class(self) -> type[Any] | None:
         """The dataclass of the options of conversations; None if the family's models answer none."""
-        return conversing(self.options_class) if CONVERSE in self.tasks else None
+        return conversation_options_class(self.options_class) if CONVERSE in self.tasks else None
 
     def cell(self, runtime: str) -> Cell:
         """Returns the family's cell for a runtime; if the family cannot run there, the reason names other runtimes."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.audio.constants import SAMPLE_RATE
 from workbench.core.errors import Cancelled
-from workbench.core.visitors import bound
+from workbench.core.visitors import in_current_context
 from workbench.live.endpointing import DEFAULT_LIMITS, Endpointer, EndpointingLimits, SpeechSegment
 from workbench.session.values import Segment, Transcript
 from workbench.text.scripts import join_texts
@@ -98,7 +98,7 @@ class LiveTranscription:
         self._shown = (0, 0)  # segment and samples of the last partial text
         self._last_started = self._last_discarded = 0
         self._closing = False
-        self._worker = threading.Thread(target=bound(self._work), name="live transcription", daemon=True)
+        self._worker = threading.Thread(target=in_current_context(self._work), name="live transcription", daemon=True)
         self._worker.start()
 
     @property

@@ -31,7 +31,7 @@ def domain_name(card: Card) -> str:
     return read_domain(path).name if path is not None else ""
 
 
-def instead_of(card: Card, cards: Sequence[Card]) -> Card | None:
+def alternative_model(card: Card, cards: Sequence[Card]) -> Card | None:
     """Returns the first model that transcribes and has no domain, so that it may know what `card` does not."""
     if not card.domain:
         return None

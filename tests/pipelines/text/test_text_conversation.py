@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import BadInput
-from workbench.core.options import ConversingOptions, build_options, conversing, option_specs
+from workbench.core.options import ConversingOptions, build_options, conversation_options_class, option_specs
 from workbench.families import FAMILIES
 from workbench.families.language.causal_lm import CausalLmOptions
 from workbench.pipelines.text.text_conversation import text_answer, text_messages
@@ -16,12 +16,12 @@ from workbench.session.conversation import Answer, AnswerStart
 from workbench.session.messages import check_messages
 from workbench.session.values import Generation, Piece
 
-OPTIONS: Any = conversing(CausalLmOptions)
+OPTIONS: Any = conversation_options_class(CausalLmOptions)
 SOUND = {"role": "user", "content": [{"type": "text", "text": "what?"}, {"type": "audio", "audio": "a.wav"}]}
 
 
 def test_conversation_options_extend_the_family_options() -> None:
-    assert conversing(CausalLmOptions) is OPTIONS and conversing(OPTIONS) is OPTIONS
+    assert conversation_options_class(CausalLmOptions) is OPTIONS and conversation_options_class(OPTIONS) is OPTIONS
     names = {spec.name for spec in option_specs(OPTIONS)}
     assert names == {spec.name for spec in option_specs(CausalLmOptions)} | {"modalities"}
     options = build_options(OPTIONS, {"modalities": "text", "top_k": 3}, "m")

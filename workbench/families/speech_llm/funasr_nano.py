@@ -96,8 +96,9 @@ class FunasrNanoWriting(GenerationOptions, ListeningOptions):
 class FunasrNanoOptions(CtcHeadOptions, FunasrNanoWriting):
     """The user's options for Fun-ASR-Nano. A CTC beam search needs a CTC branch, on PyTorch or GGUF."""
 
-    # The options of conversations (see `workbench.core.options.conversing`), and the runtimes on which options work.
+    # The options of conversations (see `workbench.core.options.conversation_options_class`).
     CONVERSING: ClassVar[type] = FunasrNanoWriting
+    # The runtimes on which options work.
     ONLY_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {
         spec.name: ("pytorch", "gguf") for spec in option_specs(CtcHeadOptions)
     }

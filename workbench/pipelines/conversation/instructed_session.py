@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import build_options, conversing
+from workbench.core.options import build_options, conversation_options_class
 from workbench.families.speech_llm.instruction import Instruction
 from workbench.pipelines.clock import WorkClock
 from workbench.pipelines.conversation.spoken_messages import read_recording
@@ -46,7 +46,7 @@ class InstructedSession(SpeechSession, Converses, FindsNeighbours):
         message. Without a text, the answer is the transcript.
         """
         recogniser = self.recogniser
-        model_options: Any = build_options(conversing(recogniser.options_class), options, self.model)
+        model_options: Any = build_options(conversation_options_class(recogniser.options_class), options, self.model)
         model_options.check_text_alone(self.model)
         instruction, part, where = _question(check_messages(messages), self.model)
         if not isinstance(recogniser, InstructedRecogniser):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.core.errors import BadInput, NotFinite
-from workbench.core.options import build_options, conversing
+from workbench.core.options import build_options, conversation_options_class
 from workbench.core.resources import close
 from workbench.decoding.alternatives import TRACED, AlternativesRecorder, Watch
 from workbench.decoding.generation import WritingOptions, decoding_of
@@ -143,7 +143,7 @@ class TextSession(Session, Generates, Converses, Traces, FindsNeighbours, NamesT
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`; the messages and the answer are text."""
-        model_options = build_options(conversing(self.writer.options_class), options, self.model)
+        model_options = build_options(conversation_options_class(self.writer.options_class), options, self.model)
         yield from text_answer(
             self._generated(text_messages(messages, model_options, self.model), model_options), model_options
         )

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import ListeningOptions, build_options, conversing
+from workbench.core.options import ListeningOptions, build_options, conversation_options_class
 from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.recognition.recogniser import Recognition
@@ -202,7 +202,9 @@ class RemoteSpeechSession(InstructedSession):
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`; options that the server does not support are refused first."""
-        self._remote.check(build_options(conversing(self.recogniser.options_class), options, self.model))
+        self._remote.check(
+            build_options(conversation_options_class(self.recogniser.options_class), options, self.model)
+        )
         yield from super().converse_stream(messages, **options)
 
     def trace(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from workbench.core.errors import BadInput, Unavailable
-from workbench.core.options import build_options, conversing
+from workbench.core.options import build_options, conversation_options_class
 from workbench.embeddings import Embedding
 from workbench.embeddings.prompt import Injected, check_placeholders, read_embeddings, with_own_placeholder
 from workbench.embeddings.torch_writing import saved_tensor
@@ -72,7 +72,7 @@ class RemoteTextSession(Session, Generates, Converses, Traces):
 
     def converse_stream(self, messages: Messages, **options: Any) -> Generator[ConversationEvent, None, None]:
         """See `Converses.converse_stream`; the messages and the answer are text."""
-        checked_options = build_options(conversing(CausalLmOptions), options, self.model)
+        checked_options = build_options(conversation_options_class(CausalLmOptions), options, self.model)
         yield from text_answer(
             self._write(text_messages(messages, checked_options, self.model), checked_options), checked_options
         )

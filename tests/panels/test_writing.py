@@ -200,4 +200,4 @@ def test_streamed_text_is_shown_in_the_browser_and_cancel_stops_it(
 
     page.locator("#run").click()  # and again, now to the end
     expect(page.locator(".result.done")).to_have_count(2)
-    expect(page.locator(".result.done").last).to_contain_text("a chunk of speech was cut off")
+    expect(page.locator(".result.done").last).to_contain_text("a segment of speech was cut off")

@@ -104,7 +104,7 @@ class FakeWriter(FakeSession):
             raise
         segment = Segment(0.0, length, self.words)
         yield segment
-        notes = ("a chunk of speech was cut off",)
+        notes = ("a segment of speech was cut off",)
         yield Transcript(self.model, self.runtime, self.words, None, (segment,), (1, 2), length, 0.1, 0.25, notes=notes)
 
 

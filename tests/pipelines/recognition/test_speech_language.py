@@ -159,7 +159,7 @@ def test_text_cut_off_at_max_new_tokens_gives_a_note() -> None:
     pipeline, _ = recogniser([0, STOP], [1, ENDED])
     _, recognitions = drain(pipeline.recognise_stream(samples(1, 1), ListeningOptions()))
     assert recognitions[0].notes == (
-        "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end",
+        "a segment of speech was cut off at max_new_tokens; the transcript may lack its end",
     )
     assert recognitions[1].notes == ()
 

@@ -67,7 +67,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
     )
     max_new_tokens: int = option(
         0,
-        "largest number of tokens to generate for one chunk of speech; 0: as many as it has embeddings",
+        "largest number of tokens to generate for one segment of speech; 0: as many as it has embeddings",
         minimum=0,
         maximum=MOST_TOKENS,
     )
@@ -97,7 +97,7 @@ class FireRedAsrOptions(GenerationOptions, ListeningOptions):
         "(the first project's latest code); checkpoint, as its files say, else release",
         ("checkpoint", *LENGTH_RULES),
     )
-    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MAX_BATCH_SIZE)
+    batch_size: int = option(1, "segments of speech transcribed in one batch", minimum=1, maximum=MAX_BATCH_SIZE)
 
     def __post_init__(self) -> None:
         if self.beam_size > 1 and self.temperature > 0:
@@ -350,7 +350,7 @@ def check_length(samples: int, frames: int, model: FireRedAsrModel) -> None:
     """Raises `BadInput` if a chunk is longer than the range of the encoder's positions."""
     if encoder_frames(frames) > model.encoder.pe_maxlen:
         raise BadInput(
-            f"a chunk of {samples / SAMPLE_RATE:.1f} seconds is longer than the {model.longest_seconds:g} seconds "
+            f"a segment of {samples / SAMPLE_RATE:.1f} seconds is longer than the {model.longest_seconds:g} seconds "
             f"that the positions of {model.directory.name} reach; set max_segment_seconds lower, or trace a shorter "
             "recording"
         )

@@ -89,7 +89,7 @@ class FunasrNanoWriting(GenerationOptions, ListeningOptions):
     language: str = option("auto", "the language spoken, or auto", ("auto", *LANGUAGES))
     itn: bool = option(True, "inverse text normalisation: figures where numbers are spoken")
     hotwords: tuple[str, ...] = option((), "words that are likely to be said, such as names")
-    batch_size: int = option(1, "chunks of speech transcribed in one batch", minimum=1, maximum=MAX_BATCH_SIZE)
+    batch_size: int = option(1, "segments of speech transcribed in one batch", minimum=1, maximum=MAX_BATCH_SIZE)
 
 
 @dataclass(frozen=True)

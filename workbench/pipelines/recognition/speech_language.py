@@ -41,6 +41,8 @@ from workbench.trace.steps import ForcedDecoding
 from workbench.trace.times import RowTimes
 from workbench.trace.trace import StageFilter
 
+CUT_OFF = "a segment of speech was cut off at max_new_tokens; the transcript may lack its end"
+
 
 class PromptFormat(Protocol):
     """A family's prompt around the speech, and its reading of the language model's answer."""
@@ -336,7 +338,6 @@ def recognition_of(
 ) -> Recognition:
     """Returns the recognition of a chunk from all its generated ids, stop id included."""
     ended = bool(ids) and ids[-1] in decoding.stop_ids
-    note = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
     text_ids = _without(ids, decoding.stop_ids)
     return Recognition(
         text=text_of(text_ids, prompt_format),
@@ -344,7 +345,7 @@ def recognition_of(
         tags={},
         tokens=tuple(Token(number, prompt_format.tokenizer.piece(number)) for number in text_ids),
         ids=tuple(ids),
-        notes=() if ended else (note,),
+        notes=() if ended else (CUT_OFF,),
         ended=ended,
         prompt_tokens=prompt_tokens,
     )

@@ -122,7 +122,7 @@ class Graph(Shapes):
     def _fill_inputs(self, allocated: bool) -> None:
         """Fills the inputs when every tensor has its place."""
         if not allocated:
-            raise Unavailable("there is not enough memory to compute a chunk of this length; use shorter chunks")
+            raise Unavailable("there is not enough memory to compute a segment of this length; use shorter ones")
         for tensor, array in self._inputs:
             if self._library.get_data(tensor.pointer):  # a tensor that no operation reads has no place
                 self._library.backend_tensor_set(tensor.pointer, array.ctypes.data, 0, array.nbytes)

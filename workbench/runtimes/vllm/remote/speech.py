@@ -20,7 +20,7 @@ from workbench.core.options import ListeningOptions, build_options, conversation
 from workbench.families.speech_llm.instruction import DEFAULT_INSTRUCTION, Instruction
 from workbench.pipelines.conversation.instructed_session import InstructedSession
 from workbench.pipelines.recognition.recogniser import Recognition
-from workbench.pipelines.recognition.speech_language import drained
+from workbench.pipelines.recognition.speech_language import CUT_OFF, drained
 from workbench.runtimes.vllm.recogniser import PENALTY_NOTE
 from workbench.runtimes.vllm.remote.answers import read_event
 from workbench.runtimes.vllm.remote.client import Call, Client
@@ -33,7 +33,6 @@ from workbench.session.values import AudioSource, Event, Token
 from workbench.trace.recorder import Stages
 from workbench.trace.trace import OutputPath, StageFilter, StageSource, Trace
 
-CUT_OFF = "a chunk of speech was cut off at max_new_tokens; the transcript may lack its end"
 NO_TOKENS = "the server offers only transcriptions, with its own prompt, and does not send their tokens"
 NO_STAGES = "a remote server does not show its stages; open the model on this machine to trace it"
 
